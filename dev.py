@@ -85,6 +85,20 @@ SMALL_LOCKS = {
 JAR_LOCKS = ("lancewal_demo.stack.kafka_jars", "benchmarks.peers.fetch")
 
 
+#: command -> the module that it runs, and the module's first arguments.
+PROGRAMS = {
+    "bench": ("benchmarks",),
+    "bench-peers": ("benchmarks.peers",),
+    "soak": ("tests.soak",),
+    "check-ops": ("tests.ops",),
+    "check-spark": ("tests.spark_versions",),
+    "check-upgrade": ("tests.upgrade",),
+    "interop": ("tests.interop",),
+    "measure": ("tests.measure",),
+    "prose": ("tests.measure", "prose"),
+}
+
+
 def main(arguments: list[str]) -> int:
     command, *rest = arguments or ["help"]
     if command in ("help", "-h", "--help") or (command == "audit" and rest[:1] in (["-h"], ["--help"])):
@@ -97,21 +111,7 @@ def main(arguments: list[str]) -> int:
         return 2
     if command == "audit":
         return audit(rest)
-    if command not in (
-        "demo",
-        "test",
-        "bench",
-        "bench-peers",
-        "soak",
-        "check-ops",
-        "check-spark",
-        "check-upgrade",
-        "interop",
-        "measure",
-        "prose",
-        "lint",
-        "venv",
-    ):
+    if command not in (*PROGRAMS, "demo", "test", "lint", "venv"):
         print(__doc__, file=sys.stderr)
         print(f"unknown command {command!r}", file=sys.stderr)
         return 2
@@ -121,24 +121,8 @@ def main(arguments: list[str]) -> int:
             fetch_stack("kafka", *(["s3"] if command in ("test", "soak", "check-ops") else []))
     if command == "demo":
         become(VENV / "bin" / "lancewal", "demo", *rest)
-    if command == "soak":
-        become(PYTHON, "-m", "tests.soak", *rest)
-    if command == "check-ops":
-        become(PYTHON, "-m", "tests.ops", *rest)
-    if command == "check-spark":
-        become(PYTHON, "-m", "tests.spark_versions", *rest)
-    if command == "check-upgrade":
-        become(PYTHON, "-m", "tests.upgrade", *rest)
-    if command == "interop":
-        become(PYTHON, "-m", "tests.interop", *rest)
-    if command == "measure":
-        become(PYTHON, "-m", "tests.measure", *rest)
-    if command == "prose":
-        become(PYTHON, "-m", "tests.measure", "prose", *rest)
-    if command == "bench":
-        become(PYTHON, "-m", "benchmarks", *rest)
-    if command == "bench-peers":
-        become(PYTHON, "-m", "benchmarks.peers", *rest)
+    if command in PROGRAMS:
+        become(PYTHON, "-m", *PROGRAMS[command], *rest)
     if command == "test" and rest == ["--quick"]:
         return checks(QUICK)
     if command == "test":
