@@ -7,8 +7,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
-from prometheus_client import generate_latest
-from prometheus_client.parser import text_string_to_metric_families
 
 from lancewal_core.errors import LancewalError, StoreNotWritable, StoreRefused
 from lancewal_core.region.state import GenerationState
@@ -18,6 +16,7 @@ from lancewal_flusher.event_table import FlusherEvents
 from lancewal_flusher.service.process import FlusherProcess
 from lancewal_flusher.service.table import FlusherTable
 from tests.simulation.stage import Stage
+from tests.support.scrapes import by_table
 from tests.support.scripted import ManualClock
 from tests.twins.memory_store import MemoryStore
 
@@ -59,12 +58,6 @@ class World:
     def stopping(self) -> bool:
         return self.clock.monotonic() >= self.passes
 
-    def samples(self, name: str) -> dict[str, float]:
-        """By table; each family is there once."""
-        families = list(text_string_to_metric_families(generate_latest(self.process.registry).decode()))
-        assert len({family.name for family in families}) == len(families)
-        return {s.labels["table"]: s.value for family in families for s in family.samples if s.name == name}
-
 
 @pytest.fixture
 def world() -> Iterator[World]:
@@ -84,7 +77,7 @@ def refusing(served: Served, error: LancewalError) -> None:
 def test_both_are_merged(world: World) -> None:
     world.process.work()
     assert [served.merged() for served in world.tables] == [True, True]
-    assert world.samples("lancewal_flusher_merges_total") == {"one": 1.0, "two": 1.0}
+    assert by_table(world.process.registry, "lancewal_flusher_merges_total") == {"one": 1.0, "two": 1.0}
     assert world.process.problems() == []
 
 
@@ -108,7 +101,7 @@ def test_one_whose_store_refuses_is_tried_again_beside_the_other(world: World) -
     (problem,) = one.table.problems()
     assert (problem.kind, ": 403; the next round writes it" in problem.message) == ("store_unavailable", True)
     assert two.table.problems() == []
-    assert world.samples("lancewal_flusher_merges_total") == {"one": 0.0, "two": 1.0}
+    assert by_table(world.process.registry, "lancewal_flusher_merges_total") == {"one": 0.0, "two": 1.0}
 
 
 def test_once_none_is_left_the_first_error_ends_the_process(world: World) -> None:

@@ -7,8 +7,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 import pytest
-from prometheus_client import generate_latest
-from prometheus_client.parser import text_string_to_metric_families
 
 from lancewal_core.errors import FormerGroup, InvalidSettings, RetentionLost, StoreNotWritable
 from lancewal_core.names.ids import Position, Region
@@ -24,6 +22,7 @@ from lancewal_kafka.topic import TopicConfig, TopicFacts
 from lancewal_kafka.unpacking import StoredBatches
 from tests.ingest.service.test_worker import Place
 from tests.support.regions import by_number
+from tests.support.scrapes import by_table
 from tests.support.scripted import ManualClock
 
 TURNS_MAX = 40
@@ -100,12 +99,6 @@ class World:
             served.place.clock.sleep(1)
         return self.turns > TURNS_MAX
 
-    def samples(self, name: str) -> dict[str, float]:
-        """By table; each family is there once."""
-        families = list(text_string_to_metric_families(generate_latest(self.process.registry).decode()))
-        assert len({family.name for family in families}) == len(families)
-        return {s.labels["table"]: s.value for family in families for s in family.samples if s.name == name}
-
 
 @pytest.fixture
 def world() -> Iterator[World]:
@@ -118,7 +111,7 @@ def test_both_take_their_records_and_hand_them_over(world: World) -> None:
     assert world.not_ready == []
     assert (world.one.durable, world.two.durable) == (6, 6)
     assert world.one.table.worker._owner == world.two.table.worker._owner == world.process.owner
-    assert world.samples("lancewal_ingest_rows_total") == {"one": 6, "two": 6}
+    assert by_table(world.process.registry, "lancewal_ingest_rows_total") == {"one": 6, "two": 6}
 
 
 def test_one_whose_store_refuses_stops_alone(world: World) -> None:
