@@ -53,7 +53,7 @@ def command(
     where = where or settings.table.uri
     if not where:
         raise InvalidInput(
-            f"{object_ or partition!r} belongs to a table: give --table, set table.uri, or name it as a whole"
+            f"no table is known for {object_ or partition!r}: give --table, set table.uri, or give the object's full address"
         )
     store = open_store(where, settings.storage.options)
     found = inspect_object(store, key) if key else inspect_region(store, *_region(store, where, partition))

@@ -52,7 +52,7 @@ DryRunOption: TypeAlias = Annotated[
 NOTHING_CHANGED = "nothing was changed (--dry-run)"
 """Last words of a report by ``--dry-run``."""
 YesOption: TypeAlias = Annotated[
-    bool, typer.Option("--yes", help="Do not ask: what is given up, is given up for good.")
+    bool, typer.Option("--yes", help="Do not ask for confirmation. The loss cannot be undone.")
 ]
 
 
@@ -127,8 +127,10 @@ def agree(yes: bool, to: str) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise InvalidInput(f"nothing was changed; with --yes, {to}, for good: look at it with --dry-run first")
-    typer.echo(many_lines(f"{to}, for good. Go on? [y/N] "), err=True, nl=False)
+        raise InvalidInput(
+            f"nothing was changed: nobody can be asked here. With --yes, {to}. This cannot be undone: try --dry-run first"
+        )
+    typer.echo(many_lines(f"{to}. This cannot be undone. Continue? [y/N] "), err=True, nl=False)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise InvalidInput("nothing was changed")
 

@@ -85,8 +85,8 @@ def reject(
     through: Annotated[
         int | None,
         typer.Option(
-            help="Go on up to this offset, itself included: each bad or misrouted record is rejected, the good ones "
-            "become rows. By default the one record alone.",
+            help="Continue up to and including this offset. Bad and misrouted records are rejected, good ones become "
+            "rows. Without this option only the one record is rejected.",
             min=0,
         ),
     ] = None,

@@ -64,7 +64,8 @@ KeysMaxOption: TypeAlias = Annotated[
     int | None,
     typer.Option(
         min=0,
-        help="More keys with unmerged records, whose rows are held in memory, are refused; 10000000 by default.",
+        help="Refuse the read if more keys than this have unmerged records: their rows are held in memory. Default: "
+        "10000000.",
         metavar="COUNT",
     ),
 ]

@@ -48,7 +48,7 @@ def plan_at_positions(context: PlanContext, place: str, wanted: Mapping[int, Pos
     behind = [f"{r.topic}-{r.partition}: {newest.cut.get(r, 0)}" for r, at in cut.items() if at > newest.cut.get(r, 0)]
     if behind:
         raise InvalidInput(
-            f"positions that are not reached yet; reached are {', '.join(behind[:_NAMED])}. at_least waits for records"
+            f"positions that are not reached yet: the table is at {', '.join(behind[:_NAMED])}. at_least waits for records"
         )
     return plan_at_cut(context, place, newest, {**closed_regions(newest, cut), **cut})
 
@@ -86,7 +86,7 @@ def _version_below(
             check_of_table(context.table.at(version), version)
             return version, in_force
         oldest = version, in_force
-    raise versions_left(context, f"no table version that is left lies at or below these positions{_merged(oldest)}")
+    raise versions_left(context, f"no remaining table version is at or below these positions{_merged(oldest)}")
 
 
 def _merged(oldest: tuple[TableVersion, InForce]) -> str:

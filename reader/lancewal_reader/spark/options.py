@@ -31,7 +31,8 @@ OPTIONS: dict[str, str] = {
     "max_staleness_s": "seconds, such as 5 or 5s: allowed, and equal to strong, since a DataFrame is planned once",
     "base_paths": "refuse (default) or allow a table whose files lie in other folders too, as a shallow clone's do",
     "conflicts": "leave-out (default) records of keys in conflict, or fail where there are any",
-    "unmerged_keys_max": "more keys with unmerged records, which each task holds in memory, are refused (default 10000000)",
+    "unmerged_keys_max": "most keys with unmerged records, which each task holds in memory; with more, a read is refused "
+    "(default 10000000)",
 }
 COUNT = "lancewal_count"
 """Set by ``lancewal.spark.count`` alone: tasks give numbers of rows, and no rows."""

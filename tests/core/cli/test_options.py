@@ -75,7 +75,7 @@ def test_what_is_given_up_for_good_is_asked_on_a_terminal(
     monkeypatch.setattr(sys, "stdin", Terminal("y\n"))
     agree(False, "the rows are dropped")
     asked = capsys.readouterr()
-    assert (asked.out, "the rows are dropped, for good. Go on?" in asked.err) == ("", True)
+    assert (asked.out, "the rows are dropped. This cannot be undone. Continue?" in asked.err) == ("", True)
     for answer in ("n\n", "\n"):
         monkeypatch.setattr(sys, "stdin", Terminal(answer))
         with pytest.raises(InvalidInput, match="nothing was changed"):
@@ -86,7 +86,7 @@ def test_where_nobody_can_be_asked_it_takes_yes(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
-    with pytest.raises(InvalidInput, match="with --yes, the rows are dropped, for good"):
+    with pytest.raises(InvalidInput, match=r"With --yes, the rows are dropped\. This cannot be undone"):
         agree(False, "the rows are dropped")
     agree(True, "the rows are dropped")
     assert capsys.readouterr() == ("", "")

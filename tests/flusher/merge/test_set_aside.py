@@ -637,7 +637,9 @@ def test_the_commands(world: Conflicted) -> None:
     for yes in ([], ["--yes"]):  # it is said before anybody is asked
         with pytest.raises(InvalidInput, match="has topic orders"):
             run(world, "settle", "others-1", "--all", *yes)
-    with pytest.raises(InvalidInput, match="with --yes, what waits of other partitions is dropped, for good"):
+    with pytest.raises(
+        InvalidInput, match=r"With --yes, what waits of other partitions is dropped\. This cannot be undone"
+    ):
         run(world, "settle", "orders-1", "--all")
     assert world.table.dataset.version == version
     settled = run(world, "settle", "orders-1", "--key", '["r0", 3]', "--yes", "-o", "json")

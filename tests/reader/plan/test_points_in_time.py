@@ -152,7 +152,7 @@ def test_what_the_table_does_not_have_is_refused(pipeline: Pipeline) -> None:
         table.scan(at=At.positions({0: 1, 1: 1}))
     with pytest.raises(InvalidInput, match=r"partitions \[3\] are not named, or not there"):
         table.scan(at="positions:0=0,1=0,2=0,3=0")
-    with pytest.raises(InvalidInput, match=f"not reached yet; reached are orders-1: {ends[1]}. at_least waits"):
+    with pytest.raises(InvalidInput, match=f"not reached yet: the table is at orders-1: {ends[1]}. at_least waits"):
         table.scan(at=At.positions({**ends, 1: ends[1] + 1}))
     with pytest.raises(InvalidInput, match="is not there yet; a strong read without `at` is of now"):
         table.scan(at=At.timestamp(datetime.now(UTC) + timedelta(hours=1)))
@@ -173,7 +173,7 @@ def test_what_is_left_is_said(pipeline: Pipeline) -> None:
     with pytest.raises(VersionGone, match=r"no table version of .* is left\. Left are 1 versions"):
         table.scan(at=At.timestamp(at_ms(before)))
     with pytest.raises(
-        VersionGone, match=rf"lies at or below these positions \(version {version} has merged orders-0 up to"
+        VersionGone, match=rf"is at or below these positions \(version {version} has merged orders-0 up to"
     ):
         table.scan(at=At.positions(ends))
     with pytest.raises(VersionGone, match=f"table version 2 is gone: .*Left are 1 versions, {version} of 20") as found:

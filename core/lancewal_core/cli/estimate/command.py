@@ -148,7 +148,7 @@ def _bytes(text: str) -> float:
     try:
         return float(TypeAdapter(ByteSize).validate_python(text))
     except ValidationError:
-        raise InvalidInput(f"--row-size {text}: no number of bytes, such as 200B or 4KiB") from None
+        raise InvalidInput(f"--row-size {text}: expected a size in bytes, such as 200B or 4KiB") from None
 
 
 def _seconds(option: str, text: str) -> float:

@@ -60,4 +60,4 @@ def _check_file(file: JsonObject) -> None:
 def _nothing_else(found: JsonObject, known: frozenset[str]) -> None:
     other = found.members.keys() - known
     if other:
-        raise JsonFault(f"its {found.path!r} have members that are not known, such as {min(other)[:60]!r}")
+        raise JsonFault(f"its {found.path!r} have unknown members, such as {min(other)[:60]!r}")
