@@ -69,7 +69,7 @@ def place(text: str) -> tuple[str, str]:
     if not found:
         text = without_secrets(text)
         raise InvalidInput(
-            f"{text!r} does not lie below a table's {_ROOT}, so it is no object of lancewal",
+            f"{text!r} does not lie below a table's {_ROOT}, so it is not an object of lancewal",
             object=text,
         )
     return where or "/", f"{_ROOT}{rest}"

@@ -33,7 +33,7 @@ def partition_named(text: str, contract: Contract) -> int:
     """Return the partition that ``text`` names; ``InvalidInput`` if the table has no such partition."""
     found = _PARTITION.fullmatch(text)
     if found is None:
-        raise InvalidInput(f"{text[:200]!r} names no partition: expected its number, or {contract.topic}-NUMBER")
+        raise InvalidInput(f"{text[:200]!r} is not a partition: expected its number, or {contract.topic}-NUMBER")
     _check(text, found["topic"], int(found["partition"]), contract)
     return int(found["partition"])
 
@@ -43,7 +43,7 @@ def record_named(text: str, contract: Contract) -> tuple[int, int]:
     partition."""
     found = _RECORD.fullmatch(text)
     if found is None:
-        raise InvalidInput(f"{text[:200]!r} names no record: expected {contract.topic}-PARTITION-OFFSET")
+        raise InvalidInput(f"{text[:200]!r} is not a record: expected {contract.topic}-PARTITION-OFFSET")
     _check(text, found["topic"], int(found["partition"]), contract)
     return int(found["partition"]), int(found["offset"])
 

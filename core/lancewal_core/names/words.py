@@ -49,7 +49,7 @@ def dead_letters_of(topic: str) -> str:
 def word(text: str, what: str) -> str:
     """Return ``text`` if it is a word.  Raise ``NoWord`` otherwise, which names ``what`` the text should have been."""
     if not is_word(text):
-        raise NoWord(f"its {what} {text[:_SHOWN]!a} is no identifier: {FORM}")
+        raise NoWord(f"its {what} {text[:_SHOWN]!a} is not an identifier: {FORM}")
     return text
 
 

@@ -126,9 +126,9 @@ class GenerationRecord:
         if self.generation < 1:
             yield "generations are numbered from 1"
         if not is_word(self.owner):
-            yield f"its owner_id {self.owner[:60]!a} is no identifier: {FORM}"
+            yield f"its owner_id {self.owner[:60]!a} is not an identifier: {FORM}"
         if not is_word(self.log):
-            yield f"its log {self.log[:60]!a} is no identifier: {FORM}"
+            yield f"its log {self.log[:60]!a} is not an identifier: {FORM}"
         if (self.next is not None) != sealed:
             yield "it must have a next position from SEALED on, not before"
         if (self.end_sequence is not None) != sealed:
@@ -154,7 +154,7 @@ class GenerationRecord:
         if not 0 <= self.first <= end:
             yield f"its positions {self.first} to {end} are not a range"
         if not 0 <= self.first_sequence <= end_sequence:
-            yield f"{self.first_sequence} to {end_sequence} is no sequence range"
+            yield f"{self.first_sequence} to {end_sequence} is not a range of sequence numbers"
 
 
 def _is_range(times: RecordTimes | None) -> bool:
@@ -205,7 +205,7 @@ class RegionState:
         if self.contract_version < 1:
             raise _broken(self.region, f"contract versions are numbered from 1, not {self.contract_version}")
         if not is_word(self.write_id):
-            raise _broken(self.region, f"its write_id {self.write_id[:60]!a} is no identifier: {FORM}")
+            raise _broken(self.region, f"its write_id {self.write_id[:60]!a} is not an identifier: {FORM}")
         if self.trimmed_generation < 0 or self.trimmed < 0:
             raise _broken(self.region, f"trimmed at generation {self.trimmed_generation}, position {self.trimmed}")
         if self.newest is not None and self.trimmed_generation > self.newest.generation:
@@ -276,7 +276,9 @@ def _check_chain(region: Region, generations: tuple[GenerationRecord, ...], soun
             raise _broken(region, str(error)) from error
         if record.flush is not None and not _is_manifest(record.flush):
             # A key from outside would be read, or replaced, wherever it leads.
-            raise _broken(region, f"generation {record.generation} names {record.flush!r}, which is no flush")
+            raise _broken(
+                region, f"generation {record.generation} names {record.flush!r}, which is not the manifest of a flush"
+            )
     for earlier, later in pairwise(generations):
         pair = f"generations {earlier.generation} and {later.generation}"
         if later.generation != earlier.generation + 1:
@@ -452,7 +454,7 @@ def _decode_generation(mem_wal: _Message.MemWal, region_name: str, where: str) -
     if mem_wal.id.region != region_name:
         raise _corrupt(where, f"generation {number} is of another region, {mem_wal.id.region!r}")
     if log is None:
-        raise _corrupt(where, f"generation {number} has the WAL location {mem_wal.wal_location!r}, which is no log")
+        raise _corrupt(where, f"generation {number} has the WAL location {mem_wal.wal_location!r}, which is not a log")
     if mem_wal.wal_entries:
         raise _corrupt(where, f"generation {number} names its entries, which follow from its positions")
     state = _BY_VALUE.get(mem_wal.state)

@@ -137,7 +137,7 @@ def region_named(name: str) -> Region:
     """Return the region of this name; ``JsonFault`` for a text that no region has as its name."""
     region = paths.parse_region(name)
     if region is None:
-        raise JsonFault(f"{name[:_SHOWN]!r} is no region")
+        raise JsonFault(f"{name[:_SHOWN]!r} is not a region")
     return region
 
 

@@ -42,7 +42,7 @@ _ADVICE: tuple[tuple[re.Pattern[str], str], ...] = tuple(
             r"\bNoSuchBucket\b",
             "the store has no such bucket: create it, or correct table.uri or storage.options aws_endpoint",
         ),
-        (r"\bInvalidBucketName\b", "this is no name of a bucket: correct table.uri"),
+        (r"\bInvalidBucketName\b", "this is not a valid bucket name: correct table.uri"),
         (
             r"\b(AuthorizationHeaderMalformed|PermanentRedirect|IllegalLocationConstraintException|InvalidRegion)\b|"
             r"status code: 301\b|redirect without location|missing region",

@@ -171,7 +171,7 @@ def check_name(name: str) -> str:
     plain = all(c.isascii() and (c.isalnum() or c in "._-") for c in name)
     dots = ".." in name or name.strip(".") != name or name.endswith(".lock")
     if not plain or not 0 < len(name) <= NAME_MAX or name == "main" or dots:
-        raise InvalidInput(f"{name[:NAME_MAX]!r} is no name of a snapshot: {NAME_FORM}")
+        raise InvalidInput(f"{name[:NAME_MAX]!r} is not a valid snapshot name: {NAME_FORM}")
     return name
 
 
@@ -180,7 +180,7 @@ def _ms(branch: Branch, key: str) -> int:
     try:
         return ms_since_1970(datetime.fromisoformat(text))
     except (ValueError, TypeError) as error:
-        raise ObjectCorrupt(f"snapshot {branch.name}: {key} {text[:40]!r} is no time") from error
+        raise ObjectCorrupt(f"snapshot {branch.name}: {key} {text[:40]!r} is not a time") from error
 
 
 def about(snapshot: Snapshot) -> Mapping[str, object]:

@@ -118,7 +118,7 @@ def facts_of(info: TransactionInfo, version: TableVersion) -> MergeFacts:
 def _whole(text: str) -> int:
     found = parse_value(text)
     if not is_whole(found):
-        raise JsonFault(f"{text[:60]!r} is no number of versions, fragments or rows")
+        raise JsonFault(f"{text[:60]!r} is not a number of versions, fragments or rows")
     return found
 
 
@@ -135,4 +135,4 @@ def _first_and_last(values: list[object]) -> tuple[Generation, Generation]:
         case [first, last] if is_whole(first, 1) and is_whole(last, first):
             return Generation(first), Generation(last)
         case _:
-            raise JsonFault("generations are not a first and a last one")
+            raise JsonFault("generations are not a pair of the first and the last one")

@@ -36,7 +36,7 @@ def drop_snapshot(table: Table, name: str, *, look_only: bool = False) -> None:
     """``SnapshotMissing``; ``InvalidInput`` where the branch is a user's, or no snapshot can have the name."""
     branch = find_branch(table, name)
     if branch is not None and not is_ours(branch):
-        raise InvalidInput(f"branch {name} is no snapshot: delete it with Lance, dataset.branches.delete({name!r})")
+        raise InvalidInput(f"branch {name} is not a snapshot: delete it with Lance, dataset.branches.delete({name!r})")
     check_name(name)  # what has no branch is looked for in a folder of that name
     if look_only and branch is not None:
         return

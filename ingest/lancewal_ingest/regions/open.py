@@ -321,7 +321,7 @@ def _in_force(context: IngestContext) -> InForce | None:
     except TableMissing as error:
         # It was there when this process started: a proxy answers 404 for what it cannot reach, or somebody deleted it.
         raise StoreUnavailable(
-            f"{error}; it was there when this process started: look at the store, or stop ingest"
+            f"{error}. The table existed when this process started: check the store, or stop ingest"
         ) from error
     return in_force
 

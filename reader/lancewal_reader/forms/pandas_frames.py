@@ -61,8 +61,7 @@ def _series(frames: Any, field: pa.Field, values: pa.ChunkedArray) -> Any:
         return frames.Series(dtype.__from_arrow__(values), copy=False)
     if pa.types.is_timestamp(type_) and pc.any(pc.equal(values.cast(pa.int64()), _NO_TIME)).as_py():
         raise InvalidInput(
-            f"column {field.name!r} has {_NO_TIME} {type_.unit} since 1970, which pandas takes for no time: "
-            "read it by to_arrow()"
+            f"column {field.name!r} has {_NO_TIME} {type_.unit} since 1970, which pandas reads as NaT: use to_arrow()"
         )
     return values.to_pandas()
 

@@ -130,9 +130,7 @@ def check_one_side(context: PlanContext, version: TableVersion, in_force: InForc
             continue
         _check(what, marks, cut)
         if all(cut.get(region, 0) >= end for region, end in marks.items()):
-            raise versions_left(
-                context, f"{what}: no version from then on that is left lies at or below these positions"
-            )
+            raise versions_left(context, f"{what}: no remaining version from then on is at or below these positions")
 
 
 def _check(what: str, ends: Cut, cut: Cut, topic_id: str | None = None) -> None:

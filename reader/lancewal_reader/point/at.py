@@ -177,8 +177,12 @@ def point_of(at: Point | str | bytes | None) -> Point | None:
 
 def _no_point(at: object) -> InvalidInput:
     if isinstance(at, datetime):
-        return InvalidInput("at is a datetime, which is no point: give At.timestamp(...) or At.record_time(...) of it")
-    return InvalidInput(f"at={at!r:.{_SHOWN}} is no point: give a receipt, At.version(412), or the text of one of them")
+        return InvalidInput(
+            "at is a datetime, which is not a point: give At.timestamp(...) or At.record_time(...) of it"
+        )
+    return InvalidInput(
+        f"at={at!r:.{_SHOWN}} is not a point: give a receipt, At.version(412), or the text of one of them"
+    )
 
 
 def moment_of(given: str, text: str) -> datetime:

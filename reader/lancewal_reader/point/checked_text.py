@@ -31,7 +31,7 @@ def unchecked(text: str) -> bytes:
     try:
         whole = base64.b64decode(encoded + "=" * (-len(encoded) % 4), altchars=b"-_", validate=True)
     except ValueError:
-        raise ValueError("the text is damaged: it is no base64url") from None
+        raise ValueError("the text is damaged: it is not base64url") from None
     data, checksum = whole[:-_CHECKSUM_BYTES], whole[-_CHECKSUM_BYTES:]
     if google_crc32c.value(data) != int.from_bytes(checksum, "big") or len(checksum) < _CHECKSUM_BYTES:
         raise ValueError("the text is damaged: its checksum does not agree")

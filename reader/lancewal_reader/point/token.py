@@ -115,7 +115,7 @@ def least_of(at_least: Least | str | bytes | None) -> Least | None:
         return at_least
     if not isinstance(at_least, str | bytes):
         raise InvalidInput(
-            f"at_least={at_least!r:.{_SHOWN}} is no token: give Token.of(report), a receipt, or the text of one of them"
+            f"at_least={at_least!r:.{_SHOWN}} is not a token: give Token.of(report), a receipt, or the text of one of them"
         )
     word = at_least.strip() if isinstance(at_least, str) else at_least.decode(errors="replace").strip()
     return Receipt.parse(word) if word.startswith("{") or _is_receipt(word) else Token.parse(word)
@@ -151,14 +151,14 @@ def _of_one(record: object) -> Token:
         case str():
             found = _RECORD.fullmatch(record)
             if found is None:
-                raise InvalidInput(f"{record[:_SHOWN]!r} names no record: give {PREFIX}... or TOPIC-PARTITION-OFFSET")
+                raise InvalidInput(f"{record[:_SHOWN]!r} is not a record: give {PREFIX}... or TOPIC-PARTITION-OFFSET")
             topic, partition, offset = found[1], int(found[2]), int(found[3])
         case (topic, partition, offset):
             pass
         case _:
             topic, partition, offset = (_said(record, name) for name in ("topic", "partition", "offset"))
     if not isinstance(topic, str) or not _TOPIC.fullmatch(topic):
-        raise InvalidInput(f"topic {topic!r:.{_SHOWN}} of a token is no topic's name")
+        raise InvalidInput(f"topic {topic!r:.{_SHOWN}} of a token is not a valid topic name")
     if not is_whole(partition) or not is_whole(offset) or partition > _PARTITION_MAX or offset >= WHOLE_MAX:
         raise InvalidInput(
             f"partition {partition!r:.{_SHOWN}}, offset {offset!r:.{_SHOWN}}: no record of topic {topic} that was delivered"
@@ -169,7 +169,7 @@ def _of_one(record: object) -> Token:
 def _said(report: object, name: str) -> object:
     found = getattr(report, name, None)
     if found is None:
-        raise InvalidInput(f"a {type(report).__name__} without {name} is no record: give {_RECORDS}")
+        raise InvalidInput(f"a {type(report).__name__} without {name} is not a record: give {_RECORDS}")
     return found() if callable(found) else found
 
 

@@ -191,7 +191,7 @@ def _column(schema: pa.Schema, name: str | None) -> str:
             raise InvalidInput(f"vector_column must be named: the table has {len(found)} columns of vectors: {found}")
         return found[0]
     if name not in found:
-        raise InvalidInput(f"vector_column {name!r} is no column of vectors; the table has {found}")
+        raise InvalidInput(f"vector_column {name!r} is not a vector column; the table has {found}")
     return name
 
 

@@ -42,7 +42,7 @@ def with_text_columns(rows: RowSchema, indexes: Sequence[TextIndex], sought: Tex
     columns = tuple(sorted({name for leaf in leaves(query) for name in columns_of(leaf)}))
     wrong = [name for name in columns if name not in texts]
     if wrong:
-        raise InvalidInput(f"text column {wrong[0]!r} is no column of texts; the table has {texts}")
+        raise InvalidInput(f"text column {wrong[0]!r} is not a text column; the table has {texts}")
     return replace(sought, query=query, text_columns=columns)
 
 

@@ -115,6 +115,6 @@ def _what_is_there(
         raise TableExists(
             f"there is already a Lance table at {table.uri}, "
             + ("with rows" if pinned.fragments() else "with other columns")
-            + ", and it is no lancewal table: `lancewal table attach` makes it one"
+            + ", and it is not a lancewal table: `lancewal table attach` makes it one"
         )
     return pinned, begun

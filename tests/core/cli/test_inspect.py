@@ -192,7 +192,7 @@ def test_places() -> None:
     assert place(f"s3://bucket/a/table/{key}") == ("s3://bucket/a/table", key)
     assert place(f"./{key}") == (".", key)
     assert place(f"/_lancewal/copy/{key}") == ("/_lancewal/copy", key)
-    with pytest.raises(InvalidInput, match="no object of lancewal"):
+    with pytest.raises(InvalidInput, match="not an object of lancewal"):
         place("s3://bucket/a/contract.json")
 
 

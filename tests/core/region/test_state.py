@@ -143,12 +143,12 @@ def test_what_is_wrong_with_a_generation_that_is_new_is_found_beside_known_ones(
     for at in range(len(FULL.generations)):
         generations = list(FULL.generations)
         generations[at] = replace(generations[at], owner=OwnerId("../x"))
-        with pytest.raises(ObjectCorrupt, match="is no identifier"):
+        with pytest.raises(ObjectCorrupt, match="is not an identifier"):
             encode_index(replace(FULL, generations=tuple(generations)), before)
         message = mem_wal_pb2.MemWalIndexDetails.FromString(before.data[:-6])
         message.mem_wal_list[at].owner_id = "../x"
         body = message.SerializeToString(deterministic=True)
-        with pytest.raises(ObjectCorrupt, match="is no identifier"):
+        with pytest.raises(ObjectCorrupt, match="is not an identifier"):
             decode_index(body + b"\xfd\x07" + struct.pack("<I", google_crc32c.value(body)), KEY, REGION, before)
 
 

@@ -31,6 +31,6 @@ def test_a_404_while_partitions_are_opened_is_an_outage(tmp_path: Path, monkeypa
         assert {type(error) for error in refused.values()} == {StoreUnavailable}
         pipeline.ingest()
     assert len(failures.seen) == 5
-    assert "it was there when this process started" in str(failures.seen[0])
+    assert "The table existed when this process started" in str(failures.seen[0])
     assert by_key(open_table(pipeline.uri).to_arrow()) == pipeline.oracle
     pipeline.close()

@@ -131,7 +131,7 @@ def test_a_vector_is_an_array_of_its_type() -> None:
 
 def test_a_time_that_pandas_takes_for_none_is_refused() -> None:
     rows = pa.table({"t": pa.array([-(2**63), 5], pa.timestamp("ns"))})
-    with pytest.raises(InvalidInput, match=r"column 't' .* which pandas takes for no time.*to_arrow"):
+    with pytest.raises(InvalidInput, match=r"column 't' .* which pandas reads as NaT.*to_arrow"):
         pandas_frame(rows)
     assert pandas_frame(rows.slice(1))["t"].tolist() == [pd.Timestamp(5)]
 

@@ -108,7 +108,7 @@ SOUND = base64.urlsafe_b64decode(str(SMALL)[len(PREFIX) :] + "==")[:-4]
         (b"\x01\x01/" + SOUND[38:], "its table uuid or its version is none"),
         (SOUND[:-3] + b"\xff" * 9 + b"\x7f" + b"\x58", "a number in it is too large"),
         (SOUND[:-4] + b"\x80\x00" + SOUND[-3:], "not as a receipt is written"),
-        (SOUND.replace(b"orders/AAA", b"orders//AA"), "is no region"),
+        (SOUND.replace(b"orders/AAA", b"orders//AA"), "is not a region"),
     ],
 )
 def test_a_sound_checksum_does_not_make_a_receipt(data: bytes, text: str) -> None:
@@ -184,8 +184,8 @@ def test_other_forms_of_a_point() -> None:
         ("snapshot:", "no snapshot's name"),
         ("snapshot:a/b", "no snapshot's name"),
         ("{}", "not a receipt"),
-        (412, "at=412 is no point: give a receipt, At.version"),
-        (datetime(2026, 1, 31, tzinfo=UTC), r"a datetime, which is no point: give At.timestamp\(...\)"),
+        (412, "at=412 is not a point: give a receipt, At.version"),
+        (datetime(2026, 1, 31, tzinfo=UTC), r"a datetime, which is not a point: give At.timestamp\(...\)"),
     ],
 )
 def test_what_is_no_point_is_named(given: object, text: str) -> None:

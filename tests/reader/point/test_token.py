@@ -91,10 +91,10 @@ def test_a_token_is_made_of_any_report() -> None:
         (Message(-1001), "no record of topic orders that was delivered"),
         (Metadata(offset=True), "no record of topic orders"),
         (Metadata(partition=1 << 31), "no record of topic orders"),
-        (Metadata(topic="or/ders"), "topic 'or/ders' of a token is no topic's name"),
-        (object(), "a object without topic is no record: give a delivery report"),
-        ("orders-3", "'orders-3' names no record: give lw1.... or TOPIC-PARTITION-OFFSET"),
-        (("orders", 3), "a tuple without topic is no record"),
+        (Metadata(topic="or/ders"), "topic 'or/ders' of a token is not a valid topic name"),
+        (object(), "a object without topic is not a record: give a delivery report"),
+        ("orders-3", "'orders-3' is not a record: give lw1.... or TOPIC-PARTITION-OFFSET"),
+        (("orders", 3), "a tuple without topic is not a record"),
     ],
 )
 def test_what_names_no_record_is_refused(record: object, text: str) -> None:
@@ -122,7 +122,7 @@ def test_a_receipt_is_a_token_and_a_token_is_no_point() -> None:
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        (7, "at_least=7 is no token: give Token.of"),
+        (7, "at_least=7 is not a token: give Token.of"),
         ("lw1.AgEG", "not a token: the text is damaged"),
         (checked(b"\x09"), "not a token: it is of another kind, or of a newer release"),
         (checked(b"\x02\x01\x06orders\x01\x03\x00\x01"), "not as a token is written"),

@@ -269,8 +269,8 @@ def test_an_empty_table_has_its_schema(pipeline: Pipeline) -> None:
         ({"filter": "nope > 1"}, "filter 'nope > 1' is not accepted"),
         ({"filter": "a >"}, "filter 'a >' is not accepted"),
         ({"filter": "a = ?"}, r"filter 'a = \?' is not accepted"),
-        ({"filter": "a > 1 AND _rowid < 5"}, "names '_rowid', which is no column of the table"),
-        ({"filter": "`_rowaddr` < 5"}, "names '_rowaddr', which is no column of the table"),
+        ({"filter": "a > 1 AND _rowid < 5"}, "names '_rowid', which is not a column of the table"),
+        ({"filter": "`_rowaddr` < 5"}, "names '_rowaddr', which is not a column of the table"),
         ({"filter": "_row_created_at_version>1 OR s = '_rowid'"}, "names '_row_created_at_version'"),
         (
             {"filter": 7},

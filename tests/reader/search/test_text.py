@@ -558,7 +558,7 @@ def test_what_is_wrong_is_said(made: Texts) -> None:
     wrong: list[tuple[dict[str, object], str]] = [
         ({}, "expected a vector, a text, or both"),
         ({"text": "w1"}, "text_columns must be named: 2 columns"),
-        ({"text": "w1", "text_columns": ["num"]}, "'num' is no column of texts"),
+        ({"text": "w1", "text_columns": ["num"]}, "'num' is not a text column"),
         ({"text": "w1", "text_columns": "text"}, "must be a list of names"),
         ({"text": 3}, "text: expected words"),
         ({"text": Match("w1", "text", "near")}, "operator 'near'"),  # type: ignore[arg-type]

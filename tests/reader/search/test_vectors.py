@@ -387,7 +387,7 @@ def test_what_is_wrong_is_said(made: AllIndexes) -> None:
     opened, query = open_table(made.uri), [0.5] * WIDTH
     for arguments, told in (
         ({}, "vector_column must be named"),
-        ({"vector_column": "num"}, "is no column of vectors"),
+        ({"vector_column": "num"}, "is not a vector column"),
         ({"vector_column": "v_pq", "limit": 0}, "limit 0"),
         ({"vector_column": "v_pq", "metric": "manhattan"}, "metric 'manhattan'"),
         ({"vector_column": "v_pq", "nprobes": -1}, "nprobes -1"),

@@ -75,11 +75,11 @@ def test_what_is_refused(table: FlusherTable, said: Said) -> None:
     assert "--for 0d: expected a whole number and ms, s, m, h or d, such as 10m, above 0" in said(
         "snapshot", "create", "eom", "--for", "0d", code=2
     )
-    assert "no name of a snapshot" in said("snapshot", "create", "a/b", code=2)
+    assert "not a valid snapshot name" in said("snapshot", "create", "a/b", code=2)
     assert "is not a receipt, nor another point" in said("snapshot", "create", "eom", "--at", "yesterday", code=2)
     for again in (table.uri, f"{table.uri}/", f"file://{table.uri}"):
         assert "are one table: name it once" in said("snapshot", "create", "eom", "-t", table.uri, "-t", again, code=2)
-    assert "no name of a snapshot" in said("snapshot", "create", "eom.lock", code=2)
+    assert "not a valid snapshot name" in said("snapshot", "create", "eom.lock", code=2)
     assert "no end before the year 10000" in said("snapshot", "create", "eom", "--for", "9999999d", code=2)
     assert said("snapshot", "list") == "no snapshots\n"
 
@@ -105,7 +105,7 @@ def test_a_damaged_one_does_not_hide_the_others(
     assert run(["snapshot", "list", "-c", config]) == 4
     printed = capsys.readouterr()
     assert [line.split()[0] for line in printed.out.splitlines()] == ["eom", "later"]
-    assert "snapshot kept: lancewal.created_at 'yesterday' is no time" in printed.err
+    assert "snapshot kept: lancewal.created_at 'yesterday' is not a time" in printed.err
     assert run(["snapshot", "list", "-c", config, "-o", "json"]) == 4
     assert [one["name"] for one in json.loads(capsys.readouterr().out)["snapshots"]] == ["eom", "later"]
     assert said("snapshot", "drop", "kept", "--yes") == "dropped snapshot kept\n"

@@ -110,9 +110,9 @@ def test_at_a_point_of_the_past(pipeline: Pipeline) -> None:
 
 def test_names(pipeline: Pipeline) -> None:
     for name in ("", "main", "..", "a/b", "a b", ".a", "a.", "a..b", "x" * 65, "ü", "a.lock"):
-        with pytest.raises(InvalidInput, match="no name of a snapshot"):
+        with pytest.raises(InvalidInput, match="not a valid snapshot name"):
             snapshot(pipeline, name)
-        with pytest.raises(InvalidInput, match="no name of a snapshot"):
+        with pytest.raises(InvalidInput, match="not a valid snapshot name"):
             drop_snapshot(pipeline.table, name)
     snapshot(pipeline, "A-b_c.1")
     with pytest.raises(InvalidInput, match=r"there is a snapshot A-b_c\.1 already"):
@@ -174,7 +174,7 @@ def test_a_branch_of_a_user_is_no_snapshot(pipeline: Pipeline) -> None:
     lance.dataset(pipeline.uri).create_branch("mine")
     with pytest.raises(SnapshotMissing, match="is a user's"):
         open_table(pipeline.uri).scan(at="snapshot:mine")
-    with pytest.raises(InvalidInput, match="is no snapshot: delete it with Lance"):
+    with pytest.raises(InvalidInput, match="is not a snapshot: delete it with Lance"):
         drop_snapshot(pipeline.table, "mine")
     with pytest.raises(InvalidInput, match="there is a branch mine already"):
         snapshot(pipeline, "mine")

@@ -107,7 +107,8 @@ class TopicReader:
                     range_.starts_at(low, "Kafka deleted what comes before while it was read")
                 at = max(low, at)
         raise region.partition_error(
-            KafkaUnavailable, f"position {at} is out of range, {_TRIES} times; its retention is faster than the reading"
+            KafkaUnavailable,
+            f"position {at} was out of range {_TRIES} times: Kafka deletes records faster than they are read",
         )
 
     def _taken(self, region: Region, records: Records, losses: Sequence[LossRecord]) -> Iterator[RegionRecords]:

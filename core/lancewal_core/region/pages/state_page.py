@@ -77,7 +77,7 @@ class StatePage:
     def check(self) -> None:
         """Raise ``ObjectCorrupt`` unless this can be a page."""
         if not is_word(self.write_id):
-            raise _broken(self.page, f"its write_id {self.write_id[:60]!a} is no identifier: {FORM}")
+            raise _broken(self.page, f"its write_id {self.write_id[:60]!a} is not an identifier: {FORM}")
         if self.regions_per_page < 1:
             raise _broken(self.page, f"{self.regions_per_page} regions cannot lie in it")
         first = self.page.number * self.regions_per_page

@@ -316,7 +316,7 @@ class _Reader:
         name = self._tokens.name()
         field = _found(name, list(self._schema))
         if field is None:
-            raise NotAccepted(f"it names {name!r}, which is no column of the table: it has {self._schema.names}")
+            raise NotAccepted(f"it names {name!r}, which is not a column of the table: it has {self._schema.names}")
         return Part(f"`{field.name}`", type=field.type)
 
 
