@@ -52,12 +52,12 @@ class KafkaTopicRecords:
         return self._inspector.begins(self._contract.topic, [partition])[partition]
 
     def read(self, region: Region, first: Position, end: Position) -> Records:
-        act = f"reading offsets {first} to {end - 1} of partition {region.partition}"
+        refused = f"offsets {first} to {end - 1} of partition {region.partition} cannot be read again"
         low, high = self.low(region.partition), self._inspector.ends(region.topic, [region.partition])[region.partition]
         if low > first:
-            raise RetentionLost(f"{act} again: Kafka begins at {low}", **region.place)
+            raise RetentionLost(f"{refused}: Kafka begins at {low}", **region.place)
         if high < end:
-            raise TopicTruncated(f"{act} again: Kafka ends at {high}", **region.place)
+            raise TopicTruncated(f"{refused}: Kafka ends at {high}", **region.place)
         found = Records([], [], [], [], [])
         with lone_consumer(self._client, self._group, region.topic) as consumer:
             try:
@@ -65,7 +65,7 @@ class KafkaTopicRecords:
                     found.extend(records)
             except OutOfRange as error:
                 raise RetentionLost(
-                    f"{act} again: Kafka deleted records while they were read",
+                    f"{refused}: Kafka deleted records while they were read",
                     **region.place,
                 ) from error
         return found

@@ -190,8 +190,8 @@ def _newest_below(context: RepairContext, below: int) -> InForce:
             return in_force
         if found.operation == "Restore":
             raise RepairRefused(
-                f"table version {at} is a restore that nobody has decided about, below version {below}: which merges the "
-                f"versions above it hold cannot be told. To go on, {ATTACH_A_COPY}. Nothing was changed",
+                f"table version {at}, below version {below}, is a restore that nobody has decided about. So it is not known "
+                f"which merges the versions above it contain. To go on, {ATTACH_A_COPY}. Nothing was changed",
                 version=at,
             )
     if newest == 0:

@@ -6,7 +6,7 @@ import re
 
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _TEXT = re.compile(r"([0-9]{1,9})(ms|s|m|h|d)")
-EXPECTED = "expected a whole number and ms, s, m, h or d, such as 10m"
+EXPECTED = "expected an integer and ms, s, m, h or d, such as 10m"
 
 
 def duration_s(text: str) -> float | None:

@@ -47,8 +47,8 @@ class PartitionStatus:
     freshness_s: float | None
     """Age in seconds of the oldest record in Kafka that is not durable, 0 if there is none; only ingest's page knows."""
     unmerged_s: float | None
-    """Seconds for which the oldest ended generation has waited for its merge, 0 if none waits; ingest's page does not
-    know."""
+    """Seconds for which the oldest ended generation has waited for its merge; 0 if none waits.  None if it is not
+    known, as on ingest's page."""
     merged_generation: int | None
     """Newest merged generation of the partition; 0 if none is."""
     generations: Mapping[str, int]

@@ -145,7 +145,7 @@ def _read(
     if kind != _RECORD_BATCH and not (dictionary and kind == _DICTIONARY_BATCH):
         raise ObjectCorrupt("an Arrow message is not a record batch")
     if table.scalar(3, "<q") != body:
-        raise ObjectCorrupt(f"an Arrow message declares another body than the {body} bytes")
+        raise ObjectCorrupt(f"an Arrow message declares a body of another size than its {body} bytes")
     batch = table.table(2)
     if batch is not None and kind == _DICTIONARY_BATCH:
         batch = batch.table(1)

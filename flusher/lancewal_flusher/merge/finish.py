@@ -130,7 +130,7 @@ def finish_newest(context: FlusherContext, seen: Look | Proven | None = None) ->
 
 
 def _finish(context: FlusherContext, in_force: InForce, proven: Proven | None) -> Finished:
-    """Steps 2 to 5."""
+    """Prove and record the merge, and commit its follow-up if there is anything to do: steps 2 to 5."""
     facts = _facts(context.table, in_force) if proven is None else proven.facts
     # Step 2
     if proven is None:

@@ -53,7 +53,7 @@ class RetentionFacts:
     durable: Positions = field(default_factory=dict)
     """Durable position of each partition that the process owns."""
     lows: Positions = field(default_factory=dict)
-    """First offset of each that Kafka still has."""
+    """First offset that Kafka still has, for each of these partitions."""
     oldest: Mapping[Region, Oldest] = field(default_factory=dict)
     """Partitions with a record that is not durable, as far as its time is known."""
     tombstones_s: float = UNLIMITED
@@ -62,7 +62,10 @@ class RetentionFacts:
     """When each durable position was first seen where it is, milliseconds since 1970."""
 
     def horizons(self, now_ms: int) -> dict[Region, float]:
-        """Seconds until each partition loses something, 0 where it has; NaN while the retention is unknown."""
+        """Return the seconds until Kafka deletes records of each partition that are not durable.
+
+        0: Kafka has already deleted some.  NaN: the retention is unknown.
+        """
         return {region: self._horizon(region, now_ms) for region in self.durable}
 
     @property
@@ -72,7 +75,7 @@ class RetentionFacts:
 
     @property
     def reserves(self) -> dict[Region, int]:
-        """Durable offsets that Kafka has still, by partition."""
+        """Number of durable offsets that Kafka still has, by partition."""
         return {r: max(0, position - self.lows[r]) for r, position in self.durable.items() if r in self.lows}
 
     def _horizon(self, region: Region, now_ms: int) -> float:

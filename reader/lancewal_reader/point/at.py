@@ -53,7 +53,7 @@ class At:
         """
         found = whole_of(number, 1)
         if found is None:
-            raise InvalidInput(f"At.version({number!r}): a table version is a whole number from 1 to {WHOLE_MAX}")
+            raise InvalidInput(f"At.version({number!r}): a table version is an integer from 1 to {WHOLE_MAX}")
         return AtVersion(TableVersion(found))
 
     @staticmethod
@@ -155,9 +155,7 @@ def point_of(at: Point | str | bytes | None) -> Point | None:
     match kind:
         case "version":
             if not rest.isascii() or not rest.isdigit() or len(rest) > len(str(WHOLE_MAX)):
-                raise InvalidInput(
-                    f"at={text[:_SHOWN]!r}: expected a whole number behind 'version:', as in version:412"
-                )
+                raise InvalidInput(f"at={text[:_SHOWN]!r}: expected an integer after 'version:', as in version:412")
             return At.version(int(rest))
         case "positions":
             return _positions(text, rest)

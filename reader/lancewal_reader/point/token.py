@@ -47,8 +47,8 @@ class Token:
         wrong = next((p for p, at in self.positions.items() if not is_whole(at, 1)), None)
         if wrong is not None or not self.records <= self.positions.keys():
             raise InvalidInput(
-                f"Token({dict(self.positions)!r:.{_SHOWN}}, ...): expected the position behind a record of each partition, a "
-                "whole number from 1 on, and among these partitions the ones with records"
+                f"Token({dict(self.positions)!r:.{_SHOWN}}, ...): expected for each partition the position after a "
+                "record, an integer from 1 on. Each partition in records must be among these partitions"
             )
 
     @staticmethod

@@ -114,7 +114,7 @@ def limit_of(given: object) -> int | None:
     """Return the limit that a user gave; ``InvalidInput`` if it is not one."""
     limit = whole_of(given)
     if limit is None and given is not None:
-        raise InvalidInput(f"limit {given!r}: expected a whole number of rows from 0 on, or None for all")
+        raise InvalidInput(f"limit {given!r}: expected an integer from 0 on, or None for all rows")
     return limit
 
 

@@ -138,7 +138,7 @@ def _exact(options: dict[str, Any]) -> bool:
 def _from_one(name: str, given: object) -> int:
     number = whole_of(given, 1)
     if number is None:
-        raise InvalidInput(f"{name} {given!r}: expected a whole number from 1 on")
+        raise InvalidInput(f"{name} {given!r}: expected an integer from 1 on")
     return number
 
 
@@ -204,7 +204,7 @@ def _vectors(vector: Any, column: str, type_: pa.FixedSizeListType) -> Vectors:
     if not np.isfinite(found).all():
         raise InvalidInput("vector has a number that is not finite: nothing is near to that")
     if bits and not ((found >= 0) & (found <= 255) & (found % 1 == 0)).all():
-        raise InvalidInput(f"vector: expected whole numbers from 0 to 255: column {column!r} has eight bits in each")
+        raise InvalidInput(f"vector: expected integers from 0 to 255: column {column!r} has eight bits in each")
     return found
 
 

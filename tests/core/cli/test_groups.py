@@ -111,7 +111,7 @@ def test_a_shell_completes_the_whole_program(
 
 @pytest.mark.parametrize("wrong", ["30x", "0s", "10"])
 def test_a_duration_that_is_none_is_named_with_its_option(wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert f"--for {wrong}: expected a whole number and ms, s, m, h or d" in refused(
+    assert f"--for {wrong}: expected an integer and ms, s, m, h or d" in refused(
         capsys, "pause", "flusher", "--for", wrong
     )
 

@@ -68,7 +68,7 @@ def test_a_schema_is_no_record_batch() -> None:
 
 def test_the_body_is_exactly_what_is_declared() -> None:
     for data in (MESSAGE[:-8], MESSAGE + b"\x00" * 8):
-        with pytest.raises(ObjectCorrupt, match="declares another body"):
+        with pytest.raises(ObjectCorrupt, match="declares a body of another size"):
             declared_batch(pa.py_buffer(data))
 
 

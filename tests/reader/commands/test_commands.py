@@ -217,7 +217,7 @@ def test_every_way_to_say_which_state(pipeline: Pipeline) -> None:
         assert len(rows) == len(pipeline.oracle)
     with pytest.raises(TokenTimeout, match="positions reached"):
         read(pipeline, "--at-least", f"orders-{last}-{ends[last]}", "--timeout", "0s")
-    with pytest.raises(InvalidInput, match="--timeout 'soon': expected a whole number and ms, s, m, h or d"):
+    with pytest.raises(InvalidInput, match="--timeout 'soon': expected an integer and ms, s, m, h or d"):
         read(pipeline, "--timeout", "soon")
     with pytest.raises(InvalidInput, match="at_least cannot be asked for as well"):
         read(pipeline, "--at-least", "orders-0-0", "--at", "version:1")

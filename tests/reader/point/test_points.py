@@ -121,7 +121,7 @@ def test_a_version_is_a_point() -> None:
     assert point_of(" version:412\n") == point_of(At.version(412)) == At.version(412)
     assert point_of(None) is None
     for wrong in (0, -1, True, 1.5, "412", WHOLE_MAX + 1):
-        with pytest.raises(InvalidInput, match=r"At.version\(.*a table version is a whole number from 1"):
+        with pytest.raises(InvalidInput, match=r"At.version\(.*a table version is an integer from 1"):
             At.version(wrong)  # type: ignore[arg-type] # what a user may write
 
 
@@ -167,11 +167,11 @@ def test_other_forms_of_a_point() -> None:
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ("version:", "expected a whole number behind 'version:'"),
-        ("version:4.5", "expected a whole number"),
-        ("version:٣", "expected a whole number"),
-        ("version:" + "9" * 30, "expected a whole number"),
-        ("version:0", "a table version is a whole number from 1"),
+        ("version:", "expected an integer after 'version:'"),
+        ("version:4.5", "expected an integer"),
+        ("version:٣", "expected an integer"),
+        ("version:" + "9" * 30, "expected an integer"),
+        ("version:0", "a table version is an integer from 1"),
         ("412", "not a receipt, nor another point: give lw1...., version:412, positions:0=120,1=88, timestamp:"),
         ("timestamp:2026-01-31", "expected a time with its zone, as in 2026-01-31T00:00:00Z"),
         ("record-time:2026-01-31T00:00:00", "expected a time with its zone"),

@@ -106,7 +106,7 @@ def test_what_names_no_record_is_refused(record: object, text: str) -> None:
 
 @pytest.mark.parametrize("position", [0, -5, WHOLE_MAX + 1, 1.0, True, None])
 def test_what_no_token_says_is_refused(position: Any) -> None:
-    with pytest.raises(InvalidInput, match="a whole number from 1 on"):
+    with pytest.raises(InvalidInput, match="an integer from 1 on"):
         Token({("orders", 3): position})
     with pytest.raises(InvalidInput, match="among these partitions"):
         Token({("orders", 3): Position(1)}, frozenset({("orders", 4)}))

@@ -231,7 +231,7 @@ def test_a_limit_ends_the_reading(pipeline: Pipeline, counted: list[int]) -> Non
     assert [table.to_arrow(limit=limit).num_rows for limit in whole] == [150, 150]
     others: list[Any] = [-1, 1.5, True, "3", np.int64(-1), np.float64(3), np.True_, np.array([1, 2])]
     for wrong in others:
-        with pytest.raises(InvalidInput, match=r"limit .* expected a whole number of rows from 0 on"):
+        with pytest.raises(InvalidInput, match=r"limit .* expected an integer from 0 on"):
             table.scan(limit=wrong)
 
 

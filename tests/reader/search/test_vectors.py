@@ -406,7 +406,7 @@ def test_what_is_wrong_is_said(made: AllIndexes) -> None:
         with pytest.raises(SearchUnsupported, match=f"'{metric}' .* 'bits' has binary vectors: use 'hamming'"):
             opened.search([0] * WIDTH, vector_column="bits", metric=metric)
     for number in (256, -1, 0.5):
-        with pytest.raises(InvalidInput, match="whole numbers from 0 to 255: column 'bits'"):
+        with pytest.raises(InvalidInput, match="integers from 0 to 255: column 'bits'"):
             opened.search([number] * WIDTH, vector_column="bits")
     with pytest.raises(InvalidInput, match=f"{8 * WIDTH} bits, {WIDTH} bytes: numpy.packbits"):
         opened.search([0, 1] * 4 * WIDTH, vector_column="bits")

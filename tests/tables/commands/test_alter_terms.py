@@ -45,7 +45,7 @@ def test_terms() -> None:
         ({"ttl": "30d"}, "--ttl DURATION with --ttl-column COLUMN"),
         ({"column": "at"}, "--ttl DURATION with --ttl-column COLUMN"),
         ({"ttl": "30d", "column": "at", "no_ttl": True}, "--no-ttl alone"),
-        ({"ttl": "30", "column": "at"}, "--ttl 30: expected a whole number and ms, s, m, h or d"),
+        ({"ttl": "30", "column": "at"}, "--ttl 30: expected an integer and ms, s, m, h or d"),
         ({"window": "500ms"}, "--history-window 500ms: .*whole seconds"),
         (
             {"on": ["misrouted=dlq"]},

@@ -72,7 +72,7 @@ def test_the_object_of_the_report(table: FlusherTable, said: Said) -> None:
 
 
 def test_what_is_refused(table: FlusherTable, said: Said) -> None:
-    assert "--for 0d: expected a whole number and ms, s, m, h or d, such as 10m, above 0" in said(
+    assert "--for 0d: expected an integer and ms, s, m, h or d, such as 10m, above 0" in said(
         "snapshot", "create", "eom", "--for", "0d", code=2
     )
     assert "not a valid snapshot name" in said("snapshot", "create", "a/b", code=2)

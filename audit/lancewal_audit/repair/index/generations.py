@@ -94,9 +94,9 @@ def _beginning(region: Region, survey: Mapping[LogId, LogSurvey], low: Callable[
     if kafka > first.first and any(n not in log.sequences or n in log.damaged for n in range(first.sequence)):
         raise region.error(
             RepairRefused,
-            f"nothing says that it began at offset {first.first}, the first that a log has. Segments before "
-            f"{paths.wal_segment(first.log, first.sequence)} are lost or damaged, and Kafka begins at {kafka}. Restore "
-            "them from the store's own versions. Nothing was changed",
+            f"it is not known at which offset it began. Logs begin at {first.first}, and Kafka at {kafka}. Segments before "
+            f"{paths.wal_segment(first.log, first.sequence)} are lost or damaged: restore them from the store's own "
+            "versions. Nothing was changed",
         )
     return min(kafka, first.first)
 
