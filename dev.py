@@ -97,18 +97,23 @@ PROGRAMS = {
     "measure": ("tests.measure",),
     "prose": ("tests.measure", "prose"),
 }
+HELP = {"-h", "--help"}
+#: Commands whose programs print help of their own.
+WITH_HELP = {"demo", "bench-peers", "soak", "check-ops", "check-spark", "check-upgrade"}
 
 
 def main(arguments: list[str]) -> int:
     command, *rest = arguments or ["help"]
-    if command in ("help", "-h", "--help") or (command == "audit" and rest[:1] in (["-h"], ["--help"])):
+    if command in ("help", *HELP) or (command not in WITH_HELP and not HELP.isdisjoint(rest)):
         print(__doc__)
         return 0
+    options = [name for name in rest if name.startswith("-")]
+    refused = {"lint": rest, "venv": rest, "audit": options, "interop": options}.get(command)
+    if refused:
+        print(f"{command} does not take {' '.join(refused)}", file=sys.stderr)
+        return 2
     if command == "lock":
         return lock(rest)
-    if command == "audit" and any(name.startswith("-") for name in rest):
-        print(f"audit takes no options, but a folder: {' '.join(rest)}", file=sys.stderr)
-        return 2
     if command == "audit":
         return audit(rest)
     if command not in (*PROGRAMS, "demo", "test", "lint", "venv"):
