@@ -1,4 +1,4 @@
-"""The durable positions of regions, read without touching them."""
+"""Durable positions of regions, read without changing a region."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from lancewal_core.wal.walk import walk_trailers
 
 
 def durable_position(opened: OpenedTable, region: Region) -> Position | None:
-    """Return the position of one region, see ``durable_positions``."""
+    """Return the durable position of one region, as ``durable_positions`` does."""
     return durable_positions(opened, [region])[region]
 
 
 def durable_positions(opened: OpenedTable, regions: Collection[Region]) -> dict[Region, Position | None]:
     """Return the position after the last durable record of each region.
 
-    None means that nothing was ever claimed, and that the start is the first record that Kafka has.  While an owner is
-    at work, the position may be higher by the time the caller uses it.
+    Before the first claim, the position is the contract's start; None means the first record that Kafka has.  While an
+    owner is at work, the position may be higher by the time the caller uses it.
 
-    Raise ``ObjectMissing`` if a segment is lost, after which more may be durable.
+    Raise ``ObjectMissing`` if a segment is lost: records after the lost segment may be durable.
     """
     indexes = opened.indexes.read(regions)
     return {region: _durable(opened, region, indexes.get(region)) for region in regions}

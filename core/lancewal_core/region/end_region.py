@@ -1,24 +1,24 @@
 """Ending the OPEN generations of regions, whether their owners are dead, frozen or at work.
 
 Guarantees
- 1. ``end_generations`` says where generations end once their logs have ended: nothing more becomes durable in them.
-    Each region has an answer of its own.
- 2. After ``end_region`` nothing becomes durable in the region before somebody claims it again.
- 3. If a segment inside the log is lost, ``ObjectMissing`` names it and nothing is changed.  A fence in its place would
-    end the log for regions that are still written after it.
+ 1. ``end_generations`` ends the logs first, then says where the generations end: nothing more becomes durable in these
+    generations.  Each region has its own answer.
+ 2. After ``end_region`` nothing becomes durable in the region before somebody claims the region again.
+ 3. If a segment inside the log is lost, ``ObjectMissing`` names the segment and nothing is changed.  A fence at its
+    number would cut off later segments, also for other regions.
 
 Steps of ``end_generations``, for each log, logs side by side
  1. Walk the log once, from the lowest segment in which a generation begins, and fence it.
- 2. Take for each region the entries from where its generation begins.  An end of the log before that is not the
-    generation's end.  The walk may have asked for segments that were trimmed, or met the fence of a process with an old
-    index.
- 3. Where something of the log is damaged or lost, and where step 2 finds no end, go region by region: another's damage
-    is not theirs.  What the others' generations tell of the log still counts.
+ 2. For each region, take the entries from the start of its generation on.  If the log ends before that start, the
+    generation's end is not found.  The walk may have asked for trimmed segments, or met the fence of a process with an
+    old state.
+ 3. If a part of the log is damaged or lost, or step 2 finds no end, repeat the steps for each region alone, so that
+    damage of one region stops no other.  The starts of the others' generations still prove which segments once existed.
 
-Steps of ``end_region``, repeated if the owner has sealed meanwhile, or another has claimed the region
- 1. Read the newest index.  Nothing is OPEN: done.
+Steps of ``end_region``, repeated if the owner has sealed meanwhile, or another process has claimed the region
+ 1. Read the newest state.  If no generation is OPEN, the region has ended.
  2. Fence the log.
- 3. Compare-and-swap: SEALED where the log ends, and no other generation opened, as when an owner hands over.
+ 3. Compare-and-swap: mark the generation SEALED at the end of its log, and open no other, as in a hand-over.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from lancewal_core.wal.walk import Walk
 
 
 def end_region(opened: OpenedTable, new_id: Callable[[], str], ender: OwnerId, region: Region) -> None:
-    """End the OPEN generation of a region, by steps 1 to 3."""
+    """End the OPEN generation of a region, by steps 1 to 3 of the module docstring."""
     while True:
         # Step 1
         index = opened.indexes.read([region]).get(region)
@@ -64,8 +64,8 @@ def end_region(opened: OpenedTable, new_id: Callable[[], str], ender: OwnerId, r
 def end_generations(
     opened: OpenedTable, ender: OwnerId, records: Mapping[Region, GenerationRecord]
 ) -> dict[Region, Ended | LancewalError]:
-    """Fence the logs of OPEN generations; return where each generation ends.  ``OwnershipLost`` for a region that
-    another process has continued."""
+    """Fence the logs of OPEN generations; return where each generation ends.  The answer is ``OwnershipLost`` for a
+    region that another process has continued."""
     by_log: dict[LogId, dict[Region, GenerationRecord]] = {}
     for region, record in records.items():
         by_log.setdefault(record.log, {})[region] = record
@@ -100,13 +100,13 @@ def _end(
 def _end_each(
     opened: OpenedTable, ender: OwnerId, records: Mapping[Region, GenerationRecord], settled: Sequence
 ) -> dict[Region, Ended | LancewalError]:
-    """Do step 3."""
+    """End each generation of one log alone (step 3)."""
     parts = opened.tasks.map(lambda r: _end(opened, ender, {r: records[r]}, settled), list(records))
     return {region: answer for part in parts for region, answer in part.items()}
 
 
 def _went_on(opened: OpenedTable, region: Region, record: GenerationRecord, error: LancewalError) -> LancewalError:
-    """Return ``error``, or ``OwnershipLost`` if it means that the index read before is out of date."""
+    """Return ``error``, or ``OwnershipLost`` if the error only shows that the state read before is out of date."""
     if not isinstance(error, ObjectMissing):
         return error
     newer = opened.indexes.read_each([region])[region]
@@ -118,7 +118,8 @@ def _went_on(opened: OpenedTable, region: Region, record: GenerationRecord, erro
 
 
 def ended_at(region: Region, record: GenerationRecord, walked: Walk[Trailer], now_ms: int) -> Ended | StoreInconsistent:
-    """Return the end of an OPEN generation, by a walk from its first segment, or from before it, to the end of its log."""
+    """Return the end of an OPEN generation; ``StoreInconsistent`` if its entries have a gap.  ``walked`` goes from its
+    first segment, or an earlier one, to the end of its log."""
     segments = [s for s in walked.segments if s.sequence >= record.first_sequence]
     entries = [e for s in segments for e in s.entries if e.region == region and e.first >= record.first]
     position = record.first

@@ -1,4 +1,5 @@
-"""Flush: SEALED -> FLUSHED.  Anyone may do it for any SEALED generation; the compare-and-swap keeps one result.
+"""Flushing, the change SEALED -> FLUSHED.  Any process may flush any SEALED generation; the compare-and-swap keeps one
+result.
 
 Several regions are flushed in one call.  Small generations are written together, as parts of one flush, and larger ones
 side by side.  Each page is swapped once, and each region has its own answer.  ``begin_flushes`` gives the answers page
@@ -9,15 +10,15 @@ Guarantees
     the MemTable or from the WAL.
  2. Generations become FLUSHED strictly in order.
  3. A crash at any point leaves a SEALED generation and, at most, files that nothing names.
- 4. Where generations cannot be read or written together, for whatever reason, each is tried by itself: none holds up
+ 4. If generations cannot be read or written together, for whatever reason, each is tried alone, so that none holds up
     another.
- 5. ``begin_flushes``: a page whose swap has no answer holds up no answer of another page.  Such a swap may still land
-    later: whoever tries again finds that it has.  Before the swaps nothing is separate: what is read and written
-    together waits for its slowest request.
+ 5. With ``begin_flushes``, a page whose swap has no answer delays no answer of another page.  Such a swap may still
+    land later; a process that tries again then finds the change.  Before the swaps, generations that are read and
+    written together wait for their slowest request.
 
 Steps
  1. Gather the generation's entries (from memory, or from its log: ``generation_entries``) and fold them.
- 2. Write the flush, or those of small generations together, into a folder of its own.
+ 2. Write the flush into a folder of its own.  Small generations share one flush.
  3. Compare-and-swap SEALED -> FLUSHED.
 
 Rounds of requests, as counted: 3 ("flush all partitions").
@@ -45,16 +46,17 @@ from lancewal_core.rows.fold import fold
 from lancewal_core.wal.entry import Entry
 
 Answer = FlushedGeneration | LancewalError | None
-"""Result of a generation's flush, or an error, or None if somebody else was faster.  After an error the outcome may be
-unknown."""
+"""Result of a generation's flush, or an error, or None if another process was faster.  After an error the outcome may
+be unknown."""
 ALONE_ROWS = 50_000
-"""Rows from which on a generation has a flush of its own.  Whatever else waits, a merge adopts its data file unchanged
-(``MergeLimits.adopt_rows``)."""
+"""Number of rows from which on a generation has a flush of its own.  A merge adopts the data file of such a flush
+unchanged, whatever else waits (``MergeLimits.adopt_rows``)."""
 ALONE_BYTES = 8 << 20
-"""Bytes from which on a generation is flushed alone.  A merge that must read it needs a multiple of its size in memory."""
+"""Bytes from which on a generation is flushed alone.  A merge that must read the generation needs a multiple of its
+size in memory."""
 TOGETHER_BYTES = 64 << 20
-"""Most bytes of generations that are flushed together: as much as one of them has by the default of
-``ingest.seal_bytes``.  A larger one goes alone."""
+"""Most bytes of generations that are flushed together: as much as one generation has by the default of
+``ingest.seal_bytes``.  A larger generation is flushed alone."""
 
 
 def flush_generation(
@@ -64,17 +66,17 @@ def flush_generation(
     content: Content,
     new_id: Callable[[], str],
 ) -> FlushedGeneration | None:
-    """Do steps 2 and 3 with the content of a SEALED generation; None if somebody else flushed it first.
-
-    Also None if a rebuilt index has another record of this generation: then the fold is of other entries.
+    """Write the content of a SEALED generation and mark it FLUSHED (steps 2 and 3 above).  Return None if another
+    process flushed it first.  Also return None if a rebuilt state has another record of this generation: then the
+    content is folded from other entries.
     """
     (found,) = flush_generations(opened, [Flushable(region, record, content)], new_id)
     return or_raised(found)
 
 
 def flush_generations(opened: OpenedTable, flushable: Seq[Flushable], new_id: Callable[[], str]) -> list[Answer]:
-    """Do ``flush_generation`` for different regions, and return the answers in their order.  An error is the answer of
-    its region alone."""
+    """Flush one generation of each of several regions, as ``flush_generation`` does; return the answers in their order.
+    An error is the answer of its region alone."""
     answers = _write(opened, flushable, new_id)
     answers |= _mark(opened, _to_mark(flushable, answers), new_id)
     return [answers[one.region] for one in flushable]
@@ -103,14 +105,15 @@ class Flushing:
 
 
 def begin_flushes(opened: OpenedTable, flushable: Seq[Flushable], new_id: Callable[[], str]) -> Flushing:
-    """Do ``flush_generations``, but return once the flushes are written.  Each page answers by itself."""
+    """Flush as ``flush_generations`` does, but return once the flushes are written, while pages are still swapped.
+    Each page has its own answer."""
     flushing = Flushing()
     flushing.begin(opened, flushable, new_id)
     return flushing
 
 
 def _write(opened: OpenedTable, flushable: Seq[Flushable], new_id: Callable[[], str]) -> dict[Region, Answer]:
-    """Do step 2."""
+    """Write the flushes (step 2); return the flush, or the error, of each region."""
     groups = opened.tasks.map(lambda group: _written(opened, group, new_id), _together(flushable))
     return {region: found for group in groups for region, found in group.items()}
 
@@ -125,7 +128,7 @@ def _to_mark(
 def _mark(
     opened: OpenedTable, written: Mapping[Region, tuple[GenerationRecord, FlushedGeneration]], new_id: Callable[[], str]
 ) -> dict[Region, Answer]:
-    """Do step 3."""
+    """Swap SEALED to FLUSHED (step 3); return the answer of each region."""
     if not written:
         return {}
     decisions = {
@@ -145,10 +148,10 @@ def _mark(
 
 
 def _together(flushable: Seq[Flushable]) -> list[list[Flushable]]:
-    """Return the generations of each flush.
+    """Group generations into flushes; return the generations of each flush.
 
     Generations without records have a flush of their own.  So a merge that leaves one of them out still adopts the file
-    of the others.  Damage of their flush holds up no other generation."""
+    of the others.  Damage of the flush without records holds up no other generation."""
     small = [one for one in flushable if _is_small(one.content)]
     with_records = [one for one in small if one.record.next != one.record.first]
     without = [one for one in small if one.record.next == one.record.first]
@@ -185,8 +188,8 @@ def flush_from_logs(
     """Flush the oldest SEALED generation of each region from its log.
 
     The answer is None if there is no such generation, or if another process was faster.  An error is the answer of its
-    region alone; ``Corrupt`` names what is damaged or lost of the log.  The indexes are read once.  A log is read once
-    for as many of its regions as ``TOGETHER_BYTES`` have room for.
+    region alone; ``Corrupt`` names the damaged or lost object of the log.  The states are read once.  A log is read
+    once for as many of its regions as ``TOGETHER_BYTES`` have room for.
     """
     answers: dict[Region, Answer] = {}
     for flushable in _from_logs(opened, regions, answers):
@@ -196,7 +199,8 @@ def flush_from_logs(
 
 
 def begin_flushes_from_logs(opened: OpenedTable, regions: Collection[Region], new_id: Callable[[], str]) -> Flushing:
-    """Do ``flush_from_logs``, but return once the flushes are written.  Each page answers by itself."""
+    """Flush as ``flush_from_logs`` does, but return once the flushes are written, while pages are still swapped.  Each
+    page has its own answer."""
     flushing = Flushing()
     for flushable in _from_logs(opened, regions, flushing.answers):
         flushing.begin(opened, flushable, new_id)
@@ -255,14 +259,15 @@ def rebuild_flush(
 ) -> FlushedGeneration | None:
     """Rebuild the flush of a FLUSHED generation from its log, because its files are missing.
 
-    Return None if somebody else rebuilt or merged it first.  ``Corrupt`` names what is damaged or lost of the log.
+    Return None if another process rebuilt or merged it first.  ``Corrupt`` names the damaged or lost object of the log.
     """
     content = _kept_content(opened, region, record)
     return None if content is None else replace_flush(opened, region, record, content, new_id)
 
 
 def _kept_content(opened: OpenedTable, region: Region, record: GenerationRecord) -> Content | None:
-    """Return the content of a generation from its log; None if somebody else was faster."""
+    """Return the content of a generation from its log; None if another process was faster to flush, rebuild or merge
+    it."""
     try:
         entries = kept_entries(opened, region, record)
     except PlanStale:
@@ -277,7 +282,8 @@ def replace_flush(
     content: Content,
     new_id: Callable[[], str],
 ) -> FlushedGeneration | None:
-    """Replace the flush of a FLUSHED generation; None if somebody else replaced or merged it first."""
+    """Replace the flush of a FLUSHED generation by one of ``content``; None if another process replaced or merged it
+    first."""
     old = record.flush
     if old is None:
         raise ValueError(f"generation {record.generation} of {region.name} has no flush to rebuild")

@@ -6,7 +6,7 @@ MemTables.
   generation that has some, one after the other).
 * ``manifest.json`` (``flushes.manifest``): names all of these, and the share of each generation, with sizes and crc32c.
   Only Lance reads the data files, so for these the manifest has the checksum of each generation's keys
-  (``key_checksum``): another key would hide another row.
+  (``key_checksum``): a changed key would hide another key's row.
 
 Each attempt writes into a folder of its own, so attempts never meet; the compare-and-swap to FLUSHED keeps one.  A
 reader gets what was folded, or ``ObjectMissing`` / ``ObjectCorrupt`` naming the object.  One kind of damage is not
@@ -59,7 +59,7 @@ class Content:
 
     folded: Folded
     repaired: bool = False
-    """See ``FlushPart.repaired``."""
+    """True if ``lancewal repair segment`` made the content (``FlushPart.repaired``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,8 @@ class Flushable:
 
 
 def write_flush(opened: OpenedTable, flushable: Sequence[Flushable], name: str) -> Flush:
-    """Write the content of generations in two rounds, the manifest last.  ``name`` must be new for each attempt."""
+    """Write the content of generations in two rounds of requests, the manifest last; return their common flush.
+    ``name`` must be new for each attempt."""
     for one in flushable:
         if one.record.next is None:
             raise ValueError(f"generation {one.record.generation} of {one.region.name} is still OPEN")
@@ -160,7 +161,8 @@ def read_each(
 
 
 def read_rows(table: Table, flushed: FlushedGeneration, columns: Sequence[str], schema: RowSchema) -> pa.Table:
-    """Return these columns of the rows in state Row."""
+    """Return ``columns`` of a part's rows in state Row; ``ObjectCorrupt`` if they are not the rows that were
+    written."""
     return _own_rows(flushed, _scanned(table, [flushed], columns, schema), schema)
 
 
@@ -236,12 +238,14 @@ def read_parts(
 
 
 def read_gone_of(store: ObjectStore, parts: Sequence[FlushedGeneration], schema: RowSchema) -> list[pa.Table | Corrupt]:
-    """Return what ``read_gone`` does, for parts in the order of their flush.  Their object is read once."""
+    """Return the Gone keys of each part, or the fault.  The parts must be in the order of their flush; their one object
+    is read once."""
     return _sides(store, parts, [part.deletes for part in parts], schema.key)
 
 
 def check_sides(store: ObjectStore, parts: Sequence[FlushedGeneration], schema: RowSchema) -> list[Corrupt | None]:
-    """Return the faults of the deletes and patches of parts of one flush, in its order; each object is read once."""
+    """Check the deletes and patches of parts of one flush, in its order; return for each part its fault or None.  Each
+    object is read once."""
     gone = read_gone_of(store, parts, schema)
     partials = _sides(store, parts, [part.patches for part in parts], partial_schema(schema))
     found = [first if isinstance(first, Corrupt) else other for first, other in zip(gone, partials, strict=True)]
@@ -282,7 +286,7 @@ def _rows_of_run(
 def _sides(
     store: ObjectStore, parts: Sequence[FlushedGeneration], sides: Sequence[SideFile | None], schema: pa.Schema
 ) -> list[pa.Table | Corrupt]:
-    """Return the rows of each part in one side file."""
+    """Return the rows of each part in one side file, or the fault."""
     named = [side for side in sides if side is not None]
     if not named:
         return [schema.empty_table()] * len(parts)
@@ -302,7 +306,8 @@ def _sides(
 
 
 def _put_side(store: ObjectStore, key: str, tables: Sequence[pa.Table]) -> Sequence[Stretch | None]:
-    """Write a stream of each that has rows, as one object; where in it they lie follows from their sizes."""
+    """Write one object with a stream of each table that has rows.  Return the share of each table in it, None for an
+    empty table."""
     streams = [_stream(table) if table.num_rows else b"" for table in tables]
     check_written(key, sum(map(len, streams)))
     check_unpacked(key, sum(declared_stream(pa.py_buffer(s)).raw_bytes for s in streams if s))

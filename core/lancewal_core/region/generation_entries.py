@@ -4,8 +4,8 @@ Guarantee: the result for a generation is an error, or all of its entries in the
 position to its next without a gap.
 
 ``entries_of`` reads one generation, ``headers_of`` several that lie in the same segments.  Missing entries may have
-been trimmed meanwhile, which only the index tells: ``kept_entries`` looks there.  ``entries_together`` reads the
-generations of several regions that share a log, and each segment of the log once.
+been trimmed meanwhile, which only the region's state tells: ``kept_entries`` reads that state.  ``entries_together``
+reads the generations of several regions that share a log, and each segment of the log once.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ E = TypeVar("E", bound=Described)
 _SEGMENTS_AT_ONCE = 32
 """Most segments that are read before their memory is measured."""
 _SEGMENTS_FIRST = 2
-"""Segments that are read first.  Each segment of a log that was caught up may keep half of the memory that there is
-room for."""
+"""Number of segments that are read first.  In a log that was written to catch up, each segment may take half of the
+allowed memory."""
 
 
 class InLog(Protocol):
@@ -56,7 +56,8 @@ class InLog(Protocol):
 def entries_of(opened: OpenedTable, region: Region, record: InLog) -> list[Entry]:
     """Return the entries of a SEALED or later generation, from its log.
 
-    ``PlanStale`` if one is missing: it may have been trimmed since the index was read (``kept_entries`` looks).
+    ``PlanStale`` if an entry is missing: it may have been trimmed since the state was read (``kept_entries`` finds
+    out).
     """
     walked = walk(
         opened.store, opened.tasks, record.log, record.first_sequence, before=record.end_sequence, regions=(region,)
@@ -65,9 +66,9 @@ def entries_of(opened: OpenedTable, region: Region, record: InLog) -> list[Entry
 
 
 def headers_of(opened: OpenedTable, generations: Seq[tuple[Region, InLog]]) -> list[list[EntryHeader] | PlanStale]:
-    """Return ``entries_of`` without rows, for generations in the same segments of one log, an answer for each.
+    """Return the headers of the entries of generations that lie in the same segments of one log, an answer for each.
 
-    The answer is ``PlanStale`` if the log does not have all entries.  Raises ``Corrupt`` if a segment is damaged.
+    The answer is ``PlanStale`` if the log does not have all entries.  Raise ``Corrupt`` if a segment is damaged.
     """
     _, one = generations[0]
     walked = walk_trailers(opened.store, opened.tasks, one.log, one.first_sequence, before=one.end_sequence)
@@ -102,11 +103,10 @@ def _is_of(record: InLog, entry: Described) -> bool:
 
 
 def kept_entries(opened: OpenedTable, region: Region, record: GenerationRecord) -> list[Entry]:
-    """Return ``entries_of`` a generation that stays in its index until somebody has done what the caller is about to
-    do.
+    """Return ``entries_of`` a generation whose record the caller is about to change, by a flush, a rebuild or a merge.
 
-    ``PlanStale`` means that this has happened: somebody flushed, rebuilt or merged the generation first.  ``Corrupt``
-    names what is damaged or lost of its log.
+    ``PlanStale`` means that the region's state has this record no more, since another process was faster.  ``Corrupt``
+    names the damaged or lost object of the log.
     """
     try:
         return entries_of(opened, region, record)

@@ -1,24 +1,26 @@
-"""Everything that is kept of a region: generations in its index, and in the history pages that its index left behind.
+"""Everything that is kept of a region: generations in its state, and those in history pages, which have left the state.
 
-An index that ends below what the table has merged is not the newest, or is lost.  Perhaps a listing was empty or cut
-short, or the index was read first and its generations were merged since.  ``check_reaches`` refuses such an index, for
-all who compare an index with watermarks.
+A state that ends below the table's merged generations is not the newest, or the newest is lost.  Perhaps a listing was
+empty or cut short, or generations were merged after the state was read.  Every caller that compares a state with
+watermarks uses ``check_reaches``, which refuses such a state.
 
 Guarantees
  1. ``read_histories`` names every generation above the trimmed boundary, without a gap up to the newest, or raises.
     Pages are found by a listing, which is a hint.  Generations are numbered without holes, so a page that the listing
-    leaves out shows.  ``read_sound_histories`` does the same region by region: damage of one's state or pages is that
-    region's alone.
+    leaves out is noticed.  ``read_sound_histories`` does the same for each region alone: damage of a region's state or
+    pages affects no other region.
  2. ``generations_behind`` names every generation above the given one, oldest first, without a gap up to the newest, or
     raises.  If the caller gives the position at which the given generation ends, generations that are trimmed and had
     no record may be missing.
 
 Steps of ``generations_behind``
- 1. Take the newest index.  Its trimmed boundary may lie above the given generation.  If the boundary's position is not
-    the one at which that generation ends, or the caller gave none, raise ``OutsideHistoryWindow``.  Otherwise no
-    trimmed generation had a record, and the boundary takes the place of the given generation.
- 2. Where the index begins later, read the pages that hold what is missing.  A page is written before its generations
-    leave the index, so pages read after the index have them.  A page is deleted only after the boundary has passed it.
+ 1. Take the newest state.  If its trimmed boundary is above the given generation, compare the boundary's position with
+    the one at which that generation ends.  If they differ, or the caller gave no position, raise
+    ``OutsideHistoryWindow``.  Otherwise no generation trimmed in between had a record, and the boundary takes the place
+    of the given generation.
+ 2. If the state begins later, read the pages that hold the missing generations.  A page is written before its
+    generations leave the state, so pages that are read after the state have them.  A page is deleted only after the
+    boundary has passed it.
  3. If there is a gap, or a page has vanished, raise ``PlanStale``: the boundary has moved since, or the listing is
     short.
 """
@@ -40,12 +42,13 @@ from lancewal_core.store.object_store import ObjectInfo, ObjectStore
 from lancewal_core.table.watermarks import InForce
 
 _READS = 3
-"""Times that index and pages are read to find them without a gap.  Another collector may trim in between."""
+"""Times that state and pages are read to find them without a gap.  Another collector may trim in between."""
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """An index, and its pages by object key.  Pages below the boundary that are not deleted yet are included."""
+    """A region's state, and its history pages by object key.  Pages below the trimmed boundary that are not deleted yet
+    are included."""
 
     index: RegionState
     pages: tuple[tuple[str, tuple[GenerationRecord, ...]], ...]
@@ -59,16 +62,15 @@ class History:
 
 
 class KnownPages:
-    """Pages that were read before, identified by their lines in a listing.  For callers that look at all of them again
-    and again.
+    """History pages that were read before, for callers that read all pages of regions again and again.
 
-    An object that is put at the same key after a restore has another time.  The threads of one reader at a time use
-    this.
+    A page is identified by its line in a listing: key, size and time.  Another object that a restore puts at the same
+    key has another time.  Only the threads of one reader may use this at a time.
     """
 
     def __init__(self, records_max: int = 100_000) -> None:
-        """``records_max`` is the number of generations to hold, some 500 bytes each.  When it is reached, no more pages
-        are taken."""
+        """``records_max`` is the number of generations to hold, some 500 bytes each.  When that number is reached, no
+        more pages are kept."""
         self._records_max = records_max
         self._held: dict[tuple[str, int, int], tuple[GenerationRecord, ...]] = {}
         self._records = 0
@@ -97,19 +99,19 @@ def _identity(info: ObjectInfo) -> tuple[str, int, int]:
 
 @dataclass(frozen=True, slots=True)
 class SoundHistories:
-    """Histories of regions that somebody has claimed.  Nothing is known of the ``damaged`` ones."""
+    """Histories of regions that somebody has claimed.  Nothing is known of the ``damaged`` regions."""
 
     of: Mapping[Region, History]
     damaged: Mapping[Region, Corrupt]
 
 
 def check_reaches(region: Region, index: RegionState | None, in_force: InForce) -> None:
-    """Raise ``StoreInconsistent`` if the region's index cannot be the newest.  The index is None if none was found.
+    """Raise ``StoreInconsistent`` if the region's state cannot be the newest.  It is None if no state was found.
 
-    Such an index ends below ``in_force``, or still has a generation as OPEN that is merged.  Entries after that
-    generation may be durable before it is sealed, and the index says nothing of them.
+    Such a state ends below ``in_force``, or still has a generation as OPEN that is merged.  In the latter case, later
+    entries may be durable, and the state names no generation for them.
 
-    A caller that read the watermarks before the index knows by the error that the index is not the newest.  A caller
+    A caller that read the watermarks before the state knows by the error that the state is not the newest.  A caller
     that read both at the same time, as a plan does, must read both again.
     """
     merged = in_force.generation(region)
@@ -127,9 +129,10 @@ def check_reaches(region: Region, index: RegionState | None, in_force: InForce) 
 
 
 def read_histories(opened: OpenedTable, regions: Collection[Region], in_force: InForce) -> dict[Region, History]:
-    """Read the histories of those regions that somebody has claimed.
+    """Read the histories of the regions that somebody has claimed.
 
-    ``StoreInconsistent`` where a state ends below ``in_force``, read before, or generations are missing.
+    Raise ``StoreInconsistent`` if a state ends below ``in_force``, which was read before, or if generations are
+    missing.  Raise the fault of a damaged region.
     """
     found = read_sound_histories(opened, regions, in_force)
     for error in found.damaged.values():
@@ -140,7 +143,8 @@ def read_histories(opened: OpenedTable, regions: Collection[Region], in_force: I
 def read_sound_histories(
     opened: OpenedTable, regions: Collection[Region], in_force: InForce, known: KnownPages | None = None
 ) -> SoundHistories:
-    """Read the histories.  Damage of a region is that region's answer alone.  ``known`` is from the look before."""
+    """Read the histories of claimed regions; damage of a region is that region's answer alone.  ``known`` has the pages
+    that the caller read before."""
     known = KnownPages(0) if known is None else known
     asked = list(regions)
     sound = opened.indexes.read_sound(asked)
@@ -167,7 +171,7 @@ def read_sound_histories(
 
 @dataclass(frozen=True, slots=True)
 class _Pages:
-    """Source of the pages of a region."""
+    """History pages of a region: their listing, and pages read before."""
 
     region: Region
     listed: Iterable[ObjectInfo]
@@ -175,8 +179,8 @@ class _Pages:
 
 
 def _history(opened: OpenedTable, index: RegionState | None, in_force: InForce, pages: _Pages) -> History | None:
-    """Return the history from an index just read, and pages listed after it.  If they do not fit together, both are
-    read again."""
+    """Return the history from a state just read, and pages listed after it; None if nobody has claimed the region.  If
+    state and pages do not fit together, both are read again."""
     gap, region, known = "", pages.region, pages.known
     listed: Iterable[ObjectInfo] | None = pages.listed
     for attempt in range(_READS):
@@ -205,9 +209,8 @@ def pages_of(
     listed: Iterable[ObjectInfo] | None = None,
     known: KnownPages | None = None,
 ) -> Iterator[tuple[str, tuple[GenerationRecord, ...]]]:
-    """Return the pages that a listing shows, ``listed`` or one of now, by object key, oldest first.
-
-    Pages that end at or below ``above`` are not read."""
+    """Yield the history pages of a region with their object keys, oldest first.  ``listed`` is their listing; with None
+    the store is listed now.  Pages that end at or below generation ``above`` are not read."""
     known = KnownPages(0) if known is None else known
     if listed is None:
         listed = store.list(paths.history_prefix(region, making))
@@ -230,9 +233,9 @@ def pages_of(
 def generations_behind(
     opened: OpenedTable, region: Region, index: RegionState | None, merged: Generation, end: Position | None = None
 ) -> list[GenerationRecord]:
-    """Return the generations above ``merged`` (module docstring).  ``index`` is the region's, just read.
-
-    ``end`` is the position after the generation ``merged``, if only records count; with None every generation counts."""
+    """Return the generations above ``merged``, oldest first (module docstring).  ``index`` is the region's state, just
+    read.  ``end`` is the position after generation ``merged``: then trimmed generations without records may be missing.
+    With None, none may be missing."""
     # Step 1
     if index is None:
         raise region.error(PlanStale, "the store shows no index of it")

@@ -1,14 +1,14 @@
-"""The record of an accepted loss: offsets of a region that Kafka has deleted.  They were deleted before they became
-durable, or were durable in a WAL segment which is lost.
+"""The record of an accepted loss: offsets of a region that Kafka has deleted.  Kafka deleted them before they became
+durable, or they were durable in a WAL segment that is lost.
 
-On a compacted topic the loss may be deletes alone.  Then the offsets are read, and the records that are left there are
-in the table.  Where the topic lost its tail, the loss is what producers write a second time at these offsets.  What was
-there before is durable and stays.
+On a compacted topic, only deletes may be lost.  Then ingest reads the offsets, and the records that are left there are
+in the table.  If the topic lost its tail, producers write other records at these offsets, and those are lost.  The
+records that were there before are durable and stay.
 
-The record is written before anything passes over its offsets, so that no gap is without a record.  It is immutable,
-kept for ever, and deleted by nobody.  Its key is
-``_lancewal/regions/<topic>/<topic id>/<partition>/losses/<first>.json``.  Another loss from the same position on, of the
-other kind or up to another end, is recorded beside it, as ``<first>-2.json`` and so on.
+The record is written before anything skips its offsets, so that every gap has a record.  It is immutable, kept for
+ever, and deleted by nobody.  Its key is ``_lancewal/regions/<topic>/<topic id>/<partition>/losses/<first>.json``.
+Another loss from the same position on, with another kind, end or segment, is recorded next to it, as ``<first>-2.json``
+and so on.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class LossRecord(BaseModel):
 
 
 def write_loss(store: ObjectStore, region: Region, loss: LossRecord, making: Making | None) -> None:
-    """Put the record.  A record of the same loss that an earlier try has put stays."""
+    """Store the record, unless an earlier try has stored a record of the same loss."""
     for number in count(1):
         key = paths.loss_record(region, Position(loss.first), making, number)
         outcome = put_new(store, key, encode_loss(loss), "run the command again")
@@ -84,11 +84,12 @@ def replaced_below(losses: Sequence[LossRecord]) -> Position:
 
 
 def encode_loss(loss: LossRecord) -> bytes:
-    # As before there were others.
+    # Records without these members keep the bytes that earlier releases gave them.
     left_out = {name for name, value in (("kind", "offsets"), ("segment", None)) if getattr(loss, name) == value}
     return loss.model_dump_json(indent=1, exclude=left_out).encode()
 
 
 def decode_loss(data: bytes, where: str) -> LossRecord:
-    """Raise ``FormatUnknown`` for a future format, ``ObjectCorrupt`` for anything else that is not a loss record."""
+    """Decode a loss record.  Raise ``FormatUnknown`` for a later format, ``ObjectCorrupt`` for anything else that is
+    not a loss record."""
     return decode_model(LossRecord, data, where, "loss record", FORMAT)

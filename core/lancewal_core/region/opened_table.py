@@ -1,4 +1,4 @@
-"""An open table: everything with an effect that the protocols of every part use."""
+"""An open table: the store, the Lance table, the clock and all else through which the protocols of every part act."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ class OpenedTable:
 
     @staticmethod
     def over(store: ObjectStore, table: Table, contract: Contract, tasks: Tasks, clock: Clock) -> OpenedTable:
-        """Return an open table with indexes and watermarks that remember nothing yet."""
+        """Return an open table whose region states and watermarks remember nothing yet."""
         indexes = RegionIndexes(store, clock, contract.regions_per_page, contract.making, tasks)
         watermarks, contracts = Watermarks(store, table, contract.making), WrittenContracts(store)
         return OpenedTable(store, table, indexes, watermarks, tasks, clock, contract, contracts)
 
     @property
     def parts(self) -> Parts:
-        """Values with which a context that extends this class begins."""
+        """All fields of this class in their order: a context that extends the class begins with them."""
         return (
             self.store,
             self.table,
@@ -62,12 +62,12 @@ class OpenedTable:
         )
 
     def contract_of(self, version: int) -> Contract:
-        """Return the version of the contract that rows name."""
+        """Return the contract of this version number, which rows name."""
         return self.contracts.of(self.contract, version)
 
     def columns_of(self, flushed: FlushedGeneration) -> RowSchema:
-        """Return the columns that a flush was written with, for reading it.  ``rows_of_flush`` takes the rows that were
-        read."""
+        """Return the columns that a flush was written with, which are needed to read it.  Pass the rows that were read
+        to ``rows_of_flush``."""
         return self.contracts.rows(self.contract, flushed.contract_version)
 
     def rows_as_wanted(self, rows: Rows, version: int, where: Callable[[], str]) -> Rows:
@@ -84,11 +84,12 @@ class OpenedTable:
         return self.rows_as_wanted(content, flushed.contract_version, lambda: flushed.key)
 
     def read_indexes(self) -> dict[Region, RegionState]:
-        """The newest index of every region that has one; regions are enumerated from the contract."""
+        """Return the newest state of each region that has one.  The contract says which regions there are."""
         return self.indexes.read(self.contract.regions)
 
     def read_sound_indexes(self) -> Sound:
-        """Read the newest states of all but the damaged regions: for work that does one region without another."""
+        """Read the newest states of all regions but the damaged ones, and the faults of these, for work that treats
+        each region alone."""
         return self.indexes.read_sound(self.contract.regions)
 
 

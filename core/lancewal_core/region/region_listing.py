@@ -1,8 +1,9 @@
-"""Listing of a folder in many regions: one request if few objects lie in all of them, else at least one more for each.
+"""Listing of a folder in many regions: one request if all these folders together have few objects, else at least one
+more for each region.
 
 The folders of a topic's regions lie side by side.  So a listing of their common prefix shows all, a thousand objects an
-answer.  The answers of one listing come one after the other, but listings of single regions run side by side.  So where
-there is more than one answer, each region is listed by itself.
+answer.  The answers of one listing come one after the other, but listings of single regions run side by side.  So if
+one answer does not show all objects, each region is listed separately.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ def list_regions(
     folder: Callable[[Region, Making | None], str],
     making: Making | None,
 ) -> dict[Region, Sequence[ObjectInfo]]:
-    """Return the objects in ``folder`` of each region.  Every ``folder`` lies below the ``region_prefix``.  A hint, as
-    every listing."""
+    """Return the objects in ``folder`` of each region.  Every ``folder`` must lie below the ``region_prefix``.  The
+    result is a hint, as every listing."""
     prefixes = {folder(region, making): region for region in regions}
     topics = {paths.topic_regions_prefix(region, making) for region in regions}
     if len(regions) > 1 and len(topics) == 1:
