@@ -1,15 +1,15 @@
-"""The region index: which generations a region has, who owns the newest, and the state of each.
+"""The state of a region: its generations, the state of each generation, and the owner of the newest.
 
-A change is a compare-and-swap of the page that it lies in (``pages``).  Promises:
+A change of a region's state is a compare-and-swap of the page that holds it (``pages``).  Promises:
 
-1. ``decode_index(encode_index(index)) == index``, and equal indexes give equal bytes.
-2. An index that breaks a structural invariant (``RegionState.check``) is neither written nor read.
+1. ``decode_index(encode_index(index)) == index``, and equal states give equal bytes.
+2. A state that breaks a structural invariant (``RegionState.check``) is neither written nor read.
 3. Any changed, missing or added byte is found: the message ends with a crc32c of everything before it.
-4. A format version that this release does not know is refused by name, never half read.
+4. A format version that this release does not know raises ``FormatUnknown``; such a message is never partly read.
 
 On the wire this is the protobuf message ``MemWalIndexDetails`` (``proto/mem_wal.proto``); the checksum is an ordinary
 last field, so any protobuf reader can read the message.  History pages, which hold MERGED generations that left the
-index, are the same message marked as such.
+state, are the same message, marked as a history page.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class GenerationRecord:
     """One generation of a region.
 
     All its entries lie in one log.  They follow each other from ``first`` to ``next`` without a gap, so the record does
-    not name them.  A reader of some entries can tell whether they are all (``wal.entry.is_chain``).
+    not name them.  A reader of some entries can tell by ``wal.entry.is_chain`` whether they are all.
     """
 
     generation: Generation
@@ -92,18 +92,19 @@ class GenerationRecord:
     merged_version: TableVersion | None
     """The table version that merged it, once MERGED."""
     merged_at_ms: int | None
-    """Time of the mark MERGED, in milliseconds since 1970, by the clock of the process that set it.  The two below are
-    alike."""
+    """Time of the mark MERGED, in milliseconds since 1970, by the clock of the process that set the mark.  The two
+    times below have the same form."""
     sealed_at_ms: int | None = None
-    """Time of the mark SEALED; ``None`` while OPEN, and if a repair made the record again."""
+    """Time of the mark SEALED; ``None`` while OPEN, and if a repair rebuilt the record."""
     flushed_at_ms: int | None = None
-    """Time of the first mark FLUSHED; ``None`` before, and if a repair made the record again."""
+    """Time of the first mark FLUSHED; ``None`` before that, and if a repair rebuilt the record."""
     record_times: RecordTimes | None = None
-    """Times of the rows of its entries; ``None`` while OPEN, without rows, and if a repair could not know them."""
+    """Times of the rows of its entries; ``None`` while OPEN, if there are no rows, and if a repair could not find the
+    times."""
 
     @property
     def record_time_max_ms(self) -> int | None:
-        """Highest record time of its rows, ``NO_ROW_MS`` without any; None if it is not known.
+        """Highest record time of its rows; ``NO_ROW_MS`` if it has no rows, None if the time is not known.
 
         A process that seals a generation writes both the time of sealing and, if there are rows, their times.
         """
@@ -163,21 +164,22 @@ def _is_range(times: RecordTimes | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RegionState:
-    """One version of a region's index."""
+    """One version of a region's state."""
 
     region: Region
     contract_version: int
     generations: tuple[GenerationRecord, ...]
     """Ascending, contiguous generation numbers."""
     trimmed_generation: Generation
-    """Newest generation that may have lost its WAL entries and flush, as all before it; 0: none."""
+    """Newest trimmed generation: it and all before it may have lost their WAL entries and flushes.  0: nothing is
+    trimmed."""
     trimmed: Position
-    """Position of that boundary."""
+    """Position at which the trimmed generation ends."""
     write_id: str
     """Unique for each attempted write: tells a lost reply from a lost race."""
     trimmed_record_time_max_ms: int | None = None
-    """Highest record time of all trimmed rows, ``NO_ROW_MS`` if these generations have none.  None if it is not known,
-    or nothing is trimmed."""
+    """Highest record time of all trimmed rows, ``NO_ROW_MS`` if the trimmed generations have no rows.  None if the time
+    is not known, or nothing is trimmed."""
 
     @property
     def newest(self) -> GenerationRecord | None:
@@ -190,7 +192,7 @@ class RegionState:
         return {state.name.lower(): found[state] for state in GenerationState if found[state]}
 
     def flushed(self, merged: Position | None) -> Position | None:
-        """Position up to which generations are flushed, or ``merged`` by then; None if none is."""
+        """Return the position up to which generations are flushed, at least ``merged``; None if neither is known."""
         ends = [record.next for record in self.generations if record.flush is not None]
         return max((end for end in (*ends, merged) if end is not None), default=None)
 
@@ -199,7 +201,7 @@ class RegionState:
 
         Generation numbers and positions are contiguous, and only the newest generation may be OPEN.  No generation is
         further than an earlier one, and only MERGED ones are trimmed.  Each has the fields that its state demands.
-        ``sound``: generations whose record alone was checked before.
+        ``sound`` names generations whose own records need no check, since they were checked before.
         """
         _check_chain(self.region, self.generations, sound)
         if self.contract_version < 1:
@@ -225,14 +227,14 @@ class RegionState:
 
 @dataclass(frozen=True, slots=True)
 class HistoryPage:
-    """MERGED generations that left the index: ascending, contiguous, at least one."""
+    """MERGED generations that left the state: ascending, contiguous, at least one."""
 
     region: Region
     contract_version: int
     generations: tuple[GenerationRecord, ...]
 
     def check(self, sound: Collection[Generation] = ()) -> None:
-        """Raise ``ObjectCorrupt`` unless this can be a page.  ``sound`` as of an index."""
+        """Raise ``ObjectCorrupt`` unless this can be a history page.  ``sound`` is as in ``RegionState.check``."""
         _check_chain(self.region, self.generations, sound)
         if self.contract_version < 1:
             raise _broken(self.region, f"contract versions are numbered from 1, not {self.contract_version}")
@@ -246,17 +248,17 @@ _Encoded: TypeAlias = Mapping[int, tuple["_Message.MemWal", GenerationRecord]]
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """An earlier version of a region's index: its bytes, which were found sound, and the decoded index.
+    """An earlier version of a region's state: its bytes, which were found sound, and the decoded state.
 
-    Most generations of a long index are the same in every version.  With this, they need not be decoded, checked or
-    encoded again; the result is the same as without.
+    Most generations of a long state are the same in every version.  With the earlier version, they need not be decoded,
+    checked or encoded again.  The result is the same as without it.
     """
 
     data: bytes
     index: RegionState
 
     def encoded(self, region: Region) -> _Encoded:
-        """Return each generation by number; none if the index is of another region."""
+        """Return each generation by number; an empty mapping if the state is of another region."""
         if region != self.index.region:
             return {}
         messages = _Message.FromString(self.data[:-_CHECKSUM_SIZE]).mem_wal_list
@@ -304,7 +306,8 @@ def _broken(region: Region, problem: str) -> ObjectCorrupt:
 
 
 def encode_index(index: RegionState, before: Before | None = None) -> bytes:
-    """The index as an object's bytes.  Raises ``ObjectCorrupt`` when ``index.check()`` does."""
+    """Return the state as bytes.  Generations that are unchanged since ``before`` are not encoded again.  Raise
+    ``ObjectCorrupt`` if the state breaks an invariant."""
     there = {} if before is None else before.encoded(index.region)
     same = _same(index.generations, there)
     index.check(same)
@@ -322,9 +325,9 @@ def encode_index(index: RegionState, before: Before | None = None) -> bytes:
 
 
 def decode_index(data: bytes, where: str, region: Region | None = None, before: Before | None = None) -> RegionState:
-    """Inverse of ``encode_index``; ``where`` is the key of the object that holds it.
+    """Inverse of ``encode_index``; ``where`` is the key of the object that holds the bytes.
 
-    Raises ``ObjectCorrupt`` (also when it is not that of ``region``), or ``FormatUnknown``.
+    Raise ``ObjectCorrupt``, also if the state is not that of ``region``, or ``FormatUnknown``.
     """
     try:
         message = _unseal(data, where, _Message.INDEX)
@@ -351,7 +354,7 @@ def decode_index(data: bytes, where: str, region: Region | None = None, before: 
 
 
 def encode_history(region: Region, contract_version: int, generations: tuple[GenerationRecord, ...]) -> bytes:
-    """A history page as an object's bytes.  Raises ``ObjectCorrupt`` when the generations cannot be a page."""
+    """Return a history page as an object's bytes.  Raise ``ObjectCorrupt`` if the generations cannot be a page."""
     HistoryPage(region, contract_version, generations).check()
     message = _message(_Message.HISTORY, region, contract_version)
     message.mem_wal_list.extend(_encode_generation(region, record) for record in generations)
@@ -359,7 +362,7 @@ def encode_history(region: Region, contract_version: int, generations: tuple[Gen
 
 
 def decode_history(data: bytes, where: str) -> HistoryPage:
-    """Inverse of ``encode_history``; errors as ``decode_index``."""
+    """Inverse of ``encode_history``; ``where`` is the page's object key.  Errors are those of ``decode_index``."""
     message = _unseal(data, where, _Message.HISTORY)
     key = paths.parse_history_page(where)
     region = _region(message, where, None if key is None else key[0])
@@ -495,13 +498,14 @@ def _region(message: _Message, where: str, expected: Region | None) -> Region:
 
 
 def _seal(message: _Message) -> bytes:
-    """The message's bytes with the checksum as the last field."""
+    """Return the message's bytes with the checksum as the last field."""
     body = message.SerializeToString(deterministic=True)
     return body + _CHECKSUM_TAG + struct.pack("<I", google_crc32c.value(body))
 
 
 def _unseal(data: bytes, where: str, content: _Message.Content) -> _Message:
-    """Check, in this order: checksum, structure, format version, kind of content."""
+    """Return the message in these bytes.  Check, in this order: checksum, structure, format version, kind of
+    content."""
     body, tag, checksum = data[:-_CHECKSUM_SIZE], data[-_CHECKSUM_SIZE:-4], data[-4:]
     if tag != _CHECKSUM_TAG or checksum != struct.pack("<I", google_crc32c.value(body)):
         raise _corrupt(where, f"the checksum does not match its {len(data)} bytes")

@@ -1,15 +1,15 @@
-"""Reading and swapping the indexes of regions, which lie in pages (``pages``).  One call takes many regions, and each
-has an answer of its own.
+"""Reading and swapping the states of regions, which lie in pages (``pages``).  One call takes many regions; each has
+its own answer.
 
 Guarantees
- 1. Regions of a page are read with one look for its newest version, and swapped in one, however many they are.
- 2. Each region is decided by itself, on the very version that the swap follows.  A fault of its decision or its record
-    is its answer alone.  A fault of a page is the answer of the page's regions.  All others are read, or swapped,
-    nevertheless.
- 3. A change that landed is recognised by its record's write id, also if its reply was lost and others have swapped
-    other regions since.
- 4. No call returns an older version than a call that ended before it began, in whatever thread: ``StoreInconsistent``
-    instead.
+ 1. All regions of a page are read with one look for the page's newest version, and are swapped together.
+ 2. Each region is decided separately, on the very version that the swap follows.  A fault of a region's decision or
+    record is the answer of that region alone.  A fault of a page is the answer of the page's regions.  All other
+    regions are read, or swapped, nevertheless.
+ 3. A change that landed is recognised by its record's write id, also if the reply was lost and other regions of the
+    page were swapped since.
+ 4. If a call ended before another call began, in any thread, the later call does not return an older version.  It
+    raises ``StoreInconsistent`` instead.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ T = TypeVar("T")
 OPENED_BELOW = PAGE_BYTES_MAX // 3
 """Largest size of a page, in unpacked bytes, at which a generation may be opened in it.
 
-Generations of a larger page must become FLUSHED and MERGED first.  Until they leave the page, these changes make it
-longer, by about as much as it was."""
+Generations of a larger page must become FLUSHED and MERGED first.  Until they leave the page, these changes about
+double its size."""
 _BEYOND_GROWN = 2
-"""Numbers asked beyond those by which a page has grown: the absent one that ends them, and one for a page that grows
+"""Version numbers to ask for beyond a page's last growth: the absent number at the end, and one for a page that grows
 faster."""
 _AHEAD_MAX = 8
 
 
 def page_family(page: Page) -> Family:
-    """The versions of a page."""
+    """Return the object keys of a page's versions, as a family."""
 
     def parse(key: str) -> int | None:
         found = paths.parse_page_version(key)
@@ -59,10 +59,10 @@ def page_family(page: Page) -> Family:
 
 
 def index_in(page: StatePage, region: Region, where: str, before: Before | None = None) -> RegionState | None:
-    """Return the region's index in the page; None if nobody has claimed it.
+    """Return the region's state in the page; None if nobody has claimed the region.
 
-    ``where`` is the page's object key.  ``before`` is the index in an earlier version.  Raise ``ObjectCorrupt`` if the
-    record is damaged or lost, or ``FormatUnknown``.
+    ``where`` is the page's object key.  ``before`` is the region's state in an earlier version of the page.  Raise
+    ``ObjectCorrupt`` if the record is damaged or lost, or ``FormatUnknown``.
     """
     record = page.records.get(region.partition)
     if record is None:
@@ -85,17 +85,18 @@ def index_in(page: StatePage, region: Region, where: str, before: Before | None 
 
 
 def record_of(index: RegionState, clock: Clock, before: Before | None = None) -> PageRecord:
-    """Return the index as a record of a page, changed now; ``before`` as in ``index_in``."""
+    """Return the state as a record of a page, changed now; ``before`` is as in ``index_in``."""
     return PageRecord(pack_record(encode_index(index, before)), clock.now_ms())
 
 
 Decide = Callable[[RegionState | None], RegionState | None]
-"""Function from the newest index of a region (None: nobody has claimed it) to the next one; it returns None for no
+"""Function from the newest state of a region (None: nobody has claimed it) to the next state; it returns None for no
 change."""
 
 
 class Swap(NamedTuple):
-    """Outcome of a swap.  With ``ours``, ``found`` is what was decided.  Otherwise it was declined, against ``found``."""
+    """Outcome of a swap.  With ``ours``, the decided state landed, and ``found`` is that state.  Otherwise ``Decide``
+    declined the state ``found``."""
 
     ours: bool
     found: RegionState | None
@@ -107,23 +108,23 @@ class Sound(NamedTuple):
     indexes: dict[Region, RegionState]
     """States of the regions that somebody has claimed."""
     damaged: dict[Region, Corrupt]
-    """Faults of regions whose record or page is damaged, so that nothing is known of them."""
+    """Faults of regions whose record or page is damaged, so that their states are not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class _PageRead:
-    """The newest version of a page, and the indexes that were looked for in it."""
+    """The newest version of a page, and the states that were decoded from it."""
 
     known: KnownPage
     content: StatePage
     where: str
     indexes: dict[Region, RegionState]
-    """Indexes decoded so far."""
+    """States decoded so far."""
     before: dict[Region, Before] = field(default_factory=dict)
-    """States read last of regions that are not decoded yet in this version."""
+    """Earlier states of regions whose records are not decoded in this version yet."""
     damaged: set[Region] = field(default_factory=set)
-    """Damaged regions met so far.  Somebody may put the very object back as it was, so the page is read again while
-    there are some."""
+    """Damaged regions met so far.  While there are any, the page is read again, since somebody may restore the object
+    at the same key."""
 
     @property
     def known_whole(self) -> KnownPage | None:
@@ -143,16 +144,17 @@ class _PageRead:
         return self.indexes[region]
 
     def as_read(self, region: Region) -> Before | None:
-        """Return the bytes and the index that ``index`` has found; None if it found none."""
+        """Return the region's bytes and the state decoded from them; None if no state is decoded."""
         index, record = self.indexes.get(region), self.content.records.get(region.partition)
         return None if index is None or record is None else Before(unpack_record(record.data), index)
 
 
 class RegionIndexes:
-    """Indexes by region.  The last version read of each page is remembered, and the next look begins there.
+    """States of regions in the store.  The version of each page that was read last is remembered, and the next look
+    begins there.
 
-    ``read_each`` and ``swap_each`` answer each region by itself; ``read`` and ``swap`` raise the first error among
-    these answers, when all are through.
+    ``read_each`` and ``swap_each`` answer each region separately.  ``read`` and ``swap`` raise the first error among
+    these answers, after all regions are done.
     """
 
     def __init__(
@@ -166,8 +168,8 @@ class RegionIndexes:
     ) -> None:
         """``regions_per_page`` and ``making`` are the contract's.
 
-        ``tasks`` ask several pages at the same time; with None one after the other.  ``new_id`` makes write ids of
-        pages.
+        With ``tasks``, several pages are asked at the same time; with None, one after the other.  ``new_id`` makes
+        write ids of pages.
         """
         self._store = store
         self._clock = clock
@@ -182,9 +184,10 @@ class RegionIndexes:
         """Lock of the fields above.  It is never held during a call outside."""
 
     def read(self, regions: Collection[Region], *, again: bool = False) -> dict[Region, RegionState]:
-        """Return the newest index of each region, in their order, without regions that nobody has claimed yet.
+        """Return the newest state of each region, in their order, without regions that nobody has claimed yet.
 
-        ``again``: they were read a moment ago.  Most likely nothing is new, so only the next number is asked for.
+        ``again`` says that the regions were read a moment ago.  Then most likely nothing is new, and only the next
+        version number is asked for.
         """
         found = {region: or_raised(answer) for region, answer in self.read_each(regions, again=again).items()}
         return {region: index for region, index in found.items() if index is not None}
@@ -192,8 +195,8 @@ class RegionIndexes:
     def read_each(
         self, regions: Collection[Region], *, again: bool = False
     ) -> dict[Region, RegionState | LancewalError | None]:
-        """Return the newest index of each region, in their order; None if nobody has claimed it yet.  ``again`` as in
-        ``read``."""
+        """Return the newest state of each region, in their order; None if nobody has claimed it yet.  ``again`` is as
+        in ``read``."""
         pages = self._by_page(regions)
         read = self._of_each(
             lambda page: _each(pages[page], partial(self._read_in, page, pages[page], again)), list(pages)
@@ -202,7 +205,7 @@ class RegionIndexes:
         return {region: answers[region] for region in regions}
 
     def read_sound(self, regions: Collection[Region]) -> Sound:
-        """Read, as ``read`` does, but damage is the answer of its regions alone; any other error is raised."""
+        """Read as ``read`` does, but return damage as the answer of the damaged regions.  Any other error is raised."""
         indexes: dict[Region, RegionState] = {}
         damaged: dict[Region, Corrupt] = {}
         for region, answer in self.read_each(regions).items():
@@ -213,15 +216,17 @@ class RegionIndexes:
         return Sound(indexes, damaged)
 
     def swap(self, decisions: Mapping[Region, Decide]) -> dict[Region, Swap]:
-        """Compare-and-swap each region; return an answer for each, in their order.  A ``Decide`` may be asked several
+        """Compare-and-swap each region; return an answer for each, in their order.  A ``Decide`` may be called several
         times.
 
-        Raise ``ObjectTooLarge`` if a generation would be opened in a page that is too large for another one.
+        Raise ``ObjectTooLarge`` if a generation would be opened in a page that has no room for another one
+        (``OPENED_BELOW``).
         """
         return {region: or_raised(answer) for region, answer in self.swap_each(decisions).items()}
 
     def swap_each(self, decisions: Mapping[Region, Decide]) -> dict[Region, Swap | LancewalError]:
-        """Do ``swap``, but answer each region by itself.  An error without a verdict leaves its region undecided."""
+        """Swap as ``swap`` does, but return an error as the answer of its region.  After an error without a verdict,
+        the region's change may have landed or not."""
         pages = self._by_page(decisions)
 
         def of_page(page: Page) -> dict[Region, Swap | LancewalError]:
@@ -232,7 +237,8 @@ class RegionIndexes:
         return {region: answers[region] for region in decisions}
 
     def changed_at_ms(self, region: Region) -> int | None:
-        """Return when the region's index read last was written, by the clock of its writer; None if none was read."""
+        """Return the time (Unix ms) at which the region's state, as read last, was written, by its writer's clock; None
+        if no state was read."""
         with self._lock:
             read = self._known.get(Page.of(region, self._per_page, self._making))
         record = None if read is None else read.content.records.get(region.partition)
@@ -368,7 +374,7 @@ class _Swaps:
         return content.with_records({region.partition: record for region, (_, record) in self._decided.items()})
 
     def landed(self) -> None:
-        """Note that the page decided last is the newest."""
+        """Note that the page decided last has landed."""
         self._answers |= {region: Swap(True, index) for region, (index, _) in self._decided.items()}
 
     def result(self) -> dict[Region, Swap | LancewalError]:

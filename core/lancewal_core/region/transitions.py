@@ -1,7 +1,7 @@
-"""How a region index may change: pure functions from an index to the next one, or None when the change does not apply.
+"""Changes of a region's state: pure functions from a state to the next one, or to None if the change does not apply.
 
-A compare-and-swap calls such a function on the newest index that it finds.  So the function checks all conditions
-again, at every try.  None means "not (any more) yours to do" or "already done"; the caller reads the index to tell
+A compare-and-swap calls such a function on the newest state that it finds.  So the function checks all conditions
+again, at every try.  None means "not (any more) yours to change" or "already done"; the caller reads the state to tell
 which.
 
 ====================  ===========================================================================================
@@ -10,11 +10,11 @@ change                condition
 ``claim``             the newest generation is absent, handed over, or the OPEN one that the caller has ended
 ``retire``            the newest generation is the OPEN one that the caller has ended
 ``seal``              the newest generation is OPEN with this owner, log and number
-``reanchor``          the same, and it has no entry
-``flushed``           the generation is SEALED and every earlier one is further
+``reanchor``          as for ``seal``; the caller knows that the generation has no entry
+``flushed``           the generation is SEALED and every earlier one is FLUSHED or MERGED
 ``merged``            generations at or below the table's watermark are FLUSHED
 ``paged``             MERGED generations, oldest first, that a history page names as they are
-``trim``              MERGED generations, oldest first, whose time has come
+``trim``              MERGED generations, oldest first, up to a boundary that the caller has chosen
 ``revived``           a person's decision after a restore: MERGED generations above the watermark become FLUSHED again
 ====================  ===========================================================================================
 """
@@ -84,7 +84,7 @@ def _sealed(record: GenerationRecord, ended: Ended) -> GenerationRecord:
 def first_claim(
     region: Region, contract_version: int, start: Position, claimant: Claimant, write_id: str
 ) -> RegionState:
-    """The first version of an index: generation 1 OPEN at ``start``."""
+    """Return the first version of a region's state: generation 1 OPEN at ``start``."""
     record = _open_record(1, start, claimant)
     return RegionState(region, contract_version, (record,), Generation(0), Position(0), write_id)
 
@@ -92,7 +92,8 @@ def first_claim(
 def claim(
     index: RegionState, ended: Ended | None, contract_version: int, claimant: Claimant, write_id: str
 ) -> RegionState | None:
-    """Open the next generation.  ``ended`` must describe the newest generation if that one is OPEN."""
+    """Open the next generation.  If the newest generation is OPEN, it is SEALED where ``ended`` says; None if ``ended``
+    does not describe that generation."""
     newest = index.newest
     if newest is None:
         raise StoreInconsistent(f"state of region {index.region.name} has no generation", region=index.region.name)
@@ -182,7 +183,7 @@ def reanchor(index: RegionState, generation: Generation, claimant: Claimant, wri
 
 
 def flushed(index: RegionState, generation: Generation, key: str, now_ms: int, write_id: str) -> RegionState | None:
-    """Change SEALED to FLUSHED, strictly in generation order."""
+    """Change SEALED to FLUSHED, strictly in generation order.  ``key`` is that of the flush's manifest."""
     records = list(index.generations)
     for at, record in enumerate(records):
         if record.generation == generation:
@@ -224,14 +225,13 @@ def merged(
 def trim(
     index: RegionState, boundary: GenerationRecord, write_id: str, paged: Seq[GenerationRecord] = ()
 ) -> RegionState | None:
-    """Move the trimmed boundary forward to ``boundary``, MERGED, and drop it and all generations below it from the
-    index.
+    """Move the trimmed boundary forward to ``boundary``, a MERGED generation; drop that generation and all below it
+    from the state.
 
-    ``paged`` are generations that left the index; their record times count for ``trimmed_record_time_max_ms``.
-
-    The newest generation always stays named: it says where the region continues.  The change is declined if the index
-    has another record of a generation than when the boundary was chosen.  Then the generation was taken back after a
-    restore.
+    ``paged`` are generations that left the state; their record times count for ``trimmed_record_time_max_ms``.  The
+    newest generation always stays in the state: it says where the region continues.  The change is declined if the
+    state has another record of a generation than when the boundary was chosen.  Then the generation was taken back
+    after a restore.
     """
     if (
         boundary.generation <= index.trimmed_generation
@@ -267,7 +267,8 @@ def _trimmed_time(index: RegionState, boundary: Generation, known: Mapping[Gener
 
 
 def paged(index: RegionState, page: Seq[GenerationRecord], write_id: str) -> RegionState | None:
-    """Drop generations up to the page's last.  All must be MERGED, and in the page exactly as they are."""
+    """Drop generations up to the last one of a history page.  All must be MERGED, and in the page exactly as in the
+    state."""
     last = page[-1].generation
     kept = tuple(r for r in index.generations if r.generation > last)
     gone = [r for r in index.generations if r.generation <= last]
@@ -282,8 +283,9 @@ def revived(
     """Change MERGED to FLUSHED for every generation above ``watermark``: the table was restored to a version without
     them.
 
-    ``paged`` are MERGED generations that left the index; those that are needed come back.  Return None if there is
-    nothing to do.  Raise ``StoreInconsistent`` if generations above the watermark are trimmed, or are in neither.
+    ``paged`` are MERGED generations that left the state; those that are needed come back.  Return None if there is
+    nothing to do.  Raise ``StoreInconsistent`` if generations above the watermark are trimmed, or are neither in the
+    state nor in ``paged``.
     """
     kept = {r.generation: r for r in (*paged, *index.generations) if r.generation > watermark}
     kept |= {r.generation: r for r in index.generations}

@@ -1,8 +1,8 @@
-"""A fragment as the manifest of a flush names it: the place of rows, which a merge puts into the table unchanged.
+"""A Lance fragment in the manifest of a flush.  A merge puts the fragment into the table unchanged.
 
-Guarantee: the fragment names one data file in the table's own data folder, by nothing but a plain name, and hides no
-row.  So stored bytes lead neither a read nor a commit to a file elsewhere, and Lance is given nothing that it cannot
-take.
+Guarantee: the fragment names one data file in the table's own data folder, by a plain name alone, and hides no row.  So
+stored bytes lead neither a read nor a commit to a file elsewhere, and Lance never gets a fragment that it cannot
+handle.
 """
 
 from __future__ import annotations

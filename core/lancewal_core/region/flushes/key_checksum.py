@@ -1,8 +1,8 @@
 """A checksum of the key columns of some rows: of their values and their order, not of the batches or files that hold
 them.
 
-Lance's data files have no checksum.  A key that reads as another one would hide another row than its own in a merge.
-So the writer of a flush notes this sum, and every reader of its keys compares it.
+Lance's data files have no checksum.  In a merge, a damaged key would hide the row of another key.  So the writer of a
+flush stores this checksum, and every reader of its keys compares it.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
 Guarantees
  1. A *part* is one generation of one region.  Parts share the rows of the data files and the bytes of ``deletes.arrow``
-    and ``patches.arrow``.  Each part has what comes after the share of the parts before it.  The manifest says only how
-    much a part has, never from where.  So no manifest can let a row count for two parts, or for none.
- 2. Together the parts have exactly the rows of the data files, none of which is named twice; no generation is two
+    and ``patches.arrow``.  Each part's share follows the shares of the parts before it.  The manifest gives only the
+    size of a share, never its start.  So no manifest can let a row count for two parts, or for none.
+ 2. Together the parts have exactly the rows of the data files.  No data file is named twice, and no generation is two
     parts.
- 3. Nothing in it leads elsewhere: side files lie in its own folder, data files in the table's.
+ 3. The manifest names files at two places only: side files in its own folder, data files in the table's data folder.
 
 A caller that has a generation's record takes its part as a ``FlushedGeneration``.  A manifest without that part is
 damaged, since the record names the manifest.
@@ -212,7 +212,7 @@ def flush_name(key: str) -> str:
 
 
 def read_flush(store: ObjectStore, key: str) -> Flush:
-    """Read a manifest; ``ObjectMissing``, ``ObjectCorrupt`` or ``FormatUnknown`` name it."""
+    """Read a manifest; ``ObjectMissing``, ``ObjectCorrupt`` or ``FormatUnknown`` names its key."""
     data = store.get(key)
     if data is None:
         raise ObjectMissing(f"{key} is missing", object=key)
@@ -302,7 +302,7 @@ def _record_times(content: JsonObject) -> RecordTimes | None:
 
 
 def encode_flush(flush: Flush) -> bytes:
-    """A manifest as bytes."""
+    """Return the manifest of a flush as bytes."""
     content = {
         "format": FORMAT,
         "name": flush_name(flush.key),

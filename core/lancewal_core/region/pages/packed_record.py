@@ -1,7 +1,7 @@
-"""The bytes of a record in a page: a region's index, packed.
+"""The bytes of a record in a page: a region's state, packed.
 
-Generations of a region have nearly the same fields, so packed they take a sixth.  A swap writes its whole page.  Each
-record is packed by itself, so that a swap of another region copies it unchanged.
+Generations of a region have nearly the same fields, so packing reduces them to a sixth.  This matters, since a swap
+writes its whole page.  Each record is packed by itself, so that a swap of another region copies it unchanged.
 
 Promises:
 
@@ -9,7 +9,7 @@ Promises:
 2. Any changed, missing or added byte is found, before anything is unpacked.
 3. An unpacked record has the size that ``unpacked_bytes`` says, which its readers bound (``state_page``).
 
-Layout: crc32c of all that follows, size of the index in bytes (4 bytes each, little endian), the index as one frame of
+Layout: crc32c of all that follows, size of the state in bytes (4 bytes each, little endian), the state as one frame of
 zstd.
 """
 
@@ -28,14 +28,14 @@ class RecordBroken(ValueError):
 
 
 def pack_record(data: bytes) -> bytes:
-    """Pack ``data``, an encoded index."""
+    """Pack ``data``, an encoded state of a region."""
     frame: bytes = pa.compress(data, codec="zstd", asbytes=True)
     rest = struct.pack("<I", len(data)) + frame
     return struct.pack("<I", google_crc32c.value(rest)) + rest
 
 
 def unpacked_bytes(record: bytes) -> int:
-    """Return the bytes of ``unpack_record``; 0 where it is broken, and nothing is unpacked."""
+    """Return the size of the unpacked record, without unpacking it; 0 if the record is broken."""
     try:
         return _checked_size(record)
     except RecordBroken:
@@ -43,7 +43,7 @@ def unpacked_bytes(record: bytes) -> int:
 
 
 def unpack_record(record: bytes) -> bytes:
-    """Inverse of ``pack_record``; ``RecordBroken``."""
+    """Inverse of ``pack_record``; ``RecordBroken`` if the record is damaged."""
     size = _checked_size(record)
     try:
         data: bytes = pa.decompress(record[_HEAD.size :], decompressed_size=size, codec="zstd", asbytes=True)

@@ -8,22 +8,24 @@ Guarantees
  1. ``newest`` returns a version that was the newest at some moment during the call, or None where the page has none.
     It takes one round where the page has grown by less than ``ahead`` numbers since it was known.
  2. ``swap`` applies ``decide`` to the newest version and stores the result as the next one, or returns what it found
-    when ``decide`` declines.  A lost race decides again.  A lost reply is recognised, since no two objects are equal:
-    each try of a put is encoded again, with a write id of its own.  A version that was known to be the newest less than
-    ``SLOW_S`` ago is taken for the newest without a request: the put after it tells, by b.  That ``decide`` declines,
-    or raises, counts only for a version that was looked for.
- 3. No number is used twice.  What was put at a number that had been used before, and was deleted since, does not count,
+    when ``decide`` declines.  After a lost race, ``decide`` is asked again.  A lost reply is recognised, since no two
+    objects are equal: each try of a put is encoded again, with a write id of its own.  A version that was known to be
+    the newest less than ``SLOW_S`` ago is taken for the newest without a request: the put after it proves so (b).  If
+    ``decide`` declines or raises on such a version, that does not count: ``swap`` looks for the newest version and asks
+    again.
+ 3. No number counts twice.  An object that was put at a number which had been used and deleted before does not count,
     and nobody takes it for the newest.
 
 How
  a. ``KnownPage`` is a version that was proven to be the newest, and a moment before the request that proved it.
- b. A version is deleted once one that is an hour younger lies there (or after a week), and the newest never is.  An
-    hour is longer than ``SLOW_S`` and all else that may lie between.  So no number above a version that became known
-    less than ``SLOW_S`` ago, by both clocks, was deleted.  The first absent number above that version was never used.
- c. If the version became known longer ago, that is asked.  *After* the absent number was seen, or the put has landed,
-    the known version must still be there, the very same object.  Versions go in ascending order, so no number above it
-    was deleted before.  If it is gone, nothing is known, not even whether a put has landed: the search begins with a
-    listing.
+ b. A version is deleted once another version exists that is an hour younger, or after a week.  The newest is never
+    deleted.  An hour is longer than ``SLOW_S`` and any other delay in between.  So no number above a version that
+    became known less than ``SLOW_S`` ago, by both clocks, was deleted.  The first absent number above that version was
+    never used.
+ c. If the version became known longer ago, the store is asked.  *After* the absent number was seen, or the put has
+    landed, the known version must still be there, the very same object.  Versions are deleted in ascending order, so no
+    number above it was deleted before.  If it is gone, nothing is known, not even whether a put has landed: the search
+    begins with a listing.
  d. A listing is a hint.  A version that it shows is read after the next number was seen to be absent.  The listing does
     not show which object it was.  So reading that version proves the same as in c only while the listing is not long
     ago, by both clocks.  Later, another object may have been put there, and version 1 is there in any case.  Then
@@ -50,9 +52,9 @@ V = TypeVar("V")
 
 SLOW_S = 60.0
 _STEPS = 3
-"""Versions found before a listing is asked how far the numbers go."""
+"""Number of versions found one after the other before a listing is asked for the rest."""
 _MORE = 4
-"""Numbers asked at once, after a newer version than the known one was found."""
+"""Numbers to ask for at once, after a newer version than the known one was found."""
 _LISTINGS = 4
 """Times that a listing which cannot be right is asked again."""
 _LOST_BEFORE_PAUSE = 3
@@ -121,8 +123,8 @@ class PageDeclined:
 def newest(
     store: ObjectStore, family: Family, clock: Clock, known: KnownPage | None = None, ahead: Ahead = _ONE
 ) -> KnownPage | None:
-    """Return the newest version (guarantee 1).  ``known`` is what an earlier call has returned.  ``ahead`` says how
-    many numbers after it are asked at once."""
+    """Return the newest version (guarantee 1 of the module docstring).  ``known`` is the result of an earlier call.
+    ``ahead`` says how many numbers after ``known`` are asked for at once."""
     if known is not None:
         found = _forward(store, family, clock, known, known.version, ahead)
         if found is not None:
@@ -138,10 +140,11 @@ def swap(
     encode: Callable[[V], bytes],
     known: KnownPage | None = None,
 ) -> PageSwapped[V] | PageDeclined:
-    """Swap a page (guarantee 2).  ``decide`` may raise, and may be asked about its own value.
+    """Swap a page (guarantee 2 of the module docstring).  ``decide`` may raise, and may be called on a version that
+    holds its own value.
 
-    ``encode`` gives other bytes each time.  Raise ``StoreUnavailable`` if no try got a verdict.  The write may still
-    land after that.  The caller then decides again from the newest version, and finds its own value there.
+    ``encode`` must return different bytes at each call.  Raise ``StoreUnavailable`` if no try got a verdict.  The write
+    may still land after that.  The caller then decides again from the newest version, and finds its own value there.
     """
     guessed = known is not None and not known.at.is_long_ago(clock)  # b: decided on what is known, unasked
     current, lost = known if guessed else newest(store, family, clock, known), 0
@@ -180,7 +183,7 @@ class _Race:
 
 
 def _put(store: ObjectStore, key: str, clock: Clock, encode: Callable[[], bytes]) -> bytes | _Race:
-    """Put our bytes, and return them if they lie there, of whichever try; else return the race that was lost."""
+    """Put our bytes.  Return those of the try that landed, or else the race that was lost."""
     tried: list[bytes] = []
 
     def encoded() -> bytes:
@@ -219,8 +222,8 @@ def _forward(
 
 
 def _newest_listed(store: ObjectStore, family: Family, version: Version) -> Version:
-    """Return the newest version that a listing shows after ``version``.  If the base is still there, no number up to it
-    is absent."""
+    """Return the newest version that a listing shows after ``version``.  If the base is still there, no number up to
+    the listed one was deleted."""
     listed = max(_listed(store, family), default=FIRST_VERSION)
     data = store.get(family.key(listed)) if listed > version.version else None
     return version if data is None else Version(listed, data)
@@ -231,8 +234,8 @@ def _listed(store: ObjectStore, family: Family) -> list[int]:
 
 
 def _is_still_there(store: ObjectStore, family: Family, clock: Clock, known: KnownPage) -> bool:
-    """Return whether no number after the known version was deleted before now.  This is asked only of an old one (b,
-    c)."""
+    """Return whether no number after the known version was deleted before now.  The store is asked only if the version
+    became known long ago (b, c)."""
     if not known.at.is_long_ago(clock):
         return True
     if known.version.version == FIRST_VERSION:
@@ -261,11 +264,11 @@ def _by_listing(store: ObjectStore, family: Family, clock: Clock, *, exists: boo
 
 
 def _upward(store: ObjectStore, family: Family, clock: Clock, version: int) -> KnownPage | None:
-    """Return the newest version from one that a listing has shown; None if that one is gone."""
+    """Return the newest version from the listed one on; None if the listed one is gone."""
     while True:
         asked = ClockMoment.now(clock)
         following = store.get(family.key(version + 1))
-        data = store.get(family.key(version))  # behind the other: see d
+        data = store.get(family.key(version))  # after the other: see d
         if data is None:
             return None
         if following is None:

@@ -4,14 +4,15 @@ Promises:
 
 1. ``decode_page(encode_page(page)) == page``, and equal pages give equal bytes.
 2. Any changed, missing or added byte is found: in the head by its checksum, in a record by its own (``index_in``).  So
-   damage in one record, or a record of a newer format, is that region's alone.  The records of the others are read, and
-   whoever swaps another region's copies it as it is, unread.
+   damage in one record, or a record of a newer format, affects that region alone.  The other records are read, and a
+   swap of another region copies the record as it is, unread.
 3. The sound records of a page unpack to no more than ``PAGE_BYTES_MAX`` together.
-4. A head of a format version that this release does not know is refused by name, never half read.
+4. A head of a format version that this release does not know raises ``FormatUnknown``; such a page is never partly
+   read.
 
 Layout: first the length of the head (4 bytes, little endian), then the head (protobuf ``StatePageHead``,
 ``proto/state_page.proto``, its checksum last).  The records follow without gaps, in the order of their partitions.  A
-record is a packed region index (``packed_record``), which this module does not look into.  A record without bytes is
+record is a packed state of a region (``packed_record``), which this module does not decode.  A record without bytes is
 lost: a repair writes such a record where it could not keep one.  A partition without a record has not been claimed.
 """
 
@@ -48,7 +49,7 @@ class PageRecord:
     """Record of one region in a page."""
 
     data: bytes
-    """A packed region index, not unpacked yet.  Empty bytes mean that the index is lost."""
+    """The packed state of a region.  Empty bytes mean that the state is lost."""
     changed_at_ms: int
     """Time when the record was written, by the clock of its writer."""
 
@@ -95,7 +96,8 @@ def empty_page(page: Page, regions_per_page: int) -> StatePage:
 
 
 def encode_page(page: StatePage) -> bytes:
-    """The page as an object's bytes.  Raises ``ObjectCorrupt`` when ``page.check()`` does, or ``ObjectTooLarge``."""
+    """Return the page as an object's bytes.  Raise ``ObjectCorrupt`` if ``page.check()`` does, or
+    ``ObjectTooLarge``."""
     page.check()
     check_unpacked(paths.page_version(page.page, FIRST_VERSION), page.unpacked_bytes)
     head = _Head(
@@ -118,7 +120,7 @@ def encode_page(page: StatePage) -> bytes:
 def decode_page(data: bytes, where: str) -> StatePage:
     """Inverse of ``encode_page``; ``where`` is the object's key.
 
-    Raises ``ObjectCorrupt`` (also when the key is another page's), or ``FormatUnknown``.  Records are not looked into.
+    Raise ``ObjectCorrupt``, also if the key is another page's, or ``FormatUnknown``.  Records are not decoded.
     """
     head, at = _head(data, where)
     records: dict[int, PageRecord] = {}
@@ -150,7 +152,7 @@ def decode_page(data: bytes, where: str) -> StatePage:
 
 
 def _head(data: bytes, where: str) -> tuple[_Head, int]:
-    """The head, and where it ends.  Checked in this order: checksum, structure, format version."""
+    """Return the head, and the byte at which it ends.  Check, in this order: checksum, structure, format version."""
     length = _LENGTH.unpack_from(data)[0] if len(data) >= _LENGTH.size else 0
     end = _LENGTH.size + length
     sealed = data[_LENGTH.size : end]
