@@ -5,19 +5,19 @@ together.  A bundle is a hint; the segments are the log.  A process that ends th
 reads the segments.  A bundle that is lost, damaged, late or of other segments than those in the store costs time and
 changes no row.
 
-Layout of the object: as of a segment (``segment``), but that the table says ``bundle``.  The table has the entries of
-all segments, those of one region one after the other, and the segment of each entry.  For each segment it has the size
-and entity tag, as the store gave them.
+Layout of the object: that of a segment (``segment``), except that the content of its table is a ``bundle``.  The table
+has the entries of all segments, those of one region one after the other, and the segment of each entry.  For each
+segment it has the size and entity tag, as the store gave them.
 
 Promises:
 
-1. ``decode_bundle(encode_bundle(s, schema), key).copies == s``, but for the order of a segment's entries: that of
-   regions.
-2. A copy is only used for a segment that a listing shows with that very size and entity tag (``Copy.is_of``).  So it is
-   used for the object that the bundle's writer has put, and for none that anybody has put in its place since.
+1. ``decode_bundle(encode_bundle(s, schema), key).copies == s``, except that the entries of a segment are in the order
+   of their regions.
+2. A copy is only used for a segment that a listing shows with that very size and entity tag (``Copy.is_of``).  So a
+   copy is used for the object that the bundle's writer put, and never for one that somebody put in its place later.
 3. A truncated, changed, mixed up or otherwise malformed object raises ``ObjectCorrupt``, a later format version
    ``FormatUnknown``; nothing is decompressed that the table's checked sizes do not allow (``segment``, promise 4).
-4. An object is only taken under its own key: log, first and last number stand in both.
+4. An object is only accepted under its own key: key and object must have the same log, first and last number.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from lancewal_core.wal.segment import (
 SEGMENTS_MAX = 1_024
 """Most segments that a bundle may copy; the bundles of ingest copy 32."""
 BATCH_ROWS_MAX = 65_536
-"""Most rows of a record batch, but for one entry that has more."""
+"""Most rows of a record batch, unless one entry alone has more."""
 
 _Table = wal_segment_pb2.WalSegmentTable
 
@@ -66,7 +66,7 @@ class Copy:
     etag: str
 
     def is_of(self, listed: ObjectInfo) -> bool:
-        """Whether the object that a listing shows is the one that was copied."""
+        """Return whether the object that a listing shows is the one that was copied."""
         return (listed.size, listed.etag) == (self.size, self.etag)
 
 
@@ -86,7 +86,7 @@ class Bundle:
 
 
 def encode_bundle(copies: Seq[Copy], schema: pa.Schema) -> bytes:
-    """Return the bundle's bytes.  Raises ``InvalidInput`` for copies that are not consecutive segments of one log."""
+    """Return the bundle's bytes.  Raise ``InvalidInput`` for copies that are not consecutive segments of one log."""
     segments = [copy.segment for copy in copies]
     if not 0 < len(segments) <= SEGMENTS_MAX:
         raise InvalidInput(f"a bundle cannot copy {len(segments)} segments")
@@ -109,7 +109,8 @@ def encode_bundle(copies: Seq[Copy], schema: pa.Schema) -> bytes:
 
 
 def _shares(entries: list[Entry]) -> list[list[Entry]]:
-    """Regions of few rows share a record batch, as in a segment; one of many has its own, or several."""
+    """Group entries by record batch.  Regions of few rows share a batch, as in a segment; a region of many rows has one
+    or several of its own."""
     shares: list[list[Entry]] = []
     rows = 0
     for entry in entries:
@@ -123,7 +124,7 @@ def _shares(entries: list[Entry]) -> list[list[Entry]]:
 
 
 def decode_bundle(data: bytes, where: str) -> Bundle:
-    """The bundle stored under the key ``where``."""
+    """Return the bundle stored under the key ``where``; ``ObjectCorrupt`` or ``FormatUnknown`` if it cannot be read."""
     if len(data) > BUNDLE_BYTES_MAX:
         raise corrupt(where, f"it has {len(data)} bytes")
     message, trailer = _decode_trailer(data, where)

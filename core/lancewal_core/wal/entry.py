@@ -1,11 +1,12 @@
 """An entry of a WAL segment, and the rules that it keeps.
 
-1. An entry holds all records of one region in ``[first, next)``: each is a row, was rejected, or was none (a gap).
-2. Its rows' offsets lie in that range, and no row lacks a value that its column must have; its rejected offsets ascend
-   there.
-3. Names in it are words, and it names a contract version.
+1. An entry holds all records of one region in ``[first, next)``: each offset is a row, a rejected record, or no record
+   at all (a gap).
+2. The offsets of its rows lie in that range, and no row has a null where its column must have a value.  Its rejected
+   offsets ascend in that range.
+3. The segment's writer and the kinds of rejections are words (``names.words``), and the entry names a contract version.
 
-An entry that breaks these rules is ``InvalidInput``.
+An entry that breaks these rules raises ``InvalidInput``.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Entry:
 
     @property
     def rows(self) -> pa.RecordBatch:
-        """Rows of the entry.  A part of a batch is sliced each time it is asked for."""
+        """Rows of the entry.  A part of a batch is sliced at each access."""
         return self.range.rows
 
     @property
@@ -72,8 +73,8 @@ class Entry:
 def kept_bytes(entries: Iterable[Entry]) -> int:
     """Return the bytes of memory that the rows of these entries keep.
 
-    Entries that share a record batch keep all of it, so the batch is counted once.  To count each of their parts would
-    take longer than decoding them."""
+    Entries that share a record batch keep all of it, so the batch is counted once.  To count the parts of a batch
+    separately would take longer than decoding them."""
     batches = {id(held.batch): held.batch for held in (entry.range for entry in entries) if held.row_count}
     by_address = {batch.column(OFFSET).buffers()[1].address: batch for batch in batches.values()}  # slices of one, too
     return sum(int(batch.get_total_buffer_size()) for batch in by_address.values())
@@ -82,7 +83,7 @@ def kept_bytes(entries: Iterable[Entry]) -> int:
 def is_chain(entries: Iterable[Described], first: Position, next_: Position) -> bool:
     """Return whether these entries follow each other from ``first`` to ``next_`` without a gap.
 
-    Then they are all entries between the two, since the positions of a region in a log never go back."""
+    Then they are all entries between the two positions, since the positions of a region in a log never go back."""
     at = first
     for entry in entries:
         if entry.first != at:
@@ -109,7 +110,8 @@ class Described(Protocol):
 
 
 def check_entries(writer: str, entries: Iterable[Described]) -> None:
-    """Check the entries of one segment, but for their rows (``check_rows``): each region has one."""
+    """Check the entries of one segment, except their rows (``check_rows``).  Raise ``InvalidInput`` if an entry breaks
+    its rules, or if a region has two entries."""
     entries = tuple(entries)
     check_words(writer, entries)
     _check_once(entries)
@@ -142,7 +144,8 @@ def _check_positions(entry: Described) -> None:
 
 
 def check_rows(rows: pa.RecordBatch, entries: Sequence[Described]) -> None:
-    """Check ``rows``, which are those of the entries, one after the other."""
+    """Check ``rows``, which hold the rows of the entries one after the other.  Raise ``InvalidInput`` for a forbidden
+    null, or an offset outside its entry."""
     holders = [entry for entry in entries if entry.row_count]
     starts = np.array([0, *accumulate(entry.row_count for entry in holders)])
     for field, column in zip(rows.schema, rows.columns, strict=True):
@@ -167,7 +170,7 @@ def check_rows(rows: pa.RecordBatch, entries: Sequence[Described]) -> None:
 
 
 def check_words(writer: str, entries: Iterable[Described]) -> None:
-    """Check the words of a segment: the writer, and the kinds of rejected records."""
+    """Raise ``InvalidInput`` unless the writer of a segment and the kinds of its rejected records are words."""
     try:
         word(writer, "writer")
         for kind in {record.kind for entry in entries for record in entry.rejected}:

@@ -2,9 +2,8 @@
 
 Guarantees
  1. A listing is a hint: it says what to ask for, and proves no end.  The size and the entity tag that it shows of a
-    segment tell which object lies there.  A bundle's copy of that object is read in its place, and in the place of no
-    other.
- 2. Whatever is wrong with a bundle, or makes it unreadable, its segments are read instead.
+    segment tell which object lies there.  A bundle's copy of that object is read in the place of that object only.
+ 2. If a bundle is wrong or unreadable, for whatever reason, its segments are read instead.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _BYTES_AT_ONCE = 16 << 20
 _BEHIND = 2
 """Numbers to ask for after the last listed one: one that is new, and the end."""
 _BYTES_A_REQUEST = 64 << 10
-"""Bytes that a bundle may have beyond the segments wanted of it.  Fetching more would take longer than asking for each
+"""Bytes that a bundle may have beyond the wanted segments.  Fetching more would take longer than asking for each
 segment."""
 
 
@@ -73,10 +72,10 @@ NOTHING_LISTED = Listed({})
 
 @dataclass(frozen=True, slots=True)
 class ByBundles:
-    """Reader of numbers of a log: by bundles where they copy listed segments, all others by ``read``.
+    """Reader of segments by number: from bundles that copy listed segments, all others by ``read``.
 
-    ``keep`` is told of each copy, by its segment's key, with its share of the memory that copies of one bundle keep
-    together.
+    ``keep`` is called for each copy, with the segment's key, the segment, and its share of memory.  Copies of one
+    bundle keep memory together.
     """
 
     store: ObjectStore
@@ -110,7 +109,7 @@ class ByBundles:
     def _copies(self, key: str, wanted: Collection[Sequence], listed: Listed) -> dict[Sequence, Segment]:
         """Return the wanted segments that a bundle copies, if the listing shows the copied objects.
 
-        A bundle that cannot be read has none: it is no part of the log."""
+        A bundle that cannot be read gives no segments; it is not part of the log."""
         try:
             data = self.store.get(key)
             bundle = None if data is None else decode_bundle(data, key)

@@ -1,16 +1,16 @@
-"""The end of a log: finding it, and making it.
+"""Finding the end of a log, and ending a log with a fence.
 
 Guarantees
  1. ``confirm_end`` finds what lies after the end of a walk, however many numbers are absent in a row.
  2. ``end_log`` returns only when the log has ended, with a fence after every segment.  It puts no fence before a number
-    that is there (guarantee 1), or was there once: the fence would hide what lies after it.
+    that exists (guarantee 1) or existed once: the fence would hide the segments after it.
 
 Steps of ``confirm_end``
  1. List the numbers after the one at which the walk ended.  A listing may be stale or partial: it never proves an end,
-    and can only refute one.  A number that it shows was there once, however old the listing is, and so was every number
-    before.
- 2. Walk on, to the last number that the listing shows.  A number that was absent may have come since.  If it is new,
-    that does no harm.  If it was put back, as from a backup, records after it were durable before the walk began.
+    and can only refute one.  A listed number existed once, however old the listing is, and so did every number before
+    it.
+ 2. Walk on, to the last number that the listing shows.  A number that was absent may exist by now.  If it is new, that
+    does no harm.  If it was restored, as from a backup, records after it were durable before the walk began.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NOTHING_SETTLED = Sequence(0)
 _FENCE_TRIES = 8
 _FENCE_PAUSE_S = 0.1
 _FENCE_S = 15.0
-"""Seconds after which no further try begins.  Where requests hang until they time out, a caller's loop must still turn."""
+"""Seconds after which no further try begins.  A caller's loop must go on even if requests hang until they time out."""
 
 
 class WalkOn(Protocol[S_co]):
@@ -47,7 +47,8 @@ class WalkOn(Protocol[S_co]):
 def confirm_end(store: ObjectStore, walked: Walk[S], walk_on: WalkOn[S]) -> Walk[S]:
     """Return the walk, continued as far as a listing shows numbers after its end.
 
-    If a number is still absent, ``later`` of the walk is set: the object of that number was trimmed, or is lost."""
+    If a number before a listed one is still absent, ``later`` of the walk is set: that object was trimmed, or is
+    lost."""
     if walked.fence is not None or walked.later is not None:
         return walked
     # Step 1
@@ -71,14 +72,15 @@ def end_log(
     *,
     settled: Sequence = NOTHING_SETTLED,
 ) -> Walk[Trailer]:
-    """Walk ``log`` as ``walk_sound`` does and fence it at its tail; the result's ``fence`` is what ended it (guarantee
-    2).
+    """Walk ``log`` as ``walk_sound`` does and fence it at its tail (guarantee 2).  ``fence`` of the result is the fence
+    that ended the log.
 
-    A generation starts in a segment below which all are settled.  So the highest of ``starts`` tells of segments that
-    were there once.  So does ``settled``, if the caller knows where a generation of another region starts.
+    A generation starts in a segment before which all segments are settled.  So all segments before the highest of
+    ``starts`` existed once.  So did all before ``settled``, by which the caller can add the start of another region's
+    generation.
 
-    Raise ``ObjectMissing`` if a segment is lost, or was trimmed since the caller read the index: the caller must look
-    again.
+    Raise ``ObjectMissing`` if a segment is lost, or was trimmed since the caller read the region's state: the caller
+    must look again.  Raise ``StoreUnavailable`` if no put of the fence got a verdict.
     """
     settled = max(settled, *starts.values())
 
@@ -119,9 +121,10 @@ def end_log(
 
 
 def lost_at_end(walked: Walk[S], begins: Sequence) -> ObjectMissing | None:
-    """Return an error that names the segment at which a walk has ended, if that segment was there once; else None.
+    """Return an error that names the segment at which a walk has ended, if that segment existed once; else None.
 
-    It was there if a later one is, or if a generation begins after it (at ``begins``), whatever a listing shows."""
+    It existed if a later segment exists, or if a generation begins after it (at ``begins``), whatever a listing
+    shows."""
     if walked.later is not None:
         return segment_lost(walked.log, walked.end, f"segment {walked.later} of its log is there")
     if walked.end < begins:
@@ -130,7 +133,7 @@ def lost_at_end(walked: Walk[S], begins: Sequence) -> ObjectMissing | None:
 
 
 def segment_lost(log: LogId, sequence: Sequence, why: str) -> ObjectMissing:
-    """Return the error that names a segment which was there once, as ``why`` shows."""
+    """Return the error that names a lost segment; ``why`` says how its existence is known."""
     key = paths.wal_segment(log, sequence)
     return ObjectMissing(
         f"{key} is missing: {why}. Restore the object, or read its records from Kafka again (`lancewal repair segment`)",

@@ -23,7 +23,7 @@ Promises:
    version ``FormatUnknown``; never a crash, never other rows.  Nothing is decompressed that the table's checked sizes
    do not allow, and no more than ``SEGMENT_ROWS_BYTES_MAX`` in all.  With ``regions`` given, the bytes of batches that
    hold none of their rows are not looked at, and no entry keeps other regions' rows in memory.
-5. An object is only taken under its own key: log and sequence stand in both.
+5. An object is only accepted under its own key: key and object must have the same log and sequence.
 6. An entry that breaks its rules (``entry``), or a segment that is larger than one may be, is neither written nor read.
 """
 
@@ -188,7 +188,7 @@ def encode_body(
     """Return the stream, and its description in the table.  ``shares`` are the entries, divided by the record batch
     that holds them.
 
-    Of ``numbered`` only log and sequence are used, in messages.
+    Only log and sequence of ``numbered`` are used, as metadata of the stream's schema.
     """
     shares = list(shares)
     entries = [entry for share in shares for entry in share]
@@ -293,14 +293,15 @@ def assemble(body: pa.Buffer, message: wal_segment_pb2.WalSegmentTable) -> bytes
 def decode_segment(data: bytes, where: str, regions: Collection[Region] | None = None) -> Segment | Fence:
     """Read the object stored under the key ``where``; with ``regions``, only these regions' entries.
 
-    Rows are views of ``data`` or of what was decompressed from it.  Raises ``ObjectCorrupt`` or ``FormatUnknown``.
+    Rows are views of ``data`` or of its decompressed buffers.  Raise ``ObjectCorrupt`` or ``FormatUnknown``.
     """
     trailer = decode_trailer(data, where, len(data))
     return trailer if isinstance(trailer, Fence) else segment_of(trailer, data, where, regions)
 
 
 def segment_of(trailer: Trailer, data: bytes, where: str, regions: Collection[Region] | None = None) -> Segment:
-    """Do ``decode_segment`` for an object whose trailer is decoded."""
+    """Decode the segment in ``data``, whose trailer is decoded already.  ``regions`` and errors are as in
+    ``decode_segment``."""
     entries = tuple(entries_of(trailer, data, where, regions))
     return Segment(trailer.log, trailer.sequence, trailer.writer, entries, trailer.written_at_ms)
 
@@ -316,7 +317,7 @@ def decode_sound_trailer(data: bytes, where: str, regions: Collection[Region]) -
 
 
 def entries_of(trailer: Trailer, data: bytes, where: str, regions: Collection[Region] | None) -> Iterator[Entry]:
-    """Return the entries in the order of the table."""
+    """Yield the entries in the order of the section table; with ``regions``, only those of these regions."""
     buffer = pa.py_buffer(data)
     body_end = trailer.batches[-1].section if trailer.batches else trailer.schema
     end = buffer.slice(body_end.start + body_end.length, len(END_OF_STREAM))
@@ -329,7 +330,7 @@ def entries_of(trailer: Trailer, data: bytes, where: str, regions: Collection[Re
 
 
 def trailer_length(tail: bytes, where: str) -> int:
-    """Length of the trailer in bytes, from the object's last ``FOOTER_SIZE`` bytes or more."""
+    """Return the length of the trailer in bytes, given the object's last ``FOOTER_SIZE`` bytes or more."""
     _, table_length, _ = _read_footer(tail, where)
     return table_length + FOOTER_SIZE
 
@@ -354,7 +355,7 @@ def decode_trailer(tail: bytes, where: str, object_size: int) -> Trailer | Fence
 
 
 def read_table(tail: bytes, where: str, object_size: int) -> tuple[wal_segment_pb2.WalSegmentTable, int]:
-    """Return the table, of a segment, fence or bundle, and the length of the body."""
+    """Return the section table of a segment, fence or bundle, and the length of its body in bytes."""
     body_length, table_length, checksum = _read_footer(tail, where)
     if body_length + table_length + FOOTER_SIZE != object_size:
         raise corrupt(where, f"it has {object_size} bytes, not {body_length + table_length + FOOTER_SIZE}")
@@ -424,7 +425,7 @@ def check_whole(writer: str, entries: Seq[EntryHeader], where: str) -> None:
 def decode_body(
     message: wal_segment_pb2.WalSegmentTable, body: wal_segment_pb2.WalSegmentTable.Body, body_length: int, where: str
 ) -> Trailer:
-    """Decode the table's description of the stream.  The caller checks the rules of entries."""
+    """Decode the section table's description of the stream.  The caller must check the rules of entries."""
     schema = _decode_section(body.schema)
     batches = _decode_batches(body, where)
     end = 0
@@ -496,7 +497,7 @@ def _region(name: str, where: str) -> Region:
 
 
 def decode_schema(data: pa.Buffer | bytes, section: SegmentSection, where: str) -> pa.Schema:
-    """Schema of the rows, from the bytes of the trailer's schema section."""
+    """Return the schema of the rows, given the bytes of the trailer's schema section."""
     buffer = _checked(data, section, where)
     try:
         if message_length(buffer.slice(0, 8).to_pybytes()) != buffer.size:
@@ -515,7 +516,8 @@ def decode_batch(
     where: str,
     regions: Collection[Region] | None = None,
 ) -> list[Entry]:
-    """A record batch's entries, from the bytes of its section and the segment's schema; with ``regions``, only theirs."""
+    """Return the entries of a record batch, given its section's bytes and the segment's schema; with ``regions``, only
+    theirs."""
     buffer = _checked(data, header.section, where)
     try:
         declared = declared_batch(buffer)
@@ -567,7 +569,7 @@ def _checked(data: pa.Buffer | bytes, section: SegmentSection, where: str) -> pa
 
 
 def corrupt(where: str, problem: str) -> ObjectCorrupt:
-    """Return the error that says so of a segment, a fence or a bundle."""
+    """Return the error for a corrupt segment, fence or bundle; ``problem`` says what is wrong."""
     act = "restore the object, or read its records from Kafka again: `lancewal repair segment`"
     if paths.parse_wal_bundle(where) is not None:
         act = "readers pass it over; delete it, and the segments that it copies are read instead"

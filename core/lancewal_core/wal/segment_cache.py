@@ -11,7 +11,7 @@ from lancewal_core.wal.entry import kept_bytes
 from lancewal_core.wal.segment import Fence, Segment, Trailer, decode_segment, decode_trailer, segment_of
 
 _LOGS_KNOWN = 1_000
-"""Logs of which a cache knows how they grow."""
+"""Most logs whose growth a cache remembers."""
 
 _SEGMENT_BYTES, _ENTRY_BYTES = 1_000, 300
 """Python's objects of a segment and of an entry, in memory: an entry that shares a batch often has fewer bytes of rows."""
@@ -29,9 +29,9 @@ class SegmentCache:
     """Decoded segments by object key, in at most ``bytes_max`` bytes.  The objects are immutable, so a cached segment
     stays true.
 
-    Plans go over the same segments again and again, from the first on.  If each new segment pushed out the oldest, all
-    would be read again each time as soon as one had no room.  So a cached segment stays while plans ask for it, and a
-    segment that has no room is read each time.  A segment that two plans have not asked for is let go of.
+    Each plan reads the same segments, from the first on.  If each new segment pushed out the oldest, every plan would
+    read all segments again as soon as one had no room.  So a cached segment stays while plans ask for it, and a segment
+    without room is read each time.  A segment that two plans have not asked for is dropped when room is needed.
     """
 
     def __init__(self, bytes_max: int) -> None:
@@ -41,7 +41,7 @@ class SegmentCache:
         self._grown: dict[LogId, int] = {}
         self._plan = 0
         self._looked_through = 0
-        """The plan in which room was last looked for."""
+        """The plan in which room was last made."""
         self._lock = Lock()
 
     def next_plan(self) -> None:
@@ -50,7 +50,7 @@ class SegmentCache:
             self._plan += 1
 
     def grown(self, log: LogId) -> int:
-        """Return how many segments the last walk of this log found after those that are here."""
+        """Return how many segments the last walk of this log found after the cached ones."""
         return self._grown.get(log, 0)
 
     def has_grown(self, log: LogId, segments: int) -> None:
@@ -68,7 +68,7 @@ class SegmentCache:
         return found.segment
 
     def add(self, key: str, segment: Segment, nbytes: int | None = None) -> None:
-        """Add a segment.  ``nbytes`` is the share of its rows, if they keep memory that other segments keep too."""
+        """Add a segment.  ``nbytes`` is its share of memory, if its rows keep memory together with other segments."""
         rows_bytes = kept_bytes(segment.entries) if nbytes is None else nbytes
         nbytes = _bytes_of(rows_bytes, len(segment.entries))
         with self._lock:
@@ -100,9 +100,10 @@ def _bytes_of(rows_bytes: int, entries: int) -> int:
 
 
 def meet_segment(store: ObjectStore, key: str, cache: SegmentCache) -> Segment | Trailer | Fence | None:
-    """Read a segment for a walk; for one that has no room in the cache return only its table.
+    """Read a segment for a walk; return only the trailer of a segment that has no room in the cache.
 
-    A log may have more rows than there is memory.  Code that needs these rows reads them, a portion at a time."""
+    A log may have more rows than there is memory.  Code that needs the rows of such a segment reads them, a portion at
+    a time."""
     cached = cache.get(key)
     if cached is not None:
         return cached

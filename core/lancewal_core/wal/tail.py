@@ -1,9 +1,9 @@
-"""How far the newest segments of a log reach, looked at again and again.  Each look costs a listing and few trailers.
+"""Watching how far the newest segments of a log reach.  Each look costs a listing and a few trailers.
 
-Guarantee: a position that is said to be reached is durable, and every strong read that begins afterwards reads it.
-This holds as long as the region's open generation lies in this log.  A number is sent only when all before it are
-stored.  So a segment that a listing shows has no gap before it but what was trimmed, or lost.  A listing that ends
-early only makes the look later.  A number that it leaves out before another segment is asked for by itself.
+Guarantee: records below a position in ``LogTail.reached`` are durable, and every strong read that begins afterwards has
+them.  This holds as long as the region's open generation lies in this log.  A number is sent only when all before it
+are stored.  So before a listed segment, only trimmed or lost segments are missing.  A listing that ends early only
+delays the result.  A number that the listing leaves out before another segment is asked for separately.
 
 A look goes back from the newest segment until it has met every region that was asked for.  For no region does it go
 further back than where the region's open generation begins, or what an earlier look for the region has seen.  A look
@@ -24,7 +24,7 @@ _FIRST = Sequence(0)
 
 
 class LogTail:
-    """Tail of one log, from the segment ``first`` on.  Somebody has gone over all segments before it."""
+    """Tail of one log, from the segment ``first`` on.  The caller knows all segments before ``first``."""
 
     def __init__(self, store: ObjectStore, log: LogId, first: Sequence = _FIRST) -> None:
         self.reached: dict[Region, Position] = {}
@@ -36,8 +36,8 @@ class LogTail:
         """Number up to which the log is known for each region that was asked for."""
 
     def look(self, wanted: Mapping[Region, Sequence]) -> None:
-        """Bring ``reached`` up to date for these regions, from where their open generations begin.  Other regions may
-        lag."""
+        """Bring ``reached`` up to date for the regions in ``wanted``, each with the segment in which its open
+        generation begins.  Other regions may lag."""
         left = {region: max(begins, self._looked.get(region, self._first)) for region, begins in wanted.items()}
         first = min(left.values(), default=self._first)
         after = paths.wal_segment(self._log, Sequence(first - 1)) if first else None
@@ -63,7 +63,7 @@ class LogTail:
 
 
 def read_trailer(store: ObjectStore, info: ObjectInfo) -> Trailer | Fence | None:
-    """Return the table of a listed segment, without its rows; None if it was trimmed meanwhile."""
+    """Return the trailer of a listed segment, or its fence; None if it was trimmed meanwhile."""
     wanted = min(TRAILER_HINT, info.size)
     while True:
         tail = store.get_range(info.key, info.size - wanted, info.size)

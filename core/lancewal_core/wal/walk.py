@@ -1,13 +1,13 @@
 """Reading a log to its end.
 
 Guarantees
- 1. A walk reads from a number to the tail, which is the first absent number or a fence.  Whether that number counts as
-    the tail, or was trimmed, is for the caller to prove: it alone knows the indexes.  Where a later segment is there
-    although that number is absent, the walk says so: the number was trimmed, or its segment is lost.
- 2. A walk asks for one number after an absent one, and no further: ``log_end.confirm_end`` does.
+ 1. A walk reads from a number to the tail, which is the first absent number or a fence.  The caller must prove that
+    this number is the tail and was not trimmed, since only the caller knows the states of regions.  If a later segment
+    exists although the number is absent, the walk reports it: the number was trimmed, or its segment is lost.
+ 2. After an absent number, a walk asks for one more number only.  ``log_end.confirm_end`` looks further.
 
-``walk`` has whole segments, ``walk_cached`` those that a process does not know yet.  ``walk_trailers`` has only the
-segments' own tables.  ``walk_sound`` has these too, of segments that were decoded nevertheless.
+``walk`` reads whole segments, and ``walk_cached`` takes known segments from a cache.  ``walk_trailers`` decodes only
+trailers.  ``walk_sound`` returns trailers too, but also checks the rows of some regions.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ S_co = TypeVar("S_co", covariant=True)
 S = TypeVar("S", bound=Segment | Trailer)
 
 _WINDOW = 32
-"""Most segments that one step of a walk asks for at the same time, where it does not know that they are there."""
+"""Most segments that one step of a walk asks for at the same time, if it does not know that they exist."""
 _FIRST = 2
-"""Numbers that a walk asks for at least: one, and the one after it."""
+"""Least number of segments that a walk asks for: one, and the one after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +53,13 @@ class Walk(Generic[S_co]):
     """The first absent number, or the fence's."""
     fence: Fence | None
     later: Sequence | None = None
-    """A number after ``end`` that is there, though ``end`` is absent.  None: the walk has met none."""
+    """A number after ``end`` that exists, though ``end`` is absent.  None: the walk has met no such number."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Begin(Generic[S]):
-    """Beginning of a walk.  ``window`` says how many numbers it asks for first, beside ``listing``.  ``ask`` asks for
-    later ones, if not one by one."""
+    """Beginning of a walk.  The walk asks for ``window`` segments first, at the same time as for ``listing``.  ``ask``,
+    if given, reads all later segments."""
 
     window: int = _FIRST
     listing: Callable[[], Listed] | None = None
@@ -75,7 +75,8 @@ def walk(
     before: Sequence | None = None,
     regions: Collection[Region] | None = None,
 ) -> Walk[Segment]:
-    """Read segments from ``start`` up to the tail, or to ``before`` (exclusive); GETs run in growing windows.
+    """Read segments from ``start`` up to the tail, or to ``before`` (exclusive); GETs run side by side, in growing
+    windows.
 
     ``regions`` limits the entries that are decoded.
     """
@@ -101,9 +102,10 @@ def walk_cached(
 
     A segment that has no room in the cache comes as its trailer, unless it came in a bundle.
 
-    The walk first asks for as many numbers as the log had grown by at the walk before, and two more.  So it finds the
-    end of a log that grows evenly at once.  For a log that the cache does not know, the walk asks for a listing at the
-    same time.  After that it reads bundles instead of the segments, where they copy segments that the listing shows.
+    The walk first asks for as many numbers as the log had grown by at the walk before, and two more.  So the walk finds
+    the end of an evenly growing log at once.  For a log that the cache does not know, the walk asks for a listing at
+    the same time.  After that it reads bundles instead of the segments, where they copy segments that the listing
+    shows.
     """
 
     def read(sequence: Sequence) -> Segment | Trailer | Fence | None:
@@ -138,7 +140,7 @@ def walk_trailers(
 
 
 def trailer_at(store: ObjectStore, log: LogId, sequence: Sequence) -> Trailer | Fence | None:
-    """Return the trailer of one number, asked for without a listing; None if there is none."""
+    """Return the trailer or fence of one number, read without a listing; None if the number is absent."""
     key = paths.wal_segment(log, sequence)
     data = store.get(key)
     return None if data is None else decode_trailer(data, key, len(data))
@@ -184,7 +186,7 @@ def _walk(
 def _absent(
     at: Sequence, answers: Seq[S | Fence | None], before: Sequence | None, read: Callable[[Sequence], S | Fence | None]
 ) -> tuple[S | Fence | None, Sequence | None]:
-    """Return what ``at`` holds after all, or else a later number that is there.
+    """Return the segment or fence at ``at`` if it exists after all, or else a later number that exists.
 
     ``answers`` are those for the numbers after ``at``.  A number is sent only when the one before it is settled.  If a
     number is there while the one before it is absent, the latter has come between the two GETs, or is gone.
@@ -209,7 +211,7 @@ def walk_sound(
 ) -> Walk[Trailer]:
     """Walk from ``start``, or else from the lowest of ``starts``, and keep no rows.
 
-    Entries of these regions, from where each region starts, were decoded, and are sound."""
+    The rows of the regions in ``starts``, each from its start on, were decoded and are sound."""
     start = min(starts.values()) if start is None else start
     return _walk(tasks, log, start, before, partial(_sound, store, log, starts))
 

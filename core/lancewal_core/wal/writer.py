@@ -95,7 +95,7 @@ class LogWriter:
         self._next = Sequence(0)
         self._unsettled: bytes | None = None
         self._written_at_ms = 0
-        """Time of the segment that was sent last."""
+        """Time at which the last segment was sent (Unix ms)."""
         self._alive_at = (clock.monotonic(), clock.now_ms())
         self._puts_s: deque[float] = deque(maxlen=_PUTS)
 
@@ -111,7 +111,7 @@ class LogWriter:
     def silent_s(self) -> float:
         """Seconds since the log was begun, or took its newest segment.
 
-        There are two clocks, one of which may stand still while a machine sleeps.  The longer time counts."""
+        The longer time of two clocks counts, since one of them may stand still while a machine sleeps."""
         monotonic, wall_ms = self._alive_at
         return max(self._clock.monotonic() - monotonic, (self._clock.now_ms() - wall_ms) / 1000)
 
@@ -125,7 +125,7 @@ class LogWriter:
         return self._unsettled is None
 
     def put(self, entries: Seq[Entry]) -> PutResult:
-        """Send the next segment."""
+        """Send the next segment.  ``RuntimeError`` while the one before is not settled."""
         if self._unsettled is not None:
             raise RuntimeError(f"segment {self._next} of log {self.log} is not settled")
         self._written_at_ms = self._clock.now_ms()
