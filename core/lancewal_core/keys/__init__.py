@@ -2,8 +2,8 @@
 
 ``code`` turns keys into numbers.  ``run`` holds them sorted, in ``parts``, and ``catalog`` names the runs in force.
 ``index`` asks all runs, by ``sorted_search``.  ``scan`` looks up keys that no run covers, and ``live`` asks both for
-live rows.  ``origin`` says through which region a key came.  ``conflicts`` has keys that came through two, and what
-waits of them.
+live rows.  ``origin`` says through which region a key came.  ``conflicts`` has keys that came through two regions, and
+their waiting operations.
 
 May import: errors, names, process, region, rows, store, table.
 """

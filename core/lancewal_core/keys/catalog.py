@@ -32,13 +32,14 @@ FORMAT = 1
 
 
 def catalog_family(making: Making | None) -> Family:
-    """The versions of the catalog."""
+    """Return the object keys of the catalog's versions, as a family."""
     return Family.made(making, paths.key_catalog_prefix, paths.key_catalog_version, paths.parse_key_catalog_version)
 
 
 RECENT_S = 10.0
 KNOWN_FOR_S = 3600.0
-"""Seconds after which a version that was read is looked for by a listing: versions after it may have been deleted."""
+"""Seconds after which the newest version is looked for by a listing: versions after the known one may have been
+deleted."""
 
 _CHECKSUM = re.compile(rb',"crc32c":([0-9]{1,10})\}\Z')
 _CHECKSUM_SIZE = 21
@@ -79,8 +80,8 @@ class RunRegion(_Stored):
 
 
 class KeyRun(_Stored):
-    """A key run (``run``).  An entry's ``file`` is a place in ``files``, its ``region`` one in ``regions``; parts
-    ascend."""
+    """A key run (``run``).  An entry's ``file`` is a place in ``files``, its ``region`` a place in ``regions``; parts
+    ascend by number."""
 
     name: Word
     files: Annotated[tuple[CoveredFile, ...], FailFast()]
@@ -89,7 +90,7 @@ class KeyRun(_Stored):
 
     @cached_property
     def merged_from(self) -> tuple[MergedFrom, ...]:
-        """The regions by their places."""
+        """The run's regions, in the order of their places."""
         return tuple(MergedFrom(region_named(region.name), Position(region.position)) for region in self.regions)
 
     @property
@@ -98,7 +99,7 @@ class KeyRun(_Stored):
 
 
 class KeyCatalog(_Stored):
-    """One version of the catalog.  If two runs cover one file, the first of them counts."""
+    """One version of the catalog.  If two runs cover one file, the first run counts for the file."""
 
     format: Version1 = 1
     runs: Annotated[tuple[KeyRun, ...], FailFast()]
@@ -115,10 +116,11 @@ def encode_catalog(catalog: KeyCatalog) -> bytes:
 
 
 def decode_catalog(data: bytes, where: str) -> KeyCatalog:
-    """Raise ``FormatUnknown`` for a future format, ``ObjectCorrupt`` for anything else that is not a catalog."""
+    """Decode a catalog.  Raise ``FormatUnknown`` for a later format, ``ObjectCorrupt`` for anything else that is not a
+    catalog."""
     end = data[-_CHECKSUM_SIZE:]
     checksum = _CHECKSUM.search(end)
-    if checksum is not None:  # one that is damaged so that it is not seen is a member that no catalog has
+    if checksum is not None:  # a checksum damaged beyond this pattern is a member that no catalog has
         data = data[: checksum.start() - len(end)]
         if google_crc32c.value(data) != int(checksum[1]):
             raise ObjectCorrupt(f"{where}, a key catalog, is corrupt: its checksum does not match", object=where)
@@ -141,7 +143,7 @@ Problem = Corrupt | StoreInconsistent | None
 class KeyCatalogs:
     """The newest catalog of a table.  ``problem`` says why the newest one could not be read at the last look.
 
-    Threads may share it.  Then the last look counts, whichever thread saw a newer version."""
+    Threads may share it.  Then the last look counts, even if another thread saw a newer version."""
 
     def __init__(self, store: ObjectStore, clock: Clock, making: Making | None) -> None:
         self.problem: Problem = None
@@ -182,7 +184,8 @@ class KeyCatalogs:
     def swap(
         self, decide: Callable[[KeyCatalog], tuple[KeyRun, ...] | None], new_id: Callable[[], str]
     ) -> KeyCatalog | None:
-        """Compare-and-swap to other runs; None if ``decide`` declined, or if the versions cannot be read."""
+        """Swap in a catalog with the runs that ``decide`` returns, and return it.  Return None if ``decide`` declined,
+        if the versions cannot be read, or if a newer release wrote the newest."""
 
         def decide_version(version: Version | None) -> KeyCatalog | None:
             before, problem = self._decoded(version)
@@ -208,7 +211,7 @@ class KeyCatalogs:
     def _lost(self, error: StoreInconsistent | ObjectCorrupt) -> KeyCatalog:
         """Forget what is known, so that the next look starts from a listing; return an empty catalog.
 
-        Versions were deleted, the listing hides them, or an object is too large to be one."""
+        Versions were deleted, the listing hides them, or an object is too large to be a catalog."""
         self._known = None
         self.problem = error
         return EMPTY

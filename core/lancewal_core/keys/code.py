@@ -38,13 +38,13 @@ class CodedKeys:
         return self.numbers.nbytes + (0 if self.texts is None else int(self.texts.nbytes))
 
     def take(self, places: npt.NDArray[np.int64]) -> CodedKeys:
-        """The keys at these places."""
+        """Return the keys at these places."""
         texts = None if self.texts is None else self.texts.take(pa.array(places))
         return CodedKeys(self.numbers[places], texts)
 
 
 def is_number(schema: pa.Schema) -> bool:
-    """Whether keys of this schema are their own numbers."""
+    """Return whether keys of this schema are their own numbers."""
     return len(schema) == 1 and integer_like(schema.field(0).type)
 
 
@@ -63,8 +63,8 @@ def join_keys(parts: list[CodedKeys]) -> CodedKeys:
 
 
 def _texts(keys: pa.Table) -> pa.Array:
-    """Return the bytes of texts.  A single string or binary is its bytes.  Of several columns each ends where a reader
-    can tell: its length comes first, or a semicolon last."""
+    """Return the bytes of each key.  A single string or binary column gives its own bytes.  With several columns, each
+    value shows where it ends: its length comes first, or a semicolon last."""
     columns = [_combined(column) for column in keys.columns]
     if len(columns) == 1 and not pa.types.is_boolean(columns[0].type):
         return _bytes(columns[0])

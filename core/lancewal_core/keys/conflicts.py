@@ -3,27 +3,28 @@ decision.
 
 In a table whose rows do not tell their region (``origin``), one primary key may come through two partitions.  Nothing
 then says which of its rows is newer.  Such a key is *set aside*, and one region at most is its *owner*.  The table
-holds for the key exactly the result of the owner's records.  What other regions' records did to the key waits here,
-folded by region.
+holds for the key exactly the result of the owner's records.  Operations of other regions on the key wait here, folded
+by region.
 
-* A key with an owner and nothing that waits is decided.  It stays so while the owner's region counts (``origin``).
-* A key without an owner, of which something waits, has nothing from Kafka in the table.
+* A key with an owner and no waiting operation is decided.  It stays decided while the owner's region counts
+  (``origin``).
+* For a key with waiting operations and no owner, nothing from Kafka is in the table.
 
 The object is immutable, and named by the merge that wrote it (``conflicts_ref``).  It has the length of its first
-stream in eight bytes, little-endian, and two Arrow IPC streams.  The first stream has a row for the operations of
-each region that waits for a key: the columns of the table, then
+stream in eight bytes, little-endian, and two Arrow IPC streams.  The first stream has one row for each key and region
+whose operations wait: the columns of the table, then
 
 * ``_op``, ``_present``: as in a WAL batch,
 * ``_region``: the region's name,
-* ``_first``, ``_next``: positions between which the operations lie, as far as the generations tell that they came in.
+* ``_first``, ``_next``: positions between which the operations lie, as far as their generations tell.
 
 The second stream has a row for each key with an owner: the key columns, ``_region``, and ``_merged``.  ``_merged`` is
 the position up to which the region had been merged when it became the owner.
 
 Guarantees
  1. ``read_conflicts`` returns what was written, or raises ``ObjectMissing`` or ``ObjectCorrupt`` that names the object.
- 2. ``ConflictKeys.left_out`` depends on the object, the contract and the operation's region and key alone.  So merges,
-    readers and each of a job's tasks agree.
+ 2. ``ConflictKeys.left_out`` depends only on the object, the contract, and the region and key of an operation.  So
+    merges, readers and each of a job's tasks agree.
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ FIRST = "_first"
 NEXT = "_next"
 MERGED = "_merged"
 KEYS_FEW = 10_000
-"""Most keys that may wait by accident.  If more wait, producers key by something else than the primary key, and ingest
-stops partitions."""
+"""Number of keys up to which conflicts count as single mistakes.  If more wait, producers key by something else than
+the primary key, and ingest stops partitions."""
 KEYS_MAX = 4_000_000
 """Most keys that may wait at a time.  Records that are durable before ingest has stopped need room beyond ``KEYS_FEW``:
 sealed generations of two partitions and more, a million rows each."""
@@ -89,7 +90,7 @@ def _column(name: str, type_: pa.DataType) -> pa.Field:
 
 @dataclass(frozen=True)
 class Conflicts:
-    """Content of the object of conflicts, as a value.  Its columns are those of the two streams."""
+    """Content of a conflicts object: the tables of its two streams."""
 
     schema: RowSchema
     waiting: pa.Table
@@ -104,18 +105,19 @@ class Conflicts:
 
     @cached_property
     def waiting_keys(self) -> pa.Table:
-        """The keys of which something waits, each once."""
+        """Keys with waiting operations, each once."""
         return distinct(self.waiting.select(list(self.schema.primary_key)), self.schema)
 
     @property
     def regions(self) -> tuple[Region, ...]:
-        """Regions of which something waits, or that own a key."""
+        """Regions with waiting operations, or that own a key."""
         names = {name for part in (self.waiting, self.owners) for name in pc.unique(part[REGION]).to_pylist()}
         return tuple(sorted(map(region_named, names)))
 
     @property
     def stopped(self) -> tuple[Region, ...]:
-        """Regions of which ingest takes no further records: those with the most keys that wait, until the others have few."""
+        """Regions of which ingest takes no further records: those with the most waiting keys, until few wait of the
+        other regions."""
         counted = pc.value_counts(self.waiting[REGION]).to_pylist()
         counts = sorted(((one["counts"], one["values"]) for one in counted), key=lambda one: (-one[0], one[1]))
         left, few = self.waiting.num_rows, KEYS_FEW
@@ -134,45 +136,47 @@ class Conflicts:
         return self.waiting.filter(pc.equal(self.waiting[REGION], region.name)).combine_chunks()
 
     def _gated(self, region: Region, wanted: RowSchema) -> pa.Table:
-        """Return ``waiting_of`` with the columns of the ``wanted`` contract (``rows_as``)."""
+        """Return the waiting operations of one region with the columns of the ``wanted`` contract; ``rows_as`` raises
+        if these differ."""
         return rows_as(self.waiting_of(region), self.schema, wanted, lambda: f"what waits of partition {region.name}")
 
     def owned_by(self, region: Region) -> pa.Table:
-        """The owners' rows that name one region."""
+        """Return the rows of ``owners`` that name one region."""
         return self.owners.filter(pc.equal(self.owners[REGION], region.name)).combine_chunks()
 
     def keys_of(self, region: Region) -> KeySet:
-        """Return the keys of which the region has waiting operations, and the keys that it owns."""
+        """Return the keys with waiting operations of the region, and the keys that the region owns."""
         names = list(self.schema.primary_key)
         both = [self.waiting_of(region).select(names), self.owned_by(region).select(names)]
         return KeySet(distinct(pa.concat_tables(both), self.schema))
 
     def wait_below(self, region: Region, keys: pa.Table, position: Position) -> Mask:
-        """Mask over ``keys``: True where records of the region below the position wait, so that the table does not show
-        them."""
+        """Return a mask over ``keys``: True where records of the region below the position wait, so that the table does
+        not show them."""
         waiting = self.waiting_of(region)
         held = KeySet(waiting.select(list(self.schema.primary_key)))
         firsts = np.append(waiting[FIRST].to_numpy(), np.iinfo(np.int64).max)
         return np.asarray(firsts[held.places([keys[name] for name in held.names])] < position)
 
     def stand_of(self, keys: KeySet) -> Counter[str]:
-        """Count the waiting records and the owners of these keys, with positions.  Equal counts mean that nothing has
-        changed between."""
+        """Return the waiting operations and the owners of these keys, counted as texts.  Equal results mean that
+        nothing has changed in between."""
         found: Counter[str] = Counter()
         for part, columns in ((self.waiting, [OP, REGION, FIRST, NEXT]), (self.owners, [REGION])):
             found.update(row_texts(part.filter(pa.array(_are(part, keys))).select([*keys.names, *columns])))
         return found
 
     def folded(self, region: Region, wanted: RowSchema, keys: KeySet | None = None) -> Folded:
-        """Return the waiting operations of one region, folded, with the columns of the ``wanted`` contract; of ``keys``
-        alone if given."""
+        """Return the waiting operations of one region, folded, with the columns of the ``wanted`` contract; with
+        ``keys``, only those on these keys."""
         found = self._gated(region, wanted)
         if keys is not None:
             found = found.filter(pa.array(keys.contains([found[name] for name in keys.names])))
         return fold_onto([], found, wanted)
 
     def with_waiting(self, region: Region, more: Folded, first: Position, next_: Position) -> Conflicts:
-        """Return the conflicts with later operations of a region, read between these positions, that wait too."""
+        """Return the conflicts with later operations of a region added, which lie between these positions and wait
+        too."""
         keys = KeySet(more.keys(self.schema).combine_chunks())
         if not len(keys):
             return self
@@ -200,7 +204,8 @@ class Conflicts:
         return replace(self, owners=pa.concat_tables([left, added]).combine_chunks())
 
     def decided(self, source: MergedFrom, keys: pa.Table) -> Conflicts:
-        """Return the conflicts after a decision: nothing waits of these keys any more, and this region owns them."""
+        """Return the conflicts after a decision: no operation on these keys waits any more, and this region owns
+        them."""
         left = self.waiting.filter(pa.array(~_are(self.waiting, KeySet(keys.combine_chunks()))))
         return replace(self, waiting=left.combine_chunks()).with_owner(source, keys)
 
@@ -216,7 +221,8 @@ class Conflicts:
 
 
 class ConflictKeys:
-    """Keys in conflict in force.  Operations on them through another region than the owner do not reach the table."""
+    """Keys in conflict that are in force.  Operations on these keys through another region than the owner do not reach
+    the table."""
 
     def __init__(self, conflicts: Conflicts, counts: Counts) -> None:
         found = conflicts.that_counts(counts)
@@ -226,11 +232,11 @@ class ConflictKeys:
         self._owners = found.owners[REGION].to_numpy()
 
     def __len__(self) -> int:
-        """Return the number of keys that wait."""
+        """Return the number of keys that wait for a decision."""
         return len(self._waiting)
 
     def left_out(self, region: Region, keys: pa.Table) -> Mask:
-        """Mask over ``keys``: operations of this region that are left out."""
+        """Return a mask over ``keys``: True where an operation of this region is left out of the table."""
         columns = [keys[name] for name in self._owned.names]
         places = self._owned.places(columns)
         others = np.append(self._owners != region.name, False)
@@ -238,16 +244,17 @@ class ConflictKeys:
         return np.asarray(others[places] | unowned)
 
     def owned(self, keys: pa.Table) -> Mask:
-        """Mask over ``keys``: those that have an owner in force."""
+        """Return a mask over ``keys``: True where a key has an owner in force."""
         return self._owned.contains([keys[name] for name in self._owned.names])
 
     def waits(self, keys: pa.Table) -> Mask:
-        """Mask over ``keys``: those that wait for a decision."""
+        """Return a mask over ``keys``: True where a key waits for a decision."""
         return self._waiting.contains([keys[name] for name in self._waiting.names])
 
 
 def encode_conflicts(conflicts: Conflicts, merge: str) -> tuple[bytes, ConflictsRef]:
-    """Return the object of a merge and the reference to it.  ``ObjectTooLarge`` if no reader would take the object."""
+    """Return the object of a merge and the reference to it.  ``ObjectTooLarge`` if no reader would accept the
+    object."""
     streams = [_stream(conflicts.waiting), _stream(conflicts.owners)]
     data = b"".join([len(streams[0]).to_bytes(_LENGTH_BYTES, "little"), *streams])
     key = paths.conflicts_object(merge)
@@ -311,8 +318,8 @@ def decode_conflicts(data: bytes, where: str, schema: RowSchema) -> Conflicts:
 
 
 def conflict_rows(data: bytes) -> tuple[pa.Table, pa.Table]:
-    """Return the waiting operations and the owners, as the object's streams have them.  Errors and bounds as in
-    ``flush.side_rows``."""
+    """Return the waiting operations and the owners, as the object's streams have them.  Errors and memory bounds are
+    those of ``flush_files.side_rows``."""
     start = _LENGTH_BYTES + int.from_bytes(data[:_LENGTH_BYTES], "little")
     if start > len(data):
         raise ObjectCorrupt("its first stream ends behind its end")
@@ -362,7 +369,7 @@ def _is_of(rows: pa.Table, region: Region) -> Mask:
 
 
 def _owners_count(owners: pa.Table, counts: Counts) -> Mask:
-    """Return which owners count; asked once for each region and position."""
+    """Return a mask of the owners that count.  ``counts`` is called once for each region and position."""
     known: dict[tuple[str, int], bool] = {}
     found = np.zeros(owners.num_rows, np.bool_)
     for at, (name, position) in enumerate(zip(owners[REGION].to_pylist(), owners[MERGED].to_pylist(), strict=True)):

@@ -3,9 +3,10 @@
 Guarantees
  1. ``find`` returns every physical row of the pinned version that has one of the keys, deleted ones too, or names its
     fragment as *uncovered*: such a fragment must be scanned (``live``).  No row is returned that has another key.
- 2. That holds for every version, also a restored one, and whatever is lost.  Runs are about data files, which never
-    change.  They are mapped to the fragments of the version asked for; a file may be in several fragments, or in none.
- 3. Only parts whose span of numbers holds one of the keys are read.
+ 2. Guarantee 1 holds for every version, also a restored one, and whatever is lost.  Runs describe data files, which
+    never change.  ``find`` maps the files to the fragments of its version; a file may be in several fragments, or in
+    none.
+ 3. Only parts whose span of numbers includes a key's number are read.
 
 Steps of ``find``
  1. Find the file of each fragment that holds the key columns.  A fragment whose key columns lie in several files is
@@ -39,9 +40,10 @@ from lancewal_core.table.protocol import Fragment, PinnedTable, key_file
 
 Places = npt.NDArray[np.int64]
 _SIDE_BY_SIDE_KEYS = 50_000
-"""Keys below which one thread looks them up: their steps are so short that several threads would wait for each other."""
+"""Number of keys below which one thread looks them up: the steps are so short that several threads would wait for each
+other."""
 _FETCHED_ALONE = 2
-"""Parts not open yet up to which one thread fetches them.  More parts are fetched side by side, for however few keys."""
+"""Most unopened parts that one thread fetches.  More parts are fetched side by side, however few the keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ class RowsOfKeys:
     rows: Places
     places: Places
     partitions: Partitions | None = None
-    """None if they were not asked for."""
+    """None if the partitions were not asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +69,19 @@ class KeyRows:
 
 @dataclass(slots=True)
 class KeyIndex:
-    """Key index of a table (module docstring).  ``broken`` has the names of runs of which a part could not be read,
-    with the reason."""
+    """Key index of a table (module docstring).  ``broken`` has the names of runs with a part that could not be read,
+    and the reasons."""
 
     catalogs: KeyCatalogs
     parts: PartSource
     tasks: Tasks | None = None
-    """Tasks that look at parts side by side, if that is worth it; None looks at one after the other."""
+    """Tasks that look at parts side by side, if there are enough keys or parts.  With None, parts are looked at one
+    after the other."""
     broken: dict[str, str] = field(default_factory=dict)
 
     def find(self, pinned: PinnedTable, keys: pa.Table, counts: Counts | None = None) -> KeyRows:
-        """Return the rows of ``pinned`` whose key is in ``keys``; a place is a row of ``keys``.  ``counts`` asks for
-        partitions."""
+        """Return the rows of ``pinned`` whose key is in ``keys``; a place is a row number in ``keys``.  With
+        ``counts``, the partitions of the keys are returned too."""
         # Step 1
         fragments = fragments_by_file(pinned, keys.column_names)
         catalog = self.catalogs.recent()
@@ -106,15 +109,15 @@ class KeyIndex:
         return KeyRows(rows, left, self._faults(catalog))
 
     def bring(self, keys: pa.Table) -> None:
-        """Open the catalog and the parts of all runs that ``find`` of these keys will read, if the catalog covers its
+        """Load in advance the catalog and the parts that ``find`` will read for these keys, if the catalog covers its
         version."""
         sought = SoughtKeys(code_keys(keys))
         runs = self.sound(self.catalogs.recent())
         find_in_runs(runs, self.parts, sought, self.tasks)
 
     def covers_all(self, pinned: PinnedTable, names: Sequence[str], *, local: bool) -> bool:
-        """Whether ``find`` scans no fragment of this version and fetches nothing; of a far store as of the last look at the
-        catalog.  ``local``: parts are files here, and looking at them is no matter."""
+        """Return whether ``find`` would scan no fragment of this version and fetch nothing.  With ``local``, parts are
+        local files and need not be open.  Otherwise the catalog is that of the last look."""
         fragments = fragments_by_file(pinned, names)
         counting = _counting(self.sound(self.catalogs.recent() if local else self.catalogs.last()), fragments)
         covered = {f.fragment_id for run, files in counting for at in files for f in fragments[run.files[at].name]}
@@ -122,7 +125,7 @@ class KeyIndex:
         return at_hand and all(f.fragment_id in covered for f in pinned.fragments())
 
     def sound(self, catalog: KeyCatalog) -> list[KeyRun]:
-        """The runs that are not known to be broken."""
+        """Return the runs of a catalog that are not known to be broken."""
         return [run for run in catalog.runs if run.name not in self.broken]
 
     def _faults(self, catalog: KeyCatalog) -> tuple[str, ...]:
@@ -131,7 +134,7 @@ class KeyIndex:
 
 
 def fragments_by_file(pinned: PinnedTable, names: Sequence[str]) -> dict[str, list[Fragment]]:
-    """The fragments in which each data file holds the columns ``names``."""
+    """Return, by data file, the fragments in which that file holds all columns ``names``."""
     ids = [i for name in names for i in pinned.field_ids[name]]
     found: dict[str, list[Fragment]] = {}
     for fragment in pinned.fragments():
@@ -142,12 +145,12 @@ def fragments_by_file(pinned: PinnedTable, names: Sequence[str]) -> dict[str, li
 
 
 def covers(file: CoveredFile, fragments: Mapping[str, Sequence[Fragment]]) -> bool:
-    """Whether ``file`` is in use, with exactly the rows that are covered."""
+    """Return whether ``file`` is in use, and all its fragments have exactly as many rows as the run covers."""
     return file.name in fragments and all(f.physical_rows == file.rows for f in fragments[file.name])
 
 
 def covered_files(runs: Sequence[KeyRun], fragments: Mapping[str, Sequence[Fragment]]) -> set[str]:
-    """Files in use that one of the runs covers."""
+    """Return the names of the files in use that one of the runs covers."""
     return {file.name for run in runs for file in run.files if covers(file, fragments)}
 
 
@@ -221,7 +224,7 @@ def _collect(
     counts: Counts | None,
     found: dict[int, list[RowsOfKeys]],
 ) -> None:
-    """Return entries of the files that count, as rows of fragments."""
+    """Add to ``found`` the entries of the files that count, as rows of fragments."""
     partitions: Partitions | None = None
     if counts is not None:
         # The last one stands for the place -1.

@@ -15,13 +15,13 @@ from lancewal_core.rows.key_set import KeySet
 from lancewal_core.table.protocol import PinnedTable
 
 _TABLE_ROWS = 1 << 24
-"""Largest row number up to which live rows are found by a byte for each row, which takes half the time; above it by
+"""Largest row number up to which live rows are found with a byte for each row, in half the time; above it, by
 sorting."""
 
 
 def find_live(pinned: PinnedTable, keys: KeySet, found: KeyRows) -> dict[int, RowsOfKeys]:
-    """Return the live rows by fragment id.  ``found`` is the answer of the index for these keys in this version.  A key
-    may be found more than once."""
+    """Return the live rows by fragment id.  ``found`` is the answer of the key index for these keys in this version.  A
+    key may be found more than once."""
     live = {fragment_id: live_rows(pinned, fragment_id, rows) for fragment_id, rows in found.covered.items()}
     if found.uncovered:
         scanned = find_keys(pinned, keys, found.uncovered)  # at once: each call may build tables of the keys anew
@@ -32,7 +32,7 @@ def find_live(pinned: PinnedTable, keys: KeySet, found: KeyRows) -> dict[int, Ro
 
 
 def live_rows(pinned: PinnedTable, fragment_id: int, rows: RowsOfKeys) -> RowsOfKeys:
-    """Return the rows that no deletion vector hides."""
+    """Return those of ``rows`` in a fragment that its deletion vector does not hide."""
     hidden = pinned.hidden_rows(fragment_id)
     few = not len(hidden) or hidden.max() < _TABLE_ROWS
     live = np.flatnonzero(~np.isin(rows.rows, hidden, kind="table" if few else None))
@@ -40,7 +40,7 @@ def live_rows(pinned: PinnedTable, fragment_id: int, rows: RowsOfKeys) -> RowsOf
 
 
 def scan_fragment(pinned: PinnedTable, keys: KeySet, fragment_id: int) -> RowsOfKeys:
-    """Return the live rows of one fragment with these keys, by a scan; a place is one in ``keys``."""
+    """Return the live rows of one fragment with these keys, by a scan.  Places are those of ``keys``."""
     found = find_keys(pinned, keys, [fragment_id])
     return _in_fragment(found, np.ones(len(found.places), np.bool_))
 

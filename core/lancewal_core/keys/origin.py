@@ -1,18 +1,19 @@
-"""The region through which a key came, where its row cannot tell (``format.key: bytes``).
+"""The region through which a key came, for tables whose rows cannot tell (``format.key: bytes``).
 
-With the encoding ``canonical`` the region of a row follows from its columns, so one key has one region by
-construction.  With ``format.key: bytes`` producers may choose any record key.  If that is not a function of the
-primary key, one primary key comes through two partitions, and Kafka does not order these.  So the region of a row is
-remembered, and compared wherever two rows of a key meet.  Different regions are a ``RegionConflict``.
+With the encoding ``canonical`` the region of a row follows from its columns, so one key has one region by construction.
+With ``format.key: bytes`` producers may choose any record key.  If the record key is not a function of the primary key,
+one primary key comes through two partitions, and Kafka does not order these.  So the region of a row is remembered, and
+compared wherever two rows of a key meet.  Different regions are a ``RegionConflict``.
 
 Guarantees
  1. A remembered region counts until the topic's partitions change (``alter --partitions``), if the row was merged by then,
     or until another topic takes the place (``alter --topic-id``).  After such a change a key may come through another region.
- 2. A region that is not remembered passes.  A row whose region is lost, or that never came through Kafka, conflicts with none.
+ 2. Only remembered regions conflict.  A row whose region is lost, or that never came through Kafka, conflicts with no
+    other.
 
-Each region has a *position* beside it: the one up to which the region was merged when the row came into the table.
-This position is above the row's own offset.  It is at or below the positions that an ``alter`` recorded exactly if
-the row was merged by then.
+Each remembered region has a *position*: the one up to which the region was merged when the row came into the table.
+This position is above the row's own offset.  It is at or below the positions that an ``alter`` recorded exactly if the
+row was merged by then.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class MergedFrom:
 
 
 Counts = Callable[[MergedFrom], int]
-"""Function from a region to its partition if the region counts, else to ``NOT_KNOWN``."""
+"""Function from a region to its partition if the region still counts (guarantee 1), else to ``NOT_KNOWN``."""
 
 
 def counting(contract: Contract) -> Counts:
@@ -115,8 +116,8 @@ def meeting(keys: pa.Table, partitions: Partitions) -> Meeting | None:
 def conflict(topic: str, met: Meeting, what: str, way_on: str, **where: object) -> RegionConflict:
     """Return the error for keys that came through two partitions.
 
-    ``what`` is one sentence about the key, ``way_on`` the advice for a person.  ``where`` names more places.  The key
-    itself is never named: that is a payload.
+    ``what`` completes the sentence about the key that begins with "it"; ``way_on`` is the advice for a person.
+    ``where`` names more places.  The key itself is never named: that is a payload.
     """
     first, second = met.partitions
     return RegionConflict(

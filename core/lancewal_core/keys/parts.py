@@ -1,14 +1,14 @@
 """Reading the parts of key runs: memory-mapped where they are files, else kept in memory.
 
 Guarantee: ``open`` returns exactly what was written, or raises ``ObjectMissing`` or ``ObjectCorrupt`` naming the
-object.  This also holds where a local file or the memory for it is refused.  A part is checked when this process first
-opens it.  A part that the process has written itself (``keep``) need not be fetched.
+object.  This also holds if the system refuses a local file, or the memory for it.  A part is checked when this process
+first opens it.  A part that the process has written itself (``keep``) need not be fetched.
 
 ``MappedParts`` maps the files of a table in a local folder.  For any other store it first copies each part into a
 private folder of this process.  The folder takes at most ``bytes_max`` bytes of parts; those unused for longest go
-first.  If the folder takes no more, only speed is lost: parts are then read from memory.  Linux limits the maps of a
-process, so their number is limited too.  Threads may share a ``MappedParts``.  Different parts are opened side by side.
-A part that several threads want at once is fetched once, while the others wait.
+first.  If a part cannot be written there, only speed is lost: the part is then kept in memory.  Linux limits the maps
+of a process, so their number is limited too.  Threads may share a ``MappedParts``.  Different parts are opened side by
+side.  A part that several threads want at once is fetched once, while the others wait.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class PartSource(Protocol):
         """Return the entries of a part.  ``ObjectMissing`` or ``ObjectCorrupt`` if it cannot be read as it was written."""
 
     def at_hand(self, part: KeyPart) -> bool:
-        """Whether ``open`` has nothing to read."""
+        """Return whether the part is open already, so that ``open`` has nothing to read."""
 
     def keep(self, part: KeyPart, data: bytes) -> None:
-        """Keep the bytes that were stored just now: they may be asked for soon."""
+        """Keep the bytes of a part that this process has just stored, so that ``open`` need not fetch them."""
 
 
 class MappedParts:
@@ -116,7 +116,7 @@ class MappedParts:
     def _brought(self, part: KeyPart, data: bytes) -> Entries:
         path = self._folder / str(paths.parse_key_part(part.object))
         try:
-            path.unlink(missing_ok=True)  # who has the file mapped that was there keeps it as it is
+            path.unlink(missing_ok=True)  # whoever has mapped the old file keeps its content
             path.write_bytes(data)
             with pa.memory_map(str(path)) as file:
                 return decode_part(file.read_buffer(), part.object)
@@ -141,7 +141,7 @@ class MappedParts:
 
 
 def fetch(store: ObjectStore, part: KeyPart) -> bytes:
-    """A part's bytes, checked."""
+    """Return a part's bytes from the store; ``ObjectMissing`` or ``ObjectCorrupt`` if they are not as written."""
     data = store.get(part.object)
     if data is None:
         raise _missing(part)
@@ -151,7 +151,8 @@ def fetch(store: ObjectStore, part: KeyPart) -> bytes:
 
 
 def _check_file(opened: int, part: KeyPart) -> None:
-    """Read in chunks, so that checking takes no memory."""
+    """Raise ``ObjectCorrupt`` unless the file has the part's size and checksum.  It is read in chunks, to take little
+    memory."""
     with open(opened, "rb", closefd=False) as file:
         crc32c = size = 0
         while chunk := file.read(_CHUNK):

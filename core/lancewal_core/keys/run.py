@@ -10,8 +10,8 @@ are
 * ``number`` and ``key``: the key (``code``); ``key`` only where numbers alone do not decide,
 * ``row`` (uint32): the physical row,
 * ``file`` (uint32): place in the run's list of files,
-* ``region`` (int32): place in the run's list of regions, -1 if not known; only in tables whose rows do not tell their region
-  (``origin``).
+* ``region`` (int32): place in the run's list of regions, -1 if the region is not known; only in tables whose rows do
+  not tell their region (``origin``).
 
 Entries are sorted by ``number``, and so are the parts of a run.  No number is in two parts of a run.
 """
@@ -35,7 +35,7 @@ PART_ENTRIES = 524_288
 """Entries of a part.  A part takes 16 bytes an entry beside the key's bytes: about 8 MB."""
 
 _SCANNED = 16
-"""Entries for each key sought up to which looking at all entries is faster."""
+"""Most entries per sought key for which looking at all entries is faster."""
 
 NO_REGION = -1
 
@@ -61,7 +61,7 @@ class Entries:
         return len(self.rows)
 
     def slice(self, start: int, end: int) -> Entries:
-        """Entries [start, end)."""
+        """Return the entries [start, end)."""
         texts = None if self.keys.texts is None else self.keys.texts.slice(start, end - start)
         regions = None if self.regions is None else self.regions[start:end]
         return Entries(
@@ -69,7 +69,7 @@ class Entries:
         )
 
     def kept(self, wanted: npt.NDArray[np.bool_]) -> Entries:
-        """Return the entries that are wanted."""
+        """Return the entries where ``wanted`` is True."""
         at = np.flatnonzero(wanted)
         regions = None if self.regions is None else self.regions[at]
         return Entries(self.keys.take(at), self.rows[at], self.files[at], regions)
@@ -175,7 +175,7 @@ class SoughtKeys:
         self._bits: npt.NDArray[np.bool_] | None = None
 
     def any_in(self, first: int, last: int) -> bool:
-        """Whether a key has a number from ``first`` to ``last``."""
+        """Return whether a key has a number from ``first`` to ``last``."""
         start, end = self.span(first, last)
         return start < end
 
@@ -200,8 +200,8 @@ class SoughtKeys:
 def find_in_part(part: Entries, sought: SoughtKeys) -> FoundEntries:
     """Return the part's entries for the keys sought.
 
-    Few keys are searched for among many entries.  Of entries that are not many more than the keys, a table of hash
-    bits leaves the few that are searched for among the keys.
+    If there are many more entries than keys, each key is searched for among the entries.  Otherwise a table of hash
+    bits drops most entries, and the others are searched for among the keys.
     """
     numbers = part.keys.numbers
     start, end = sought.span(int(numbers[0]), int(numbers[-1])) if len(numbers) else (0, 0)

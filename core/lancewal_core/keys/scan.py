@@ -1,7 +1,7 @@
 """Scan of the key columns for the live rows of a table version that have given keys.
 
 The scan serves fragments that the key index does not cover (``live``).  It also serves callers without an index:
-readers, and code that looks for rows which others have added since.
+readers, and code that looks for rows which other processes have added since.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ class FoundRows:
 
 
 def find_keys(pinned: PinnedTable, keys: KeySet, fragment_ids: Sequence[int] | None = None) -> FoundRows:
-    """Return the live rows whose key is in ``keys``, in all fragments or these.  A key may be found more than once."""
+    """Return the live rows whose key is in ``keys``, in all fragments or in ``fragment_ids``.  A key may be found more
+    than once."""
     addresses: list[npt.NDArray[np.uint64]] = [np.zeros(0, np.uint64)]
     places: list[npt.NDArray[np.int64]] = [np.zeros(0, np.int64)]
     if len(keys):

@@ -16,7 +16,7 @@ STEP = 64
 
 
 def every_step(ascending: Numbers) -> Numbers:
-    """The small copy of a sorted array, for ``first_places``."""
+    """Return every ``STEP``-th number of a sorted array, for ``first_places``."""
     return ascending[::STEP].copy()
 
 
@@ -32,7 +32,7 @@ def first_places(sought: Numbers, ascending: Numbers, steps: Numbers) -> npt.NDA
     low = np.maximum(np.searchsorted(steps, sought).astype(np.int64) - 1, 0) * STEP
     width = STEP // 2
     while width:
-        # Places behind the end read the last number: whoever is above it ends behind the end too.
+        # Places after the end read the last number: a number above it ends after the end too.
         low += np.multiply(ascending.take(low + width, mode="clip") < sought, width, dtype=np.int64)
         width //= 2
     np.minimum(low, len(ascending) - 1, out=low)
