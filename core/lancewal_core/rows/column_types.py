@@ -1,9 +1,9 @@
 """The textual form of column types, in settings files and in the contract.
 
 ``int64``, ``string``, ``decimal128(12, 2)``, ``timestamp[us]``, ``timestamp[us, UTC]``, ``list<string>``,
-``struct<a: int32, b: list<date32>>``, ``fixed_size_list<float32>[384]``.  A fixed-size list is a vector: of floats, or of
-bytes that hold eight bits each.  ``parse_type(format_type(t)) == t`` for every type that lancewal accepts; anything else is
-a ``InvalidSchema`` that names the place.
+``struct<a: int32, b: list<date32>>``, ``fixed_size_list<float32>[384]``.  A fixed-size list is a vector: of floats, or
+of bytes that hold eight bits each.  ``parse_type(format_type(t)) == t`` for every type that lancewal accepts.  Any other
+type or text raises ``InvalidSchema``; for a text, the error says at which character.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PLAIN: dict[str, pa.DataType] = {
 }
 _NAMES = {type_: name for name, type_ in _PLAIN.items()}
 VECTOR_ITEMS = (pa.float32(), pa.float64(), pa.uint8())
-"""Types of a vector's items, as far as Lance has distances of it."""
+"""Item types of the vectors for which Lance can compute distances."""
 _WORD = r"[A-Za-z_][A-Za-z0-9_/+\-]*"
 _TOKEN = re.compile(rf"\s*({_WORD}|[0-9]+|[<>\[\](),:])")
 _DEPTH_MAX = 64
@@ -44,7 +44,7 @@ _UNITS = ("s", "ms", "us", "ns")
 
 
 def parse_type(text: str) -> pa.DataType:
-    """The Arrow type that ``text`` names."""
+    """Return the Arrow type that ``text`` names; ``InvalidSchema`` if it names none."""
     parser = _Parser(text)
     type_ = parser.type()
     parser.end()
@@ -52,7 +52,7 @@ def parse_type(text: str) -> pa.DataType:
 
 
 def format_type(type_: pa.DataType) -> str:
-    """The canonical text of ``type_``; ``InvalidSchema`` if lancewal has no such type."""
+    """Return the canonical text of ``type_``; ``InvalidSchema`` if lancewal has no such type."""
     if type_ in _NAMES:
         return _NAMES[type_]
     if pa.types.is_decimal128(type_):

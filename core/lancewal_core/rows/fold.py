@@ -96,7 +96,8 @@ def fold_onto(parts: Sequence[Folded], operations: pa.Table, schema: RowSchema) 
 
 
 def extend(first: Folded, more: Folded, schema: RowSchema) -> Folded:
-    """Return ``compose([first, more])`` at the cost of ``more``'s keys and one look at each of ``first``'s."""
+    """Return ``compose([first, more])`` at the cost of folding the keys of ``more``, and one lookup of each key of
+    ``first``."""
     keys = KeySet(more.keys(schema))
     if len(keys) == 0:
         return first
@@ -133,7 +134,8 @@ def side_by_side(parts: Sequence[Folded], schema: RowSchema) -> Folded:
 
 
 def operations_of(folded: Folded, schema: RowSchema) -> pa.Table:
-    """Return a fold as operations, one for each key, which fold to it again; columns of ``operation_schema``."""
+    """Return one operation for each key of a fold; folding them gives ``folded`` again.  Columns are those of
+    ``operation_schema``."""
     return pa.concat_tables(_operations(folded, schema)).combine_chunks()
 
 
@@ -271,7 +273,8 @@ def _rows_at(table: pa.Table, places: Indices) -> pa.Table:
 
 
 def _differ(keys: pa.Table) -> bool:
-    """Return whether all keys are known to differ.  This is cheap to tell only for keys of one number."""
+    """Return whether all keys are known to differ.  This is cheap to find out only for keys of one integer-like
+    column."""
     column = keys.column(0)
     if keys.num_columns > 1 or not integer_like(column.type) or column.null_count:
         return False
@@ -328,7 +331,7 @@ def _present_bits(present: pa.ChunkedArray, schema: RowSchema) -> npt.NDArray[np
 
 
 def _bitmaps(carried: npt.NDArray[np.bool_]) -> pa.Array:
-    """The inverse of ``_present_bits``."""
+    """Return the bitmaps of a matrix [operation, column]: the inverse of ``_present_bits``."""
     packed = np.packbits(carried, axis=1, bitorder="little")
     fixed = pa.binary(packed.shape[1])
     return pa.Array.from_buffers(fixed, len(packed), [None, pa.py_buffer(packed)]).cast(pa.binary())

@@ -1,10 +1,10 @@
-"""Matching keys against rows: which of these rows have one of those keys.
+"""Matching rows against a set of keys: which rows have one of the keys.
 
 There are two ways, both vectorised.  If the keys have an integer-like column whose values are all different, that
 column is the *pivot*.  A table of hash bits throws out most rows.  A binary search then finds the one key that a row
-can have, and the other columns are compared with that key's.  This way keeps its structures between calls, so small
-batches are cheap.  Otherwise the columns are looked up by Arrow's hash kernels.  These build their tables again at
-every call, so callers match large groups at once.
+can have, and the other columns are compared with those of that key.  This way keeps its structures between calls, so
+small batches are cheap.  Otherwise the columns are looked up by Arrow's hash kernels.  These build their tables again
+at every call, so callers match large groups at once.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ Places = npt.NDArray[np.int64]
 class KeySet:
     """A set of primary keys, each at a place 0..n-1.  ``keys`` has one column per key column, rows distinct.
 
-    It pickles as its keys alone.  The structures built from the keys are as large again, and built faster than they are
-    sent.
+    Only the keys are pickled.  The structures built from them take as much memory again, and are built faster than they
+    would be sent.
     """
 
     def __init__(self, keys: pa.Table) -> None:
@@ -42,7 +42,7 @@ class KeySet:
 
     @cached_property
     def _matching(self) -> _Pivot | _Kernels:
-        """Structures for matching, built when rows are first matched: many a set never meets one."""
+        """Structures for matching, built when rows are first matched: many sets are never matched against a row."""
         columns = [column.combine_chunks() for column in self._keys.columns]
         return _Pivot.of(columns) or _Kernels(columns)
 
@@ -56,7 +56,7 @@ class KeySet:
 
     @property
     def columns(self) -> list[Column]:
-        """The keys as ``places`` takes them."""
+        """Key columns, in the form and order that ``places`` takes."""
         return list(self._keys.columns)
 
     def __reduce__(self) -> tuple[Callable[[bytes], KeySet], tuple[bytes]]:
@@ -67,7 +67,7 @@ class KeySet:
 
     @property
     def group_rows(self) -> int:
-        """Number of rows to gather for one call."""
+        """Number of rows to gather before one call of ``places`` or ``contains``."""
         return 1 if isinstance(self._matching, _Pivot) else GROUP_ROWS
 
     def places(self, columns: Sequence[Column]) -> Places:

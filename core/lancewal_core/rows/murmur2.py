@@ -41,12 +41,12 @@ _TAIL_MASK = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF], np.uint32)
 
 
 def murmur2(key: bytes) -> int:
-    """Kafka's hash of a key, unsigned: 0 to 2**32 - 1."""
+    """Return Kafka's hash of a key, unsigned: 0 to 2**32 - 1."""
     return _finish(key, (_SEED ^ len(key)) & _MASK)
 
 
 def partition_of(key: bytes, partitions: int) -> int:
-    """The partition that Kafka's Java producer gives a key in a topic of ``partitions`` partitions."""
+    """Return the partition that Kafka's Java producer gives a key in a topic of ``partitions`` partitions."""
     _check_count(partitions)
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
@@ -82,9 +82,10 @@ class PartitionChecker:
         self._partitions = partitions
 
     def partitions(self, columns: Sequence[pa.Array]) -> npt.NDArray[np.int32]:
-        """Partition of each row, as int32, from the region key columns in ``region_key`` order.
+        """Return the partition of each row, as int32, given the region key's columns in ``region_key`` order.
 
-        -1 for a row whose region key has no canonical encoding (a null, a date outside the years 1 to 9999).
+        The partition is -1 for a row whose region key has no canonical encoding (a null, a date outside the years 1 to
+        9999).
         """
         return partitions_of(self._codec.encode_batch(columns), self._partitions)
 

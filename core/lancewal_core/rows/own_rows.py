@@ -9,12 +9,12 @@ import pyarrow as pa
 
 def own_rows(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Return a copy of the rows.  A slice would keep the whole batch in memory for as long as it is kept."""
-    return pa.concat_batches([rows, rows.slice(0, 0)])  # of one batch alone it is none
+    return pa.concat_batches([rows, rows.slice(0, 0)])  # of one batch alone, no copy would be made
 
 
 def whole_arrays(rows: pa.Table) -> pa.Table | pa.RecordBatchReader:
-    """Return the rows in a form that Lance can write.  Of each batch only columns are copied that have a struct and are
-    cut.
+    """Return the rows in a form that Lance can write.  Only columns that contain a struct and are cut out of longer
+    arrays are copied.
 
     Lance takes rows through Arrow's C interface.  There a struct must begin at row 0 of its buffers if it holds certain
     types.  Otherwise a struct inside it ends in a panic, and a boolean with nulls in an error (Lance 14, all file

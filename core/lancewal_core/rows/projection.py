@@ -19,15 +19,16 @@ who folds                                    what                               
 ===========================================  ======================================  =======================================
 
 Flushes are read with the columns that they were written with (``OpenedTable.columns_of``).  They pass the gate after
-that, since other columns are no damage.  An object of conflicts names no contract: no release has changed columns yet.
-The first release that does must add the version to ``ConflictsRef``, and take version 1 where it is missing.
+that, since a difference of columns is not damage.  An object of conflicts names no contract: no release has changed
+columns yet.  The first release that does must add the version to ``ConflictsRef``, and take version 1 where it is
+missing.
 
 Promises:
 
  1. Rows written under columns and keys equal to those wanted pass as they are: the same object, at the cost of a
     comparison.  A change of the contract that leaves the columns alone is such a case.
- 2. Other rows are refused by name, never read as something else.
- 3. Nobody seals a generation because of the gate: entries of several contracts may lie in one generation.
+ 2. Other rows raise ``ContractMismatch``, which names them; they are never read as something else.
+ 3. No generation is sealed because of the gate: entries of several contracts may lie in one generation.
 
 ``project_rows`` takes some columns of WAL batches and Partial rows, after the gate.  The bitmaps of patches are in the
 contract's column order, so they are rewritten for the columns taken.
@@ -73,7 +74,7 @@ def _difference(written: RowSchema, wanted: RowSchema) -> str:
 
 
 def project(schema: RowSchema, columns: Collection[str]) -> RowSchema:
-    """The schema with these columns and the primary key's, in the contract's order."""
+    """Return the schema with these columns and those of the primary key, in the contract's order."""
     wanted = set(columns) | set(schema.primary_key)
     kept = pa.schema([f for f in schema.columns if f.name in wanted])
     return schema if len(kept) == len(schema.columns) else RowSchema(kept, schema.primary_key, schema.region_key)

@@ -82,7 +82,7 @@ class _Column:
         return _Column(field.name, field.type, kind, smallest, largest)
 
     def accepts(self, value: object) -> bool:
-        """Whether a Python value has the column's type and range."""
+        """Return whether a Python value has the column's type and range."""
         if _kind_of_value(value) is not self.kind:
             return False
         return not isinstance(value, int) or self.kind is _Kind.BOOLEAN or self.smallest <= value <= self.largest
@@ -99,7 +99,8 @@ class RegionKeyCodec:
             raise InvalidSchema("table.region_key is empty: name the columns that producers key by")
 
     def encode(self, values: Sequence[object]) -> bytes:
-        """The encoding of one key: str, int, bool, date, bytes.  ``InvalidInput`` for a wrong count, type or range."""
+        """Return the encoding of one key, given its values (str, int, bool, date, bytes).  ``InvalidInput`` for a wrong
+        count, type or range."""
         if len(values) != len(self._columns):
             got = "1 value" if len(values) == 1 else f"{len(values)} values"
             raise InvalidInput(
@@ -128,10 +129,11 @@ class RegionKeyCodec:
             return None
 
     def encode_batch(self, columns: Sequence[pa.Array]) -> pa.Array:
-        """The encoding of each row as a binary array, from the region key columns in order, of equal length.
+        """Return the encoding of each row as a binary array, given the region key's columns in order, all of equal
+        length.
 
-        Null for a row without an encoding: one with a null, or a date outside the years 1 to 9999.
-        ``InvalidSchema`` if number or types of the columns are not those of the codec.
+        The encoding is null for a row with a null, or with a date outside the years 1 to 9999.  ``InvalidSchema`` if
+        number or types of the columns are not those of the codec.
         """
         types = [column.type for column in columns]
         if types != [column.type for column in self._columns]:
@@ -163,10 +165,10 @@ def encode_region_key(*values: object) -> bytes:
 
 
 def why_misrouted(columns: Sequence[str], key: bytes | None, encoded: bytes | None) -> str:
-    """Say whether a misrouted record's key or its partition is wrong, as a sentence without its stop.
+    """Say whether a misrouted record's key or its partition is wrong, as a sentence without its full stop.
 
-    ``columns`` is the region key, empty if records belong by their keys' bytes.  ``key`` is the record's key.
-    ``encoded`` is the canonical encoding of its row's region key, or None if the row has none.
+    ``columns`` is the region key, empty if the bytes of a record's key decide its partition.  ``key`` is the record's
+    key.  ``encoded`` is the canonical encoding of its row's region key, or None if the row has none.
     """
     if not columns:
         return "A record without a key belongs in no partition" if key is None else _PARTITIONER
@@ -244,7 +246,7 @@ def _alone(value: object) -> bytes:
 
 
 def _item(value: object) -> bytes:
-    """Encoding of a value inside a JSON array."""
+    """Return the encoding of a value inside a JSON array."""
     match value:
         case bytes():
             return b'"' + binascii.b2a_base64(value, newline=False) + b'"'
@@ -286,7 +288,7 @@ def _parse_alone(key: bytes, kind: _Kind) -> object:
 
 
 def _parse_item(item: object, kind: _Kind) -> object:
-    """A value from its JSON item; any value or ``ValueError`` for items that are not canonical."""
+    """Return the value of a JSON item; any value or ``ValueError`` for items that are not canonical."""
     if isinstance(item, str) and kind is _Kind.BINARY:
         return binascii.a2b_base64(item, strict_mode=True)
     if isinstance(item, str) and kind is _Kind.DATE:
@@ -298,7 +300,7 @@ def _parse_item(item: object, kind: _Kind) -> object:
 
 
 def _texts(values: pa.Array, kind: _Kind) -> pa.Array:
-    """Encoding of each value as a whole region key, as binary array."""
+    """Return the encoding of each value as a whole region key, as a binary array."""
     match kind:
         case _Kind.STRING | _Kind.BINARY:
             return values.cast(pa.binary())
@@ -313,7 +315,7 @@ def _texts(values: pa.Array, kind: _Kind) -> pa.Array:
 
 
 def _item_texts(values: pa.Array, kind: _Kind) -> pa.Array:
-    """Encoding of each value inside a JSON array, without the quotes around it, as binary array."""
+    """Return the encoding of each value inside a JSON array, without the quotes around it, as a binary array."""
     match kind:
         case _Kind.STRING:
             return _escaped(values.cast(pa.binary()))

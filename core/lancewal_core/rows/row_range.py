@@ -1,8 +1,8 @@
-"""Consecutive rows of a record batch, as a place in it.
+"""Consecutive rows of a record batch, given by their place in the batch.
 
-A slice of a batch is a dozen small Arrow objects, however few its rows.  To make and free them takes longer than to
-decode the two rows of a region, and of eleven columns they take 5 KB.  So rows stay where they were decoded, and
-neighbouring ranges are sliced together.  A range keeps its whole batch in memory.
+A slice of a batch is a dozen small Arrow objects, however few its rows.  To make and free these objects takes longer
+than to decode the two rows of a region, and for eleven columns they take 5 KB.  So rows stay where they were decoded,
+and neighbouring ranges are sliced together.  A range keeps its whole batch in memory.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ class RowRange(NamedTuple):
 
     @property
     def rows(self) -> pa.RecordBatch:
-        """Rows of the range: the batch itself if they are all of it, else a slice."""
+        """Rows of the range: the batch itself if the range has all its rows, else a slice."""
         if self.row_count == self.batch.num_rows:
             return self.batch
         return self.batch.slice(self.begin, self.row_count)
 
 
 def slices(ranges: Iterable[RowRange]) -> list[pa.RecordBatch]:
-    """Return the rows of all ranges in their order.  Ranges that follow each other share one slice; empty ones have
-    none."""
+    """Return the rows of all ranges in their order.  Ranges that follow each other share one slice; empty ranges have
+    no slice."""
     runs: list[RowRange] = []
     for one in ranges:
         if not one.row_count:

@@ -92,7 +92,7 @@ class RowSchema:
 
 
 _NO_NAME = re.compile(r"^$|^\*$|[.`\x00]")
-"""Names that Lance refuses, or takes and does not find again."""
+"""Names that Lance refuses, or accepts and cannot read back."""
 RESERVED_NAMES = frozenset(
     {
         *(field.name for field in SYSTEM_FIELDS),
@@ -120,8 +120,8 @@ def is_reserved(name: str) -> bool:
 
 
 def alike_but_for_case(fields: Iterable[pa.Field], within: str = "") -> str:
-    """Return the columns, and the members of one struct, whose names differ in upper and lower case alone; empty if
-    there are none.
+    """Return as text the columns, and the members of one struct, whose names differ only in upper and lower case; empty
+    if there are none.
 
     lancewal and Lance tell them apart.  DuckDB silently reads one for the other, and Spark refuses both."""
     seen: dict[str, str] = {}
@@ -186,7 +186,8 @@ def check_row_schema(rows: RowSchema) -> None:
 
 
 def check_region_key(rows: RowSchema, encoding: KeyFormat) -> None:
-    """Raise ``InvalidSchema`` unless the region key is there exactly if producers key by it."""
+    """Raise ``InvalidSchema`` if the encoding is ``canonical`` and there is no region key, or ``bytes`` and there is
+    one."""
     if encoding == "canonical" and not rows.region_key:
         raise InvalidSchema("table.region_key is empty: name the columns that producers key by")
     if encoding == "bytes" and rows.region_key:

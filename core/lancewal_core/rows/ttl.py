@@ -25,7 +25,7 @@ class Ttl:
     seconds: int
 
     def threshold(self, type_: pa.DataType, now_ms: int) -> int:
-        """Smallest value of the column, as the integer that Arrow stores, that has not expired."""
+        """Return the smallest value of the column that has not expired, as the integer that Arrow stores."""
         cut_ms = now_ms - self.seconds * 1000
         if pa.types.is_date32(type_):
             return -(-cut_ms // _DAY_MS)

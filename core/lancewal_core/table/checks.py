@@ -1,7 +1,7 @@
 """Checks that the table is the one which the contract describes, and that the settings agree with the contract.
 
-Every service asks at its start, and again wherever it builds on a version of the table.  Users rename and drop columns,
-restore versions, and recreate tables at the same place.
+Every service makes these checks at its start, and again wherever it builds on a version of the table.  Users rename and
+drop columns, restore versions, and recreate tables at the same place.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _Pair = tuple[str, Any, Any]
 
 
 def check_settings(settings: Settings, contract: Contract) -> None:
-    """Raise ``ContractMismatch`` for settings that were given and differ from the contract; all of them at once."""
+    """Raise ``ContractMismatch`` if settings that were given differ from the contract.  The error names all of them."""
     check_allowed(settings, contract.topic, contract.dead_letters)
     given = settings.table.model_fields_set
     pairs: list[_Pair] = [
@@ -51,7 +51,8 @@ def check_settings(settings: Settings, contract: Contract) -> None:
 
 
 def check_topics(settings: Settings, contract: Contract) -> None:
-    """Raise ``ContractMismatch`` for a topic that the contract names and the settings do not allow, or say otherwise.
+    """Raise ``ContractMismatch`` for a topic of the contract that ``kafka.topics`` does not allow, or for which another
+    setting has another name.
 
     Every process that reads records or writes dead letters checks each contract that it works by.  Anybody who can
     write into the table's folder chooses what a contract names."""
@@ -72,7 +73,7 @@ def check_allowed(settings: Settings, topic: str, dead_letters: str) -> None:
 
 
 def topics_are_bound(settings: Settings) -> bool:
-    """Whether the settings say which topics may be read and written to, whatever a contract names."""
+    """Return whether the settings alone say which topics may be read and written to, whatever a contract names."""
     return bool(settings.kafka.topics or (settings.table.topic and settings.table.dead_letter_topic))
 
 
@@ -113,7 +114,7 @@ def check_place(uri: str, contract: Contract) -> None:
 
 
 def elsewhere_advice(place: str | None) -> str:
-    """Return advice for a place whose contract is that of the table at ``place``."""
+    """Return advice for a table whose contract names another ``place`` than its own."""
     return (
         f"Was its folder moved here, or copied while neither ingest nor flusher worked on it? Then `lancewal table moved "
         f"--from {place}` makes it a table of its own, with all that it holds. If it is a copy from which only the merged "
@@ -123,7 +124,8 @@ def elsewhere_advice(place: str | None) -> str:
 
 
 def check_table(pinned: PinnedTable, contract: Contract) -> None:
-    """Raise ``TableReplaced`` if it is another table, ``ContractMismatch`` if its columns are not the contract's."""
+    """Raise ``TableReplaced`` if this is another table than the contract's, ``ContractMismatch`` if its columns are not
+    the contract's."""
     uuid = pinned.config.get(TABLE_UUID)
     if uuid != contract.table_uuid:
         raise TableReplaced(
@@ -167,10 +169,11 @@ def check_columns(pinned: PinnedTable, contract: Contract) -> None:
 
 
 def check_columns_read(pinned: PinnedTable, contract: Contract, names: Collection[str]) -> None:
-    """Raise ``ContractMismatch`` if one of these columns of the contract is missing, or is another one of its name.
+    """Raise ``ContractMismatch`` if one of these columns of the contract is missing, or was replaced by another column
+    of the same name.
 
-    Values of such a column would appear among unmerged rows, which have the contract's.  This check is for readers; it
-    looks at no other columns."""
+    Otherwise values of such a column would appear among unmerged rows, which have the contract's column.  This check is
+    for readers and looks at no other columns."""
     ids = pinned.field_ids
     wrong = [
         column.name for column in contract.columns if column.name in names and ids.get(column.name) != column.field_ids

@@ -1,4 +1,4 @@
-"""Reference to the object that says which keys are in conflict at a table version (``conflicts``).
+"""Reference to the object with the keys in conflict at a table version (``keys.conflicts``).
 
 The merge that wrote the object names it, with size and sha256, in its commit.  Every later commit names it too, until
 another object takes its place.  The reference goes with the watermarks, so code that carries or looks up watermarks
@@ -38,7 +38,7 @@ class ConflictsRef:
         return paths.conflicts_object(self.merge)
 
     def members(self) -> dict[str, object]:
-        """Members as JSON has them."""
+        """Return the members of the reference's JSON form."""
         found: dict[str, object] = {"merge": self.merge, "size": self.size, "sha256": self.sha256, "keys": self.keys}
         return {**found, "stopped": [region.name for region in self.stopped]} if self.stopped else found
 

@@ -29,7 +29,7 @@ from lancewal_core.store.versioned import FIRST_VERSION, Family, newest_version
 
 FORMAT = 1
 POLICIES = frozenset({"on_bad_record", "on_misrouted", "dead_letter_topic"})
-"""Terms about records that are no rows.  A process that works by an older version of these does no harm."""
+"""Terms about records that are no rows.  A process that works by an older version of these terms does no harm."""
 MISROUTED = "misrouted"
 """Kind of a record that lies in another partition than the one where it belongs; all other kinds are bad records."""
 UNREADABLE = "unreadable"
@@ -86,12 +86,13 @@ class Contract(BaseModel):
     table_uuid: Word
     """Id of the table, new at each place that the table is taken to.  No two tables that services work on share one."""
     place: str | None = None
-    """The table's ``place``, as the command said that gave the table its uuid.  None: not known, made by other means."""
+    """The table's ``place``, recorded by the command that gave the table its uuid.  None: no command has recorded
+    it."""
     making: Annotated[Making, AfterValidator(_making)] | None = None
     """The table's making, which never changes.  None: the table was made before tables had makings."""
     group_id: Annotated[str, Field(min_length=1, max_length=GROUP_MAX)] | None = None
     """The consumer group that takes the records.  Processes compare it with their own.  None: the first group that
-    comes."""
+    starts is taken."""
     former_group_id: Annotated[str, Field(min_length=1, max_length=GROUP_MAX)] | None = None
     """The group from which ``table alter --group`` moved the table."""
     topic: str
@@ -134,8 +135,8 @@ class Contract(BaseModel):
 
     @cached_property
     def row_terms(self) -> str:
-        """All terms that decide which rows entries have and where these lie, as text.  It is equal if only other terms
-        were altered."""
+        """All terms that decide which rows entries have and where these lie, as text.  The texts of two versions are
+        equal if only other terms were altered."""
         return self.model_dump_json(exclude={"version", *BESIDE_ROWS})
 
     @cached_property
@@ -168,16 +169,16 @@ class Contract(BaseModel):
         return self.dead_letter_topic or dead_letters_of(self.topic)
 
     def policy_of(self, kind: str) -> Policy:
-        """Return the policy for a record that is no row for this reason."""
+        """Return the policy for a record that is not a row, by the kind of its rejection."""
         return self.on_misrouted if kind == MISROUTED else self.on_bad_record
 
     def has_letter(self, kind: str) -> bool:
-        """Whether a record that an entry of this version lists for this reason became a dead letter."""
+        """Return whether a record that an entry of this contract version lists with this kind became a dead letter."""
         return kind == UNREADABLE or self.policy_of(kind) != "ignore"
 
     @property
     def keyed_by_bytes(self) -> bool:
-        """Whether the columns of a row do not tell its region."""
+        """Whether producers key by bytes of their own, so that the columns of a row do not tell its region."""
         return self.key_format == "bytes"
 
     @property
@@ -192,7 +193,8 @@ class Contract(BaseModel):
         return TableUuid(self.table_uuid)
 
     def model_copy(self, *, update: Mapping[str, object] | None = None, deep: bool = False) -> Self:
-        """Copy the terms alone.  Values derived from the old terms do not hold for others."""
+        """Return a copy with ``update`` applied.  Values derived from the old terms are not copied, since they do not
+        hold for new terms."""
         copied = super().model_copy(update=dict(update or {}), deep=deep)
         for derived in copied.__dict__.keys() - Contract.model_fields.keys():
             del copied.__dict__[derived]
@@ -227,21 +229,23 @@ def column_texts(schema: pa.Schema) -> dict[str, str]:
 
 
 def contract_family(making: Making | None) -> Family:
-    """Return the versions of a contract.  In a table with a making, no listing of them shows version 1."""
+    """Return the object keys of a contract's versions, as a family.  In a table with a making, no listing of them shows
+    version 1."""
     family = Family.made(making, paths.contract_prefix, paths.contract_version, paths.parse_contract_version)
     return replace(family, first_is_listed=making is None)
 
 
 def encode_contract(contract: Contract) -> bytes:
-    # Without the terms of expiry where rows never do: as before there were such terms.
+    # Terms without a value are left out: then the bytes are as before these terms existed.
     return contract.model_dump_json(indent=1, exclude_none=True).encode()
 
 
 def decode_contract(data: bytes, where: str) -> Contract:
-    """Raise ``FormatUnknown`` for a future format, ``ObjectCorrupt`` for anything else that is not a contract.
+    """Decode a contract.  Raise ``FormatUnknown`` for a later format, ``ObjectCorrupt`` for anything else that is not a
+    contract.
 
-    A contract that is read can be used.  Its regions have object keys, its columns are Arrow types, and it is the
-    version that its key says.
+    A decoded contract can be used: its regions have object keys, its columns are Arrow types, and it is the version
+    that its key says.
     """
     contract = decode_model(Contract, data, where, "contract", FORMAT)
     types_length = sum(len(column.type) for column in contract.columns)
@@ -264,7 +268,8 @@ def decode_contract(data: bytes, where: str) -> Contract:
 
 
 def read_contract(store: ObjectStore, table_uri: str, tasks: Tasks | None = None) -> Contract:
-    """Return the newest contract, in two rounds with ``tasks`` up to version 2; ``NotALancewalTable`` if there is none."""
+    """Return the newest contract; ``NotALancewalTable`` if there is none.  With ``tasks``, a version up to 2 costs two
+    rounds of requests."""
     contract = newest_contract(store, tasks)
     if contract is None:
         raise NotALancewalTable(
@@ -277,8 +282,8 @@ def read_contract(store: ObjectStore, table_uri: str, tasks: Tasks | None = None
 def newest_contract(store: ObjectStore, tasks: Tasks | None = None) -> Contract | None:
     """Return the newest contract, or None if there is none.
 
-    Version 1 names the making under which the other versions lie.  So no version of an earlier table at this place is
-    taken for one of this table.  No version is ever deleted.
+    Version 1 names the making under which the other versions lie.  So no contract of an earlier table at this place is
+    taken for a contract of this table.  No version is ever deleted.
     """
     key = paths.contract_version(FIRST_VERSION, None)
     data = store.get(key)
@@ -304,11 +309,11 @@ class WrittenContracts:
         self._found: dict[tuple[Making | None, int], Contract] = {}
 
     def know(self, contract: Contract) -> None:
-        """Keep a version that was read otherwise, so that rows which name it wait for no store."""
+        """Keep a version that was read elsewhere, so that rows which name it cost no request."""
         self._found[contract.making, contract.version] = contract
 
     def of(self, newest: Contract, version: int) -> Contract:
-        """Return the version of this number; ``newest`` itself is at hand."""
+        """Return the version of this number.  If it is ``newest``, nothing is read."""
         if version == newest.version:
             return newest
         known = self._found.get((newest.making, version))
@@ -318,7 +323,7 @@ class WrittenContracts:
         return known
 
     def rows(self, newest: Contract, version: int) -> RowSchema:
-        """The columns of this version."""
+        """Return the columns and keys of this version."""
         return self.of(newest, version).rows
 
 

@@ -6,13 +6,14 @@ consumes nothing.  The flusher ends its round and begins no other.  Nothing that
 
 Guarantees
  1. A change for one service never undoes a change for the other, whoever makes them at the same time.
- 2. A pause with an end is over when the clock of the process that is paused says so; nobody has to end it.
+ 2. A pause with an end is over when that time has come by the clock of the paused process; nobody has to end the pause.
  3. A service that starts while it is paused is paused before it consumes or merges anything.
- 4. Where the newest control cannot be read, the one read last holds: a store that fails neither pauses nor resumes.
+ 4. If the newest control cannot be read, the control read last holds: a failing store neither pauses nor resumes a
+    service.
 
 Steps
  1. ``pause`` and ``resume``: compare-and-swap to the next version with that service's pause changed.
- 2. A service reads the newest version at its start, then every ``POLL_S``; ingest beside its loop, the flusher before
+ 2. A service reads the newest version at its start, then every ``POLL_S``; ingest in the background, the flusher before
     each round and while it is paused.  After the first look it asks for the next version alone: none is ever deleted.
 
 Rounds of requests, as counted: 1 ("look for an operator's pause").
@@ -83,7 +84,8 @@ def encode_control(control: Control) -> bytes:
 
 
 def decode_control(data: bytes, where: str) -> Control:
-    """Raise ``FormatUnknown`` for a future format, ``ObjectCorrupt`` for anything else that is not a control."""
+    """Decode a control.  Raise ``FormatUnknown`` for a later format, ``ObjectCorrupt`` for anything else that is not a
+    control."""
     return decode_model(Control, data, where, "control", FORMAT)
 
 
@@ -103,7 +105,8 @@ def pause(
     making: Making | None,
     for_s: float | None = None,
 ) -> Control:
-    """Pause ``service`` from now for ``for_s`` seconds, or until it is resumed; a pause in force gets the new end."""
+    """Pause ``service`` from now for ``for_s`` seconds, or until it is resumed; a pause in force gets the new end.
+    Return the control in force then."""
     return _change(store, clock, new_id, service, end_of_pause(clock, for_s), making)
 
 
@@ -115,7 +118,7 @@ def end_of_pause(clock: Clock, for_s: float | None) -> Until:
 def resume(
     store: ObjectStore, clock: Clock, new_id: Callable[[], str], service: Service, making: Making | None
 ) -> Control:
-    """End the pause of ``service``.  Nothing is written if there is no pause."""
+    """End the pause of ``service``, and return the control in force then.  Nothing is written if there is no pause."""
     return _change(store, clock, new_id, service, None, making)
 
 
@@ -199,7 +202,7 @@ class ControlReader:
 
 
 class ControlWatch:
-    """A reader that looks every ``POLL_S`` beside a loop that must not wait for the store."""
+    """A reader that looks every ``POLL_S`` seconds in the background, for a loop that must not wait for the store."""
 
     def __init__(self, reader: ControlReader, tasks: Tasks, clock: Clock) -> None:
         self._reader = reader
@@ -214,7 +217,7 @@ class ControlWatch:
         return self._reader.problem
 
     def look(self) -> Until | None:
-        """Return the end of the pause in force now, or None.  Never waits."""
+        """Return the end of the pause in force now, or None.  This never waits for the store."""
         now = self._clock.monotonic()
         if self._asked is not None and self._asked.done():
             self._asked.result()

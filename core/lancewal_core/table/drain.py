@@ -1,4 +1,4 @@
-"""Draining: how far ingest takes the partitions of the contract while the topic has more of them.
+"""Draining: how far ingest takes the contract's partitions while the topic has more partitions.
 
 Producers that know the new number send keys elsewhere, and nothing orders a key's records in two partitions.  So first
 the rest of the old partitions becomes durable and is merged by the old number.  Then ``lancewal table alter`` changes
@@ -6,25 +6,26 @@ the contract.  Ingest and ``alter`` must agree where the old number ends, whatev
 frozen.  That end is written down here, as versioned objects under ``_lancewal/drain/``.
 
 Guarantees
- 1. Under the old contract nothing becomes durable after ``to`` of any version that a process has read, but for entries
+ 1. Under the old contract nothing becomes durable after ``to`` of any version that a process has read, except entries
     without rows over records that Kafka has lost.
  2. Once the drain is closed for a contract, no later version of it is written, and no later claim leads to a record.  A
     process that claims a region reads the drain after the claim, before it writes (``check_open``).  ``alter`` ends the
     logs of those who claimed before.  Its findings after that stay true, whatever Kafka has lost meanwhile and whoever
     was frozen.
- 3. A partition in ``new`` has at ``to`` a record that belongs there by the topic's number and not by the contract's: by
-    the contract nobody gets past it.
+ 3. A partition in ``new`` has at ``to`` a record that belongs there by the topic's number and not by the contract's: no
+    process that works by the contract passes this record.
  4. A drain is of a topic and its number of partitions.  Versions of the contract that differ in other terms (policies
     are altered, the table is moved) have one drain.  It is named by the oldest of these versions.  Each version leads
     to the same oldest one, since stored contracts do not change.  So it makes no difference whether the versions are
     put before the drain, after it or while it is changed, nor by which of them a process works.
 
 Steps
- 1. ``begin``, when ingest starts and finds more partitions: as far as Kafka's ends, asked for after the number.  Again
-    at each start, since more may have come.
- 2. ``note_new``, when ingest has met such a record: the partition ends there.
- 3. ``close``, by ``alter``, from the version at which it has looked: everything is merged up to there.  Then it ends
-    the logs, looks again, and puts the contract.
+ 1. ``begin``, when ingest starts and finds more partitions.  ``to`` becomes Kafka's ends, which ingest asks for after
+    the number of partitions.  Ingest does so again at each start, since more records may have come.
+ 2. ``note_new``, when ingest meets the first record that belongs to a partition by the topic's number only: the
+    partition ends there.
+ 3. ``close``, by ``alter``, from the very version of the drain up to which it has found everything merged.  Then
+    ``alter`` ends the logs, looks again, and puts the contract.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from lancewal_core.table.contract import Contract, changed_terms, read_contract_
 FORMAT = 1
 _INT64_MAX = 2**63 - 1
 _DEPENDS_ON = frozenset({"topic", "topic_id", "partitions"})
-"""Terms of the contract that a drain belongs to: another value has another drain."""
+"""Terms of the contract that a drain belongs to: with another value of such a term there is another drain."""
 
 
 class Drain(BaseModel):
@@ -56,13 +57,14 @@ class Drain(BaseModel):
 
     format: Version1 = 1
     contract_version: int = Field(ge=1)
-    """Version of the contract whose partitions are drained: the oldest since which it has had them (``drained_since``)."""
+    """Version of the contract whose partitions are drained: the oldest version with these partitions
+    (``drained_since``)."""
     partitions: int = Field(ge=1)
     """Number of partitions of the topic."""
     to: tuple[Annotated[int, Field(ge=0, le=_INT64_MAX)], ...]
     """Position of each partition of the contract from which on nothing is taken."""
     new: tuple[int, ...] = ()
-    """Partitions that end before a record of the topic's number."""
+    """Partitions that end before a record which belongs there only by the topic's number of partitions."""
     closed: bool = False
     """The contract is being changed, or was."""
     write_id: Word
@@ -78,7 +80,8 @@ def encode_drain(drain: Drain) -> bytes:
 
 
 def decode_drain(data: bytes, where: str) -> Drain:
-    """Raise ``FormatUnknown`` for a future format, ``ObjectCorrupt`` for anything else that is not a drain."""
+    """Decode a drain.  Raise ``FormatUnknown`` for a later format, ``ObjectCorrupt`` for anything else that is not a
+    drain."""
     return decode_model(Drain, data, where, "drain", FORMAT)
 
 
@@ -107,7 +110,8 @@ def begin(
     partitions: int,
     ends: Sequence[Position],
 ) -> Drain:
-    """Do step 1.  Raise ``PartitionCountChanged`` if the contract is being changed, or was."""
+    """Write Kafka's ``ends`` into the drain (step 1), and return the drain in force.  Raise ``PartitionCountChanged``
+    if the contract is being changed, or was."""
 
     def decide(found: Version | None) -> Drain | None:
         before = _of(store, contract, found)
@@ -136,7 +140,7 @@ def note_new(
     drain: Drain,
     at: Mapping[int, Position],
 ) -> None:
-    """Do step 2 for partitions where the first record of the topic's number lies ``at`` a position."""
+    """End partitions ``at`` the positions of their first records of the topic's number (step 2)."""
 
     def decide(found: Version | None) -> Drain | None:
         before = _of(store, contract, found)
@@ -157,9 +161,9 @@ def close(
     looked_at: Drain | None,
     ended: Drain,
 ) -> None:
-    """Do step 3.  If nothing was drained, ``ended`` is closed.
+    """Close the drain (step 3).  If there is no drain yet, ``ended`` is written as the closed one.
 
-    Raise ``ContractMismatch`` if the newest version is another than ``looked_at``.
+    Raise ``ContractMismatch`` if the newest drain is another than ``looked_at``.
     """
 
     def decide(found: Version | None) -> Drain | None:

@@ -14,7 +14,7 @@ KEYS_SHOWN = 5
 
 
 def row_keys(pinned: PinnedTable, addresses: Sequence[int], primary_key: Sequence[str]) -> tuple[str, ...]:
-    """Return the first few of the keys, as text; empty if a compaction has moved the rows meanwhile."""
+    """Return the keys of the first few rows, as texts; empty if a compaction has moved the rows meanwhile."""
     try:
         found = pinned.take(pa.array(np.array(addresses[:KEYS_SHOWN], np.uint64)), primary_key)
     except VersionGone:

@@ -1,10 +1,11 @@
 """The consumer group that takes a table's records.  Two groups would fence each other for ever.
 
 Guarantees
- 1. A process goes by its own group, ``kafka.group_id`` or ``lancewal-<table uuid>``.  The contract's is only compared
-    with it.  So anybody who may write into the folder can stop a process, and cannot move it into another group.
+ 1. A process uses its own group, ``kafka.group_id`` or ``lancewal-<table uuid>``.  It only compares the contract's
+    group with its own.  So anybody who may write into the folder can stop a process, and cannot move it into another
+    group.
  2. Of several groups that come to a table whose contract names none, one writes its name, by compare-and-swap of the
-    contract.  A process of another one ends by name before it claims a partition.
+    contract.  A process of another group ends with ``OtherGroup`` before it claims a partition.
  3. ``table alter --group`` names another group while both are at work.  A process of the former group takes back no
     partition that was claimed under that contract.  Once it reads the contract, it stops taking records and waits: it
     has not failed.
@@ -46,10 +47,10 @@ def check_group(contract: Contract, group: str) -> None:
 
 
 def take_group(store: ObjectStore, clock: Clock, contract: Contract, group: str) -> Contract:
-    """Return the contract with ``group``: it named the group already, or this call has written it.  Errors as in
-    ``check_group``.
+    """Return the contract with ``group``: it named the group already, or this call has written the name.  Errors are
+    those of ``check_group``.
 
-    ``ContractChanged`` if other terms have changed since ``contract`` was read."""
+    Raise ``ContractChanged`` if other terms have changed since ``contract`` was read."""
     if contract.group_id is None:
         family = contract_family(contract.making)
 

@@ -1,8 +1,8 @@
 """The beginning of a bulk load: what had been merged when the load was named for the first time.
 
-Everything that is merged after that is newer than the rows of the load, deletes above all.  A load that is repeated
-under the same name still knows of these merges.  The record is immutable and kept for ever: if a name were forgotten,
-its load would begin again.  Its key is ``_lancewal/loads/<name>.json``.
+Everything that is merged after the beginning is newer than the rows of the load, deletes above all.  A load that is
+repeated under the same name still knows of these merges.  The record is immutable and kept for ever: if a name were
+forgotten, its load would begin again.  Its key is ``_lancewal/loads/<name>.json``.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ class LoadRecord(BaseModel):
     """Newest merged generations, by the region's name."""
 
     def generation(self, region: Region) -> Generation:
-        """The newest generation that was merged before the load began."""
+        """Return the region's newest generation that was merged before the load began; 0 if there was none."""
         return Generation(self.merged.get(region.name, 0))
 
 
 def begin_load(
     store: ObjectStore, name: str, contract: Contract, record: LoadRecord, *, look_only: bool = False
 ) -> LoadRecord:
-    """Return where the load ``name`` began: here, or where an earlier try did.  With ``look_only``: where it would
-    begin.
+    """Return the beginning of the load ``name``: ``record``, which is stored now, or the record of an earlier try.
+    With ``look_only``, nothing is stored.
 
-    ``InvalidInput`` for a name that cannot be one, and for a load of another topic; ``StoreUnavailable`` without a
-    verdict.
+    Raise ``InvalidInput`` for a name that is not valid, or a load of another topic.  Raise ``StoreUnavailable`` without
+    a verdict.
     """
     if len(name) > NAME_MAX:
         raise InvalidInput(f"a load's name has at most {NAME_MAX} characters, this one {len(name)}")
@@ -71,7 +71,7 @@ def begin_load(
 
 
 def read_loads(store: ObjectStore, making: Making | None) -> tuple[str, ...]:
-    """Names of all loads that ever began."""
+    """Return the names of all loads that ever began."""
     names = (paths.parse_load_record(info.key) for info in store.list(paths.loads_prefix(making)))
     return tuple(sorted(name for name in names if name is not None))
 
@@ -81,7 +81,8 @@ def encode_load(record: LoadRecord) -> bytes:
 
 
 def decode_load(data: bytes, where: str) -> LoadRecord:
-    """Raise ``FormatUnknown`` for a future format, ``ObjectCorrupt`` for anything else that is not a load's beginning."""
+    """Decode the beginning of a load.  Raise ``FormatUnknown`` for a later format, ``ObjectCorrupt`` for anything else
+    that is not one."""
     record = decode_model(LoadRecord, data, where, "beginning of a load", FORMAT)
     try:
         for name in record.merged:
