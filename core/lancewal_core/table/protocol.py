@@ -52,7 +52,7 @@ class Fragment:
     nbytes: int
     """Bytes of its data files, as far as recorded."""
     file_fields: tuple[tuple[int, ...], ...] = ()
-    """Per data file the ids of the fields that it holds; empty where each file holds all."""
+    """Ids of the fields that each data file holds, file by file; empty if each file holds all fields."""
 
     @property
     def live_rows(self) -> int:
@@ -60,7 +60,7 @@ class Fragment:
 
 
 def key_file(fragment: Fragment, field_ids: Sequence[int]) -> str | None:
-    """Return the one data file of a fragment that holds all these fields; None if they lie in several."""
+    """Return the one data file of a fragment that holds all these fields; None if no single file does."""
     if not fragment.file_fields:
         return fragment.files[0] if len(fragment.files) == 1 else None
     wanted = set(field_ids)
@@ -80,17 +80,17 @@ def fields_apart(fragment: Fragment, field_ids: Iterable[int]) -> bool:
 
 
 def fragment_files(fragment_json: str) -> tuple[str, ...]:
-    """Names of the data files of a fragment."""
+    """Return the names of the data files of a fragment."""
     return tuple(file["path"] for file in json.loads(fragment_json)["files"])
 
 
 def files_of(fragments: Iterable[str]) -> frozenset[str]:
-    """Names of the data files of all these fragments."""
+    """Return the names of the data files of all these fragments."""
     return frozenset(name for fragment in fragments for name in fragment_files(fragment))
 
 
 def rows_by_fragment(addresses: Iterable[int]) -> dict[int, list[int]]:
-    """Physical rows that row addresses name, in their order."""
+    """Return the physical rows that row addresses name, by fragment id, in the order of the addresses."""
     found: dict[int, list[int]] = {}
     for address in addresses:
         found.setdefault(int(address) >> 32, []).append(int(address) & 0xFFFFFFFF)
@@ -98,7 +98,7 @@ def rows_by_fragment(addresses: Iterable[int]) -> dict[int, list[int]]:
 
 
 def fragment_rows(fragment_json: str) -> int:
-    """Physical rows of a fragment."""
+    """Return the number of physical rows of a fragment."""
     return int(json.loads(fragment_json)["physical_rows"])
 
 
@@ -117,7 +117,7 @@ def rows_of_fragments(fragments: Iterable[str], rows: range | None) -> Iterator[
 
 
 def fragment_live_rows(fragment_json: str) -> int:
-    """Rows of a fragment that its deletion vector leaves."""
+    """Return the number of rows of a fragment that its deletion vector does not hide."""
     deletion = hidden_by(fragment_json)
     return fragment_rows(fragment_json) - (int(deletion["num_deleted_rows"]) if deletion else 0)
 
@@ -129,7 +129,8 @@ def hidden_by(fragment_json: str) -> Mapping[str, Any] | None:
 
 
 def fragment_objects(fragment_json: str) -> dict[str, int]:
-    """Objects of a fragment that lie in the table's own folder, and their sizes, 0 where that is not recorded."""
+    """Return the keys of a fragment's objects in the table's own folder, with their sizes in bytes; 0 if a size is not
+    recorded."""
     content = json.loads(fragment_json)
     files = [file for file in content["files"] if file.get("base_id") is None]
     found = {f"{paths.DATA}{file['path']}": file.get("file_size_bytes") or 0 for file in files}
@@ -141,7 +142,7 @@ def fragment_objects(fragment_json: str) -> dict[str, int]:
 
 
 def fragment_bytes(fragment_json: str) -> int:
-    """Bytes of the data files of a fragment, as far as recorded."""
+    """Return the bytes of the data files of a fragment, as far as recorded."""
     return sum(file.get("file_size_bytes") or 0 for file in json.loads(fragment_json)["files"])
 
 
@@ -155,7 +156,7 @@ class TableCommit:
     removed_fragment_ids: tuple[int, ...]
     properties: Mapping[str, str]
     strict: bool
-    """Commit as ``Merge`` with the full fragment list: used while the table has no fragment, hence no sentinel."""
+    """Commit as ``Merge`` with the full fragment list: used while the table has no fragment, and so no sentinel."""
     rewritten: tuple[str, ...] = ()
     """Fragments to commit as ``Rewrite``: ``new_fragments`` hold their live rows, and nothing else changes."""
     columns_written: tuple[str, ...] = ()
@@ -198,7 +199,7 @@ class RewriteBounds:
     batch_bytes: int
     """Approximate bytes of the rows in one batch."""
     buffer_bytes: int
-    """Read ahead of the writer, at most."""
+    """Most bytes that are read ahead of the writer."""
     file_rows: int
     file_bytes: int
     """Approximate bytes at which a new data file begins; the field above is the limit in rows."""
@@ -214,11 +215,11 @@ class TableIndex:
     segments: tuple[frozenset[int], ...]
     """Live fragments that each segment covers, oldest segment first."""
     columns: frozenset[str] = frozenset()
-    """Top-level columns that the index covers, or of which it covers parts."""
+    """Top-level columns that the index covers, whole or in part."""
     row_bytes: float = 0.0
     """Stored bytes of a row in the index; 0 if Lance does not say."""
     kind: str = ""
-    """Lance's name of it, e.g. ``BTree``, ``Inverted``, ``IVF_PQ``."""
+    """Lance's name of the index type, e.g. ``BTree``, ``Inverted``, ``IVF_PQ``."""
     named: tuple[frozenset[int], ...] = ()
     """Fragments that each segment names, also those that are gone."""
     versions: tuple[int, ...] = ()
@@ -228,13 +229,14 @@ class TableIndex:
 
     @property
     def covered(self) -> frozenset[int]:
-        """Live fragments that it covers."""
+        """Live fragments that one of the segments covers."""
         return frozenset[int]().union(*self.segments)
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionInfo:
-    """Transaction that made a version.  ``operation`` is Lance's name of it, e.g. ``Update``, ``Append``, ``Restore``."""
+    """Transaction that made a version.  ``operation`` is Lance's name of its kind, e.g. ``Update``, ``Append``,
+    ``Restore``."""
 
     operation: str
     read_version: int
@@ -247,7 +249,8 @@ class TransactionInfo:
 
 @dataclass(frozen=True, slots=True)
 class TransactionUnreadable:
-    """The version exists; its transaction is one the binding cannot convert (a compaction that rewrote an index)."""
+    """The version exists, but Lance's Python binding cannot convert its transaction (a compaction that rewrote an
+    index)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +267,7 @@ class Branch:
 
     name: str
     version: TableVersion
-    """Version of the table that it began at."""
+    """Version of the table at which the branch began."""
     notes: Mapping[str, str] = field(default_factory=dict)
     """Metadata of the branch, as ``note_branch`` wrote it."""
 
@@ -283,7 +286,7 @@ class PinnedTable(Protocol):
 
     @property
     def field_ids(self) -> Mapping[str, tuple[int, ...]]:
-        """Per column Lance's ids of its field and, depth first, of its nested fields."""
+        """Lance's ids of each column's field and, depth first, of its nested fields."""
 
     def fragments(self) -> Sequence[Fragment]:
         """Live fragments by ascending id."""
@@ -320,8 +323,8 @@ class PinnedTable(Protocol):
     ) -> Iterator[pa.RecordBatch]:
         """Yield live rows.  With ``with_row_address`` the last column is ``_rowaddr`` (uint64).
 
-        ``rows`` limits the scan to these physical rows of the one fragment in ``fragment_ids``.  It must not be used on
-        a table with stable row ids.
+        ``rows`` limits the scan to these physical rows of the one fragment in ``fragment_ids``.  A table with stable
+        row ids must not be scanned with ``rows``.
         """
 
     def scan_without(
@@ -334,7 +337,7 @@ class PinnedTable(Protocol):
         with_row_address: bool = False,
         batch_rows: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Scan, as ``scan`` does; live rows at the addresses ``without``, which ascend, are left out."""
+        """Scan as ``scan`` does, but leave out live rows at the addresses ``without``, which must ascend."""
 
     def take(self, addresses: pa.Array, columns: Sequence[str]) -> pa.Table:
         """Return rows by address, in the order given."""
@@ -343,7 +346,7 @@ class PinnedTable(Protocol):
         """Yield all physical rows of a fragment in their order, deleted ones too."""
 
     def hidden_rows(self, fragment_id: int) -> npt.NDArray[np.int64]:
-        """Physical rows that the fragment's deletion vector hides, in no order."""
+        """Return the physical rows that the fragment's deletion vector hides, in any order."""
 
     def hide_rows(self, fragment_id: int, rows: RowNumbers) -> str | None:
         """Write a deletion vector that adds these physical rows; return the fragment's new JSON, None if no row is
@@ -351,14 +354,14 @@ class PinnedTable(Protocol):
 
     def column_bytes(self, fragment_id: int, columns: Sequence[str]) -> Mapping[str, int] | None:
         """Return the bytes of each of these columns in a fragment's files; None if ``write_columns`` must not be used
-        on it."""
+        on the fragment."""
 
     def write_columns(self, fragment_id: int, rows: npt.NDArray[np.int64], values: pa.Table, fragment_json: str) -> str:
         """Rewrite columns of a fragment, as one more data file: these live physical rows with these values, all others
         unchanged.
 
         ``fragment_json`` is the fragment unchanged, or as ``hide_rows`` gave it; the result has its deletion vector.
-        ``VersionGone`` if a clean-up was faster, ``RewriteFailed`` if it could not be done.
+        ``VersionGone`` if a clean-up was faster, ``RewriteFailed`` if the columns could not be rewritten.
         """
 
 
@@ -368,23 +371,23 @@ class Table(Protocol):
     def newest(self) -> PinnedTable: ...
 
     def at(self, version: int) -> PinnedTable:
-        """Open a version.  Raises ``VersionGone``."""
+        """Open a version.  Raise ``VersionGone`` if it was cleaned up."""
 
     def opened(self, version: int) -> PinnedTable:
-        """Open as ``at`` does, but without a request if the version is open here.  If it is gone, missing parts of it
-        show that."""
+        """Open as ``at`` does, but without a request if the version is open here.  If the version is gone, only a later
+        read of missing files shows that."""
 
     def versions(self) -> Sequence[TableVersion]:
-        """Return all versions that are there, tagged ones too, in any order."""
+        """Return all versions that exist, tagged ones too, in any order."""
 
     def commit_time(self, version: int) -> int:
         """Return when the version was committed: milliseconds since 1970, by the clock of the process that committed
         it.
 
-        This reads its manifest; ``VersionGone`` if there is none."""
+        This reads the version's manifest; ``VersionGone`` if there is none."""
 
     def stored_versions(self) -> Mapping[TableVersion, int]:
-        """Return ``versions`` by one listing, each with the time since which it is there, by the store's clock (Unix
+        """Return ``versions`` by one listing, each with the time since which it exists, by the store's clock (Unix
         ms)."""
 
     def remove_versions(self, versions: Sequence[TableVersion]) -> None:
@@ -402,24 +405,24 @@ class Table(Protocol):
         While they cannot, nobody knows which versions they need."""
 
     def branch(self, name: str) -> Table:
-        """Return a branch as a table.  Its versions go on from the one it began at.
+        """Return a branch as a table.  Its versions go on from the version at which it began.
 
-        If the branch is not there, ``newest`` raises ``TableMissing``, and ``at`` raises ``VersionGone``."""
+        If the branch does not exist, ``newest`` raises ``TableMissing``, and ``at`` raises ``VersionGone``."""
 
     def create_branch(self, name: str, version: TableVersion) -> bool:
         """Begin a branch at a version, which stays as long as the branch does.  Return False if the name is taken.
 
-        ``VersionGone`` if the version is not there.  A clean-up that had begun before may take the version
+        ``VersionGone`` if the version does not exist.  A clean-up that had begun before may take the version
         nevertheless.  So the caller must look for the version afterwards."""
 
     def note_branch(self, name: str, notes: Mapping[str, str]) -> None:
         """Replace the branch's metadata."""
 
     def drop_branch(self, name: str) -> bool:
-        """Remove a branch and all that only it needs, also what an interrupted ``create_branch`` has left.
+        """Remove a branch and all objects that only it needs, also leftovers of an interrupted ``create_branch``.
 
-        Return False if nothing of the branch is there.  Raise ``names_fault`` while there is one: another branch may
-        need the same."""
+        Return False if nothing of the branch exists.  Raise the error of ``names_fault`` while there is one: another
+        branch may need the same objects."""
 
     def transaction(self, version: int) -> TransactionResult: ...
 
@@ -442,13 +445,13 @@ class Table(Protocol):
         file."""
 
     def file_bytes(self, files: Sequence[str]) -> Sequence[int]:
-        """Sizes of the named data files; ``VersionGone`` if one is not there."""
+        """Return the sizes of the named data files in bytes; ``VersionGone`` if a file is missing."""
 
     def rewrite(self, version: int, fragment_ids: Sequence[int], bounds: RewriteBounds) -> tuple[str, ...]:
         """Rewrite the live rows of a version's fragments, as data files that no version refers to; return fragments as
         JSON.
 
-        ``VersionGone`` if a clean-up was faster, ``RewriteFailed`` if it could not be done.
+        ``VersionGone`` if a clean-up was faster, ``RewriteFailed`` if the fragments could not be rewritten.
         """
 
     def commit(self, commit: TableCommit) -> CommitOutcome: ...
@@ -456,20 +459,21 @@ class Table(Protocol):
     def extend_index(self, name: str, merged_segments: int) -> CommitOutcome:
         """Let an index cover all rows of the newest version, by one new segment for rows that no segment covers yet.
 
-        The new segment takes in the newest ``merged_segments`` segments too.  ``CommitLost``: it failed, and nothing
-        says that it landed.
+        The new segment takes in the newest ``merged_segments`` segments too.  ``CommitLost``: the call failed, and
+        nobody knows whether the commit landed.
         """
 
     def rebuild_index(self, name: str) -> CommitOutcome:
         """Rebuild an index from the newest version's rows, with the parameters that it has.  One segment takes the
-        place of all.
+        place of all its segments.
 
         Outcomes are those of ``extend_index``; also ``CommitLost`` if the parameters are not known.  Rows that the
         index cannot take are left out, by address."""
 
 
 def index_in_between(read: PinnedTable, table: Table, commit: TableCommit) -> Conflicted | None:
-    """Check guarantee 5 of ``commit``; Lance would rebase the commit over such an index."""
+    """Return ``Conflicted`` if an index of a column that the commit writes has come since the version read (guarantee
+    5); else None.  Lance would rebase the commit over such an index."""
     if not commit.columns_written:
         return None
     newest = table.newest()
@@ -486,7 +490,7 @@ def index_in_between(read: PinnedTable, table: Table, commit: TableCommit) -> Co
 
 
 def version_exists(table: Table, version: TableVersion) -> bool:
-    """Whether this version is still there, or was cleaned up."""
+    """Return whether this version still exists; False if it was cleaned up."""
     try:
         return table.at(version).version == version
     except VersionGone:
@@ -494,8 +498,8 @@ def version_exists(table: Table, version: TableVersion) -> bool:
 
 
 def file_lost(table: Table, error: VersionGone, *versions: TableVersion) -> ObjectMissing | None:
-    """Return the error to raise instead of ``error`` if none of these versions was cleaned up: then the last one lacks
-    a file."""
+    """Return an error to raise instead of ``error`` if all these versions still exist: then the last one lacks a file.
+    Else return None."""
     if not all(version_exists(table, version) for version in versions):
         return None
     return ObjectMissing(f"table version {versions[-1]} refers to a file that is gone: {error}")

@@ -5,14 +5,14 @@ The notes of a branch are text by name, as plain Lance shows them (``dataset.bra
 ==========================  ==============================================================================================
 ``lancewal.snapshot``       the form of these notes, ``1``; ``begun`` while the snapshot is being made
 ``lancewal.receipt``        the receipt of the read whose rows it has (``lw1...``)
-``lancewal.version``        the branch's version that has them
-``lancewal.created_at``     when it was made, or begun
-``lancewal.maker``          while it is being made: an id of who makes it
-``lancewal.until``          when it may go; without it, never by itself
-``lancewal.left_out``       JSON: what the read left out of keys in conflict, where it did
+``lancewal.version``        the branch's version with these rows
+``lancewal.created_at``     time at which it was made, or begun
+``lancewal.maker``          while it is being made: an id of the process that makes it
+``lancewal.until``          time from which it may be dropped; without this note, never
+``lancewal.left_out``       JSON: what the read left out of keys in conflict, if anything
 ==========================  ==============================================================================================
 
-A branch without ``lancewal.snapshot`` is a user's, and not one of ours.
+A branch without ``lancewal.snapshot`` is a user's branch, not a snapshot.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ NAME_FORM = (
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A named snapshot.  ``version`` is the table's version that it begins at; ``branch_version`` is the branch's with
-    its rows."""
+    """A named snapshot.  ``version`` is the table's version at which the branch begins; ``branch_version`` is the
+    branch's version with the snapshot's rows."""
 
     name: str
     version: TableVersion
     branch_version: TableVersion
     receipt: str
-    """Text of the receipt.  A read at it has the rows of the snapshot."""
+    """Text of the receipt.  A read at this receipt has the rows of the snapshot."""
     created_ms: int
     until_ms: int | None
     """Time from which on garbage collection drops it; None: never."""
@@ -123,7 +123,7 @@ def snapshot_of(branch: Branch) -> Snapshot | None:
 
 
 def snapshots(table: Table) -> Sequence[Snapshot]:
-    """Return all finished snapshots, by name.  Raise the error of one that is damaged or of a later release."""
+    """Return all finished snapshots, by name.  Raise the error of a snapshot that is damaged or of a later release."""
     found, faults = readable_snapshots(table)
     if faults:
         raise faults[0]
@@ -145,10 +145,10 @@ def readable_snapshots(table: Table) -> tuple[Sequence[Snapshot], Sequence[Corru
 
 
 def snapshots_there(table: Table) -> str:
-    """Return the names that exist, for the error of a name that does not.
+    """Return a text that names the existing snapshots, for the error about a name that does not exist.
 
-    Only names are read, so that a damaged snapshot does not hide that error.  A name that cannot be read may be the
-    one."""
+    Only names are read, so that a damaged snapshot does not hide that error.  A name that cannot be read may be the one
+    that is asked for."""
     names = sorted(branch.name for branch in table.branches() if branch.notes.get(NOTE, _BEGUN) != _BEGUN)
     more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
     there = f"there are {', '.join(names[:_NAMED_MAX])}{more}" if names else "there are none"
@@ -161,7 +161,8 @@ def find_branch(table: Table, name: str) -> Branch | None:
 
 
 def has_notes(table: Table, name: str, notes: Mapping[str, str]) -> bool:
-    """Return whether the branch of that name still has exactly these notes.  Names are given again."""
+    """Return whether the branch of that name still has exactly these notes.  A dropped snapshot's name may be used
+    again."""
     branch = find_branch(table, name)
     return branch is not None and branch.notes == notes
 

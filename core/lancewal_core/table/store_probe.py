@@ -5,13 +5,14 @@ as that writer made it.  A store that ignores the condition, or looks first and 
 
 Guarantees
  1. ``StoreUnsafe`` where the store let two writers win one key, replaced an object, or does not show what it stored.  A
-    race that a store loses only now and then may pass.  The probe finds stores that do not keep the promise, and is no
-    proof that one keeps it always.
+    race that a store loses only now and then may pass.  The probe finds stores that do not keep the promise, and does
+    not prove that a store always keeps it.
  2. If the store takes no object at all, the error has the store's own message.  ``StoreRefused``: the store says that
     it lets nobody in.  ``StoreNotWritable``: something else lies in a folder's place.  ``StoreUnavailable``: another
     reason, which may pass.
  3. ``StoreUnsafe`` where a local folder lies on a file system without hard links: no put there makes an object.
- 4. Nothing is left behind where this process may delete, and everything under a key of its own where it may not.
+ 4. If this process may delete objects, nothing is left behind.  Otherwise the probe objects stay, each under a key of
+    its own.
 
 Steps
  1. Several rounds, each with a key of its own: ``WRITERS`` threads put different bytes at once.  At most one may win.
@@ -53,7 +54,7 @@ class _Probe:
     uri: str
 
     def race(self, key: str) -> PutUnknown | None:
-        """Do steps 1 to 3.  Return why there is no object, if there is none."""
+        """Do steps 1 to 3 of the module docstring.  Return why no object was stored; None if one was stored."""
         contents = [b"probe %d" % writer for writer in range(WRITERS)]
         # Step 1
         outcomes = self.tasks.map(lambda data: self.store.put_if_absent(key, data), contents)
@@ -89,7 +90,8 @@ def unsafe(uri: str, key: str, what: str) -> StoreUnsafe:
 
 
 def check_links(folder: Path, name: str) -> None:
-    """Check guarantee 3 for ``folder`` as it is; ``name`` must be new.  Other faults show when objects are put."""
+    """Raise ``StoreUnsafe`` if the file system of ``folder`` has no hard links (guarantee 3).  ``name`` must be new.
+    Other faults show when objects are put."""
     *folders, whole = paths.probe(name).split("/")
     linked = f"{whole}-link"
     try:
@@ -113,7 +115,8 @@ def check_links(folder: Path, name: str) -> None:
 
 
 def check_store(store: ObjectStore, tasks: Tasks, uri: str, new_id: Callable[[], str]) -> None:
-    """Do steps 1 to 4.  ``StoreUnavailable`` also if the store takes objects and then does not let them be read."""
+    """Check a store by steps 1 to 4 of the module docstring; its guarantees name the errors.  ``StoreUnavailable`` also
+    if the store accepts objects and then refuses to return them."""
     probe = _Probe(store, tasks, uri)
     keys = [paths.probe(new_id()) for _ in range(ROUNDS)]
     try:

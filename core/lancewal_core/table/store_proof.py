@@ -1,4 +1,4 @@
-"""Proof that a table's store keeps *put if absent*: made once for each way to the store, and asked again at every
+"""Proof that a table's store keeps *put if absent*: made once for each way to the store, and tried again at every
 start.
 
 A way is what a process sees of the store: endpoint, bucket and form of address.  A gateway on the way may break the
@@ -7,16 +7,18 @@ folder.  Its key is made from the way.  So a process that sees the store otherwi
 folder was copied.
 
 Guarantees
- 1. A record is put after the whole check (``store_probe``) has passed on the way that it names, never before: a process
-    that dies in between leaves none, and one that may delete nothing leaves none that has to go.
- 2. Where a record is found, the store has just refused to put it a second time.  ``StoreUnsafe`` where it took it.
+ 1. A record is put after the whole check (``store_probe``) has passed on the way that the record names, never before.
+    So a process that dies in between leaves no record, and a process that may not delete leaves none that must be
+    removed.
+ 2. If a record is found, it is put a second time, which the store must refuse.  ``StoreUnsafe`` if the store accepts
+    that put.
  3. A lost, damaged or foreign record costs the whole check, and nothing else.
 
 Steps
  1. Read the record of this way.
- 2. There is one: put it again if absent.  Refused: the store will do.  That is all that most starts do.
- 3. There is none, or another one: the whole check, then the record.  Whether that put came through, nobody asks: the
-    next start finds out.
+ 2. If there is a record, put it again if absent.  If the store refuses, it passes.  Most starts do no more than this.
+ 3. If there is no record, or another one, do the whole check, then put the record.  The outcome of that put is not
+    looked at: the next start finds out.
 
 Rounds of requests, as counted: 2 ("what the store promises, at the start of an ingest").
 """
@@ -88,18 +90,19 @@ def encode_way(way: StoreWay) -> bytes:
 
 
 def decode_way(data: bytes, where: str) -> StoreWay:
-    """Raise ``FormatUnknown`` for a future format, ``ObjectCorrupt`` for anything else that is no proof of a store."""
+    """Decode the proof of a store.  Raise ``FormatUnknown`` for a later format, ``ObjectCorrupt`` for anything else
+    that is not one."""
     return decode_model(StoreWay, data, where, "store proof", FORMAT)
 
 
 def check_way(way: StoreWay, name: str) -> None:
-    """Check what can be known without requests: ``check_links`` of a local folder.  ``name`` must be new."""
+    """Do the checks that need no request: ``check_links`` for a local folder.  ``name`` must be new."""
     if way.endpoint == _FOLDER:
         check_links(Path(way.bucket), name)
 
 
 def prove_store(store: ObjectStore, tasks: Tasks, way: StoreWay, uri: str, new_id: Callable[[], str]) -> None:
-    """Do steps 1 to 3; errors as in ``check_store``."""
+    """Prove a store by steps 1 to 3 of the module docstring.  Errors are those of ``check_store``."""
     check_way(way, new_id())
     record = encode_way(way)
     # Step 1

@@ -1,22 +1,25 @@
 """W(V): the content of a table version, as a generation and a position for each region.
 
 A merge commit carries the watermarks of *all* regions in its transaction properties.  The same content is written to
-``_lancewal/merges/`` right after it, because a clean-up removes old transactions.  After a restore, or where versions
-are gone, neither may say it.  Then a person decides, by a record of the same form (``decide``).
+``_lancewal/merges/`` right after it, because a clean-up removes old transactions.  After a restore, or if versions are
+gone, neither may have the watermarks.  Then a person decides, by a record of the same form (``decide``).
 
 The watermarks also name the object that says which keys are in conflict (``conflicts_ref``), if there is one.
 Watermarks that name such an object have format 2, all others format 1.  So an earlier release, which would not carry
 the name on, does not merge after them.
 
-Guarantee: ``Watermarks.at(V)`` is what the newest merge at or below V says, or an error: never an older one.
+Guarantee: ``Watermarks.at(V)`` returns the watermarks of the newest merge at or below V, or raises an error.  It never
+returns those of an older merge.
 
 Steps of the walk down from V
- 1. A version with a record under ``merges/``: that is it.
- 2. A version whose transaction carries watermarks: that is it.
- 3. Restore: ``TableRestored``.  Overwrite, other than the table's creation: ``TableReplaced``.
- 4. A version that exists with an unreadable transaction is a rewrite, and any other operation a foreign commit: go on.
- 5. A version that is gone: ``MergedPositionUnknown``.
- 6. Version 1 without any of these: nothing was ever merged.
+ 1. If the version has a record under ``merges/``, the record's watermarks count.
+ 2. If its transaction carries watermarks, these count.
+ 3. If the version is a restore, raise ``TableRestored``.  If it is an overwrite, other than the table's creation, raise
+    ``TableReplaced``.
+ 4. If it exists and its transaction cannot be read, it is a rewrite.  With any other operation it is a foreign commit.
+    In both cases go on with the version below.
+ 5. If the version is gone, raise ``MergedPositionUnknown``.
+ 6. If version 1 has none of these, nothing was ever merged.
 """
 
 from __future__ import annotations
@@ -90,7 +93,7 @@ class InForce:
 
     @property
     def exact(self) -> bool:
-        """Whether the table holds no rows from these positions on."""
+        """Whether the table surely holds no rows of records from these positions on."""
         return not any(mark.perhaps is not None for mark in self.regions.values())
 
     def position(self, region: Region) -> Position | None:
@@ -115,7 +118,7 @@ NOTHING_MERGED = InForce(TableVersion(0), None, {})
 
 
 def encode_watermarks(regions: Mapping[Region, Watermark]) -> str:
-    """Text of the property ``lancewal.watermarks``."""
+    """Return the text of the property ``lancewal.watermarks``."""
     content = {r.name: _mark(w) for r, w in sorted(regions.items())}
     return json.dumps(content, separators=(",", ":"))
 
@@ -147,7 +150,7 @@ def _regions(content: JsonObject) -> dict[Region, Watermark]:
 def merge_properties(
     regions: Mapping[Region, Watermark], merge: str, conflicts: ConflictsRef | None = None
 ) -> dict[str, str]:
-    """Transaction properties of a merge commit."""
+    """Return the transaction properties of a merge commit."""
     found = {
         PROPERTY_FORMAT: _format(conflicts),
         PROPERTY_WATERMARKS: encode_watermarks(regions),
@@ -171,7 +174,7 @@ def _check_format(found: str | None, named: bool, where: str) -> None:
 
 
 def watermarks_of(info: TransactionInfo, version: int) -> InForce | None:
-    """The watermarks that a transaction carries, if it is a merge."""
+    """Return the watermarks that a transaction carries; None if it is not a merge."""
     text = info.properties.get(PROPERTY_WATERMARKS)
     if text is None:
         return None
@@ -236,8 +239,8 @@ class Watermarks:
 
     @property
     def newest_set_by(self) -> TableVersion:
-        """The newest version known to have set watermarks.  Indexes that were asked for after it was known are not
-        older than these."""
+        """The newest version known to have set watermarks.  Region states that are read after this version was known
+        are not older than these watermarks."""
         return self._set_by
 
     def at(self, version: int) -> InForce:
@@ -254,7 +257,8 @@ class Watermarks:
         return self._newest(self.at, check)
 
     def newest_known(self) -> tuple[PinnedTable, InForce | None]:
-        """Return the newest version and its watermarks, or None for these if nobody knows what the version contains.
+        """Return the newest version and its watermarks, or None instead of watermarks if nobody knows what the version
+        contains.
 
         This is so after a restore that nobody has decided about.  It is also so while a lower bound holds that a person
         has accepted and no merge has made true yet."""
@@ -340,10 +344,10 @@ class Watermarks:
             raise no_verdict(paths.merge_record(version, self._making), unknown.cause, "the next round writes it")
 
     def decide(self, in_force: InForce, kind: Decision) -> InForce:
-        """Put a person's decision under ``merges/<in_force.version>``.  Return what is in force there then, this
-        decision or an earlier one.
+        """Put a person's decision under ``merges/<in_force.version>``.  Return the watermarks in force at that version
+        then: those of this decision, or of an earlier one.
 
-        ``StoreUnavailable`` without a verdict: deciding the same again is right.
+        ``StoreUnavailable`` without a verdict; then the caller may safely decide the same again.
         """
         key = paths.merge_record(in_force.version, self._making)
         with point("merges.put", object=key):
@@ -401,7 +405,7 @@ class Watermarks:
 
 
 def encode_merge_record(in_force: InForce, kind: Literal["merge", "checkpoint"] | Decision) -> bytes:
-    """A record under ``merges/`` as an object's bytes."""
+    """Return a record under ``merges/`` as an object's bytes."""
     content = {
         "format": _format(in_force.conflicts),
         "kind": kind,
@@ -414,8 +418,8 @@ def encode_merge_record(in_force: InForce, kind: Literal["merge", "checkpoint"] 
 
 
 def says_keep(data: bytes, key: str) -> bool:
-    """Return whether a record under ``merges/`` is a person's decision that a restore dropped what had been merged
-    since."""
+    """Return whether a record under ``merges/`` is a person's decision that the rows which a restore took back stay
+    dropped."""
     return kind_of(data, key) == "keep"
 
 

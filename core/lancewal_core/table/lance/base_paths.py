@@ -1,9 +1,8 @@
-"""Base paths of a Lance table: other folders in which its manifest says that files of it lie, as those of a shallow
-clone do.
+"""Base paths of a Lance table: other folders in which, by its manifest, some of its files lie, as in a shallow clone.
 
-Anybody who can write a table's manifest could show whatever its readers may read, and let it be copied into the table's
-own folder.  So a table with a base path outside its own folder is refused, unless the caller that opens it allows such
-paths.
+Anybody who can write a table's manifest could make it name any file that its readers may read.  That file's rows would
+be shown, and copied into the table's own folder.  So a table with a base path outside its own folder is refused, unless
+the caller that opens it allows such paths.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Branches of a Lance data set.  Lance makes and drops them.  Leftovers of an interrupted call of Lance are dropped
+"""Branches of a Lance data set.  Lance makes and drops branches.  Leftovers of an interrupted call of Lance are dropped
 here.
 
-An object that is no branch or tag, at the place of their names, makes Lance's listings and clean-ups fail as a whole.
- 1. ``all`` then reads the names one by one, and leaves out those that it cannot read.
+If an object among the names of branches and tags is neither, Lance's listings and clean-ups fail as a whole.
+ 1. ``all`` then reads the names one by one, and leaves out names that it cannot read.
  2. ``fault`` names such an object.  Nothing that a branch may need is deleted while there is one.
 """
 
@@ -28,7 +28,8 @@ _LOOKS = 10
 _REF = ".json"
 _NAMED_MAX = 3
 _PARTS = (paths.VERSIONS, paths.TRANSACTIONS, paths.DELETIONS, paths.INDICES, paths.DATA)
-"""Folders of a branch that are dropped.  The whole folder is not: that of ``a`` holds a branch ``a/b``."""
+"""Folders of a branch that are dropped.  The branch's whole folder is not dropped, since the folder of ``a`` holds a
+branch ``a/b`` too."""
 
 
 class Branches:
@@ -174,14 +175,15 @@ class Branches:
 
 
 def _branch(key: str, data: bytes) -> Branch:
-    """Return the branch in an object; ``JsonFault`` if the object is not one, for Lance neither."""
+    """Return the branch in an object; ``JsonFault`` if the object is not a branch, and Lance does not read it
+    either."""
     name, found = _parsed(key, paths.BRANCH_REFS, data)
     version, _ = found.whole("parentVersion"), found.whole("createAt")
     return Branch(name, TableVersion(version), _notes(found))
 
 
 def _check_tag(key: str, data: bytes) -> None:
-    """Raise ``JsonFault`` if the object is no tag."""
+    """Raise ``JsonFault`` if the object is not a tag."""
     _, found = _parsed(key, paths.TAG_REFS, data)
     found.whole("version")
     _notes(found)

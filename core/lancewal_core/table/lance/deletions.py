@@ -1,13 +1,13 @@
 """Deletion files of a Lance table: the rows of a fragment that a version hides.
 
 Guarantees
- 1. ``hidden_rows`` are all rows that the fragment's deletion file names.  A file that is gone is ``VersionGone``.  A
-    file whose form or number of rows is not what it must be is ``ObjectCorrupt``.  The file has no checksum: other
-    damage is not found.
+ 1. ``hidden_rows`` are all rows that the fragment's deletion file names.  A missing file raises ``VersionGone``.  A
+    file with a wrong form or number of rows raises ``ObjectCorrupt``.  The file has no checksum, so other damage is not
+    found.
  2. ``hide_rows`` writes a new file, which no version refers to, with these rows and those hidden before.
- 3. The rows of a file are remembered, in ``bytes_max`` of memory.  No file of that name is ever written again, and a
-    flusher reads what it has written itself.  If such a file is gone, that is not noticed; the next file names all of
-    its rows.
+ 3. The rows of a file are remembered, in ``bytes_max`` of memory.  No file name is ever used again, so remembered rows
+    stay true.  A flusher remembers files that it has written itself.  If such a file is gone, that is not noticed; the
+    next file names all of its rows.
 
 ``LanceFragment.delete_rows`` writes the same file, but takes rows one by one.  It took 1.6 ms for 4,500 more rows of
 250,000 and 8 ms for 60,000, against 0.3 and 1.0 ms here (Lance 14).  A merge of keys from everywhere does this for
@@ -42,8 +42,8 @@ _ENTRY_BYTES = 512
 
 
 class DeletionFiles:
-    """Deletion files (module docstring).  ``store`` is the table's folder, in which they must lie; threads may share
-    it."""
+    """Deletion files (module docstring).  ``store`` is the table's folder, in which the files must lie; threads may
+    share it."""
 
     def __init__(self, store: ObjectStore, bytes_max: int = 64 << 20) -> None:
         self._store = store

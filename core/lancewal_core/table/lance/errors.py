@@ -3,13 +3,14 @@
 Guarantees
  1. Where the store or stored bytes are at fault, the error is one of ours: ``StoreUnavailable``, ``VersionGone``,
     ``ObjectCorrupt``.  This includes a panic of Lance's Rust code, which is no ``Exception`` in Python.
- 2. A filter that fails on a row (a division by zero, a cast) is ``InvalidInput``.  Any other wrong request of the
-    caller stays the error that it is.
- 3. A write is never said to have met damage: ``StoreUnavailable`` where the store is at fault, else ``WriteFailed``.
+ 2. A filter that fails on a row (a division by zero, a cast) is ``InvalidInput``.  The error of any other wrong request
+    of the caller is not translated.
+ 3. An error of a write never says that a file is damaged.  It is ``StoreUnavailable`` if the store is at fault, else
+    ``WriteFailed``.
 
 Lance has no type for damage, and its files have no checksum.  A file that does not decode ends in invalid input, an I/O
-error, an internal error or a panic.  These come as OSError, ValueError, RuntimeError or ArrowInvalid.  Only the text
-tells damage from other faults (own measurement: a thousand flips of single bits).
+error, an internal error or a panic.  These come as OSError, ValueError, RuntimeError or ArrowInvalid.  Only the error's
+text tells damage from other faults (own measurement: a thousand flips of single bits).
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ _BEYOND_ITS_END = re.compile(
     r"|invalid range \d+\.\.\d+ for object of size",
     re.IGNORECASE,
 )
-"""Words of a store that was asked for bytes which the object does not have.  A place within the file was damaged, or
-its end is gone."""
+"""Words of a store that was asked for bytes which the object does not have.  An offset stored in the file was damaged,
+or the file's end is gone."""
 _DAMAGE = re.compile(
     r"corrupt file|file size is too small|failed to decode protobuf|not appear to be a lance file|panicked with message"
     r"|encountered internal error|terminated before end of stream|references parent id|does not have sufficient data"
@@ -64,9 +65,9 @@ _FILTER = re.compile(r"Error applying filter expression to batch: (?:(?:Arrow|Ex
 def reading(act: str, file: str | None = None, *, names_nothing: bool = False) -> Iterator[None]:
     """Translate Lance's errors of a read (``read_error``); ``act`` names the read in messages.
 
-    With ``file``, one data file of an unmerged flush is read, and nothing is computed with its rows.  So whatever is
-    not the store's fault is the file's.  With ``names_nothing``, no column and no index is asked for by name.  So what
-    is not found is a file."""
+    With ``file``, one data file of an unmerged flush is read, and nothing is computed with its rows.  So any fault that
+    is not the store's is the file's.  With ``names_nothing``, no column and no index is asked for by name.  So a thing
+    that is not found is a file."""
     try:
         yield
     except BaseException as error:  # a panic is no Exception
@@ -78,7 +79,7 @@ def reading(act: str, file: str | None = None, *, names_nothing: bool = False) -
 
 @contextmanager
 def no_panic(act: str) -> Iterator[None]:
-    """Translate panics as ``reading`` does.  The caller tells other errors by what it does."""
+    """Translate panics as ``reading`` does.  The caller handles other errors."""
     try:
         yield
     except BaseException as error:
@@ -91,7 +92,7 @@ def no_panic(act: str) -> Iterator[None]:
 def writing(act: str) -> Iterator[None]:
     """Translate a panic of a call that writes into ``WriteFailed``.
 
-    The caller gives other errors to ``write_error``, or tells them by what it does."""
+    The caller handles other errors, by ``write_error`` or itself."""
     try:
         yield
     except BaseException as error:
@@ -125,7 +126,8 @@ def is_panic(error: BaseException) -> bool:
 def read_error(
     error: BaseException, act: str, file: str | None = None, *, names_nothing: bool = False
 ) -> BaseException:
-    """Return the error to raise instead of Lance's: the same one if neither the store nor a file is at fault."""
+    """Return the error to raise instead of Lance's; Lance's own error if neither the store nor a file is at fault.
+    Parameters are those of ``reading``."""
     if isinstance(error, LancewalError):
         return error
     text = str(error)

@@ -2,8 +2,8 @@
 more.
 
 Lance tells the index's kind and its own parameters in two places: the index's description, and its statistics.  Neither
-has all.  The description of a full text index leaves out a user's own stop words, which the statistics have.  The
-parameters of training (samples, iterations) are Lance's defaults when an index is built again.
+place has all parameters.  The description of a full text index leaves out a user's own stop words, which the statistics
+have.  The parameters of training (samples, iterations) are Lance's defaults when an index is built again.
 """
 
 from __future__ import annotations
@@ -82,13 +82,13 @@ class IndexBuild:
 
 
 def index_builds(dataset: Any) -> tuple[IndexBuild, ...]:
-    """Return the builds of all indexes that users have made, by name."""
+    """Return how all indexes that users have made were built, sorted by name."""
     found = [d for d in dataset.describe_indices() if not d.name.startswith(SYSTEM_INDEX)]
     return tuple(_build_of(dataset, description) for description in sorted(found, key=lambda d: d.name))
 
 
 def index_build(dataset: Any, name: str) -> IndexBuild | None:
-    """Return the build of one of them."""
+    """Return the build of the index of this name; None if there is no such index."""
     found = [d for d in dataset.describe_indices() if d.name == name]
     return _build_of(dataset, found[0]) if found else None
 
@@ -106,7 +106,8 @@ def build_again(dataset: Any, build: IndexBuild) -> None:
 
 
 def known_build(dataset: Any, name: str) -> IndexBuild:
-    """Return how an index is built again; ``ValueError`` names an index of which not all parameters are known."""
+    """Return how an index is built again.  ``ValueError`` if the index is gone, or if not all its parameters are
+    known."""
     build = index_build(dataset, name)
     if build is None or build.unknown:
         kind, why = ("", "it is gone") if build is None else (f", of kind {build.kind}", build.unknown)
@@ -118,7 +119,7 @@ def known_build(dataset: Any, name: str) -> IndexBuild:
 
 
 def meets_far_rows(error: BaseException) -> bool:
-    """Whether Lance gave an index up because of such a row."""
+    """Return whether Lance gave up an index because of a vector that is too long (``far_rows``)."""
     return _NO_PARTITION in str(error).lower()
 
 

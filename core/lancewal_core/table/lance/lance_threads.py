@@ -15,6 +15,6 @@ CORES_RESERVED = "LANCE_IO_CORE_RESERVATION"
 
 
 def use_all_cores() -> None:
-    """Give Lance a thread for each core, unless the environment says otherwise.  To be called before Lance reads or
-    writes here."""
+    """Give Lance a thread for each core, unless the environment says otherwise.  This must be called before Lance reads
+    or writes in this process."""
     os.environ.setdefault(CORES_RESERVED, "0")

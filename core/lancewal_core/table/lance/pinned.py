@@ -37,7 +37,7 @@ _BLOCKED_ONE_OF = 50
 """Lance leaves rows out of a scan if at most one row of this many is left out, which costs less.  With more of them it
 takes longer: Lance reads the rows in between, piece by piece."""
 _READ_AHEAD_BYTES = 128 << 20
-"""Bytes of files that a scan reads before their rows are asked for.  Lance's own bound is 2 GiB, and it reads more
+"""Most bytes that a scan reads before their rows are asked for.  Lance's own bound is 2 GiB, and it reads more
 fragments side by side the more cores there are."""
 _TAKEN_ONE_BY_ONE = 5_000
 """Most rows that are read faster one by one.  More rows are read faster by a scan of the fragments that hold them."""
@@ -57,7 +57,7 @@ class LancePinnedTable:
     def __init__(
         self, dataset: Any, deletions: Callable[[], DeletionFiles], files: Callable[[], LanceFileSession]
     ) -> None:
-        """``deletions`` opens those of the table's folder, ``files`` other files in it."""
+        """``deletions`` opens the deletion files in the table's folder, ``files`` its other files."""
         self._opened = dataset
         self._deletions = deletions
         self._files = files
@@ -227,7 +227,8 @@ class LancePinnedTable:
                 yield _of_live_rows(batch, mask, with_row_address) if ours or mask is not None else batch
 
     def _allowed(self, fragment_ids: Sequence[int] | None, rows: range) -> bytes:
-        """An allow list as Lance stores it: a bitmap for each fragment, of which there is one here."""
+        """Return an allow list of rows of one fragment, in the form in which Lance stores it: a bitmap for each
+        fragment."""
         if fragment_ids is None or len(fragment_ids) != 1 or self._dataset.has_stable_row_ids:
             raise ValueError("rows are of one fragment, of a table whose row ids are addresses")
         allowed = BitMap(rows).serialize()
@@ -287,12 +288,12 @@ class LancePinnedTable:
         return np.asarray(self._deletions().hidden_rows(self._dataset, fragment_id).to_array(), np.int64)
 
     def _deletes_elsewhere(self, fragment_id: int) -> bool:
-        """Read the deletes of a shallow clone: the deletion vector lies in another table's folder."""
+        """Return whether the fragment's deletion vector lies in another table's folder, as in a shallow clone."""
         file = self._dataset.get_fragment(fragment_id).metadata.deletion_file
         return file is not None and file.base_id is not None
 
     def _not_live(self, fragment_id: int) -> npt.NDArray[np.int64]:
-        """Return the hidden rows, by asking for all others."""
+        """Return the hidden rows of a fragment, by a scan of all other rows."""
         live = [
             np.asarray(batch.column(ROW_ADDRESS)) & np.uint64(0xFFFFFFFF)
             for batch in self.scan([], fragment_ids=[fragment_id], with_row_address=True)
@@ -335,7 +336,7 @@ class LancePinnedTable:
         return [sum(buffer.size for page in column.pages for buffer in page.buffers) for column in columns]
 
     def index_file(self, name: str) -> LanceFileReader:
-        """A file of an index by its name in the folder of indexes."""
+        """Open a file of an index, by its name in the folder of indexes."""
         with self._reading(f"reading index file {name}"):
             return self._files().open_reader(f"{INDICES}{name}")
 

@@ -1,8 +1,8 @@
 """Data files of new rows, which no version names yet.
 
-The files are written through a version that is kept open, so that a write asks the store for nothing else.  Only the
-columns of that version count, and they may have changed since.  The files then still have the contract's field ids.  A
-version takes them in only after ``check_table`` has passed.
+The files are written through a version that is kept open, so that a write needs no other request.  Only the columns of
+that version matter, and the table's columns may have changed since.  The files then still have the contract's field
+ids.  A version takes them in only after ``check_table`` has passed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class RowFiles:
         self._lock = Lock()
 
     def write(self, rows: pa.Table, field_ids: Mapping[str, Sequence[int]] | None) -> tuple[str, ...]:
-        """See ``Table.write_rows``."""
+        """Write rows as ``Table.write_rows`` says, by two writers if that is faster."""
         part = _rows_of_one_writer(rows)
         if part == rows.num_rows:
             return self._write(rows, field_ids)
@@ -99,7 +99,8 @@ class RowFiles:
 
 
 def _rows_of_one_writer(rows: pa.Table) -> int:
-    """Return how many rows one writer writes, and the others at the same time by another one: whole files, or half a file."""
+    """Return how many rows the first of two writers takes, whole files or half a file; the second takes the others.
+    All rows if one writer is enough."""
     count = int(rows.num_rows)
     files = -(-count // ROWS_PER_FILE)
     if files > 1:

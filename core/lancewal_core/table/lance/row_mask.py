@@ -19,7 +19,8 @@ Addresses = npt.NDArray[np.uint64]
 def row_list(rows: Addresses) -> bytes:
     """Return rows to leave out, or to read alone, in Lance's form: a bitmap of numbers for each fragment.
 
-    The form is that of ``lance.dataset.serialize_row_addrs``, which takes rows one by one.  For addresses or row ids.
+    The form is that of ``lance.dataset.serialize_row_addrs``, which takes rows one by one.  ``rows`` are row addresses
+    or row ids.
     """
     ascending = np.unique(rows)
     fragments, begins = np.unique(ascending >> np.uint64(32), return_index=True)
@@ -41,7 +42,7 @@ class RowMask:
         self._hidden: OrderedDict[int, npt.NDArray[np.bool_]] = OrderedDict()
 
     def kept(self, addresses: Addresses) -> npt.NDArray[np.bool_]:
-        """Return a mask of these rows: True for those that stay."""
+        """Return a mask over ``addresses``: True for rows that stay."""
         fragments = addresses >> np.uint64(32)
         rows = (addresses & np.uint64(0xFFFFFFFF)).astype(np.int64)
         kept = np.ones(len(rows), np.bool_)
@@ -52,12 +53,12 @@ class RowMask:
         for fragment in several:
             hidden = self._of(fragment)
             at = np.flatnonzero(fragments == fragment) if len(several) > 1 else slice(None)
-            # Behind the last hidden row stands one that is not.
+            # The mask ends with a row that is not hidden, which stands for all rows after it.
             kept[at] = ~hidden.take(rows[at], mode="clip")
         return kept
 
     def _of(self, fragment: int) -> npt.NDArray[np.bool_]:
-        """Return for each row up to the one after the last hidden one whether it is hidden."""
+        """Return a mask of the fragment's hidden rows, up to the row after the last hidden one."""
         known = self._hidden.get(fragment)
         if known is None:
             first, end = np.searchsorted(self._without, np.array([fragment, fragment + 1], np.uint64) << np.uint64(32))

@@ -90,9 +90,9 @@ columns: 60 ms of processor instead of 100.)"""
 class LanceTable:
     """The data set at ``uri``; ``options`` are Lance storage options.
 
-    Each version that is opened, to be read or committed to, is checked.  It is ``BasePathsRefused`` unless its files
-    lie in its own folder, or ``base_paths`` allows others.  It is ``LinkRefused`` if one of Lance's folders in it is a
-    link."""
+    Each version that is opened, to be read or committed to, is checked.  ``BasePathsRefused`` is raised unless all its
+    files lie in the table's folder, or ``base_paths`` allows others.  ``LinkRefused`` is raised if one of Lance's
+    folders there is a link."""
 
     def __init__(self, uri: str, options: Mapping[str, str] | None = None, base_paths: BasePaths = "refuse") -> None:
         table_address(uri)
@@ -307,7 +307,7 @@ class LanceTable:
             return _not_indexed(error)
 
     def build_index_again(self, dataset: Any, build: IndexBuild) -> Committed:
-        """Do ``rebuild_index`` for the version given; Lance's errors are raised."""
+        """Rebuild an index as ``rebuild_index`` does, from the version of ``dataset``.  Lance's errors are raised."""
         try:
             build_again(dataset, build)
         except (OSError, RuntimeError, ValueError) as error:
@@ -378,7 +378,8 @@ class LanceTable:
         return Committed(TableVersion(landed.version), self._landed(landed))
 
     def _landed(self, opened: Any) -> LancePinnedTable | None:
-        """Return the version that a commit has made; None if it is refused, as it also would be when opened."""
+        """Return the version that a commit has made; None if its base paths are refused, as they would be when it is
+        opened."""
         try:
             if self._base_paths == "refuse":
                 check_base_paths(opened, self._root)
@@ -409,7 +410,8 @@ class LanceTable:
                 )
 
     def _why_not_opened(self, error: BaseException, version: int | None = None) -> BaseException:
-        """Return why a version, or the newest, cannot be opened.  Lance does not name the manifest that it cannot decode."""
+        """Return the error to raise for a version, or the newest, that cannot be opened.  Lance does not name the
+        manifest that it cannot decode."""
         found = read_error(
             error, f"opening {self.uri}" if version is None else f"opening version {version} of {self.uri}"
         )
@@ -425,7 +427,8 @@ class LanceTable:
         return ObjectCorrupt(f"{found}. {named} is {key}: put it back from a copy", object=key)
 
     def _file_session(self) -> LanceFileSession:
-        """One session for all files.  A reader by a file's address makes a new client of the store, 5 ms of CPU each."""
+        """Return the one session for all files.  A reader by a file's address would make a new client of the store, 5
+        ms of CPU each."""
         if self._files is None:
             with reading(f"opening {self.uri}"):
                 self._files = LanceFileSession(self.uri, self._options)

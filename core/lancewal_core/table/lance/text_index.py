@@ -53,7 +53,8 @@ class DocumentLengths:
 
 
 def text_indexes(pinned: LancePinnedTable, trained: Trained) -> Sequence[TextIndex]:
-    """Return the text index of each column.  A column with several has none here, since nobody says which is meant.
+    """Return the text index of each column.  A column with several text indexes is left out, since it is not known
+    which one is meant.
 
     An index whose documents are not rows is left out.  ``trained`` keeps the parameters that were read from segments.
     """
@@ -96,7 +97,7 @@ def _parameters(pinned: LancePinnedTable, name: str, segment: str) -> Mapping[st
 
 
 def _told(pinned: LancePinnedTable, name: str) -> Mapping[str, Any]:
-    """Return parameters from the statistics, which say nothing of segments without live rows."""
+    """Return the parameters that the statistics report; empty if no segment has live rows."""
     with reading(f"reading index {name}", names_nothing=True):
         segments = pinned.dataset.stats.index_stats(name)["indices"]
     return next((dict(segment["params"]) for segment in segments if segment.get("params")), {})
@@ -109,7 +110,8 @@ def _metadata(pinned: LancePinnedTable, segment: str) -> Mapping[bytes, bytes]:
 
 
 def document_lengths(pinned: LancePinnedTable, index: TextIndex) -> DocumentLengths:
-    """Return the lengths of all documents of all segments, deleted ones too.  ``VersionGone`` where a clean-up was faster."""
+    """Return the lengths of all documents of all segments, deleted ones too.  ``VersionGone`` if a clean-up was
+    faster."""
     ids, words = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]
     for segment in index.segments:
         for partition in json.loads(_metadata(pinned, segment)[b"partitions"]):

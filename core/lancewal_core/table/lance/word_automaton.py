@@ -38,7 +38,7 @@ class WordAutomaton:
         if not self._words:
             return
         begin = word[:prefix]
-        # Of each way: the node, letters until here, bytes of a letter that is not whole, and the distances of what there is
+        # Each way has its node, its letters so far, bytes of a letter that is not whole, and the distances of its letters
         # to each beginning of the word.
         ways: list[tuple[int, str, bytes, Sequence[int]]] = [(self._root, "", b"", range(len(word) + 1))]
         while ways:
@@ -59,7 +59,7 @@ class WordAutomaton:
                     ways.append((target, letters + letter, b"", below))
 
     def _node(self, at: int) -> tuple[bool, list[tuple[int, int]]]:
-        """Whether a word ends here, and bytes with the nodes that they lead to."""
+        """Return whether a word ends at this node, and its arrows: bytes with the nodes to which they lead."""
         if not at:
             return True, []
         data, state = self._data, self._data[at]
@@ -98,5 +98,5 @@ def next_row(row: Sequence[int], word: str, letter: str) -> list[int]:
 
 
 def _length(first: int) -> int:
-    """Bytes of a letter in UTF-8, by its first one."""
+    """Return the number of bytes of a letter in UTF-8, by its first byte."""
     return 1 if first < 0x80 else 2 if first < 0xE0 else 3 if first < 0xF0 else 4
