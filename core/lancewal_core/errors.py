@@ -34,8 +34,8 @@ ATTACH_A_COPY = (
 )
 """Advice where no command mends a table.  ``attach`` also refuses keys that are there twice, and names them."""
 
-INDEX_LOST = "the store's listing is out of date, or the index is lost (`lancewal repair region`)"
-"""Reason why an index can end below what the table has merged, for messages."""
+INDEX_LOST = "the store's listing is out of date, or the state is lost (`lancewal repair region`)"
+"""Reason why a region's state can end below what the table has merged, for messages."""
 FLUSH_DAMAGED = "`lancewal repair generation PARTITION` rebuilds it from the log; run it for each partition"
 """Advice for a damaged flush while the generation is not merged.  Generations of several partitions may share the
 flush's objects."""

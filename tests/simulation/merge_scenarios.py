@@ -77,6 +77,6 @@ def another_merges_while_it_looks() -> None:
 SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
     two_flushers_merge_the_same: ("no sentinel", "a key shows twice"),
     late_commit_after_a_clean_up: ("commit by dataset object", "a key shows twice"),
-    another_merges_while_it_looks: ("indexes before a merge was known", "the index found ends below generation"),
+    another_merges_while_it_looks: ("indexes before a merge was known", "the state found ends below generation"),
     merge_is_left_unfinished: ("marked before the follow-up", "a key shows twice|never finished"),
 }

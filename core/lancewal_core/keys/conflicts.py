@@ -278,8 +278,8 @@ def read_conflicts(store: ObjectStore, ref: ConflictsRef | None, schema: RowSche
     data = store.get(ref.key)
     if data is None:
         raise ObjectMissing(
-            f"{ref.key} is missing: it has what waits of {ref.keys} keys in conflict; put it back, from a backup or the "
-            "store's own versions",
+            f"{ref.key} is missing: it has the waiting operations of {ref.keys} keys in conflict; put it back, from a "
+            "backup or the store's own versions",
             object=ref.key,
         )
     if len(data) != ref.size or hashlib.sha256(data).hexdigest() != ref.sha256:
@@ -322,10 +322,10 @@ def conflict_rows(data: bytes) -> tuple[pa.Table, pa.Table]:
     those of ``flush_files.side_rows``."""
     start = _LENGTH_BYTES + int.from_bytes(data[:_LENGTH_BYTES], "little")
     if start > len(data):
-        raise ObjectCorrupt("its first stream ends behind its end")
+        raise ObjectCorrupt("its first stream ends after the object's end")
     streams = data[_LENGTH_BYTES:start], data[start:]
     if sum(declared_stream(pa.py_buffer(stream)).raw_bytes for stream in streams) > CONFLICTS_ROWS_BYTES_MAX:
-        raise ObjectCorrupt("it unpacks to more than any such object")
+        raise ObjectCorrupt("it unpacks to more bytes than any such object")
     return side_rows(streams[0]), side_rows(streams[1])
 
 
@@ -357,7 +357,7 @@ def _check(found: Conflicts) -> None:
         raise ObjectCorrupt("positions are not in order")
     for part, by in ((found.owners, names), (waiting, [*names, REGION])):
         if part.num_rows and part.group_by(by).aggregate([]).num_rows != part.num_rows:
-            raise ObjectCorrupt("a key stands there twice")
+            raise ObjectCorrupt("a key is listed twice")
 
 
 def _are(rows: pa.Table, keys: KeySet) -> Mask:

@@ -140,7 +140,7 @@ def decode_part(data: pa.Buffer, where: str) -> Entries:
     try:
         return _entries(data)
     except (ObjectCorrupt, pa.ArrowException, KeyError, ValueError, TypeError, OSError, StopIteration) as error:
-        raise ObjectCorrupt(f"{where} is no part of a key run: {str(error)[:200]}", object=where) from error
+        raise ObjectCorrupt(f"{where} is not a part of a key run: {str(error)[:200]}", object=where) from error
 
 
 def _entries(data: pa.Buffer) -> Entries:

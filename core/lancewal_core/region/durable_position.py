@@ -40,7 +40,7 @@ def _durable(opened: OpenedTable, region: Region, index: RegionState | None) -> 
     if walked.later is not None:
         again = opened.indexes.read([region]).get(region)
         if again is not None and newest in again.generations:
-            raise segment_lost(newest.log, walked.end, f"segment {walked.later} of its log is there")
+            raise segment_lost(newest.log, walked.end, f"segment {walked.later} of its log exists")
         return _durable(opened, region, again)  # trimmed: the region has gone on
     reached = [e.next for s in walked.segments for e in s.entries if e.region == region and e.first >= newest.first]
     return reached[-1] if reached else newest.first

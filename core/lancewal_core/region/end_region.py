@@ -127,7 +127,7 @@ def ended_at(region: Region, record: GenerationRecord, walked: Walk[Trailer], no
         if entry.first != position:
             return region.error(
                 StoreInconsistent,
-                f"log {record.log} continues at {entry.first} where {position} was expected; the index read is out of date",
+                f"log {record.log} continues at {entry.first} where {position} was expected; the state read is out of date",
             )
         position = entry.next
     times = RecordTimes.joined(e.record_times for e in entries)

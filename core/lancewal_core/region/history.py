@@ -119,12 +119,12 @@ def check_reaches(region: Region, index: RegionState | None, in_force: InForce) 
     if merged > (0 if newest is None else newest.generation):
         raise region.error(
             StoreInconsistent,
-            f"the index found ends below generation {merged}, which the table has merged; {INDEX_LOST}",
+            f"the state found ends below generation {merged}, which the table has merged; {INDEX_LOST}",
         )
     if newest is not None and newest.generation == merged and newest.state is GenerationState.OPEN:
         raise region.error(
             StoreInconsistent,
-            f"the index found has generation {merged} as OPEN, which the table has merged; {INDEX_LOST}",
+            f"the state found has generation {merged} as OPEN, which the table has merged; {INDEX_LOST}",
         )
 
 
@@ -197,7 +197,7 @@ def _history(opened: OpenedTable, index: RegionState | None, in_force: InForce, 
     folder = paths.history_prefix(region, opened.contract.making)
     raise region.error(
         StoreInconsistent,
-        f"index and history pages name {gap}; the listing of {folder!r} is not complete, or a page is lost",
+        f"state and history pages name {gap}; the listing of {folder!r} is not complete, or a page is lost",
     )
 
 
@@ -238,14 +238,14 @@ def generations_behind(
     With None, none may be missing."""
     # Step 1
     if index is None:
-        raise region.error(PlanStale, "the store shows no index of it")
+        raise region.error(PlanStale, "the store shows no state of it")
     if index.trimmed_generation > merged and index.trimmed != end:
         raise region.error(
             OutsideHistoryWindow,
-            f"the read needs what follows generation {merged}. Generations up to {index.trimmed_generation} are trimmed: "
-            f"what is left begins at position {index.trimmed}. A point is outside the history window "
-            f"{opened.contract.history_window_s} s after a generation behind its table version was merged. The table's "
-            "history_window_s sets a longer window",
+            f"the read needs the generations after {merged}, and those up to {index.trimmed_generation} are trimmed: the "
+            f"others begin at position {index.trimmed}. A point is outside the history window "
+            f"{opened.contract.history_window_s} s after a generation that follows its table version was merged. The "
+            "table's history_window_s sets a longer window",
         )
     merged = max(merged, index.trimmed_generation)  # the newest generation is never trimmed
     known = {record.generation: record for record in index.generations if record.generation > merged}
@@ -257,10 +257,10 @@ def generations_behind(
     # Step 3
     records = [record for _, record in sorted(known.items())]
     if not records or records[0].generation != merged + 1:
-        raise region.error(PlanStale, f"generation {merged + 1} is not to be found")
+        raise region.error(PlanStale, f"generation {merged + 1} is not found")
     for earlier, later in pairwise(records):
         if later.generation != earlier.generation + 1 or later.first != earlier.next:
             raise region.error(
-                PlanStale, f"nothing is to be found between the generations {earlier.generation} and {later.generation}"
+                PlanStale, f"the generations {earlier.generation} and {later.generation} do not follow each other"
             )
     return records

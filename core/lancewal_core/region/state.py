@@ -211,9 +211,9 @@ class RegionState:
         if self.trimmed_generation < 0 or self.trimmed < 0:
             raise _broken(self.region, f"trimmed at generation {self.trimmed_generation}, position {self.trimmed}")
         if self.newest is not None and self.trimmed_generation > self.newest.generation:
-            raise _broken(self.region, f"trimmed generation {self.trimmed_generation} lies above the newest")
+            raise _broken(self.region, f"trimmed generation {self.trimmed_generation} is above the newest")
         if self.trimmed_record_time_max_ms is not None and not self.trimmed_generation:
-            raise _broken(self.region, "it has a record time of what is trimmed, but nothing is")
+            raise _broken(self.region, "it has a record time of trimmed rows, but no generation is trimmed")
         for record in self.generations:
             if record.generation <= self.trimmed_generation and record.state is not GenerationState.MERGED:
                 raise _broken(self.region, f"generation {record.generation} is trimmed but {record.state.name}")

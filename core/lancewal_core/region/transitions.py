@@ -299,7 +299,7 @@ def revived(
     if index.trimmed_generation > watermark or first > watermark + 1:
         raise index.region.error(
             StoreInconsistent,
-            f"generations above {watermark} are not to be had any more; trimmed is up to {index.trimmed_generation}, the "
-            f"first found is {first}",
+            f"generations above {watermark} do not exist any more: those up to {index.trimmed_generation} are trimmed, and "
+            f"the first found is {first}",
         )
     return None if records == index.generations else replace(index, generations=records, write_id=write_id)

@@ -154,7 +154,7 @@ def check_columns(pinned: PinnedTable, contract: Contract) -> None:
             problems.append(f"column {name!r} has type {found_type}, the contract says {type_}")
         elif field_ids != found_ids:
             problems.append(
-                f"column {name!r} has field ids {found_ids}, the contract says {field_ids}: it was dropped and made anew"
+                f"column {name!r} has field ids {found_ids}, the contract says {field_ids}: it was dropped and recreated"
             )
     for name in wrong_nulls:
         problems.append(
@@ -181,7 +181,7 @@ def check_columns_read(pinned: PinnedTable, contract: Contract, names: Collectio
     if wrong:
         raise ContractMismatch(
             f"version {pinned.version} of the Lance table does not have the contract's columns {wrong}: they were dropped, "
-            "renamed, made anew or given another type. Change them back, restore the version before that change, or read "
+            "renamed, recreated or given another type. Change them back, restore the version before that change, or read "
             "other columns",
             version=pinned.version,
         )

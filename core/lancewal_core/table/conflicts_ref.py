@@ -72,7 +72,7 @@ def parse_ref(content: JsonObject) -> ConflictsRef:
     if not paths.is_conflicts_name(merge):
         raise JsonFault("its 'merge' is not the uuid of a merge")
     if not re.fullmatch("[0-9a-f]{64}", sha256):
-        raise JsonFault("its 'sha256' is not one")
+        raise JsonFault("its 'sha256' is not a SHA-256 digest")
     size = content.whole("size", high=CONFLICTS_BYTES_MAX)
     stopped = content.values("stopped") if "stopped" in content.members else []
     return ConflictsRef(merge, size, sha256, content.whole("keys"), tuple(region_named(str(name)) for name in stopped))

@@ -64,7 +64,7 @@ def begin_load(
     if began.topic_id != contract.topic_id:
         raise InvalidInput(
             f"the load {name} began while the table's topic had id {began.topic_id}; now it has {contract.topic_id}, and "
-            "what was deleted since cannot be told. Give the load another name to begin anew",
+            "the deletes since then are not known. Give the load another name to begin again",
             load=name,
         )
     return began

@@ -396,8 +396,8 @@ class Watermarks:
             case TransactionGone():
                 raise MergedPositionUnknown(
                     f"table version {version} is gone and no record under {paths.merges_prefix(self._making)} is newer. "
-                    "What is merged cannot be proven. `lancewal repair merged-position` shows what the rest leads to, and "
-                    "takes a person's word for it",
+                    "What is merged cannot be proven. `lancewal repair merged-position` shows what can still be concluded, "
+                    "and lets a person accept it",
                     version=version,
                 )
             case _:

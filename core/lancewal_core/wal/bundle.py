@@ -151,7 +151,7 @@ def decode_bundle(data: bytes, where: str) -> Bundle:
 def _decode_trailer(data: bytes, where: str) -> tuple[wal_segment_pb2.WalSegmentTable, Trailer]:
     message, body_length = read_table(data, where, len(data))
     if message.WhichOneof("content") != "bundle":
-        raise corrupt(where, "it is no bundle")
+        raise corrupt(where, "it is not a bundle")
     bundle = message.bundle
     if len(bundle.segments) > SEGMENTS_MAX:
         raise corrupt(where, f"it copies {len(bundle.segments)} segments")
@@ -159,9 +159,7 @@ def _decode_trailer(data: bytes, where: str) -> tuple[wal_segment_pb2.WalSegment
     if paths.parse_wal_bundle(where) != (message.log, message.sequence, last):
         raise corrupt(where, f"it is of segments {message.sequence} to {last} of log {message.log!r}")
     if len(bundle.places) != len(bundle.body.entries):
-        raise corrupt(
-            where, f"it has {len(bundle.body.entries)} entries, and says of {len(bundle.places)} where they lie"
-        )
+        raise corrupt(where, f"it has {len(bundle.body.entries)} entries, and the segments of {len(bundle.places)}")
     if any(place >= len(bundle.segments) for place in bundle.places):
         raise corrupt(where, "an entry lies in a segment that it does not name")
     region = ""

@@ -126,7 +126,7 @@ def lost_at_end(walked: Walk[S], begins: Sequence) -> ObjectMissing | None:
     It existed if a later segment exists, or if a generation begins after it (at ``begins``), whatever a listing
     shows."""
     if walked.later is not None:
-        return segment_lost(walked.log, walked.end, f"segment {walked.later} of its log is there")
+        return segment_lost(walked.log, walked.end, f"segment {walked.later} of its log exists")
     if walked.end < begins:
         return segment_lost(walked.log, walked.end, f"a generation begins in segment {begins} of its log")
     return None

@@ -572,7 +572,7 @@ def corrupt(where: str, problem: str) -> ObjectCorrupt:
     """Return the error for a corrupt segment, fence or bundle; ``problem`` says what is wrong."""
     act = "restore the object, or read its records from Kafka again: `lancewal repair segment`"
     if paths.parse_wal_bundle(where) is not None:
-        act = "readers pass it over; delete it, and the segments that it copies are read instead"
+        act = "readers ignore it; delete it, and the segments that it copies are read instead"
     return ObjectCorrupt(f"{where} is corrupt: {problem}; {act}", object=where)
 
 

@@ -312,9 +312,9 @@ def test_no_data_file_is_named_twice(world: World) -> None:
 
 def test_a_manifest_without_the_part_is_damaged(world: World) -> None:
     flush = together(world, [content(0, 1, 0, 0)])
-    with pytest.raises(ObjectCorrupt, match="no flush of generation 5"):
+    with pytest.raises(ObjectCorrupt, match="not a flush of generation 5"):
         flush.generation_of(SOUTH, Generation(5))
-    with pytest.raises(ObjectCorrupt, match="no flush of generation 4"):
+    with pytest.raises(ObjectCorrupt, match="not a flush of generation 4"):
         read_flushed_generation(world.store, flush.key, WEST, RECORD.generation)
 
 

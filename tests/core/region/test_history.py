@@ -50,7 +50,7 @@ def test_an_index_that_ends_below_what_is_merged_is_refused() -> None:
         check_reaches(REGION, index, in_force(1))
     with pytest.raises(StoreInconsistent, match="has generation 1 as OPEN, which the table has merged"):
         check_reaches(REGION, OPEN, in_force(1))
-    with pytest.raises(StoreInconsistent, match="orders/topic-id-1/0: the index found ends below generation 2"):
+    with pytest.raises(StoreInconsistent, match="orders/topic-id-1/0: the state found ends below generation 2"):
         check_reaches(REGION, OPEN, in_force(2))
     with pytest.raises(StoreInconsistent, match="ends below generation 1, which the table has merged"):
         check_reaches(REGION, None, in_force(1))

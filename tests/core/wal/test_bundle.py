@@ -110,7 +110,7 @@ def test_a_bundle_is_taken_under_its_own_key_alone() -> None:
     with pytest.raises(ObjectCorrupt, match="it is neither a segment nor a fence"):
         decode_segment(data, paths.wal_segment(LOG, Sequence(4)))
     segment = encode_segment(copies[0].segment, SCHEMA.wal)
-    with pytest.raises(ObjectCorrupt, match="it is no bundle; readers pass it over"):
+    with pytest.raises(ObjectCorrupt, match="it is not a bundle; readers ignore it"):
         decode_bundle(segment, paths.wal_bundle(LOG, Sequence(4), Sequence(7)))
 
 

@@ -77,7 +77,7 @@ def test_columns_that_cannot_be_written_become_new_rows(tmp_path: Path, monkeypa
     """A merge does not wait for a rarer way of writing."""
 
     def fails(*_: object) -> str:
-        raise RewriteFailed("columns could not be written anew")
+        raise RewriteFailed("columns could not be rewritten")
 
     table = FlusherTable(tmp_path)
     table.generation(0, upserts(range(20)))

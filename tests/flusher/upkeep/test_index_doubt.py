@@ -325,7 +325,7 @@ def test_an_index_built_anew_keeps_its_parameters(tmp_path: Path) -> None:
     table.dataset.create_scalar_index("text", "MINHASHLSH", name="other")
     outcome = LanceTable(table.uri).rebuild_index("other")
     assert isinstance(outcome, CommitLost)
-    assert "parameters of index other, of kind MinHashLsh. Build it anew yourself" in outcome.cause
+    assert "parameters of index other, of kind MinHashLsh. Build it again yourself" in outcome.cause
     table.close()
 
 

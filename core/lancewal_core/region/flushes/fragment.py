@@ -27,19 +27,19 @@ _WHOLES = ("file_major_version", "file_minor_version", "file_size_bytes")
 def fragment_text(value: object) -> str:
     """Return ``value`` of a manifest as JSON text; ``JsonFault`` unless it keeps the guarantee."""
     if not isinstance(value, dict):
-        raise JsonFault("a fragment of it is no object")
+        raise JsonFault("a fragment of it is not an object")
     fragment = JsonObject(value, "fragments")
     _nothing_else(fragment, _KNOWN)
     fragment.whole("id", high=_INT32_MAX)
     fragment.whole("physical_rows", high=_INT32_MAX)
     for name in _KNOWN - {"id", "files", "physical_rows"}:
         if value.get(name):
-            raise JsonFault(f"its fragments have {name!r}: no version has taken them up yet")
+            raise JsonFault(f"its fragments have {name!r}: fragments that no version has adopted never have this")
     match fragment.values("files"):
         case [dict() as members]:
             _check_file(JsonObject(members, "fragments.files"))
         case _:
-            raise JsonFault("a fragment of it is not one data file")
+            raise JsonFault("a fragment of it does not have exactly one data file")
     return json.dumps(value)
 
 

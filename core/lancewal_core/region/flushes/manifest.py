@@ -197,7 +197,7 @@ class Flush:
         if found is not None:
             return found
         raise ObjectCorrupt(
-            f"{self.key} is no flush of generation {generation} of region {region.name}; {FLUSH_DAMAGED}",
+            f"{self.key} is not a flush of generation {generation} of region {region.name}; {FLUSH_DAMAGED}",
             object=self.key,
             region=region.name,
         )
@@ -207,7 +207,7 @@ def flush_name(key: str) -> str:
     """Return the name of the flush whose manifest has this key."""
     parsed = paths.parse_flush_file(key)
     if parsed is None or parsed[1] is not FlushFile.MANIFEST:
-        raise ValueError(f"{key} is no manifest of a flush")
+        raise ValueError(f"{key} is not the manifest of a flush")
     return parsed[0]
 
 
@@ -243,17 +243,17 @@ def decode_flush(data: bytes, key: str) -> Flush:
 def _flush(content: JsonObject, key: str) -> Flush:
     name = content.word("name")
     if key != paths.flush_file(name, FlushFile.MANIFEST):
-        raise JsonFault(f"it is that of the flush {name}")
+        raise JsonFault(f"it is the manifest of the flush {name}")
     fragments = tuple(fragment_text(f) for f in content.values("fragments"))
     if len(files_of(fragments)) != len(fragments):
         raise JsonFault("it names a data file twice")
     parts = []
     for value in content.values("parts"):
         if not isinstance(value, dict):
-            raise JsonFault("a part of it is no object")
+            raise JsonFault("a part of it is not an object")
         parts.append(_part(JsonObject(value, "parts")))
     if len({(part.region, part.generation) for part in parts}) != len(parts) or not parts:
-        raise JsonFault("its parts are none, or one generation twice")
+        raise JsonFault("it has no parts, or one generation twice")
     if sum(part.rows for part in parts) != sum(map(fragment_rows, fragments)):
         raise JsonFault("its parts have other rows than its data files")
     for file, stretches in (
@@ -261,7 +261,7 @@ def _flush(content: JsonObject, key: str) -> Flush:
         (FlushFile.PATCHES, [p.patches for p in parts]),
     ):
         if sum(s.size for s in stretches if s is not None) > bytes_max(paths.flush_file(name, file)):
-            raise JsonFault(f"its {file.value} would be larger than any")
+            raise JsonFault(f"its {file.value} would be larger than any such file")
     return Flush(key, content.whole("contract_version", low=1), fragments, tuple(parts))
 
 

@@ -56,7 +56,7 @@ def unpack_record(record: bytes) -> bytes:
 
 def _checked_size(record: bytes) -> int:
     if len(record) < _HEAD.size:
-        raise RecordBroken(f"a record of {len(record)} bytes is none")
+        raise RecordBroken(f"{len(record)} bytes are too few for a record")
     checksum, size = _HEAD.unpack_from(record)
     if checksum != google_crc32c.value(record[4:]):
         raise RecordBroken(f"the checksum does not match the {len(record)} bytes of the record")

@@ -28,7 +28,7 @@ def check_base_paths(dataset: Any, uri: str) -> None:
     branched, tree, name = _canonical(uri).partition("/tree/")
     if outside and tree and all(_inside(path, branched) for path in outside):
         raise BasePathsRefused(
-            f"{uri} is a branch of the table at {branched}, and no table of lancewal's. If it is a snapshot, read that table "
+            f"{uri} is a branch of the table at {branched}, and not a table of lancewal. If it is a snapshot, read that table "
             f"at the point snapshot:{name}",
             version=dataset.version,
         )

@@ -112,7 +112,7 @@ def known_build(dataset: Any, name: str) -> IndexBuild:
     if build is None or build.unknown:
         kind, why = ("", "it is gone") if build is None else (f", of kind {build.kind}", build.unknown)
         raise ValueError(
-            f"lancewal does not know all parameters of index {name}{kind}. Build it anew yourself, with replace=True and its "
+            f"lancewal does not know all parameters of index {name}{kind}. Build it again yourself, with replace=True and its "
             f"own parameters. Until then queries by it may find rows by old values ({why})"
         )
     return build

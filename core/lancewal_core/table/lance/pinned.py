@@ -358,9 +358,7 @@ class LancePinnedTable:
             told = write_error(error, f"writing {act}") if isinstance(error, OSError) else error
             if isinstance(told, StoreUnavailable):
                 raise told from error
-            raise RewriteFailed(
-                f"{act} could not be written anew: {first_line(error)}", version=self.version
-            ) from error
+            raise RewriteFailed(f"{act} could not be rewritten: {first_line(error)}", version=self.version) from error
         return json.dumps(written)
 
 

@@ -286,7 +286,7 @@ class LanceTable:
                 written = rewrite_fragments(self.at(version).dataset, fragment_ids, bounds)
         except (StoreUnavailable, WriteFailed, ObjectCorrupt, RuntimeError, ValueError) as error:
             raise RewriteFailed(
-                f"fragments {sorted(fragment_ids)[:5]} of version {version} could not be written anew: {first_line(error)}",
+                f"fragments {sorted(fragment_ids)[:5]} of version {version} could not be rewritten: {first_line(error)}",
                 version=version,
             ) from error
         for file in (file for fragment in written for file in fragment["files"]):

@@ -23,7 +23,7 @@ class WordAutomaton:
 
     def __init__(self, data: bytes) -> None:
         if len(data) < _HEAD + _FOOT or int.from_bytes(data[:8], "little") != _VERSION:
-            raise ValueError("no word automaton of a known version")
+            raise ValueError("not a word automaton of a known version")
         self._data = data
         self._words = int.from_bytes(data[-20:-12], "little")
         self._root = int.from_bytes(data[-12:-4], "little")
