@@ -1,120 +1,154 @@
-"""What the benchmark page says beside its figures: how peers are measured, which aims are missed, and why."""
+"""Texts of the benchmark page next to its figures: how peers are measured, which aims are missed, and why."""
 
 from __future__ import annotations
+
+INTRODUCTION = """\
+# Benchmarks
+
+`python3 dev.py bench` measures and writes this page. The module of each section under `benchmarks/` says what it does and
+under which conditions. Speed is given as a ratio within one run, against a peer or a *floor*: a bare program that does only
+the necessary part. `A over B` is A divided by B. Absolute figures are for orientation: machines of one kind differ. The
+machine of `reads*` and `search*` takes 1.5 times as long as that of the other sections for Lance's own scans and queries. So
+compare ratios, not times.
+
+Merges are timed up to three points. *Flush*: the files of a generation are written. *Commit*: the table version has its
+rows. *End of the round*: the key index has them too. In `distance`, a *round* is a number of requests that are under way at
+the same time.
+
+`merge-large` takes 12 GiB of disk, `search-large` 8 GiB of memory and 12 minutes. Both run only if they are named:
+`python3 dev.py bench search-large`. `reads` takes 10 GiB. `.venv/bin/python -m benchmarks.reads` prints its figures for a
+tenth of the rows in a minute, and keeps nothing."""
+
 
 PEERS = """
 ## peers
 
-`python3 dev.py bench-peers` fetches Delta, Iceberg, Hudi, lance-spark and LakeSoul, each into an environment of its own
-in the cache folder (about 3 GB), and gives them the same rows as lancewal, in turns.  Nothing else ever fetches a peer.
-`--rows 100000 --rounds 3 --round-rows 5000` makes a short run, `--peers delta,lakesoul` and `--measures ab` a part of
-it; `--output FILE` leaves this page as it is.  A peer that cannot be had is named, and the exit code is 3.
+`python3 dev.py bench-peers` compares lancewal with Delta, Iceberg, Hudi, lance-spark and LakeSoul. It fetches each into an
+environment of its own in the cache folder (about 3 GB); no other command fetches a peer. lancewal and the peer get the same
+rows and run in turns. `--rows 100000 --rounds 3 --round-rows 5000` makes a short run. `--peers delta,lakesoul` and
+`--measures ab` run a part. `--output FILE` leaves this page unchanged. The command names each peer that cannot be fetched or
+started, and then exits with code 3.
 
-* a: from the first `produce` until the rows are merged and readable by plain Lance: broker, JSON, WAL, flushes,
-  merges.  Peers are counted for the upsert of a cached DataFrame alone.  *In a stream*: all rounds produced one behind
-  the other, against the same rounds of the peer.
-* b: rows given as Arrow: flush, merge and key index, without WAL, against LakeSoul's native upsert.  LakeSoul does
-  not look for old rows: its reads merge by key, those of the Lance table need not. *pylance, rows known*: what the same
-  rows, deletion files and commit take by Lance's own calls, for whoever knows already which rows are replaced.
+* a: upserts through Kafka. lancewal is timed from the first `produce` until plain Lance reads the merged rows: broker, JSON,
+  WAL, flushes and merges. A peer is timed only for the upsert of a cached DataFrame. *In a stream*: all rounds are produced
+  without waiting between them, and compared with the same rounds of the peer.
+* b: upserts given as Arrow. lancewal flushes, merges and updates the key index, without a WAL. LakeSoul uses its native
+  upsert. LakeSoul does not look for the rows that are replaced: its reads merge by key, and reads of a Lance table need not.
+  *pylance, rows known*: Lance's own calls write the same rows, deletion files and commit, given the rows that are replaced.
 * c: reads after these rounds, by lancewal's reader and by plain Lance, before and after `lancewal compact --all`.
-* d: a [named snapshot](how-to/keep-a-snapshot.md) after the rounds, read by lance-spark, in turns with lance-spark's own
-  table after the same rounds of its MERGE."""
+* d: a [named snapshot](how-to/keep-a-snapshot.md) after the rounds, read by lance-spark. It runs in turns with lance-spark's
+  own table after the same rounds of its MERGE."""
 
 
 MISSED = """
 ## Aims that are missed, and what else is slow
 
-* **Upserts given as Arrow, against LakeSoul** (b). LakeSoul writes sorted rows and looks for nothing; each of its reads then
-  merges by key (c: 1.8 s for all columns, 0.9 s by lancewal's reader). A Lance table needs no merging afterwards, so the
-  rows that are replaced must be found, and hidden in every fragment, since random keys touch all of them. Lance's own calls
-  for that take 1.0 to 1.3 times as long as LakeSoul for 100,000 rows and 1.6 to 2.3 times for 10,000 (eight runs), the rows
-  to be hidden given to them; lookup, key index and the records by which nothing is merged twice make it 1.5 to 2.0 times
-  that. With the reading of its file counted for LakeSoul, as in the figures that the aims came from, lancewal takes 1.3 to
-  1.6 times as long for 100,000 rows and 2.5 to 3.2 times for 10,000. Half of what Lance takes to write the rows (8 and
-  33 ms) goes into compressing texts; stored as they are, they would make these files a fifth larger, and files of texts
-  that repeat themselves more. Behind large rounds every fragment hides rows already, and each merge writes what hides them
-  anew; compaction ends that.
-* **All columns of a named snapshot, by lance-spark** (d). lance-spark 0.4 makes its tables in Lance's file format 2.0, which
-  leaves texts as they are; ours are as pylance makes them, in 2.2. The same 1.5 M rows in four files of each took it
-  0.60 s of the CPUs in 2.0 and 0.77 in 2.2 (0.81 in 2.1; medians of nine, 26 November, beside other work), and 151 MB
-  of disk against 106. Its table has more fragments and as many rows to pass over: after four rounds of 40,000
-  into 1 M, 18 against 8, and 144,000 in both. So it is the format of the table, and no choice of a snapshot's.
-* **Merges where files were just deleted** (merge, b). A merge of random keys makes a file for every fragment, and some
-  twenty more. The disk measured on is an ext4 without a journal: where one makes a file, Linux looks at every inode that was
-  freed in the last minutes and passes it over (a profile of the kernel shows it). Right behind other runs, which delete
-  their tables, a merge of 10,000 rows with its flush took up to 60 ms, and 35 without deletions before it; on an ext4
-  with a journal it took 34 to 38. Let five minutes pass before measuring where files were deleted.
-* **Many rows, flush included** (merge). On the machine of 26 November a flush of 250,000 rows takes 112 to 121 ms, and of
-  2.5 M 1.6 s, where that of 23 November took 67 ms and 1.2 s; the code of then, measured beside it on the later machine,
-  takes 112 to 115 ms and 1.7 s. So the aims of 2 from the MemTable are kept on the one and missed on the other. So it is
-  with ingest: 0.65 of the floor there, 0.60 here, for the code of then as well.
-* **Memory of ingest** (ingest). It took 829 to 871 MiB until it had one heap. Rates are those of a quiet machine before that:
-  on 28 November it had a load of 10 to 40, and floor and ingest differed twofold from run to run. Processor time of 3 M rows,
-  in turns: 19.2 s with one heap and 19.7 without (mixed), 13.4 and 14.6 (upserts); peaks 570 and 769 MiB, 576 and 731.
-* **Patches, against `merge_insert` that rewrites columns** (merge-strategies). Both write the patched column of all rows anew,
-  and neither anything else of size, so there is little to be had: 0.97 to 1.16. `merge_insert` chooses `rewrite_rows` here by
-  itself, which takes 2.4 to 2.9 times as long as ours. The machine of 27 November took 1.9 to 2.8 times as long as that of
-  23 November, from which the costs of `lancewal_flusher.tasks.cost` are: that is why less time is predicted than taken. What
-  they decide follows from ratios.
-* **Freshness on a local folder** (freshness). 165 and 349 ms (p50, p99) on the machine of 26 November, 397 and 1,103 on that
-  of 27 November, where one strong read takes 0.18 s instead of 0.07 while merges run. It is the machine: the code as it was
-  when that day began, in turns with this one, took 343 and 416 ms (p50) beside 409 and 407, and 1,099 and 1,143 (p99) beside
-  1,112 and 1,161.
-* **A store 30 ms away** (distance). What waits for one another costs 30 ms each. Opening a table of which all is merged
-  and reading it is eight requests one behind the other, 0.26 s by themselves: listing and reading the contract, listing
-  the page of states, asking for the number behind the newest, reading the newest (in this order: what is seen to be there
-  after the number behind it was absent was the newest), and three of Lance's, which open data files and read rows. Of the
-  requests of a read between two merges eight ask for the next numbers of the page: five swaps lie between two of these
-  reads, and all numbers that may be there are asked for at once. A swap less is a request less. A merge is 8 rounds to
-  its commit, five requests of which are Lance's own in a commit by address, beside the reading and writing of rows.
-* **512 partitions 30 ms away** (distance). Four state pages are four chains of versions, each asked for its next numbers.
-  What two members that start, or end, take besides is Kafka's group: partitions are dealt out to the first alone and then
-  to both, and with the first group of a broker it makes its topic of offsets. A start is 0.6 s of imports of each, two
-  joinings of half a second at most, as heartbeats bring them, and two claims of 256 partitions one after the other.
-* **10,000 rows/s into many partitions on two cores** (steady). Broker, two members, flusher, producer and reader share two
-  cores: of 64 partitions the broker takes half of one, and the members together as much; of 512 three quarters each. An
-  eighth of the partitions is sealed at a time, flushed and merged, and fragments are compacted meanwhile: while that
-  computes, reads wait, and what they show is as old. No request forbids the aims: most reads of 64 partitions take 0.2 to
-  0.4 s, 0.1 s of which is the reader's own computing; p99 are the reads behind a merge. Shorter generations than
-  decision 0046 gives them (250 segments instead of 354) gave 519 and 1,132 ms. These figures swing with the machine.
-* **512 partitions at 10,000 rows/s on two cores** (steady). A read takes 0.1 to 0.2 s of CPU where nothing was merged
-  since the one before, 0.5 to 0.7 s behind a merge, and three to five times that, since broker and members take more than
-  one core and the flusher, the producer and the store share the other. Members store a segment every 200 ms instead of every
-  100, for the same reason. Generations of 125 segments are near the best there: 250 gave p50 8.4 s (beside a profiler), 50
-  gave 4.1 s. On a local folder with nothing beside it, plans of as many partitions take 37 ms warm and 1.2 s cold
-  (partitions).
-* **Ingest of many partitions** (partitions). Each poll and each segment is of all partitions, some 20 rows of each of 512 in a
-  poll of 10,000. With default settings what is polled beside a segment goes together into the next one, up to 60,000 rows
-  where it lags: a region and segment then costs a sixth for each row. A segment of each poll, as rows come that leave time
-  between polls, is the row below it. A region and segment took some 45 us of Python beside what its rows take (least of
-  sixty segments, one thread). Nine of these were slices of the batch that was decoded, made, freed and joined: its rows are
-  a place in that batch now, and what lies side by side is joined as one. 8 to 9 us are the copy by which a MemTable keeps no
-  rows of other regions in memory, made of sixteen segments at once (ordered by one `take` of all regions it took 4 to 6 us,
-  but of 64 partitions longer than now). The rest is some seventy calls of Python's functions, in poll, weights, entry,
-  header, checks and seal, none of which stands out. In threads a segment takes longer than that: the loop and two decoders
-  share Python's one lock.
-* **Strong reads with unmerged keys, counts** (reads). Rows that are hidden cost a pass over all columns, be they one of a
-  hundred or ten: quiet runs on two machines gave 1.11 and 1.21 for 1 %, 1.25 and 1.21 for 10 %. A count that is asked again
-  takes 1 to 2 ms; the first behind new records folds their keys, and looks them up in the key index, which is two
-  thirds of it.
-* **Plan of a table opened anew, lookup of a key** (reads). These are times, and this machine is the slower one: 0.84 s and
-  5.4 ms there, 1.5 s and 7.1 ms here.
-* **Lookups of many keys** (reads). Lance's taking of the rows is three quarters of a lookup of 1,000 keys, and its BTREE
-  `IN` takes the same rows. 1,000 values of a column take 9 to 15 ms, and there are seven columns. Sorted, fragment by
-  fragment, in two or four parts side by side, from the files themselves, and as a scan of these addresses they took as
-  long. They are read in blocks of 64 KiB, which take two thirds of the processor time of Lance's own size.
-* **Scans by plain Lance before a compaction** (merge, c; no aim). Plain Lance reads hidden rows and drops them column by
-  column: all columns took 1.3 to 1.8 times as long with 2 % of the rows hidden, 2.0 to 2.7 times with 18 %; `merge_insert`
-  leaves the same behind. lancewal's reader drops them in one pass; of two narrow columns that takes as long as reading them.
-  In a service, compaction takes a fragment once a fifth of it is hidden.
-* **Searches with unmerged rows** (search). A search plans a strong read, asks Lance, and compares what Lance does not know. By
-  text Lance is asked for twice as many rows, with their texts, which are scored anew; that takes about twice as long as its
-  own query of 1.5 to 3 ms, and plan, unmerged rows and putting both together 3 to 4 ms. Five times as long is little. A phrase
-  of frequent words is the slowest: each place where an unmerged row has its rarest word is looked at, and Lance does not look
-  at those rows.
-* **Vector queries during merges** (search). Each query is the first of its state, before and behind a merge of 10,000 rows
-  of 1.6 kB. Before it the vectors are read from the flush, and it is looked up where the rows lie that they replace: 20 ms,
-  whatever the size of the table, as much as a query of a small one. Behind it nothing of the merged rows is read again, but
-  all merged rows that no index covers are compared: up to 80,000 here, which the quiet query has none of.
-* **Each round merged before the next** (a). All of the latency of Kafka, sealing by age and merging stands between two
-  rounds; producers that do not wait are the row *in a stream*."""
+Each name in parentheses is the section of this page that has the figures.
+
+* **Upserts given as Arrow, against LakeSoul** (peers, b).
+  - LakeSoul writes sorted rows and looks for no old rows, so each of its reads merges by key: 1.8 s for all columns (c), 0.9
+    s by lancewal's reader. Reads of a Lance table need not merge by key. So a merge must find the replaced rows and hide
+    them. Random keys touch every fragment.
+  - Lance's own calls, given the rows to hide, take 1.0 to 1.3 times as long as LakeSoul for 100,000 rows, and 1.6 to 2.3
+    times for 10,000 (eight runs). lancewal takes 1.5 to 2.0 times as long as these calls. The difference is the lookup, the
+    key index and the records that prevent a second merge of the same rows.
+  - The aims came from figures that include the time in which LakeSoul reads its input file. With that time included,
+    lancewal takes 1.3 to 1.6 times as long for 100,000 rows and 2.5 to 3.2 times for 10,000.
+  - Lance takes 8 ms to write 10,000 rows and 33 ms for 100,000. Half of this time compresses texts. Without compression
+    these files would be a fifth larger, and files of repetitive texts more than that.
+  - After large rounds every fragment already hides rows, and each merge writes the deletion vector of every fragment again.
+    Compaction ends that.
+* **All columns of a named snapshot, by lance-spark** (peers, d). The file format of the tables makes the difference, not the
+  snapshot. lance-spark 0.4 writes Lance's file format 2.0, which does not compress texts. lancewal's tables have pylance's
+  default, 2.2. lance-spark took 0.60 s of CPU time for 1.5 M rows in 2.0, and 0.77 s for the same rows in 2.2 (0.81 s in
+  2.1), in four files of each format. They take 151 MB of disk in 2.0 and 106 MB in 2.2. The times are medians of nine, from
+  26 November, with other work on the machine. lance-spark's own table has more fragments (18 against 8, after four rounds of
+  40,000 rows into 1 M) and as many hidden rows to skip (144,000 in both).
+* **Merges soon after many files were deleted** (merge; peers, b). A merge of random keys creates a file for every fragment,
+  and some twenty more. The benchmark's disk is an ext4 without a journal. On such a disk Linux checks every inode that was
+  freed in the last minutes before it creates a file, as a profile of the kernel shows. Earlier runs delete their tables.
+  Right after them a merge of 10,000 rows with its flush took up to 60 ms, and 35 ms without deletions before it. On an ext4
+  with a journal it took 34 to 38 ms. Wait five minutes after deleting many files before you measure.
+* **Many rows, flush included** (merge). The aim of 2, from the MemTable, is met on one machine and missed on the other. On
+  the machine of 23 November a flush took 67 ms for 250,000 rows and 1.2 s for 2.5 M. On the machine of 26 November it takes
+  112 to 121 ms and 1.6 s. The code of 23 November, run on the later machine, takes 112 to 115 ms and 1.7 s. Ingest shows the
+  same: 0.65 of the floor on the earlier machine and 0.60 on the later one, also for the earlier code.
+* **Memory of ingest** (ingest). Peaks were 829 to 871 MiB until ingest had one heap. The rates on this page are from 27
+  November, before that change, on a quiet machine. On 28 November the machine had a load of 10 to 40, and floor and ingest
+  differed twofold from run to run. Processor time of 3 M rows, in turns: 19.2 s with one heap and 19.7 s without (mixed),
+  13.4 s and 14.6 s (upserts). Peaks: 570 and 769 MiB (mixed), 576 and 731 MiB (upserts).
+* **Patches, against `merge_insert` that rewrites columns** (merge-strategies). Both sides rewrite the patched column for all
+  rows, and write nothing else of size, so there is little to gain: 0.97 to 1.16. `merge_insert` itself chooses
+  `rewrite_rows` here, which takes 2.4 to 2.9 times as long as lancewal. Predicted times are shorter than measured times: the
+  cost model (`lancewal_flusher.tasks.cost`) was calibrated on the machine of 23 November, and the machine of 27 November
+  took 1.9 to 2.8 times as long. Decisions depend only on ratios of costs.
+* **Freshness on a local folder** (freshness). It was 165 ms (p50) and 349 ms (p99) on the machine of 26 November, and 397
+  and 1,103 ms on the machine of 27 November. There one strong read takes 0.18 s instead of 0.07 s while merges run. The
+  machine makes the difference, not the code: the code from the start of 27 November ran in turns with the code of these
+  figures. It took 343 and 416 ms (p50) against 409 and 407 ms, and 1,099 and 1,143 ms (p99) against 1,112 and 1,161 ms.
+* **A store 30 ms away** (distance). Each request that waits for the answer to another costs 30 ms.
+  - To open a table whose rows are all merged, and read it, takes eight such requests: 0.26 s without any computing. They
+    list and read the contract, list the versions of the state page, ask for the number after the newest, and read the
+    newest. Three requests are Lance's: they open data files and read rows. The order matters: a page version was the newest
+    if it is read after the next number was absent.
+  - A read between two merges asks for the next numbers of the state page in eight of its requests. Five versions of the page
+    are written between two of these reads, and the reader asks for all possible numbers at once. With one version less there
+    would be one request less.
+  - A merge takes 8 rounds of requests until its commit. Five requests are Lance's own commit of a table given by its
+    address. Reading and writing rows come on top.
+* **512 partitions 30 ms away** (distance). The table has four state pages, each a chain of versions, and a reader asks each
+  for its next numbers. When two members start or end, the rest of the time is Kafka's consumer group. The group assigns
+  partitions to the first member alone and then to both. The first group of a broker also makes Kafka create its topic of
+  offsets. A start takes each member 0.6 s of Python imports, then two joinings of the group of at most half a second, which
+  wait for heartbeats, and two claims of 256 partitions one after the other.
+* **10,000 rows/s into many partitions on two cores** (steady). The broker, two members, the flusher, the producer and the
+  reader share two cores. With 64 partitions the broker takes half a core, and so do both members together; with 512 each
+  takes three quarters. An eighth of the partitions is sealed, flushed and merged at a time, and fragments are compacted.
+  While that computes, reads wait, and the rows that they show are older by this wait. Requests are not the reason: most
+  reads of 64 partitions take 0.2 to 0.4 s, of which the reader computes for 0.1 s. The slowest reads (p99) are those after a
+  merge. With generations of 250 segments instead of the 354 of decision 0046, freshness was 519 (p50) and 1,132 ms (p99).
+  These figures vary with the machine.
+* **512 partitions at 10,000 rows/s on two cores** (steady). A read takes 0.1 to 0.2 s of CPU time if nothing was merged
+  since the read before, and 0.5 to 0.7 s after a merge. It lasts three to five times as long: broker and members take more
+  than one core, and the flusher, the producer and the store share the other. For the same reason members store a segment
+  every 200 ms instead of every 100 ms. Generations of 125 segments are nearly the best there: 250 segments gave a p50 of 8.4
+  s (with a profiler running), and 50 gave 4.1 s. On a local folder with no other work, plans of 512 partitions take 37 ms
+  warm and 1.2 s cold (partitions).
+* **Ingest of many partitions** (partitions). Each poll and each segment has rows of all partitions: some 20 rows of each of
+  512 in a poll of 10,000.
+  - With default settings, the polls that arrive while a segment is written go together into the next segment: up to 60,000
+    rows if ingest lags. A region in a segment then costs, per row, a sixth. The table's next row has a segment for each
+    poll, as when there is time between polls.
+  - A region in a segment took some 45 us of Python, in addition to the time of its rows (least of sixty segments, one
+    thread). Nine of these went into slices of the decoded batch, which were made, freed and joined. Now an entry only refers
+    to a place in that batch, and neighbouring places are joined as one.
+  - A copy takes 8 to 9 us, for sixteen segments at once. It makes sure that a MemTable keeps no rows of other regions in
+    memory. One `take` that orders all regions took 4 to 6 us, but for 64 partitions it took longer than the present way.
+  - The rest is some seventy calls of Python functions, none of which dominates: poll, sizes, entry, header, checks and seal.
+    With threads a segment takes longer, since the event loop and two decoders share Python's global interpreter lock.
+* **Strong reads with unmerged keys, counts** (reads). Hidden rows cost one pass over all columns, whether one row in a
+  hundred is hidden or one in ten. Quiet runs on two machines gave 1.11 and 1.21 for 1 %, and 1.25 and 1.21 for 10 %. A
+  repeated count takes 1 to 2 ms. The first count after new records folds their keys and looks them up in the key index,
+  which is two thirds of the time.
+* **Plan of a newly opened table, lookup of a key** (reads). These are times, and the machine of this page is the slower one:
+  1.5 s and 7.1 ms, against 0.84 s and 5.4 ms on the other machine.
+* **Lookups of many keys** (reads). Three quarters of a lookup of 1,000 keys is Lance's `take` of the rows, and Lance's `IN`
+  by a BTREE takes the same rows. 1,000 values of one column take 9 to 15 ms, and there are seven columns. Other ways took as
+  long: sorted, fragment by fragment, in two or four parts at once, from the files directly, and as a scan of these
+  addresses. The rows are read in blocks of 64 KiB, which need two thirds of the processor time of Lance's own block size.
+* **Scans by plain Lance before a compaction** (merge; peers, c; no aim). Plain Lance reads hidden rows and drops them column
+  by column. All columns took 1.3 to 1.8 times as long with 2 % of the rows hidden, and 2.0 to 2.7 times with 18 %. A table
+  after `merge_insert` behaves alike. lancewal's reader drops hidden rows in one pass; for two narrow columns this pass takes
+  as long as reading them. A service compacts a fragment once a fifth of its rows is hidden.
+* **Searches with unmerged rows** (search). A search plans a strong read, asks Lance, and compares the rows that Lance does
+  not know. For a text search, lancewal asks Lance for twice as many rows with their texts, and scores these texts again.
+  That takes about twice as long as Lance's own query of 1.5 to 3 ms. The plan, the unmerged rows and combining both take 3
+  to 4 ms. So five times Lance's time is only some milliseconds. A phrase of frequent words is the slowest: lancewal looks at
+  each place where an unmerged row has the rarest word of the phrase, and Lance does not look at those rows.
+* **Vector queries during merges** (search). Each query is the first one of its table state, before and after a merge of
+  10,000 rows of 1.6 kB. Before the merge, the query reads the vectors from the flush and looks up the rows that they
+  replace. That takes 20 ms for tables of any size, as much as a query of a small table. After the merge, the query does not
+  read the merged vectors again, but it compares all merged rows that no index covers: up to 80,000 here, and none in the
+  query without merges.
+* **Each round merged before the next** (peers, a). The whole latency of Kafka, of sealing by age and of merging lies between
+  two rounds. Producers that do not wait are shown in the row *in a stream*."""

@@ -8,53 +8,56 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.peers.measure import HEADER, cells
-from benchmarks.remarks import MISSED, PEERS
+from benchmarks.remarks import INTRODUCTION, MISSED, PEERS
 
 _Row = tuple[str, str, str, str]
 """Text, figure, aim, format."""
 
 
 def _merge_rows(text: str, name: str, from_flushed: str, from_memtable: str) -> list[_Row]:
-    """What ``merge_runs`` measures."""
+    """Return the rows of one workload that ``merge_runs`` measures."""
     return [
-        (f"{text}: merge_insert over ours, from FLUSHED to committed", f"{name}_from_flushed_times_faster",
+        (f"{text}: time of merge_insert over lancewal's, flush to commit", f"{name}_from_flushed_times_faster",
          from_flushed, ".2f"),
-        ("the same from the MemTable, flush included", f"{name}_from_memtable_times_faster",
+        (f"{text}: time of merge_insert over lancewal's, MemTable to commit", f"{name}_from_memtable_times_faster",
          from_memtable, ".2f"),
-        ("and to the end of the flusher's round, key index kept up", f"{name}_from_memtable_with_index_times_faster",
-         from_memtable, ".2f"),
-        ("CPU time: merge_insert over ours, from FLUSHED to the end of the flusher's round",
+        (f"{text}: time of merge_insert over lancewal's, MemTable to the end of the round",
+         f"{name}_from_memtable_with_index_times_faster", from_memtable, ".2f"),
+        (f"{text}: CPU time of merge_insert over lancewal's, flush to the end of the round",
          f"{name}_from_flushed_cpu_times_less", "-", ".2f"),
-        ("CPU time from the MemTable", f"{name}_from_memtable_cpu_times_less", "-", ".2f"),
-        ("ours: MemTable to FLUSHED, ms", f"{name}_flush_ms", "-", ",.0f"),
-        ("ours: FLUSHED to committed, ms", f"{name}_from_flushed_ms", "-", ",.0f"),
-        ("ours: MemTable to committed, ms", f"{name}_from_memtable_ms", "-", ",.0f"),
-        ("ours: FLUSHED to the end of the flusher's round, ms", f"{name}_whole_round_ms", "-", ",.0f"),
-        ("ours: MemTable to the end of the flusher's round, ms", f"{name}_from_memtable_with_index_ms", "-", ",.0f"),
-        ("merge_insert, ms", f"{name}_merge_insert_ms", "-", ",.0f"),
+        (f"{text}: CPU time of merge_insert over lancewal's, MemTable to the end of the round",
+         f"{name}_from_memtable_cpu_times_less", "-", ".2f"),
+        (f"{text}: lancewal, MemTable to flush, ms", f"{name}_flush_ms", "-", ",.0f"),
+        (f"{text}: lancewal, flush to commit, ms", f"{name}_from_flushed_ms", "-", ",.0f"),
+        (f"{text}: lancewal, MemTable to commit, ms", f"{name}_from_memtable_ms", "-", ",.0f"),
+        (f"{text}: lancewal, flush to the end of the round, ms", f"{name}_whole_round_ms", "-", ",.0f"),
+        (f"{text}: lancewal, MemTable to the end of the round, ms", f"{name}_from_memtable_with_index_ms", "-", ",.0f"),
+        (f"{text}: merge_insert, ms", f"{name}_merge_insert_ms", "-", ",.0f"),
     ]  # fmt: skip
 
 
 def _strategy_rows(kind: str, percent: int) -> list[_Row]:
-    """What ``merge_strategies`` measures."""
+    """Return the rows of one share of changed rows that ``merge_strategies`` measures."""
     name = f"{kind}_{percent}_percent"
     patches = kind == "patches"
     text = f"{percent} % of the rows " + ("patched in one column of seven" if patches else "updated")
     peer = "the faster write_mode of merge_insert" if patches else "merge_insert"
     modes = ("rewrite_rows", "rewrite_columns") if patches else ("rewrite_rows",)
     return [
-        (f"{text}: {peer} over ours, from FLUSHED to committed", f"{name}_from_flushed_times_faster", "above 1", ".2f"),
-        ("fragments: hidden rows alone", f"{name}_fragments_hide", "-", ".0f"),
-        ("fragments: written anew right behind", f"{name}_fragments_rewrite", "-", ".0f"),
-        ("fragments: columns in place", f"{name}_fragments_columns", "-", ".0f"),
-        ("bytes predicted over bytes written", f"{name}_bytes_predicted_ratio", "0.8 to 1.2", ".2f"),
-        ("CPU time predicted over used, compaction right behind included", f"{name}_cpu_predicted_ratio", "0.5 to 2",
-         ".2f"),
-        ("time predicted over taken, FLUSHED to committed", f"{name}_time_predicted_ratio", "0.5 to 2", ".2f"),
-        ("written, compaction right behind included, MiB", f"{name}_mib_written", "-", ",.1f"),
-        ("FLUSHED to committed, ms", f"{name}_from_flushed_ms", "-", ",.0f"),
-        ("the same and the compaction right behind, ms", f"{name}_with_compaction_ms", "-", ",.0f"),
-        *((f"merge_insert, write_mode {mode}, ms", f"{name}_merge_insert_{mode}_ms", "-", ",.0f") for mode in modes),
+        (f"{text}: time of {peer} over lancewal's, flush to commit", f"{name}_from_flushed_times_faster", "above 1", ".2f"),
+        (f"{text}: fragments with rows hidden", f"{name}_fragments_hide", "-", ".0f"),
+        (f"{text}: fragments rewritten by the compaction after it", f"{name}_fragments_rewrite", "-", ".0f"),
+        (f"{text}: fragments patched in place", f"{name}_fragments_columns", "-", ".0f"),
+        (f"{text}: bytes predicted over bytes written", f"{name}_bytes_predicted_ratio", "0.8 to 1.2", ".2f"),
+        (f"{text}: CPU time predicted over used, compaction included", f"{name}_cpu_predicted_ratio", "0.5 to 2", ".2f"),
+        (f"{text}: time predicted over taken, flush to commit", f"{name}_time_predicted_ratio", "0.5 to 2", ".2f"),
+        (f"{text}: written, compaction included, MiB", f"{name}_mib_written", "-", ",.1f"),
+        (f"{text}: flush to commit, ms", f"{name}_from_flushed_ms", "-", ",.0f"),
+        (f"{text}: flush to the end of the compaction, ms", f"{name}_with_compaction_ms", "-", ",.0f"),
+        *(
+            (f"{text}: merge_insert, write_mode {mode}, ms", f"{name}_merge_insert_{mode}_ms", "-", ",.0f")
+            for mode in modes
+        ),
     ]  # fmt: skip
 
 
@@ -63,21 +66,24 @@ _AIMS = {
         "strong read on an open table between two merges",
         {4: ("0.25", "14"), 64: ("0.25", "14"), 512: ("0.35", "28")},
     ),
-    "again": ("the same where nothing has come", {}),
+    "again": ("strong read on an open table, nothing new", {}),
     "open_unmerged": (
-        "open and strong read, 200 segments in two logs unmerged",
+        "open the table and read strongly, 200 unmerged segments in two logs",
         {4: ("0.5", ""), 64: ("0.6", ""), 512: ("0.9", "")},
     ),
     "open_merged": (
-        "open and strong read, all merged",
+        "open the table and read strongly, all merged",
         {4: ("0.25", "16"), 64: ("0.25", "16"), 512: ("0.4", "28")},
     ),
-    "merge": ("merge round of 10 k rows, to its end", {4: ("0.85", ""), 64: ("1.1", ""), 512: ("3.5", "")}),
-    "start_ingest": ("an ingest opens all partitions, handed over", {}),
-    "stop_ingest": ("an ingest hands over and flushes all partitions, rows in each", {}),
-    "garbage": ("garbage round, nothing to delete", {4: ("0.5", "15"), 64: ("0.6", "15"), 512: ("1", "25")}),
+    "merge": (
+        "merge round of 10 k rows, to the end of the round",
+        {4: ("0.85", ""), 64: ("1.1", ""), 512: ("3.5", "")},
+    ),
+    "start_ingest": ("an ingest process takes over all partitions", {}),
+    "stop_ingest": ("an ingest process flushes and hands over all partitions, rows in each", {}),
+    "garbage": ("garbage collection, nothing to delete", {4: ("0.5", "15"), 64: ("0.6", "15"), 512: ("1", "25")}),
 }
-"""What ``distance`` measures, and what it is to take by number of partitions: seconds, requests."""
+"""What ``distance`` measures: text, and by number of partitions the aims in seconds and in requests."""
 
 
 def _distance_rows() -> Iterator[_Row]:
@@ -86,7 +92,7 @@ def _distance_rows() -> Iterator[_Row]:
             seconds, requests = aims.get(partitions, ("", ""))
             said, key = f"{partitions} partitions: {text}", f"{name}_{partitions}"
             if name == "merge":
-                until = said.replace("to its end", "until it is committed")
+                until = said.replace("to the end of the round", "until its commit")
                 yield (
                     f"{until}, s",
                     f"{key}_committed_s",
@@ -96,17 +102,30 @@ def _distance_rows() -> Iterator[_Row]:
             yield f"{said}, s", f"{key}_s", _at_most(seconds), ".2f"
             if name == "warm":
                 yield f"{said}, requests for new segments included", f"{key}_requests", "-", ",.0f"
-                yield f"{said}, requests besides these", f"{key}_requests_besides_segments", _at_most(requests), ",.0f"
+                yield (
+                    f"{said}, requests without those for new segments",
+                    f"{key}_requests_besides_segments",
+                    _at_most(requests),
+                    ",.0f",
+                )
             else:
                 yield f"{said}, requests", f"{key}_requests", _at_most(requests), ",.0f"
             yield f"{said}, rounds", f"{key}_rounds", "-", ",.0f"
-        said, key = f"{partitions} partitions: two idle ingests and a flusher, requests a second", f"idle_{partitions}"
+        said, key = (
+            f"{partitions} partitions: two idle ingest processes and a flusher, requests/s",
+            f"idle_{partitions}",
+        )
         yield said, f"{key}_requests_per_s", _at_most({512: "1.5"}.get(partitions, "1")), ".1f"
         said, key = f"{partitions} partitions, services and broker: ", f"members_{partitions}"
         start, stop = {4: ("2.5", "1"), 64: ("3", "1.5"), 512: ("5", "4")}[partitions]
-        yield f"{said}start of two members until all are readable, s", f"{key}_start_s", _at_most(start), ".1f"
-        yield f"{said}the same where nobody has opened them before, s", f"{key}_first_start_s", _at_most(start), ".1f"
-        yield f"{said}SIGTERM to exit of two members, rows in each, s", f"{key}_stop_s", _at_most(stop), ".1f"
+        yield f"{said}start of two members until all records are readable, s", f"{key}_start_s", _at_most(start), ".1f"
+        yield (
+            f"{said}the same for partitions that were never open before, s",
+            f"{key}_first_start_s",
+            _at_most(start),
+            ".1f",
+        )
+        yield f"{said}SIGTERM to exit of two members, rows in each partition, s", f"{key}_stop_s", _at_most(stop), ".1f"
 
 
 def _steady_rows() -> Iterator[_Row]:
@@ -116,22 +135,22 @@ def _steady_rows() -> Iterator[_Row]:
         512: ("60", "700", "1,500"),
     }.items():
         said = f"{partitions} partitions:"
-        yield f"{said} rows a second", f"rows_per_s_{partitions}", "-", ",.0f"
-        yield f"{said} requests a second", f"requests_{partitions}", _at_most(requests), ".1f"
-        yield f"{said} the same as `lancewal estimate` expects it", f"expected_requests_{partitions}", "-", ".1f"
-        yield f"{said} segments a second", f"wal_puts_{partitions}", _at_most("20"), ".1f"
-        yield f"{said} requests for rows of the table a second", f"row_requests_{partitions}", "-", ".1f"
+        yield f"{said} rows/s", f"rows_per_s_{partitions}", "-", ",.0f"
+        yield f"{said} requests/s", f"requests_{partitions}", _at_most(requests), ".1f"
+        yield f"{said} requests/s that `lancewal estimate` expects", f"expected_requests_{partitions}", "-", ".1f"
+        yield f"{said} segments/s", f"wal_puts_{partitions}", _at_most("20"), ".1f"
+        yield f"{said} requests/s for rows of the table", f"row_requests_{partitions}", "-", ".1f"
         yield f"{said} freshness, p50, ms", f"fresh_p50_ms_{partitions}", _at_most(p50), ",.0f"
         yield f"{said} freshness, p99, ms", f"fresh_p99_ms_{partitions}", _at_most(p99), ",.0f"
 
 
 def _reads_on_spark_rows() -> Iterator[_Row]:
-    for state, text, aim in (("merged", "all merged", "1.15"), ("unmerged", "1 % unmerged", "")):
-        for kind, read in (("full", "all columns"), ("aggregate", "two columns, summed")):
+    for state, text, aim in (("merged", "all rows merged", "1.15"), ("unmerged", "1 % of the keys unmerged", "")):
+        for kind, read in (("full", "all columns"), ("aggregate", "two columns, summed,")):
             for how in ("eventual", "strong")[state == "unmerged" :]:
                 wanted = _at_most("1.1" if how == "eventual" else aim)
-                said = f"{text}: {how} read of {read}"
-                yield f"{said} over the barest Python source", f"{state}_{kind}_{how}_ratio", wanted, ".2f"
+                said = f"{how} read of {read} {text}"
+                yield f"time of {said} over the barest Python source", f"{state}_{kind}_{how}_ratio", wanted, ".2f"
                 yield f"{said}, s", f"{state}_{kind}_{how}_s", "-", ".2f"
 
 
@@ -140,23 +159,28 @@ def _partitions_rows() -> Iterator[_Row]:
         said, key = f"{count:,} partitions: ".replace("1 partitions", "1 partition"), f"_{count}"
         aim = {1: "-", 64: "at least 0.95", 512: "at least 0.85"}.get(count, "-")
         if count > 1:
-            yield f"{said}ingest over that of one partition", f"rate_ratio{key}", aim, ".2f"
-            yield f"{said}the same with a segment of each poll of 10,000", f"small_rate_ratio{key}", "-", ".2f"
+            yield f"{said}rows/s of ingest over those of 1 partition", f"rate_ratio{key}", aim, ".2f"
+            yield (
+                f"{said}rows/s over those of 1 partition, one segment for each poll of 10,000",
+                f"small_rate_ratio{key}",
+                "-",
+                ".2f",
+            )
         yield f"{said}ingest, rows/s", f"rows_per_s{key}", "-", ",.0f"
-        yield f"{said}the same with a segment of each poll of 10,000", f"small_rows_per_s{key}", "-", ",.0f"
+        yield f"{said}ingest, one segment for each poll of 10,000, rows/s", f"small_rows_per_s{key}", "-", ",.0f"
         yield (
             f"{said}warm strong plan, ms",
             f"warm_plan_ms{key}",
             {64: "at most 15", 512: "at most 50"}.get(count, "-"),
             ",.1f",
         )
-        yield f"{said}plan of a table opened anew, ms", f"cold_plan_ms{key}", "-", ",.0f"
-        yield f"{said}opening all, s", f"open_s{key}", "-", ",.2f"
-        yield f"{said}memory taken by that, MiB", f"open_mib{key}", "-", ",.1f"
-        yield f"{said}half of them given up and taken back, rows in each, s", f"rebalance_s{key}", "-", ",.2f"
-        yield f"{said}drain, with rows in each, s", f"drain_s{key}", "-", ",.2f"
-        yield f"{said}metrics of ingest, MiB a scrape", f"scrape_mib{key}", "at most 2", ",.2f"
-        yield f"{said}the same, summed over partitions", f"scrape_summed_mib{key}", "-", ",.2f"
+        yield f"{said}plan of a newly opened table, ms", f"cold_plan_ms{key}", "-", ",.0f"
+        yield f"{said}opening all partitions, s", f"open_s{key}", "-", ",.2f"
+        yield f"{said}memory taken by opening all partitions, MiB", f"open_mib{key}", "-", ",.1f"
+        yield f"{said}half of the partitions given up and taken back, rows in each, s", f"rebalance_s{key}", "-", ",.2f"
+        yield f"{said}end of ingest, with rows in each partition, s", f"drain_s{key}", "-", ",.2f"
+        yield f"{said}metrics of ingest, MiB for each scrape", f"scrape_mib{key}", "at most 2", ",.2f"
+        yield f"{said}metrics summed over partitions, MiB for each scrape", f"scrape_summed_mib{key}", "-", ",.2f"
 
 
 def _at_most(aim: str) -> str:
@@ -165,11 +189,16 @@ def _at_most(aim: str) -> str:
 
 def _search_rows() -> Iterator[_Row]:
     yield "merged rows", "rows", "-", ",.0f"
-    yield "rows found that are out of date", "stale_rows", "0", ",.0f"
-    yield "answers shorter than 10 where 10 rows match", "short_answers", "0", ",.0f"
+    yield "outdated rows found", "stale_rows", "0", ",.0f"
+    yield "answers of fewer than 10 rows although 10 match", "short_answers", "0", ",.0f"
     for percent, aim in ((1, "at most 2.5"), (10, "at most 3")):
-        said = f"{percent} % of the rows replaced by unmerged ones"
-        yield f"{said}: nearest 10 over Lance on the merged rows alone", f"vector_ratio_{percent}", aim, ".2f"
+        said = f"{percent} % of the rows replaced by unmerged rows"
+        yield (
+            f"{said}: CPU time of the nearest 10 over Lance's on the merged rows",
+            f"vector_ratio_{percent}",
+            aim,
+            ".2f",
+        )
         yield f"{said}: nearest 10, ms", f"vector_ms_{percent}", "-", ".1f"
         yield f"{said}: recall of the nearest 10", f"recall_{percent}", "at least 0.98", ".3f"
         for kind, text in (
@@ -177,37 +206,47 @@ def _search_rows() -> Iterator[_Row]:
             ("and", "both of two words"),
             ("phrase", "a phrase of two words"),
         ):
-            yield f"{said}: {text}, over Lance alone", f"text_{kind}_ratio_{percent}", "at most 5", ".2f"
+            yield (
+                f"{said}: CPU time of {text} over Lance's on the merged rows",
+                f"text_{kind}_ratio_{percent}",
+                "at most 5",
+                ".2f",
+            )
             yield f"{said}: {text}, ms", f"text_{kind}_ms_{percent}", "-", ".1f"
-            yield f"{said}: {text}, answers that are not BM25's", f"text_{kind}_differ_{percent}", "0", ",.0f"
-        yield f"{said}: by both, over the sum of both as deep", f"hybrid_ratio_{percent}", "at most 1.3", ".2f"
-        yield f"{said}: by both, ms", f"hybrid_ms_{percent}", "-", ".1f"
+            yield f"{said}: {text}, answers that differ from BM25", f"text_{kind}_differ_{percent}", "0", ",.0f"
+        yield (
+            f"{said}: CPU time of a search by vector and text over the sum of both apart",
+            f"hybrid_ratio_{percent}",
+            "at most 1.3",
+            ".2f",
+        )
+        yield f"{said}: search by vector and text, ms", f"hybrid_ms_{percent}", "-", ".1f"
     yield (
-        "recall under filters that take 0.02 to 10 % of the rows, the least",
+        "lowest recall under filters that match 0.02 to 10 % of the rows",
         "recall_filter_min",
         "at least 0.98",
         ".3f",
     )
     yield "recall with the 1,000 nearest merged rows hidden", "recall_nearest_masked", "at least 0.9", ".3f"
     for name, text in (("vector", "its own vector"), ("word", "its own word")):
-        said = f"from a row that is durable until it is found by {text}"
-        yield f"{said}, p99 over that of a strong read that finds it", f"found_{name}_ratio", "at most 1.2", ".2f"
+        said = f"from a durable row until a search by {text} finds it"
+        yield f"{said}, p99 over the p99 of a strong read that shows it", f"found_{name}_ratio", "at most 1.2", ".2f"
         yield f"{said}, p99, ms", f"found_{name}_p99_ms", "-", ".1f"
-    yield "a strong read that finds it, p99, ms", "found_read_p99_ms", "-", ".1f"
-    said = "merges of 10,000 rows one after the other: nearest 10"
-    yield f"{said}, over the same where nothing is merged", "merging_ratio", "at most 2.5", ".2f"
+    yield "from a durable row until a strong read shows it, p99, ms", "found_read_p99_ms", "-", ".1f"
+    said = "during merges of 10,000 rows one after the other: nearest 10"
+    yield f"{said}, CPU time over that without merges", "merging_ratio", "at most 2.5", ".2f"
     yield f"{said}, ms", "merging_ms", "-", ".1f"
 
 
 def _restart_rows(name: str, text: str, aims: tuple[str, str, str]) -> list[_Row]:
-    """What ``restart`` measures while two members are restarted under load; aims: joining, p99, oldest."""
+    """Return the rows that ``restart`` measures under load; ``aims``: joining, p99, oldest."""
     joining, p99, oldest = aims
     return [
-        (f"{text}from a member's start of work to its first open partition, s", f"{name}joining_s", joining, ".1f"),
-        (f"{text}SIGTERM to the end under load, s", f"{name}sigterm_s", "-", ".1f"),
+        (f"{text}from the start of a member's work to its first open partition, s", f"{name}joining_s", joining, ".1f"),
+        (f"{text}SIGTERM to exit under load, s", f"{name}sigterm_s", "-", ".1f"),
         (f"{text}age of rows in strong reads, p50, ms", f"{name}p50_ms", "-", ",.0f"),
-        (f"{text}p99, ms", f"{name}p99_ms", p99, ",.0f"),
-        (f"{text}oldest, ms", f"{name}max_ms", oldest, ",.0f"),
+        (f"{text}age of rows in strong reads, p99, ms", f"{name}p99_ms", p99, ",.0f"),
+        (f"{text}age of rows in strong reads, oldest, ms", f"{name}max_ms", oldest, ",.0f"),
         (f"{text}rows never seen", f"{name}rows_unseen", "0", ",.0f"),
     ]
 
@@ -216,17 +255,42 @@ _INGEST_PEAK = "at most the budget (512) + 300"
 
 ROWS: dict[str, list[_Row]] = {
     "ingest": [
-        ("upserts only: rows/s of ingest over rows/s of the floor", "upserts_ratio", "at least 0.6", ".2f"),
-        ("the same without writing flushes", "upserts_without_snapshots_ratio", "-", ".2f"),
-        ("mixed (70 % upserts, 25 % patches, 5 % deletes) over the floor", "mixed_ratio", "at least 0.4", ".2f"),
-        ("the same without writing flushes", "mixed_without_snapshots_ratio", "-", ".2f"),
+        ("upserts only: rows/s of ingest over those of the floor", "upserts_ratio", "at least 0.6", ".2f"),
+        (
+            "upserts only: rows/s of ingest without flushes over those of the floor",
+            "upserts_without_snapshots_ratio",
+            "-",
+            ".2f",
+        ),
+        (
+            "mixed (70 % upserts, 25 % patches, 5 % deletes): rows/s of ingest over those of the floor",
+            "mixed_ratio",
+            "at least 0.4",
+            ".2f",
+        ),
+        (
+            "mixed: rows/s of ingest without flushes over those of the floor",
+            "mixed_without_snapshots_ratio",
+            "-",
+            ".2f",
+        ),
         ("ingest, upserts only, rows/s", "upserts_rows_per_s", "-", ",.0f"),
         ("floor, upserts only, rows/s", "upserts_floor_rows_per_s", "-", ",.0f"),
         ("ingest, mixed, rows/s", "mixed_rows_per_s", "-", ",.0f"),
         ("peak resident memory, upserts, MiB", "upserts_peak_rss_mib", _INGEST_PEAK, ",.0f"),
-        ("the same while a second member comes and goes", "upserts_rebalanced_peak_rss_mib", _INGEST_PEAK, ",.0f"),
+        (
+            "peak resident memory, upserts, while a second member comes and goes, MiB",
+            "upserts_rebalanced_peak_rss_mib",
+            _INGEST_PEAK,
+            ",.0f",
+        ),
         ("peak resident memory, mixed, MiB", "mixed_peak_rss_mib", _INGEST_PEAK, ",.0f"),
-        ("the same while a second member comes and goes", "mixed_rebalanced_peak_rss_mib", _INGEST_PEAK, ",.0f"),
+        (
+            "peak resident memory, mixed, while a second member comes and goes, MiB",
+            "mixed_rebalanced_peak_rss_mib",
+            _INGEST_PEAK,
+            ",.0f",
+        ),
     ],
     "memory": [
         (f"peak resident memory over the budget, {text}, MiB", f"{name}_over_mib", aim, ",.0f")
@@ -235,60 +299,75 @@ ROWS: dict[str, list[_Row]] = {
             ("vectors", "600 records of 1 MB, each one vector", "at most 300"),
             ("patches", "300,000 patches to a table 1,536 floats wide", "at most 300"),
             ("partitions", "64 partitions at once", "at most 300"),
-            ("zstd_bomb", "one batch of 900 MB, in zstd: not read", "at most 300"),
+            ("zstd_bomb", "one batch of 900 MB, in zstd (not read)", "at most 300"),
             ("lz4_bomb", "one batch of 240 MB, in lz4", "at most 300"),
-            ("tiny", "one batch of a million records of no bytes, in zstd", "at most 300"),
+            ("tiny", "one batch of a million empty records, in zstd", "at most 300"),
         )
     ],
     "freshness": [
-        ("p50, ms", "p50_ms", "-", ",.0f"),
-        ("p95, ms", "p95_ms", "-", ",.0f"),
-        ("p99, ms", "p99_ms", "at most 500", ",.0f"),
+        ("freshness, p50, ms", "p50_ms", "-", ",.0f"),
+        ("freshness, p95, ms", "p95_ms", "-", ",.0f"),
+        ("freshness, p99, ms", "p99_ms", "at most 500", ",.0f"),
         ("rows never seen", "rows_unseen", "0", ",.0f"),
         ("scans", "scans", "-", ",.0f"),
-        ("table versions made meanwhile", "table_version", "-", ",.0f"),
+        ("table versions committed during the run", "table_version", "-", ",.0f"),
     ],
     "distance": [*_distance_rows()],
     "steady": [*_steady_rows()],
     "partitions": [*_partitions_rows()],
     "restart": [
         *_restart_rows("", "", ("at most 2", "at most 2,000", "at most 3,000")),
-        *_restart_rows("former_", "heartbeat of 3 s, as before: ", ("-", "-", "-")),
-        ("SIGTERM while the broker hangs: end of ingest, s", "hung_broker_ingest_s", "at most 30; before: 85", ".1f"),
-        ("SIGTERM while the store hangs: end of ingest, s", "hung_store_ingest_s", "at most 30", ".1f"),
-        ("SIGTERM while the store hangs: end of the flusher, s", "hung_store_flusher_s", "at most 60", ".1f"),
+        *_restart_rows("former_", "with the former heartbeat of 3 s: ", ("-", "-", "-")),
+        ("SIGTERM while the broker hangs: exit of ingest, s", "hung_broker_ingest_s", "at most 30; before: 85", ".1f"),
+        ("SIGTERM while the store hangs: exit of ingest, s", "hung_store_ingest_s", "at most 30", ".1f"),
+        ("SIGTERM while the store hangs: exit of the flusher, s", "hung_store_flusher_s", "at most 60", ".1f"),
     ],
     "search": list(_search_rows()),
     "search-large": list(_search_rows()),
     "strong-read": [
-        ("all columns: strong read over plain Lance scan", "all_ratio", "at most 2", ".2f"),
-        ("three columns: strong read over plain Lance scan", "three_ratio", "at most 6", ".2f"),
-        ("all columns, table opened anew for the read", "all_first_ratio", "-", ".2f"),
-        ("three columns, table opened anew for the read", "three_first_ratio", "-", ".2f"),
+        ("all columns: time of a strong read over a plain Lance scan", "all_ratio", "at most 2", ".2f"),
+        ("three columns: time of a strong read over a plain Lance scan", "three_ratio", "at most 6", ".2f"),
+        (
+            "all columns: time of opening the table and a strong read over a plain Lance scan",
+            "all_first_ratio",
+            "-",
+            ".2f",
+        ),
+        (
+            "three columns: time of opening the table and a strong read over a plain Lance scan",
+            "three_first_ratio",
+            "-",
+            ".2f",
+        ),
         ("plain scan, all columns, s", "all_plain_s", "-", ".3f"),
         ("plain scan, three columns, s", "three_plain_s", "-", ".3f"),
     ],
     "reads": [
-        ("eventual read of all columns over a plain Lance scan", "eventual_ratio", "at most 1.05", ".2f"),
+        ("time of an eventual read of all columns over a plain Lance scan", "eventual_ratio", "at most 1.05", ".2f"),
         (
-            "strong read, 1 % of the keys unmerged, over the eventual one",
+            "time of a strong read, 1 % of the keys unmerged, over an eventual read",
             "strong_1_percent_ratio",
             "at most 1.1",
             ".2f",
         ),
         (
-            "strong read, 10 % of the keys unmerged, over the eventual one",
+            "time of a strong read, 10 % of the keys unmerged, over an eventual read",
             "strong_10_percent_ratio",
             "at most 1.4",
             ".2f",
         ),
-        ("two columns, summed, 1 % unmerged, over a plain Lance scan", "aggregate_ratio", "at most 1.5", ".2f"),
+        (
+            "time of a sum of two columns, 1 % unmerged, over a plain Lance scan",
+            "aggregate_ratio",
+            "at most 1.5",
+            ".2f",
+        ),
         ("lookup of 1 key, ms", "get_1_ms", "at most 5", ",.1f"),
         ("lookup of 1,000 keys, ms", "get_1000_ms", "at most 30", ",.1f"),
-        ("1,000 keys: Lance's `IN` by a BTREE over ours", "get_times_faster", "at least 3", ".2f"),
+        ("1,000 keys: time of Lance's `IN` by a BTREE over the lookup's", "get_times_faster", "at least 3", ".2f"),
         ("`count_rows()`, ms", "count_ms", "at most 20", ",.1f"),
         ("256 partitions, 100 segments: warm strong plan, ms", "warm_plan_ms", "at most 150", ",.0f"),
-        ("256 partitions, 100 segments: plan of a table opened anew, ms", "cold_plan_ms", "at most 1,000", ",.0f"),
+        ("256 partitions, 100 segments: plan of a newly opened table, ms", "cold_plan_ms", "at most 1,000", ",.0f"),
         (
             "memory of a process that streams 50 M rows, 1 M keys unmerged, MiB",
             "stream_peak_mib",
@@ -305,47 +384,107 @@ ROWS: dict[str, list[_Row]] = {
         *_merge_rows("100 k upserts into 5 M", "100k", "-", "-"),
         *_merge_rows("250 k upserts into 5 M", "250k", "at least 4", "at least 2"),
         *_merge_rows(
-            "250 k into 5 M with a BTREE on the key that merge_insert leaves alone",
+            "250 k upserts into 5 M, BTREE on the key, merge_insert told not to use it",
             "indexed",
             "at least 4",
             "at least 2",
         ),
         (
-            "merge_insert by the BTREE over ours, from FLUSHED",
+            "250 k upserts into 5 M: time of merge_insert by the BTREE over lancewal's, flush to commit",
             "indexed_from_flushed_times_faster_than_by_index",
             "at least 4",
             ".2f",
         ),
-        ("merge_insert by the BTREE: runs that failed", "indexed_merge_insert_by_index_failures", "-", ".0f"),
+        (
+            "250 k upserts into 5 M: failed runs of merge_insert by the BTREE",
+            "indexed_merge_insert_by_index_failures",
+            "-",
+            ".0f",
+        ),
         *_merge_rows("updates of 5 % of 5 M", "updates_5_percent", "above 1", "-"),
         *_merge_rows("updates of 25 % of 5 M", "updates_25_percent", "above 1", "-"),
         *_merge_rows("updates of 50 % of 5 M", "updates_50_percent", "above 1", "-"),
         (
-            "after ten rounds of 100 k: read of all columns over a plain Lance scan of a fresh table",
+            "after ten rounds of 100 k: all columns by lancewal's reader over plain Lance on a fresh table",
             "merged_full_reader_ratio",
             "at most 1.5",
             ".2f",
         ),
-        ("the same for two columns, summed", "merged_aggregate_reader_ratio", "-", ".2f"),
-        ("scanned by plain Lance, all columns", "merged_full_lance_ratio", "-", ".2f"),
-        ("scanned by plain Lance, two columns", "merged_aggregate_lance_ratio", "-", ".2f"),
-        ("merge_insert's table by plain Lance, all columns", "merged_full_merge_insert_ratio", "-", ".2f"),
-        ("merge_insert's table by plain Lance, two columns", "merged_aggregate_merge_insert_ratio", "-", ".2f"),
-        ("after compaction: read of all columns", "compacted_full_reader_ratio", "at most 1.1", ".2f"),
-        ("after compaction: two columns, summed", "compacted_aggregate_reader_ratio", "-", ".2f"),
-        ("after compaction: scanned by plain Lance, all columns", "compacted_full_lance_ratio", "at most 1.1", ".2f"),
-        ("after compaction: scanned by plain Lance, two columns", "compacted_aggregate_lance_ratio", "-", ".2f"),
+        (
+            "after ten rounds of 100 k: sum of two columns by lancewal's reader over plain Lance on a fresh table",
+            "merged_aggregate_reader_ratio",
+            "-",
+            ".2f",
+        ),
+        (
+            "after ten rounds of 100 k: all columns by plain Lance over a fresh table",
+            "merged_full_lance_ratio",
+            "-",
+            ".2f",
+        ),
+        (
+            "after ten rounds of 100 k: sum of two columns by plain Lance over a fresh table",
+            "merged_aggregate_lance_ratio",
+            "-",
+            ".2f",
+        ),
+        (
+            "after ten rounds of merge_insert: all columns by plain Lance over a fresh table",
+            "merged_full_merge_insert_ratio",
+            "-",
+            ".2f",
+        ),
+        (
+            "after ten rounds of merge_insert: sum of two columns by plain Lance over a fresh table",
+            "merged_aggregate_merge_insert_ratio",
+            "-",
+            ".2f",
+        ),
+        (
+            "after compaction: all columns by lancewal's reader over plain Lance on a fresh table",
+            "compacted_full_reader_ratio",
+            "at most 1.1",
+            ".2f",
+        ),
+        (
+            "after compaction: sum of two columns by lancewal's reader over plain Lance on a fresh table",
+            "compacted_aggregate_reader_ratio",
+            "-",
+            ".2f",
+        ),
+        (
+            "after compaction: all columns by plain Lance over a fresh table",
+            "compacted_full_lance_ratio",
+            "at most 1.1",
+            ".2f",
+        ),
+        (
+            "after compaction: sum of two columns by plain Lance over a fresh table",
+            "compacted_aggregate_lance_ratio",
+            "-",
+            ".2f",
+        ),
         ("compaction, s", "compaction_s", "-", ".2f"),
         ("fresh table: all columns, s", "merged_full_fresh_s", "-", ".3f"),
-        ("fresh table: two columns, s", "merged_aggregate_fresh_s", "-", ".3f"),
-        ("tables equal to the model", "correct", "1", ".0f"),
+        ("fresh table: sum of two columns, s", "merged_aggregate_fresh_s", "-", ".3f"),
+        ("all tables equal to the model (1: yes)", "correct", "1", ".0f"),
     ],
     "merge-strategies": [
         ("rows of the table", "rows", "-", ",.0f"),
         *(row for kind in ("updates", "patches") for percent in (5, 25, 50) for row in _strategy_rows(kind, percent)),
-        ("crossover of the model: % of a fragment's rows updated, to rewrite", "crossover_rewrite_percent", "-", ".1f"),
-        ("crossover: % patched in one column of seven, to write it in place", "crossover_columns_percent", "-", ".1f"),
-        ("tables equal to the model", "correct", "1", ".0f"),
+        (
+            "share of a fragment's rows updated, from which the model rewrites the fragment, %",
+            "crossover_rewrite_percent",
+            "-",
+            ".1f",
+        ),
+        (
+            "share of a fragment's rows patched in one column of seven, from which the model patches in place, %",
+            "crossover_columns_percent",
+            "-",
+            ".1f",
+        ),
+        ("all tables equal to the model (1: yes)", "correct", "1", ".0f"),
     ],
     "write-amplification": [
         (
@@ -354,57 +493,56 @@ ROWS: dict[str, list[_Row]] = {
             "at most 1.7",
             ".2f",
         ),
-        ("data files", "data_ratio", "-", ".2f"),
-        ("deletion vectors", "deletions_ratio", "-", ".2f"),
-        ("key index", "key_index_ratio", "-", ".2f"),
-        ("apart: compaction between the merges, all that it writes", "compaction_ratio", "-", ".2f"),
-        ("apart: manifests", "manifests_ratio", "-", ".2f"),
-        ("apart: transactions", "transactions_ratio", "-", ".2f"),
-        ("apart: other objects of lancewal", "other_ratio", "-", ".2f"),
-        ("apart: WAL", "wal_ratio", "-", ".2f"),
-        ("everything but the WAL", "everything_but_wal_ratio", "-", ".2f"),
+        ("of these, data files", "data_ratio", "-", ".2f"),
+        ("of these, deletion vectors", "deletions_ratio", "-", ".2f"),
+        ("of these, the key index", "key_index_ratio", "-", ".2f"),
+        ("in addition: compaction between the merges, all bytes that it writes", "compaction_ratio", "-", ".2f"),
+        ("in addition: manifests", "manifests_ratio", "-", ".2f"),
+        ("in addition: transactions", "transactions_ratio", "-", ".2f"),
+        ("in addition: other objects of lancewal", "other_ratio", "-", ".2f"),
+        ("in addition: WAL", "wal_ratio", "-", ".2f"),
+        ("all bytes except the WAL", "everything_but_wal_ratio", "-", ".2f"),
         ("merge_insert: data and deletion vectors", "merge_insert_table_ratio", "-", ".2f"),
-        ("merge_insert: everything", "merge_insert_everything_ratio", "-", ".2f"),
-        ("upserted Arrow data, MiB", "upserted_mib", "-", ".0f"),
-        ("tables equal to the model", "correct", "1", ".0f"),
+        ("merge_insert: all bytes", "merge_insert_everything_ratio", "-", ".2f"),
+        ("size of the upserted Arrow rows, MiB", "upserted_mib", "-", ".0f"),
+        ("all tables equal to the model (1: yes)", "correct", "1", ".0f"),
     ],
     "merge-on-spark": [
         (
-            "the Spark runner over the thread runner: tasks of a merge of 2 M keys into 20 M rows",
+            "tasks of a merge of 2 M keys into 20 M rows: time on Spark over time on threads",
             "ratio",
             "at most 2",
             ".2f",
         ),
-        ("threads, s", "threads_s", "-", ".2f"),
-        ("Spark, s", "spark_s", "-", ".2f"),
-        ("Spark, the first time (its Python processes start), s", "spark_first_s", "-", ".2f"),
+        ("on threads, s", "threads_s", "-", ".2f"),
+        ("on Spark, s", "spark_s", "-", ".2f"),
+        ("on Spark, first run (its Python processes start), s", "spark_first_s", "-", ".2f"),
     ],
     "merge-large": [
         *_merge_rows("10 k upserts into 50 M", "10k_into_50m", "at least 10", "-"),
-        ("ours from FLUSHED, 50 M over 5 M", "50m_over_5m_from_flushed", "at most 5", ".2f"),
-        *_merge_rows("10 k upserts into 5 M beside it", "10k_into_5m", "-", "-"),
+        (
+            "10 k upserts: lancewal's time, flush to commit, into 50 M over into 5 M",
+            "50m_over_5m_from_flushed",
+            "at most 5",
+            ".2f",
+        ),
+        *_merge_rows("10 k upserts into 5 M in the same process", "10k_into_5m", "-", "-"),
         ("peak memory of a process that merges 10 k into 50 M, MiB", "10k_into_50m_peak_mib", "at most 1,024", ",.0f"),
-        ("the same, 250 k into 50 M", "250k_into_50m_peak_mib", "at most 1,024", ",.0f"),
-        ("the same, 10 k into 5 M", "10k_into_5m_peak_mib", "-", ",.0f"),
-        ("tables equal to the model", "correct", "1", ".0f"),
+        (
+            "peak memory of a process that merges 250 k into 50 M, MiB",
+            "250k_into_50m_peak_mib",
+            "at most 1,024",
+            ",.0f",
+        ),
+        ("peak memory of a process that merges 10 k into 5 M, MiB", "10k_into_5m_peak_mib", "-", ",.0f"),
+        ("all tables equal to the model (1: yes)", "correct", "1", ".0f"),
     ],
 }
 
 
 def write_page(results: Path, page: Path) -> None:
-    """One table for each benchmark that has a result."""
-    lines = [
-        "# Benchmarks",
-        "",
-        "Made by `python3 dev.py bench`; what each one does stands in its module under `benchmarks/`.  Speed is given as",
-        "ratios inside one run, against a floor or a peer; absolute figures are there for orientation.  `merge-large` takes",
-        "12 GiB of disk, `search-large` 8 GiB of memory and 12 minutes; both run only when they are named:",
-        "`python3 dev.py bench search-large`.  `reads` takes 10 GiB; `.venv/bin/python -m benchmarks.reads` prints its",
-        "figures for a tenth of the rows, in a minute, and keeps nothing.",
-        "",
-        "Machines of one kind differ: that of `reads*` and `search*` takes 1.5 times as long for Lance's own scans and",
-        "queries as that of the others.  Ratios can be compared, times cannot.",
-    ]
+    """Write the page, with one table for each benchmark that has a result."""
+    lines = INTRODUCTION.splitlines()
     for name, rows in ROWS.items():
         file = results / f"{name}.json"
         if not file.exists():
@@ -428,7 +566,7 @@ def write_page(results: Path, page: Path) -> None:
 
 
 def _peer_lines(file: Path) -> list[str]:
-    """How ``benchmarks.peers`` is run, and what it measured."""
+    """Return the section about peers: how it is run, and what it measured."""
     lines = PEERS.splitlines()
     if not file.exists():
         return lines
@@ -436,7 +574,8 @@ def _peer_lines(file: Path) -> list[str]:
     lines += [
         "",
         _measured_on(content["machine"]),
-        "Times and rates are medians, CPU seconds means of all processes of a side; the ratio is ours over the peer's.",
+        "Times and rates are medians. CPU seconds are means over the runs, summed over all processes of a side. The ratio is "
+        "lancewal's figure over the peer's.",
         "",
         f"| {' | '.join(HEADER)} |",
         "|---" * len(HEADER) + "|",

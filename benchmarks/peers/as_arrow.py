@@ -34,7 +34,7 @@ def measure(base: Base, folder: Path, sizes: Sizes, engine: Engine) -> Iterator[
     """Rounds of each size into tables of their own; and small ones into those that have had the large rounds, of which
     every fragment hides rows by then: each merge reads and writes what hides them."""
     small = sizes.small_round_rows
-    large = ((sizes.round_rows, AIM, ""), (small, None, f", behind {sizes.rounds} rounds of {sizes.round_rows:,}"))
+    large = ((sizes.round_rows, AIM, ""), (small, None, f", after {sizes.rounds} rounds of {sizes.round_rows:,}"))
     for name, rounds in (("large", large), ("small", ((small, SMALL_AIM, ""),))):
         own = folder / name
         own.mkdir()
@@ -50,16 +50,19 @@ def _into_new_tables(
         peer.create(as_parquet(base))
         ours = stack.enter_context(closing(UpsertedTable(copy_table(base.table, folder / "ours"))))
         alone = stack.enter_context(closing(LanceAlone(copy_table(base.table, folder / "alone"))))
-        for count, aim, behind in rounds:
+        for count, aim, after in rounds:
             _in_turns(ours, alone, peer, upserts, WARM_UP_ROWS, WARM_UPS, folder)
             spent = _in_turns(ours, alone, peer, upserts, count, sizes.rounds, folder)
-            name = f"upsert {count:,} Arrow rows into {sizes.rows:,}{behind}"
+            name = f"upsert {count:,} Arrow rows into {sizes.rows:,}{after}"
             whole = f"{name}, key index kept up"
             yield Measured.of_times("b", whole, peer.name, spent.whole, spent.peer, aim)
-            yield Measured.of_times("b", f"{name}, and the peer's file read", peer.name, spent.whole, spent.peer_read)
-            yield Measured.of_times("b", f"{name}, until our commit", peer.name, spent.committed, spent.peer)
+            reading = f"{name}, the peer's time with reading its file"
+            yield Measured.of_times("b", reading, peer.name, spent.whole, spent.peer_read)
+            yield Measured.of_times("b", f"{name}, until lancewal's commit", peer.name, spent.committed, spent.peer)
             yield Measured.of_times("b", whole, FLOOR, spent.whole, spent.alone)
-            yield Measured.of_times("b", f"{name}, the floor instead of ours", peer.name, spent.alone, spent.peer)
+            yield Measured.of_times(
+                "b", f"{name}, Lance's own calls instead of lancewal", peer.name, spent.alone, spent.peer
+            )
         for path in (ours.path, alone.path):
             check(path, upserts.model)
         peer.check(upserts.model)

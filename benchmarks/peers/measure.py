@@ -67,7 +67,19 @@ class Measured:
         )  # fmt: skip
 
 
-HEADER = ("row", "measure", "peer", "ours", "peer's", "ratio", "aim", "met", "CPU s, ours", "CPU s, peer's", "runs")
+HEADER = (
+    "row",
+    "measure",
+    "peer",
+    "lancewal's",
+    "peer's",
+    "ratio",
+    "aim",
+    "met",
+    "CPU s, lancewal",
+    "CPU s, peer",
+    "runs",
+)
 
 
 def cells(found: dict[str, Any]) -> list[str]:

@@ -115,7 +115,7 @@ def _before_and_after(
     yield from _lines(reads, after, {"by lancewal": AIM})
     cpu, wall = time.process_time(), ours.compact_all()
     print(f"   compaction: {wall:.1f} s, {time.process_time() - cpu:.1f} s of the CPUs", flush=True)
-    yield from _lines(reads, f"{after}, ours compacted", dict.fromkeys(OURS, COMPACTED_AIM))
+    yield from _lines(reads, f"{after}, lancewal's table compacted", dict.fromkeys(OURS, COMPACTED_AIM))
 
 
 def _lines(reads: Mapping[str, Read], name: str, aims: Mapping[str, Aim]) -> Iterator[Measured]:
