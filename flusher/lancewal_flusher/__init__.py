@@ -1,7 +1,8 @@
 """The flusher: merges flushes into tables, and keeps tables fast.
 
-``merge`` plans and finishes merges; their ``tasks`` run on threads or Spark, and their ``commit`` is one.  ``upkeep``
-compacts, expires and maintains indexes.  ``garbage`` removes what nobody needs.  ``service`` does all this in turns,
-and ``commands`` are the other entry points.  ``context`` carries everything with an effect, and ``open`` makes one
-from settings.  ``origins`` records the regions through which keys came.  ``event_table`` lists the log events.
+``merge`` plans and finishes merges.  Their ``tasks`` run on threads or Spark, and ``commit`` sends each merge as one
+commit.  ``upkeep`` compacts, expires and maintains indexes.  ``garbage`` deletes objects that are no longer needed.
+``service`` runs all this in turns, and ``commands`` holds the commands.  ``context`` carries the open table and
+everything with an effect, and ``open`` makes a context from settings.  ``origins`` records the regions through which
+keys came.  ``event_table`` lists the log events.
 """

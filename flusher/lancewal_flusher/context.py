@@ -18,7 +18,7 @@ from lancewal_flusher.event_table import FlusherEvents
 from lancewal_flusher.tasks.runner import Runner
 
 _CONFLICTS_KEPT_BYTES = 256 << 20
-"""Size of the keys in conflict that a process keeps: a million short ones take 167 MiB."""
+"""Largest size of keys in conflict that a process keeps in memory.  A million short keys take 167 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +28,22 @@ class FlusherContext(OpenedTable):
     new_id: Callable[[], str]
     """A fresh random text of at least 8 hex digits."""
     files_without_origin: set[str] = field(default_factory=set)
-    """Data files of which no commit says through which regions their rows came (``commit.row_origins``): that stays so."""
+    """Data files whose regions no commit records (``commit.row_origins``).  No later commit will, so each is searched
+    once."""
     finished: set[tuple[TableVersion, str | None]] = field(default_factory=set)
-    """The newest merge known to need no further work, by its version and uuid (``commit.send.is_finished``)."""
+    """Version and uuid of the newest merge that is known to be finished; at most one (``commit.send.is_finished``)."""
     key_parts_begun: set[str] = field(default_factory=set)
-    """Objects that upkeep of the key index writes now, and that no catalog may name yet: garbage is collected beside it."""
+    """Keys of objects that upkeep of the key index writes now, and that no catalog may name yet.  Garbage collection,
+    which runs at the same time, keeps them."""
     events: FlusherEvents = field(default_factory=FlusherEvents)
     conflicts_kept: list[tuple[ConflictsRef, Conflicts]] = field(default_factory=list)
-    """The content of the object that was read last, at most one (``conflicts_of``)."""
+    """The keys in conflict that ``conflicts_of`` read last, with the object that has them; at most one entry."""
 
     def conflicts_of(self, ref: ConflictsRef | None) -> Conflicts:
-        """Return what ``read_conflicts`` gives, read once while the same object stays in force: reading takes seconds for a
-        million keys."""
+        """Return the keys in conflict that the object ``ref`` holds, as ``read_conflicts`` does.
+
+        The last object is kept in memory, since reading a million keys takes seconds.
+        """
         for kept, content in self.conflicts_kept:
             if kept == ref:
                 return content
@@ -50,29 +54,29 @@ class FlusherContext(OpenedTable):
 
 
 def check_making(context: FlusherContext) -> None:
-    """Raise ``TableReplaced`` if the table was dropped: objects at its place may now be another table's.
+    """Raise ``TableReplaced`` if the table was dropped: objects at its place may now belong to another table.
 
-    Anything listed before this check was listed while the table was there, since version 1 of its contract never
-    comes back.
+    Objects that were listed before this check are the table's own, since version 1 of its contract never comes back.
     """
     key = paths.contract_version(FIRST_VERSION, None)
     data = context.store.get(key)
     ours = context.contract.making
     if data is None and ours is None:
-        return  # lost, by who keeps the versions above it
+        return  # a contract without a making whose version 1 was deleted, while later versions are there
     if data is None or decode_contract(data, key).making != ours:
         raise TableReplaced(
-            f"the table was dropped{'' if data is None else ', and another one was made at its place'}: {key} is not that "
-            "of the table that this process works on. Start it again if it is to work on the new table",
+            f"the table was dropped{'' if data is None else ', and another one was made at its place'}: {key} does not "
+            "belong to the table that this process works on. Start the process again to work on the new table",
             object=key,
         )
 
 
 def check_contract(context: FlusherContext) -> None:
-    """Raise ``ContractMismatch`` if the contract is not the newest.
+    """Raise ``ContractMismatch`` if a newer contract version changes more than policies and the consumer group.
 
-    Regions that only a newer one knows would seem to need nothing, and keys that may come through other regions since
-    would seem to conflict.  Changes are ignored that only concern records that are no rows, and who takes them."""
+    With the old contract, regions that only the newer version names would seem to need nothing.  Keys that come
+    through other regions since then would seem to conflict.
+    """
     ours = context.contract
     newer = ours.version + 1
     while (data := context.store.get(key := paths.contract_version(newer, ours.making))) is not None:

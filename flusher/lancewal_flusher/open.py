@@ -1,4 +1,4 @@
-"""A flusher's context, made from the settings: table, store, key index, and where tasks run."""
+"""Open a table for the flusher: make a ``FlusherContext`` from the settings."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from lancewal_flusher.event_table import FlusherEvents
 from lancewal_flusher.tasks.runner import Runner, ThreadRunner
 
 KEY_PARTS_BYTES_MAX = 512 << 20
-"""Disk that parts of the key index from an object store may take in a process: those of about 30 million rows.
-The chart gives a pod's temporary folder twice that."""
+"""Most bytes on disk for parts of the key index that a process has fetched from an object store.  They are enough for
+about 30 million rows.  The chart gives a pod's temporary folder twice that."""
 
 
 _KEYS_FOLDER = "lancewal-keys-"
@@ -37,14 +37,14 @@ _in_use: set[Path] = set()
 
 
 class Threads(NamedTuple):
-    """Threads of a process, for all its tables: those that wait for stores, and those that compute."""
+    """Thread pools of a process, shared by all its tables: ``tasks`` wait for stores, ``computing`` computes."""
 
     tasks: Tasks
     computing: Tasks
 
     @staticmethod
     def of(settings: Settings, stack: ExitStack) -> Threads:
-        """``stack`` ends them."""
+        """Start the pools with the number of threads that the settings say.  ``stack`` closes them."""
         use_all_cores()
         tasks, computing = ThreadTasks(), ThreadTasks(io_threads=settings.flusher.threads, caller_helps=True)
         stack.callback(tasks.close)
@@ -54,7 +54,7 @@ class Threads(NamedTuple):
 
 @contextmanager
 def open_context(settings: Settings, *, on_threads: bool = False) -> Iterator[FlusherContext]:
-    """Open the table for a command, with threads of its own."""
+    """Open the table for a command, with its own threads.  ``on_threads``: as in ``open_on``."""
     with ExitStack() as stack:
         yield open_on(settings, Threads.of(settings, stack), stack, on_threads=on_threads)
 
@@ -67,9 +67,10 @@ def open_on(
     on_threads: bool = False,
     store: ObjectStore | None = None,
 ) -> FlusherContext:
-    """Open everything that has an effect, checked; ``stack`` closes it.  ``store`` as in ``open_by``.
+    """Open the table, check it, and return its context; ``stack`` closes the context.  ``store``: as in ``open_by``.
 
-    ``on_threads``: whatever the settings say, for what neither merges nor compacts: nothing waits for a Spark session then.
+    ``on_threads``: run tasks on threads whatever the settings say.  A caller that neither merges nor compacts then
+    waits for no Spark session.
     """
     settings.need("table.uri")
     tasks, computing = threads
@@ -90,8 +91,8 @@ def open_on(
 
 
 def waiting_tasks(uri: str, tasks: Tasks, computing: Tasks) -> Tasks:
-    """Return the threads for tasks that wait for the store.  At a local folder nothing waits, and more threads than
-    cores are slower."""
+    """Return the pool for tasks that wait for the store.  At a local folder nothing waits, and more threads than cores
+    are slower: there it is ``computing``."""
     return tasks if local_folder(uri) is None else computing
 
 

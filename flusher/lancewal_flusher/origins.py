@@ -1,21 +1,21 @@
-"""Record and look up the regions through which keys came, as the contract's ``key_format`` wants it.
+"""Record and look up the regions through which keys came, as the contract's ``key_format`` requires.
 
-``canonical``: a key tells its region itself, so nothing is recorded and nothing asked (``Origins``).  ``format.key:
+``canonical``: a key tells its region itself, so nothing is recorded or looked up (``Origins``).  ``format.key:
 bytes`` (``RecordedOrigins``): each commit says through which regions its rows came, and so do entries of the key
 index.
 
 Steps of ``RecordedOrigins.find``, for one file that gets a key run
- 1. The commit that brought the file says so (``commit.row_origins``).
- 2. No commit does: a compaction, a load or a user wrote the file.  Then a key's region is the one that counts in the
-    entries that the index has of this key, whichever files these entries are of.  If they name two regions, or none,
-    the region is unknown.
+ 1. Take the regions from the commit that brought the file (``commit.row_origins``).
+ 2. If no commit names them, a compaction, a load or a user wrote the file.  Then a key's region is looked up in all
+    entries that the key index has of this key, of any file, as far as their regions count (``keys.origin``).  If the
+    entries name two regions, or none, the region is unknown.
 
-Step 2 finds what a compaction moved only while the runs of the earlier files are in the catalog.  ``key_runs`` leaves
+For rows that a compaction moved, step 2 needs the runs of the earlier files in the catalog.  ``key_runs`` leaves
 them there until it has written runs for all files.
 
 If a key had two regions, one after the other, step 2 is right only if the index has both.  A compaction therefore
-leaves files alone that have no run yet (``only_in_commits``).  When the index is begun again, files of step 2 get
-their runs first.  Nothing is then concluded from half of what there was.
+leaves files alone that have no run yet (``only_in_commits``).  When the index is built from nothing, files of step 2
+get their runs first: no region is concluded from a part of the entries.
 """
 
 from __future__ import annotations
@@ -39,43 +39,46 @@ _ANY = np.iinfo(np.int32).max
 
 
 def origins_of(context: FlusherContext) -> Origins:
-    """Return the rule of the contract's ``key_format``; one object for each ``keep_up``."""
+    """Return the ``Origins`` that the contract's ``key_format`` requires.  Each ``keep_up`` needs a new object."""
     return {"canonical": Origins, "bytes": RecordedOrigins}[context.contract.key_format](context)
 
 
 class Origins:
-    """Nothing is recorded, and nothing asked."""
+    """Origins of a table whose keys tell their region: nothing is recorded or looked up."""
 
     in_old_runs = False
-    """Whether runs out of use may be all that knows through which regions keys came."""
+    """Whether key runs of files out of use may be the only record of the regions of keys."""
 
     def __init__(self, context: FlusherContext) -> None:
         self.regions = RegionList(counting(context.contract))
-        """Regions that ``find`` gives places of."""
+        """Regions found so far; ``find`` returns places in this list."""
         self._context = context
 
     def properties(self, files: Callable[[], Mapping[str, Spans]]) -> dict[str, str]:
-        """Return what a commit says of its new files; ``files`` is called only if the commit says anything."""
+        """Return the transaction properties that record the regions of a commit's new files.  ``files`` is called only
+        if they are recorded."""
         return {}
 
     def only_in_commits(self, pinned: PinnedTable) -> frozenset[int]:
-        """Fragments of which a commit says through which regions their rows came, and no run yet."""
+        """Return the fragments whose regions only a commit records, because no key run covers them yet."""
         return frozenset()
 
     def check(self) -> None:
-        """Raise ``ContractMismatch`` if it is no longer known which regions count."""
+        """Raise ``ContractMismatch`` if a newer contract may change which regions count."""
 
     def begin(self, pinned: PinnedTable, files: Files, runs: Sequence[KeyRun]) -> Files:
-        """Return the files in the order in which ``find`` must be asked about them; ``runs`` are those that can be read."""
+        """Prepare for these files, and return them in the order in which ``find`` must be called.  ``runs``: the key
+        runs that can be read."""
         return files
 
     def find(self, name: str, keys: CodedKeys) -> Regions | None:
-        """Return places in ``regions``, or ``NO_REGION``, of a file's rows; None if keys tell their region themselves."""
+        """Return for each row of a file the place of its region in ``regions``, or ``NO_REGION`` if it is unknown.
+        None if keys tell their region themselves."""
         return None
 
 
 class RecordedOrigins(Origins):
-    """See the module docstring."""
+    """Origins of a table with ``format.key: bytes``; see the module docstring."""
 
     in_old_runs = True
 
@@ -97,7 +100,7 @@ class RecordedOrigins(Origins):
         self._runs = [run for run in runs if run.regions]
         ids = {name: fragment.fragment_id for name, fragment in files.items()}
         self._told: Mapping[str, Spans] = find_spans(self._context, pinned, ids)
-        # Those of step 2 first.
+        # Files of step 2 come first.
         return dict(sorted(files.items(), key=lambda item: item[0] in self._told))
 
     def find(self, name: str, keys: CodedKeys) -> Regions | None:

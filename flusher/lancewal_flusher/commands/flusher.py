@@ -1,4 +1,4 @@
-"""``lancewal flusher run``, and where the scripts for ``spark-submit`` lie."""
+"""``lancewal flusher run``, and the paths of the scripts for ``spark-submit``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ app = CommandApp(help="Merge what is durable, and keep the table fast.")
 
 
 class SubmitTurn(StrEnum):
-    """Turns that there is a script for, beside the service."""
+    """Turns that have a script of their own; the service has one too."""
 
     MERGE = "merge"
     COMPACT = "compact"
@@ -46,12 +46,12 @@ def run(
 def spark_script(
     turn: Annotated[
         SubmitTurn | None,
-        typer.Argument(help="One turn to its end; without it, the service as `lancewal flusher run`."),
+        typer.Argument(help="Turn to run to its end; without it, the service as `lancewal flusher run`."),
     ] = None,
 ) -> None:
-    """Print where the script for spark-submit lies.
+    """Print the path of the script for spark-submit.
 
-    It takes the options of `lancewal merge` or `lancewal compact`, or of `lancewal flusher run`.
+    The script takes the options of `lancewal merge` or `lancewal compact`, or of `lancewal flusher run`.
 
     Example: spark-submit "$(lancewal flusher spark-script merge)" -c lancewal.yaml
     """

@@ -26,7 +26,7 @@ def command(
         bool, typer.Option("--wait", help="Wait for the grace period, until what is free now is deleted.")
     ] = False,
 ) -> None:
-    """Delete what is merged and older than the history window, as the flusher does, and report what nothing accounts for.
+    """Delete objects that are merged and older than the history window, as the flusher does, and report orphaned objects.
 
     Safe beside a running flusher. Refused while the flusher is paused, except for --dry-run. Needs `table.uri`.
 
@@ -81,7 +81,7 @@ def summary_text(summary: GarbageSummary, dry_run: bool) -> str:
         if len(summary.orphans) > ORPHANS_SHOWN:
             lines.append(f"  and {len(summary.orphans) - ORPHANS_SHOWN} more: --output json lists them")
     for partition, error in summary.damaged.items():
-        lines.append(f"of {partition}, and of logs, nothing is deleted until it is repaired: {one_line(error)}")
+        lines.append(f"nothing of {partition}, or of logs, is deleted until it is repaired: {one_line(error)}")
     if summary.names_fault is not None:
         lines.append(f"no version of the table is removed, and no snapshot dropped: {one_line(summary.names_fault)}")
     if summary.expired_rows is not None:

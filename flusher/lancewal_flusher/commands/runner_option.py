@@ -27,7 +27,7 @@ RunnerOption: TypeAlias = Annotated[
 
 
 def choosing(settings: Settings, runner: RunnerName | None) -> Settings:
-    """The settings with the runner that the command line names."""
+    """Return the settings with the runner that the command line names, if it names one."""
     if runner is None:
         return settings
     flusher = settings.flusher.model_copy(update={"runner": runner.value})
@@ -36,7 +36,7 @@ def choosing(settings: Settings, runner: RunnerName | None) -> Settings:
 
 @contextmanager
 def session_for(settings: Settings) -> Iterator[None]:
-    """A Spark session for the time of a command, where these settings need one; to be entered before Lance is imported."""
+    """Hold a Spark session for the time of a command, if these settings need one.  Enter it before Lance is imported."""
     if settings.flusher.runner != "spark":
         yield
         return

@@ -1,4 +1,4 @@
-"""Sending a commit, and what may be concluded from where it landed.
+"""Send commits, and conclude from where they landed.
 
 ``facts`` and ``row_origins`` hold what a merge says about itself in its commit.  ``send`` sends a commit, looks for
 it, and proves it.  ``other_commits`` sends our commits other than merges.

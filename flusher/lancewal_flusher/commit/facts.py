@@ -9,7 +9,7 @@ Properties beside the watermarks
 * ``lancewal.adopted``: per region the data files that the merge took from a flush as they were, as JSON.  A file with
   rows of several regions is listed with each of them, since all lose rows with it.
 * ``lancewal.generations``: per region the first and the last generation that the merge takes, as JSON.
-* ``lancewal.rows_adopted``, ``lancewal.rows_replaced``: for people.
+* ``lancewal.rows_adopted``, ``lancewal.rows_replaced``: numbers of rows, for people.
 * ``lancewal.settled``: only if a person has decided about keys in conflict (``settle``), as JSON: the ``region``
   whose records stand, the number of ``keys``, by region how many keys ``dropped`` lost their records, and the object
   in force ``before``.
@@ -65,14 +65,14 @@ class KeyDecision:
 
 @dataclass(frozen=True, slots=True)
 class MergeFacts:
-    """See the module docstring."""
+    """Facts about a merge; the module docstring explains each."""
 
     read_version: TableVersion
     fragments_below: int
     files: frozenset[str]
     adopted: Mapping[Region, frozenset[str]]
-    """Files that were adopted of one generation each.  They are recorded because the state may name a flush that was
-    rebuilt since."""
+    """Adopted data files by region, of one generation each.  They are recorded because the region state may name a
+    rebuilt flush since."""
     generations: Mapping[Region, tuple[Generation, Generation]]
     rows_adopted: int
     rows_replaced: int
@@ -93,7 +93,7 @@ class MergeFacts:
 
 
 def facts_of(info: TransactionInfo, version: TableVersion) -> MergeFacts:
-    """The facts of a merge's transaction; ``ObjectCorrupt`` if they cannot be read."""
+    """Read the facts of a merge from its transaction; ``ObjectCorrupt`` if they cannot be read."""
     try:
         properties = info.properties
         settled = properties.get(PROPERTY_SETTLED)
@@ -110,7 +110,7 @@ def facts_of(info: TransactionInfo, version: TableVersion) -> MergeFacts:
         )
     except (KeyError, JsonFault) as error:
         raise ObjectCorrupt(
-            f"transaction of table version {version}: what the merge says about itself cannot be read: {error}",
+            f"transaction of table version {version}: the facts of its merge cannot be read: {error}",
             version=version,
         ) from error
 

@@ -1,4 +1,4 @@
-"""Our commits other than merges: what each is to Lance, and by which property it is found again.
+"""Send lancewal's commits other than merges: what each is to Lance, and by which property it is found again.
 
 Follow-ups and parts of loads list the sentinel, so that they conflict with merges.  Expiry and compaction list only
 what they change.  None carries watermarks.
@@ -18,9 +18,9 @@ from lancewal_flusher.context import FlusherContext
 PROPERTY_COMPACTION = "lancewal.compaction"
 _FOLLOWUP_ID = "lancewal.followup_id"
 _EXPIRY = "lancewal.expiry"
-"""The load's name."""
+"""Property that names one try of an expiry, to find it again when the reply is lost."""
 _LOAD_ID = "lancewal.load_id"
-"""Names one try of a commit, to find it again when the reply is lost."""
+"""Property that names one try of a load's commit, to find it again when the reply is lost."""
 
 
 def send_follow_up(
@@ -31,7 +31,7 @@ def send_follow_up(
     new: Sequence[str],
     origins: Mapping[str, str],
 ) -> TableVersion | Refused:
-    """Send the follow-up of the merge in force; ``origins``: properties that say through which regions the rows of
+    """Send the follow-up of the merge in force.  ``origins``: properties that say through which regions the rows of
     ``new`` came."""
     properties = {
         PROPERTY_FOLLOWUP: in_force.merge or "",
@@ -46,13 +46,13 @@ def send_follow_up(
 def send_load(
     context: FlusherContext, pinned: PinnedTable, load: str, new: Sequence[str], changed: Hidden
 ) -> TableVersion | Refused:
-    """A part of the load of this name."""
+    """Send a part of the bulk load named ``load``."""
     commit = _fenced(pinned, new, changed, {PROPERTY_LOAD: load, _LOAD_ID: context.new_id()})
     return _version(send(context, commit, _LOAD_ID))
 
 
 def send_expiry(context: FlusherContext, pinned: PinnedTable, changed: Hidden) -> TableVersion | Refused:
-    """Rows that have expired are hidden."""
+    """Send a commit that hides expired rows."""
     commit = TableCommit(
         read_version=pinned.version,
         new_fragments=(),
@@ -67,7 +67,7 @@ def send_expiry(context: FlusherContext, pinned: PinnedTable, changed: Hidden) -
 def send_compaction(
     context: FlusherContext, pinned: PinnedTable, fragment_ids: Collection[int], written: Sequence[str]
 ) -> TableVersion | Refused:
-    """``written`` in place of these fragments."""
+    """Send a commit that puts the fragments ``written`` in place of these fragments."""
     commit = TableCommit(
         read_version=pinned.version,
         new_fragments=tuple(written),

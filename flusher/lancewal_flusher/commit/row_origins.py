@@ -38,7 +38,7 @@ VERSIONS_MAX = 1_000
 """Most transactions that are read to find the one that brought a file."""
 
 Span = tuple[MergedFrom, int]
-"""A region, and how many rows."""
+"""A region, and the number of consecutive rows that came through it."""
 Spans = Sequence[Span]
 
 
@@ -57,8 +57,8 @@ def region_properties(files: Mapping[str, Spans]) -> dict[str, str]:
 
 
 def divided(fragments: Sequence[str], counts: Spans) -> dict[str, Spans]:
-    """Return the files of new fragments, one each, with the spans of their rows; ``counts`` are those of all rows in
-    order."""
+    """Return the spans of each new fragment's file, by file name.  ``counts``: the spans of all rows of these
+    fragments, in order."""
     found: dict[str, Spans] = {}
     left = [(region, rows) for region, rows in counts if rows]
     for fragment in fragments:
@@ -76,12 +76,12 @@ def divided(fragments: Sequence[str], counts: Spans) -> dict[str, Spans]:
 
 
 def find_spans(context: FlusherContext, pinned: PinnedTable, wanted: Mapping[str, int]) -> dict[str, Spans]:
-    """Return what transactions from ``pinned`` down say about files.  ``wanted``: by file name, the id of a fragment
-    that holds the file.
+    """Return the spans that transactions from ``pinned`` down record for files.  ``wanted``: by file name, the id of a
+    fragment that holds the file.
 
-    After a restore the search goes on at the version restored: versions in between are no part of this one.  The
-    search ends where versions are gone, and below the first merge that was computed before the oldest of these
-    fragments existed.  Each file is asked for once: what no commit says today none will say later.
+    After a restore the search goes on at the version restored: versions in between are not part of this table version.
+    The search ends where versions are gone, and below the first merge that was computed before the oldest of these
+    fragments existed.  A file that no commit records is not searched again: no later commit will record it.
     """
     found: dict[str, Spans] = {}
     left = {name: fragment for name, fragment in wanted.items() if name not in context.files_without_origin}
@@ -113,7 +113,7 @@ def find_spans(context: FlusherContext, pinned: PinnedTable, wanted: Mapping[str
 
 
 def read_spans(info: TransactionInfo, version: int) -> Mapping[str, Spans]:
-    """Read what one transaction says; ``ObjectCorrupt`` if it cannot be read."""
+    """Read the spans, by file name, that one transaction records; ``ObjectCorrupt`` if they cannot be read."""
     text = info.properties.get(PROPERTY_KEY_REGIONS)
     if text is None:
         return {}
@@ -145,7 +145,7 @@ def _span(item: object, regions: Sequence[MergedFrom]) -> Span:
 
 
 def expanded(spans: Spans, values: Mapping[MergedFrom, int], rows: int) -> npt.NDArray[np.int32] | None:
-    """Return a value for each row, by its region; None if the spans do not have this number of rows."""
+    """Return for each row the value of its region; None if the spans do not have this number of rows."""
     if sum(count for _, count in spans) != rows:
         return None
     counts = np.array([count for _, count in spans], np.int64)

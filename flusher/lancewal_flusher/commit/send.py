@@ -1,25 +1,24 @@
-"""A commit: how it is sent, and what may be concluded from where it landed.
+"""Send a commit, and conclude from where it landed.
 
 Guarantees
  1. ``send`` returns the version at which the commit landed, or ``Refused`` if it did not land and never will disturb
     a later one, or raises ``CommitUnknown``.  A commit whose reply was lost is searched by its uuid.
- 2. What is in force stays known if a clean-up leaves only the newest version, after any number of commits of ours in
-    a row.  ``checkpoint`` before each commit ensures this; it raises what reading W raises.  After two commits of
-    others in a row what is in force is not known.
+ 2. The watermarks in force stay known if a clean-up leaves only the newest version, after any number of lancewal's
+    commits in a row.  ``checkpoint`` before each commit ensures this; it raises what reading watermarks raises.  After
+    two commits of others in a row, such a clean-up makes the watermarks unknown.
  3. ``prove`` returns only if no merge lies between the version that a merge, or a part of a load, was computed from
     and its own.
  4. Lance compares a commit with the versions above the one it was computed from, as far as these still exist.  A tag
     may keep the version read while a clean-up takes versions above it.  Their changes to a fragment would then be
     undone.  ``send`` therefore refuses if one of these versions is gone.  If that happened only while it sent, it
-    raises ``MergeUnproven`` (``check_nothing_undone``).  Whoever finishes a merge repeats this check.
+    raises ``MergeUnproven`` (``check_nothing_undone``).  Finishing a merge repeats this check.
 
 A commit that was lost may still land after ``send`` has given it up.  The sentinel makes that harmless.  Either the
 commit lands before our next commit, which is then refused, or it is refused itself.
 
 If the version read is gone, Lance most likely refuses the commit, but nothing follows from Lance's answer.
-``Refused`` is then returned also for a commit that may have landed in a version that is gone by now.  Whoever plans
-again starts from the newest version.  That version shows what has landed: a merge by the watermarks, others by the
-rows.
+``Refused`` is then returned also for a commit that may have landed in a version that is gone by now.  The next plan
+starts from the newest version.  That version shows what has landed: a merge by the watermarks, others by the rows.
 """
 
 from __future__ import annotations
@@ -53,26 +52,27 @@ from lancewal_flusher.context import FlusherContext
 
 
 class Why(StrEnum):
-    """Kinds of things that refuse a commit, or the look before it."""
+    """Reasons why a commit, or the planning before it, was refused."""
 
     CONFLICT = "conflict"
     """Another commit came first."""
     LOST = "lost"
     """The commit's reply was lost, and it is in no version."""
     CLEANED_UP = "cleaned-up"
-    """A version or files went meanwhile."""
+    """A clean-up removed a version or files meanwhile."""
     UNFINISHED = "unfinished"
-    """The merge before it needs further work first."""
+    """The merge in force must be finished first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Another commit came first, or something else; nothing landed."""
+    """A commit that was refused, or not sent, because another one came first or for another reason; nothing landed."""
 
     reason: str
     why: Why = Why.CONFLICT
     perhaps_landed: bool = False
-    """True if its fate went with the version read.  If it has landed, the newest version shows what it has brought."""
+    """Whether it may have landed after all, because the version read is gone and cannot tell.  If so, the newest
+    version shows its rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Landed:
 def send(context: FlusherContext, commit: TableCommit, uuid_property: str) -> Landed | Refused:
     """Commit, and find out whether the commit landed; ``uuid_property`` names the property with the commit's uuid.
 
-    ``CommitUnknown``: that cannot be found out now.  The next round learns it from W.
+    ``CommitUnknown``: this cannot be found out now.  The next round learns it from the watermarks.
     """
     checkpoint(context, commit.read_version)
     gone = _first_gone(context, commit.read_version)
@@ -124,18 +124,19 @@ def send(context: FlusherContext, commit: TableCommit, uuid_property: str) -> La
 
 
 def checkpoint(context: FlusherContext, version: TableVersion) -> None:
-    """Record what is in force at a version before a commit of ours follows it.
+    """Record the watermarks in force at a version, before a commit of lancewal follows that version.
 
-    After two such commits in a row, a clean-up may leave only the upper one, which says nothing of watermarks.
-    ``StoreUnavailable`` while it is not certain that the record is stored."""
+    After two such commits in a row, a clean-up may leave only the upper one, which has no watermarks.
+    ``StoreUnavailable`` while it is not certain that the record is stored.
+    """
     in_force = context.watermarks.at(version)
     if in_force.version != version:
         context.watermarks.recorded(in_force, version, "checkpoint")
 
 
 def prove(context: FlusherContext, read_version: TableVersion, version: TableVersion, what: str = "merge") -> None:
-    """Check guarantee 3: what was in force right below the version landed was so at the version read; else
-    ``MergeUnproven``."""
+    """Raise ``MergeUnproven`` unless no other merge lies between ``read_version`` and ``version`` (guarantee 3).
+    ``what``: what the message calls the commit."""
     if version == read_version + 1:
         return
     computed = f"table version {version} is a {what} computed at version {read_version}"
@@ -151,7 +152,7 @@ def prove(context: FlusherContext, read_version: TableVersion, version: TableVer
 
 
 def _first_gone(context: FlusherContext, version: TableVersion) -> TableVersion | None:
-    """The first version from this one on, and below the newest, that a clean-up has taken; the newest is one that exists."""
+    """Return the first version from ``version`` up to the newest that a clean-up has taken; None if all exist."""
     asked = [TableVersion(v) for v in range(version, context.table.newest().version)]
     if not asked:
         return None
@@ -160,7 +161,11 @@ def _first_gone(context: FlusherContext, version: TableVersion) -> TableVersion 
 
 
 def check_nothing_undone(context: FlusherContext, read_version: TableVersion, version: TableVersion) -> None:
-    """Check guarantee 4, as far as the three versions that show it exist."""
+    """Raise ``MergeUnproven`` if the commit at ``version`` undid changes of versions in between (guarantee 4).
+
+    The check needs three versions: the one read, the one below the commit, and the commit's.  If one is gone, it
+    passes.
+    """
     if version == read_version + 1:
         return
     try:
@@ -188,7 +193,7 @@ def _differ(one: PinnedTable, other: PinnedTable, fragment_id: int) -> bool:
 def is_finished(context: FlusherContext, in_force: InForce) -> bool:
     """Whether the merge that set these watermarks needs no further work (``finish``).
 
-    Asked once: a merge that is finished stays so, and nothing deletes the word.
+    A yes is remembered: a finished merge stays finished, and its ``finished`` object is never deleted.
     """
     if in_force.version == 0 or in_force.merge is None:
         return True
@@ -201,7 +206,8 @@ def is_finished(context: FlusherContext, in_force: InForce) -> bool:
 
 
 def newest_finished(context: FlusherContext) -> PinnedTable | Refused:
-    """Return the newest version, on which no merge needs further work.  Raises what ``check_table`` raises."""
+    """Pin and return the newest version; ``Refused`` if its merge is not finished.  Raises what ``check_table``
+    raises."""
     pinned = context.table.newest()
     check_table(pinned, context.contract)
     in_force = context.watermarks.at(pinned.version)
@@ -217,12 +223,13 @@ def remember_finished(context: FlusherContext, in_force: InForce) -> None:
 
 
 def sentinel(fragments: Sequence[Fragment]) -> Fragment | None:
-    """The fragment that every merge touches, so that two merges from one version conflict."""
+    """Return the fragment that every merge touches, so that two merges from one version conflict."""
     return min(fragments, key=lambda f: f.fragment_id, default=None)
 
 
 def with_sentinel(pinned: PinnedTable, updated: Sequence[str], touched: Collection[int] = ()) -> tuple[str, ...]:
-    """``updated`` fragments, and the sentinel whether it changed or not; ``touched``: ids of all that changed or went."""
+    """Return the ``updated`` fragments and the sentinel, whether it changed or not.  ``touched``: ids of all fragments
+    that changed or went."""
     guard = sentinel(pinned.fragments())
     if guard is None or guard.fragment_id in touched:
         return tuple(updated)
@@ -253,14 +260,14 @@ def hide(pinned: PinnedTable, rows: Mapping[int, RowNumbers]) -> Hidden:
 
 
 def missing_files(context: FlusherContext, names: Collection[str]) -> set[str]:
-    """Return the data files that are not there, each asked for by itself."""
+    """Return the data files that do not exist; each is asked for by itself."""
     asked = sorted(names)
     looks = context.tasks.map(lambda name: context.table.files_missing([name]), asked) if asked else []
     return {name for found in looks for name in found}
 
 
 def lost_files(context: FlusherContext, written: Sequence[str]) -> Sequence[str]:
-    """Files of these fragments that the newest version needs and that are not there."""
+    """Return the files of the fragments ``written`` that the newest version needs and that do not exist."""
     files = files_of(written)
     if not context.table.files_missing(sorted(files)):
         return ()
@@ -280,8 +287,8 @@ def _find(context: FlusherContext, read_version: TableVersion, key: str, uuid: s
                 pass
             case TransactionGone():
                 raise CommitUnknown(
-                    f"the fate of commit {uuid} read at version {read_version} is unknown: version {version} is gone "
-                    "already; the next round reads it from the merged positions",
+                    f"whether commit {uuid}, computed at version {read_version}, landed is unknown: version {version} is "
+                    "gone already. The next round learns it from the merged positions",
                     version=version,
                 )
             case _:

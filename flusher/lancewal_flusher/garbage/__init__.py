@@ -1,8 +1,8 @@
-"""Garbage: objects, versions and snapshots that nobody needs any more.
+"""Garbage: objects, versions and snapshots that are no longer needed.
 
-``kinds`` says what objects are.  ``find`` finds free ones: ``conflicts`` looks at keys in conflict, ``flushes`` at
-flushes, and ``unnamed_data_files`` only counts.  ``collect`` removes free objects, and with them ``table_versions``
-and named ``snapshots`` whose time is over.  ``collect_all`` does so until nothing is left.
+``kinds`` says what objects are.  ``find`` finds free objects: ``conflicts`` looks at keys in conflict, ``flushes`` at
+flushes, and ``unnamed_data_files`` only counts.  ``collect`` removes free objects, and also ``table_versions`` and
+named ``snapshots`` whose time is over.  ``collect_all`` repeats this until nothing is left.
 
 May import: commit, context, upkeep.
 """

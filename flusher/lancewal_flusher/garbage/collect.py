@@ -1,6 +1,6 @@
-"""Garbage collection: what is merged and older than the history window makes room.
+"""Collect garbage: delete objects that are merged and older than the history window.
 
-This module acts; what it acts on is found by ``find``.
+This module deletes; ``find`` says what to delete.
 
 Guarantees
  1. Nothing is deleted that a table version in force, an index or a history page above the trimmed boundary names.
@@ -21,7 +21,7 @@ Guarantees
 Steps of ``collect_garbage``
  1. List the candidates: WAL segments and their bundles, objects of flushes, parts of key runs, keys in conflict.
     They are listed before the indexes: a generation opened later begins after every segment listed here, or after
-    where the one before it begins, in the same log.  Most of what the round before has found needed is skipped.
+    where the generation before it begins, in the same log.  Most objects that the last round found needed are skipped.
  2. Read W of the newest table version and whether the contract is the newest, then the index and the history pages of
     every region.  Regions come from the contract, never from a listing.  After a restore, or if W is unknown, that is
     an error: nothing is trimmed.
@@ -91,7 +91,7 @@ class GarbageReport:
     """Versions of the table that were removed."""
     dropped_snapshots: tuple[str, ...] = ()
     names_fault: Corrupt | None = None
-    """Why no version is removed and no snapshot dropped: a name of a branch or tag cannot be read."""
+    """Why no version is removed and no snapshot dropped: a name of a branch or tag cannot be read.  None otherwise."""
 
     @property
     def deleted(self) -> int:
@@ -103,7 +103,7 @@ class GarbageReport:
 
 
 def collect_garbage(context: FlusherContext, state: GarbageState) -> GarbageReport:
-    """One round; see the module docstring."""
+    """Run one round of garbage collection, as the module docstring says, and report what it did."""
     now = context.clock.now_ms()
     # Step 1
     candidates = list_candidates(context, state.needed)
@@ -143,7 +143,8 @@ def collect_garbage(context: FlusherContext, state: GarbageState) -> GarbageRepo
 def _shorten(
     context: FlusherContext, histories: Mapping[Region, History], in_force: InForce, now: int
 ) -> dict[Region, History]:
-    """Step 3; the new state of the regions that changed."""
+    """Move old generations to history pages, and trim others (step 3).  Return the new state of the regions that
+    changed."""
     changed: dict[Region, History] = {}
     pages: dict[Region, tuple[str, tuple[GenerationRecord, ...]]] = {}
     for region, history in histories.items():
@@ -185,9 +186,11 @@ def _trimmed(context: FlusherContext, reached: GenerationRecord, history: Histor
 def _put_page(
     context: FlusherContext, region: Region, contract_version: int, key: str, page: tuple[GenerationRecord, ...]
 ) -> tuple[GenerationRecord, ...]:
-    """Write a history page; one that is there already is taken as it is: exactly its generations leave the index.
+    """Write a history page, and return its generations: exactly these leave the index.  If the page is there already,
+    its content counts.
 
-    One from before a restore says otherwise of them: then they stay in the index (``paged``) until they are trimmed.
+    A page from before a restore may have other records of these generations.  Then they stay in the index (``paged``)
+    until they are trimmed.
     """
     outcome = put_new(context.store, key, encode_history(region, contract_version, page))
     return page if isinstance(outcome, Done) else decode_history(outcome.found, key).generations

@@ -9,7 +9,7 @@ Steps of ``collect_to_the_end``
 
 While an operator pauses the flusher no round begins, as in the service.
 
-``look`` does the first half of a round, on histories as the second half would leave them.
+``look`` finds what a round would delete, on the histories that the round would leave, and changes nothing.
 """
 
 from __future__ import annotations
@@ -50,29 +50,29 @@ class GarbageSummary:
 
     rounds: int
     deleted: tuple[CountedObjects, ...]
-    """Objects deleted; of a run that only looks: what goes at once."""
+    """Objects deleted; if the run only looks: objects that a round would delete at once."""
     waiting: tuple[CountedObjects, ...]
-    """Free, and deleted once it was free for ``grace_s``."""
+    """Free objects that are deleted once they were free for ``grace_s``."""
     grace_s: int
     trimmed: tuple[Trimmed, ...]
     orphans: tuple[Orphan, ...]
-    """Listed, never deleted."""
+    """Objects that nothing accounts for: listed, never deleted."""
     loose_data: UnnamedFiles | None
-    """Counted, never deleted."""
+    """Data files that nothing names: counted, never deleted.  None if they cannot be known."""
     expired_rows: int | None = None
     """Rows that have expired, of a run that only looks; None where rows never do."""
     expired_versions: int = 0
     """Versions of the table, older than its version window."""
     dropped_snapshots: tuple[str, ...] = ()
-    """Whose time is over."""
+    """Names of the snapshots whose time is over."""
     damaged: Mapping[str, str] = field(default_factory=dict)
-    """Partitions of which nothing is deleted, and why: it is unknown what they need."""
+    """Partitions of which nothing is deleted, since it is unknown what they need; with the damage."""
     names_fault: str | None = None
     """Why no version is removed and no snapshot dropped: a name of a branch or tag cannot be read."""
 
 
 def look(context: FlusherContext) -> GarbageSummary:
-    """Return what a collector that starts now would do.  Reads only."""
+    """Return what a garbage collection that starts now would do.  Reads only."""
     now = context.clock.now_ms()
     listed = context.store.list(paths.ROOT)
     candidates = list_candidates(context)
@@ -99,8 +99,11 @@ def look(context: FlusherContext) -> GarbageSummary:
 
 
 def _swaps(context: FlusherContext, after: Mapping[Region, tuple[History, tuple[bool, bool]]]) -> dict[Page, int]:
-    """Return how many versions would be made of each page.  One version has all its regions that leave generations to
-    history pages.  Another has all its regions whose boundary moves."""
+    """Return how many new versions a round would make of each page.
+
+    In one version, regions of the page leave generations to history pages.  In another, trimmed boundaries of its
+    regions move.
+    """
     found: dict[Page, list[tuple[bool, bool]]] = {}
     for region, (_, swaps) in after.items():
         found.setdefault(context.contract.page_of(region), []).append(swaps)
@@ -115,8 +118,11 @@ def collect_to_the_end(
     stopping: Callable[[], bool] = lambda: False,
     waits: Callable[[int], None] = lambda _: None,
 ) -> GarbageSummary:
-    """Steps 1 to 3; ``waits`` is called with the number of objects that a pause is for.  ``FlusherPaused``: nothing more
-    was deleted."""
+    """Run rounds of garbage collection (steps 1 to 3).  ``waits`` is called before each wait, with the number of
+    objects.
+
+    ``FlusherPaused``: an operator has paused the flusher, so nothing more was deleted.
+    """
     # Step 1
     control = ControlReader(context.store, context.clock, Service.FLUSHER, context.contract.making)
     _refuse_paused(control)
@@ -159,7 +165,7 @@ def _summary(
     trimmed: tuple[Trimmed, ...],
     known: tuple[SoundHistories, KnownFlushes],
 ) -> GarbageSummary:
-    """``keys``: deleted, and waiting."""
+    """Return the summary of a run.  ``keys``: the keys of deleted objects, and of waiting ones."""
     kept, flushes = known
     now, sizes = context.clock.now_ms(), {info.key: info.size for info in listed}
     deleted, waiting = keys
@@ -176,7 +182,7 @@ def _summary(
 
 
 def _moved(before: Mapping[Region, Generation], after: Mapping[Region, Generation]) -> tuple[Trimmed, ...]:
-    """The generations between the boundaries."""
+    """Return the generations of each region between its trimmed boundary ``before`` and ``after``."""
     ends = {region: (before.get(region, Generation(0)), end) for region, end in after.items()}
     return tuple(Trimmed(region.name, start + 1, end) for region, (start, end) in ends.items() if end > start)
 

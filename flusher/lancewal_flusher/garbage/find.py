@@ -1,6 +1,7 @@
-"""Find what nobody needs any more: the half of garbage collection (``collect``) that only reads.
+"""Find objects that are no longer needed: the half of garbage collection (``collect``) that only reads.
 
-Guarantee: nothing here changes anything.  ``collect`` acts on what is found, and ``lancewal gc --dry-run`` shows it.
+Guarantee: nothing here changes anything.  ``collect`` deletes the objects found, and ``lancewal gc --dry-run`` shows
+them.
 
 Rounds of requests, for any number of regions:
  - one of listings for step 1;
@@ -40,7 +41,7 @@ FENCE_KEPT_MS = 7 * 24 * 3600 * 1000
 PAGES_KEPT_MS = 3600 * 1000
 """A version of a page stays until a version that is this much younger is there, by the store's own times (``page_chain``)."""
 PAGES_KEPT_AT_REST_MS = FENCE_KEPT_MS
-"""Time that a page version is kept where nothing younger comes."""
+"""Time that a page version is kept if no younger version comes."""
 CATALOGS_KEPT_MS = 3600 * 1000
 """Time that older catalogs are kept.  A process that goes on from an older one looks at a listing first, and a catalog
 is only a hint."""
@@ -48,9 +49,10 @@ VERSIONS_KEPT = 100
 PARCEL_KEPT_MS = 24 * 3600 * 1000
 """Far longer than any merge takes.  Only a crash leaves a parcel."""
 FENCE_SIZE_MAX = 512
-"""No data segment is as small; an object up to this size is looked into."""
+"""Largest object that may be a fence: it is read to find out.  No data segment is as small."""
 HISTORY_PAGE_AT = 64
-"""MERGED generations in an index from which on it leaves all but ``HISTORY_PAGE_REST`` of them to a history page."""
+"""Number of MERGED generations from which on an index leaves all but ``HISTORY_PAGE_REST`` of them to a history page.
+"""
 HISTORY_PAGE_REST = 16
 _LAST = Sequence(2**64 - 1)
 
@@ -67,18 +69,20 @@ class GarbageCandidates:
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """Object keys."""
+    """Keys of objects to delete."""
 
     free: frozenset[str]
     """Deleted once the grace period has passed since they were first found free."""
     old: tuple[str, ...]
     """Deleted at once, in this order."""
     needed: Mapping[LogId, Sequence]
-    """The first segment of each log that is needed; empty if that is unknown, since the state of a region is damaged."""
+    """The first segment of each log that is needed; empty if the state of a region is damaged, since all is then
+    unknown."""
 
 
 def list_candidates(context: FlusherContext, needed: Mapping[LogId, Sequence] | None = None) -> GarbageCandidates:
-    """Step 1.  ``needed``: the first segments of logs that a round before has found needed."""
+    """List the objects that may be free (step 1).  ``needed``: the first needed segments of logs, as the last round
+    found."""
     lists: list[Callable[[], Seq[ObjectInfo]]] = [
         lambda: list_segments(context.store, needed or {}),
         lambda: context.store.list(paths.key_parts_prefix()),
@@ -111,10 +115,11 @@ def list_segments(store: ObjectStore, needed: Mapping[LogId, Sequence]) -> Seq[O
 
 
 def claimed_histories(context: FlusherContext, known: KnownPages | None = None) -> tuple[InForce, SoundHistories]:
-    """Step 2.  ``known``: pages of the last round.
+    """Read the watermarks in force, and the histories of all regions (step 2).  ``known``: pages that the last round
+    read.
 
-    What damaged regions hold on to is unknown.  Nothing of them is free, and nothing of what they may share with
-    others.
+    ``TableReplaced``, ``ContractMismatch``: the table or its contract is another one now.  It is unknown what damaged
+    regions need.  None of their objects is free, and none that they may share with others.
     """
     looks: list[Callable[[], object]] = [lambda: check_making(context), lambda: check_contract(context)]
     _, (_, in_force) = together(
@@ -131,7 +136,11 @@ def find_garbage(
     known: KnownFlushes,
     swaps: Mapping[Page, int] | None = None,
 ) -> Garbage:
-    """Steps 4 and 5.  ``known``: of the last round; ``swaps``: versions of a page that step 3 would still have made."""
+    """Find the objects that are free, and those that are old (steps 4 and 5).
+
+    ``known``: manifests that the last round read.  ``swaps``: how many versions of a page step 3 would still have
+    made.
+    """
     swaps, histories = swaps or {}, kept_by.of
     needed = _needed_segments(histories)
     page_of = context.contract.page_of
@@ -144,7 +153,7 @@ def find_garbage(
     ]
     kinds = len(looks)
     # Step 5
-    # What older versions say of a region is what its repair goes by.
+    # Repair of a damaged region uses older versions of its page.
     repaired = set(map(page_of, kept_by.damaged))
     for page in dict.fromkeys(map(page_of, histories)):
         if page in repaired:
@@ -164,8 +173,8 @@ def find_garbage(
 def history_page_due(history: History, watermark: Generation) -> tuple[GenerationRecord, ...]:
     """Return the oldest MERGED generations of a long index, for a history page; empty if the index is short.
 
-    Only those before the next page are returned.  A page from before a restore may begin among them, and of two the
-    later counts.
+    Only those before the next page are returned.  A page from before a restore may begin among them, and of two pages
+    the later one counts.
     """
     merged = [r for r in history.index.generations if r.state is GenerationState.MERGED and r.generation <= watermark]
     if len(merged) < HISTORY_PAGE_AT:
@@ -200,7 +209,7 @@ def boundary(history: History, watermark: Generation, now: int, window_ms: int) 
 
 
 def _needed_segments(histories: Mapping[Region, History]) -> dict[LogId, Sequence]:
-    """The first segment of each log that a generation kept begins in."""
+    """Return the first needed segment of each log: the first one in which a kept generation begins."""
     needed: dict[LogId, Sequence] = {}
     for history in histories.values():
         for record in history.generations:
@@ -228,7 +237,8 @@ def _free_segments(
 
 
 def _newest_in(key: str) -> tuple[LogId, Sequence] | None:
-    """Log and number of a segment or fence, or of the last segment that a bundle copies."""
+    """Return log and number of a segment or fence, or of the last segment that a bundle copies; None for other
+    objects."""
     bundled = paths.parse_wal_bundle(key)
     return paths.parse_wal_segment(key) if bundled is None else (bundled[0], bundled[2])
 
@@ -262,7 +272,7 @@ def _free_key_parts(context: FlusherContext, listed: Seq[ObjectInfo]) -> set[str
 
 
 def _page_is_old(now: int, swapped: bool) -> Callable[[int, int], bool]:
-    """``swapped``: step 3 would have made a version now."""
+    """Return the rule by which a page version is old.  ``swapped``: step 3 would have made a newer version just now."""
 
     def is_old(modified_ms: int, newest_ms: int) -> bool:
         return (

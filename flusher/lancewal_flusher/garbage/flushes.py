@@ -1,15 +1,15 @@
-"""Flushes that no generation needs any more.
+"""Find flushes that no generation needs any more.
 
 Guarantees
- 1. What a generation that is kept names stays, and all that its flush has besides.
- 2. Of any other flush each part counts: it goes once the generation of every part is trimmed, or names another flush.  A part
-    keeps it whose generation is SEALED, since the attempt may be the one that wins, or that nothing is known of: its region's
-    state is damaged, or the contract does not name the region.
- 3. A folder without a manifest goes once all in it is seven days old, as one whose manifest is damaged; but beside a region
-    whose state is damaged, which may name it.  A writer that froze for so long may still swap such a flush in; then it is
-    made anew from the log, which has all of it until the merge.
+ 1. A flush that a kept generation names stays, with all its parts.
+ 2. Any other flush goes once the generation of each of its parts is trimmed, or names another flush.  It stays while the
+    generation of a part is SEALED, since this flush may still win.  It also stays while nothing is known of a part: its
+    region's state is damaged, or the contract does not name the region.
+ 3. A folder without a manifest, or with a damaged one, goes once all its objects are seven days old.  It stays while the
+    state of any region is damaged, since that state may name it.  A writer that froze for so long may still swap such a
+    flush in.  The flush is then rebuilt from the log, which has all its rows until the merge.
 
-Manifests never change: of a flush that nobody names it is read once, for as long as it is listed.
+Manifests never change.  The manifest of a flush that no generation names is read once while the flush is listed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class KnownFlushes:
     parts: dict[str, Parts | NoParts] = field(default_factory=dict)
 
     def region_outside(self, key: str, regions: Collection[Region]) -> Region | None:
-        """Return a region that has a part of the object's flush and is none of these."""
+        """Return a region outside ``regions`` that has a part of the flush to which the object ``key`` belongs.  None
+        if there is none, or the parts are unknown."""
         parsed = paths.parse_flush_file(key)
         parts = None if parsed is None else self.parts.get(paths.flush_file(parsed[0], FlushFile.MANIFEST))
         if parts is None or isinstance(parts, NoParts):
@@ -63,7 +64,8 @@ def free_flushes(
     known: KnownFlushes,
     now: int,
 ) -> set[str]:
-    """Objects of ``listed`` that are free; ``kept_by``: of all regions that the contract names."""
+    """Return the keys of ``listed`` objects that are free.  ``kept_by``: the histories of all regions that the
+    contract names."""
     histories = kept_by.of
     folders: dict[str, list[ObjectInfo]] = {}
     for info in listed:
@@ -94,7 +96,7 @@ def free_flushes(
 
 
 def _look_into(context: FlusherContext, manifests: Seq[str], known: KnownFlushes) -> None:
-    """Know these, and forget others."""
+    """Read the manifests that are not known yet, and forget all others."""
     unknown = [key for key in manifests if key not in known.parts]
     read = context.tasks.map(lambda key: _parts(context, key), unknown) if unknown else []
     found = {**known.parts, **dict(zip(unknown, read, strict=True))}
@@ -116,6 +118,6 @@ def _over(
     histories: Mapping[Region, History],
     named: Mapping[tuple[Region, Generation], str],
 ) -> bool:
-    """Whether the generation will never name this flush, which it does not now."""
+    """Whether the generation, which does not name this flush now, will never name it."""
     history = histories.get(region)
     return history is not None and (generation <= history.index.trimmed_generation or (region, generation) in named)

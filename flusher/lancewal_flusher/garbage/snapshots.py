@@ -1,12 +1,12 @@
-"""Dropping named snapshots: by name, or because their time is over.
+"""Drop named snapshots: by name, or because their time is over.
 
 Guarantees
- 1. Only branches that lancewal has made are dropped: a branch of a user's has no note of ours.  By name also the
-    remains of a ``create`` are dropped that died before it noted anything; Lance knows no branch of them.
- 2. Without a name, a snapshot goes whose time is over, by the clock of the process that looks.  So does one that was
-    begun a day ago and never made, and one of several that were to be made together, if another cannot be.  A
-    snapshot that was made again under its name stays, except for what happens between a look and the drop right after
-    it.
+ 1. Only branches that lancewal has made are dropped: a user's branch does not have lancewal's notes.  A drop by name also
+    removes the remains of a ``create`` that died before it wrote notes; Lance knows no branch of them.
+ 2. Without a name, a snapshot is dropped if its time is over, by the clock of the process that looks.  The same holds for
+    a snapshot that was begun a day ago and never completed, and for one of several that were to be made together, if
+    another one of them cannot be made.  A snapshot that was made again under its name stays, unless this happens
+    between a look and the drop right after it.
 
 A read of the snapshot that is under way meets files that are gone: ``SnapshotMissing`` or ``VersionGone``, no wrong
 row.
@@ -33,11 +33,14 @@ BEGUN_MAX_MS = 24 * 3600 * 1000
 
 
 def drop_snapshot(table: Table, name: str, *, look_only: bool = False) -> None:
-    """``SnapshotMissing``; ``InvalidInput`` where the branch is a user's, or no snapshot can have the name."""
+    """Drop a snapshot by name; with ``look_only`` only check that it exists.
+
+    ``SnapshotMissing``: there is none.  ``InvalidInput``: the branch is a user's, or no snapshot can have the name.
+    """
     branch = find_branch(table, name)
     if branch is not None and not is_ours(branch):
         raise InvalidInput(f"branch {name} is not a snapshot: delete it with Lance, dataset.branches.delete({name!r})")
-    check_name(name)  # what has no branch is looked for in a folder of that name
+    check_name(name)  # without a branch, its remains are looked for in a folder of that name
     if look_only and branch is not None:
         return
     if look_only or not table.drop_branch(name):
@@ -45,12 +48,12 @@ def drop_snapshot(table: Table, name: str, *, look_only: bool = False) -> None:
 
 
 def drop_made(table: Table, made: Snapshot) -> bool:
-    """Whether it was still there; another one of its name stays."""
+    """Drop this snapshot, but no other one of its name.  Return whether it was still there."""
     return has_notes(table, made.name, made.notes()) and table.drop_branch(made.name)
 
 
 def overdue(table: Table, now_ms: int) -> Sequence[str]:
-    """Names of the snapshots whose time is over."""
+    """Return the names of the snapshots whose time is over."""
     return [branch.name for branch in table.branches() if _is_over(branch, now_ms)]
 
 

@@ -39,9 +39,10 @@ from lancewal_flusher.context import FlusherContext
 
 LOOKED_AFTER_S = 3600.0
 WINDOW_MIN_MS = 3600 * 1000
-"""Longer than a plan, a merge or a compaction takes."""
+"""Shortest version window: longer than a plan, a merge or a compaction takes."""
 WAITING_MAX_MS = 3 * 24 * 3600 * 1000
-"""Far below the week after which Lance removes files that no version names."""
+"""Age of a waiting flush from which on no version is removed: far below the week after which Lance removes files that
+no version names."""
 
 
 @dataclass(slots=True)
@@ -69,14 +70,15 @@ class VersionsDue:
 
 
 def window_ms(contract: Contract, least: int = WINDOW_MIN_MS) -> int:
-    """How long a version stays once a newer one is there."""
+    """Return how many milliseconds a version stays once a newer one is there."""
     return max(contract.version_window_s * 1000, contract.history_window_s * 1000, least)
 
 
 def due(
     stored: Mapping[TableVersion, int], newest_merge: TableVersion, now_ms: int, window: int
 ) -> tuple[TableVersion, ...]:
-    """Guarantees 1 and 2: versions below the one that was the newest when the window began, and below the newest merge."""
+    """Return the versions older than the one that was newest when the window began, and below the newest merge.  See
+    guarantees 1 and 2."""
     before = [version for version, made_ms in stored.items() if made_ms <= now_ms - window]
     if not before:
         return ()
@@ -91,7 +93,7 @@ def find_due(
 ) -> VersionsDue:
     """Return what ``expire_versions`` would remove now.  Only reads."""
     if context.contract.keyed_by_bytes:
-        return VersionsDue((), "the partition of a row is told by the versions")
+        return VersionsDue((), "the table's versions tell the partitions of rows")
     stored = context.table.stored_versions()
     found = due(stored, in_force.version, now_ms, window_ms(context.contract, least))
     if not found:
@@ -100,7 +102,7 @@ def find_due(
 
 
 def _why_kept(context: FlusherContext, in_force: InForce, kept: SoundHistories, now_ms: int) -> str | None:
-    """Guarantees 2 and 3."""
+    """Return why no version may be removed now, None if they may (guarantees 2 and 3)."""
     if kept.damaged:
         return "the state of a partition is damaged"
     for region, history in kept.of.items():
@@ -115,13 +117,13 @@ def _why_kept(context: FlusherContext, in_force: InForce, kept: SoundHistories, 
 
 
 def _is_long_ago(context: FlusherContext, now_ms: int) -> bool:
-    """Return whether the round began long ago.  Who slept since must not take the files of a merge that was being made
-    then: a week may have passed."""
+    """Whether the round began too long ago to remove versions.  While the process slept, a week may have passed, and
+    Lance would remove the files of a merge that was being made then."""
     return context.clock.now_ms() - now_ms > WINDOW_MIN_MS
 
 
 def is_time(context: FlusherContext, seen: VersionsSeen) -> bool:
-    """Whether an hour has passed since ``expire_versions`` looked, or a fault waits for a person."""
+    """Whether an hour has passed since ``expire_versions`` last looked, or a fault waits for a person."""
     return seen.looked is None or seen.fault is not None or context.clock.monotonic() - seen.looked >= seen.every_s
 
 

@@ -1,7 +1,7 @@
-"""Data files of the table that nothing in force names: counted, never touched, because Lance's clean-up owns them.
+"""Count data files that neither the newest table version nor a waiting flush names.  Lance's clean-up owns them.
 
-They belong to older versions of the table, or to nobody: attempts to flush that lost, merges and compactions that were
-refused.  Only the clean-up, which reads every version, can tell these apart.
+They belong to older versions of the table, or to flushes, merges and compactions that lost.  Only the clean-up, which
+reads every version, can tell these apart.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from lancewal_core.table.protocol import files_of
 from lancewal_flusher.context import FlusherContext
 
 UNNAMED_AFTER_MS = 24 * 3600 * 1000
-"""Younger files may be on their way into a snapshot or a merge."""
+"""Age from which on files are counted.  Younger files may be on their way into a flush or a merge."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnnamedFiles:
-    """Files in ``data/``, older than a day, that neither the newest version nor a snapshot still to be merged names."""
+    """Files in ``data/``, older than a day, that neither the newest version nor a flush still to be merged names."""
 
     files: int
     bytes: int
 
 
 def find_unnamed(context: FlusherContext, histories: Iterable[History], now_ms: int) -> UnnamedFiles | None:
-    """Return these files; None if a flush that is still to be merged cannot be read, since its files are then unknown."""
+    """Count these files.  None if a flush that is still to be merged cannot be read, since its files are then unknown."""
     listed = list(context.store.list(paths.DATA))  # first: what is adopted meanwhile is named below
     waiting = {
         record.flush

@@ -1,10 +1,11 @@
-"""One merge, from what waits to what is finished.
+"""One merge, from waiting generations to a finished commit.
 
-``look`` finds what is there, ``plan`` chooses generations, and ``first_seen`` knows since when they wait.  ``inputs``
-has them read, and ``region_input`` reads them, to be adopted or rewritten.  ``origin_conflict`` asks whether they may
-be merged, and ``set_aside`` keeps records that may not.  ``changes`` writes what the other records change, and
-``merge`` commits.  ``settle`` decides about records that were set aside.  ``finish`` does what remains,
-``foreign_rows`` among it.  ``explain`` shows the next merge without doing it.
+``look`` reads the table's state, ``plan`` chooses generations, and ``first_seen`` knows since when they wait.
+``inputs`` reads their flushes, and ``region_input`` those of one region, to adopt or rewrite them.
+``origin_conflict`` finds keys that came through two regions, and ``set_aside`` keeps their records out of the merge.
+``changes`` writes what the other records change, and ``merge`` commits.  ``settle`` carries out a person's decision
+about records that were set aside.  ``finish`` does the work after the commit, with ``foreign_rows``.  ``explain``
+shows the next merge without doing it.
 
 May import: commit, context, origins, tasks, upkeep.
 """

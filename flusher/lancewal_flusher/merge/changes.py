@@ -1,6 +1,7 @@
-"""Changes of a merge in the table: deletion vectors and columns, by a task a fragment, and new rows (step 3 of ``merge``).
+"""Write the changes of a merge: deletion vectors and columns, by one task a fragment, and new rows (step 3 of
+``merge``).
 
-All of it is written here, and none of it effective before the commit.
+Nothing that is written here is effective before the commit.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ _Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Changes of a merge that were written."""
+    """Changes of a merge that are written, and not committed yet."""
 
     results: Sequence[FragmentResult]
     new: tuple[str, ...]
-    """Fragments of new rows."""
+    """JSON of the fragments of new rows."""
     in_place: Mapping[int, PatchesInPlace]
-    """By fragment the patches of which only columns were written."""
+    """By fragment id, the patches that are written in place."""
     as_rows: _Mask
     """Mask of all patches: True for those that became new rows."""
 
@@ -48,7 +49,7 @@ class Changes:
 
     @property
     def rows_completed(self) -> int:
-        """New rows that patches became."""
+        """Return the number of patches that became new rows."""
         return int(self.as_rows.sum())
 
     @property
@@ -57,17 +58,18 @@ class Changes:
         return tuple(sorted({name for patches in self.in_place.values() for name in patches.columns}))
 
     def column_files(self, pinned: PinnedTable) -> frozenset[str]:
-        """Files that patches in place have added to fragments."""
+        """Return the names of the data files that patches in place have added to fragments."""
         before = {name for f in pinned.fragments() if f.fragment_id in self.in_place for name in f.files}
         return files_of(self._with_columns().values()) - before
 
     def column_bytes(self, pinned: PinnedTable) -> int:
-        """Bytes of these files, as far as recorded."""
+        """Return the bytes of the data files that patches in place have added, as far as recorded."""
         before = {f.fragment_id: f.nbytes for f in pinned.fragments() if f.fragment_id in self.in_place}
         return sum(max(0, fragment_bytes(text) - before[i]) for i, text in self._with_columns().items())
 
     def worn(self, pinned: PinnedTable, limits: MergeLimits) -> tuple[int, ...]:
-        """Fragments that hide more rows than before, and that must be rewritten."""
+        """Return the fragments that hide more rows than before, and that compaction must now rewrite (``is_worn``).
+        Fragments smaller than ``rewrite_bytes`` are left out."""
         fragments = {f.fragment_id: f for f in pinned.fragments()}
         found = []
         for result in self.results:
@@ -81,14 +83,14 @@ class Changes:
         return tuple(found)
 
     def _with_columns(self) -> dict[int, str]:
-        """The new JSON of fragments that may have columns written in place."""
+        """Return the new JSON, by fragment id, of fragments with patches in place that have a row left."""
         return {
             r.fragment_id: r.updated for r in self.results if r.fragment_id in self.in_place and r.updated is not None
         }
 
 
 def write_changes(context: FlusherContext, pinned: PinnedTable, found: SortedOut, limits: MergeLimits) -> Changes:
-    """Write the changes of all that ``found`` leaves to the merge."""
+    """Write the changes of a merge, for the inputs that ``found`` leaves to it."""
     keys, lookup = found.keys, found.lookup
     whole = [taken.rows for taken in found.inputs.region_inputs]
     partials = found.inputs.partials(context.contract.rows)
@@ -119,8 +121,8 @@ def run_tasks(
     found: KeyRows,
     in_place: Mapping[int, PatchesInPlace],
 ) -> list[FragmentResult]:
-    """Run a task for each fragment that may hold one of ``keys``; the first ``partial_keys`` of these are those of
-    patches."""
+    """Run a task for each fragment that may hold one of ``keys``.  The first ``partial_keys`` of them are keys of
+    patches; ``found`` is the key index's answer for ``keys``."""
     columns = tuple(context.contract.rows.table.names) if partial_keys else context.contract.primary_key
     sources = _candidates(pinned, found, len(keys))
     if found.uncovered:
@@ -134,7 +136,8 @@ def run_tasks(
 
 
 def _candidates(pinned: PinnedTable, found: KeyRows, keys: int) -> dict[int, KeyScan | Candidates]:
-    """Rows of the covered fragments.  Where every key lies elsewhere too, it may be that none of the rows lives."""
+    """Return the rows that the key index names, by covered fragment.  They are doubtful if each key also has a row in
+    another fragment: perhaps none of them is live."""
     often = np.bincount(
         np.concatenate([np.zeros(0, np.int64), *(rows.places for rows in found.covered.values())]), minlength=keys
     )
@@ -146,7 +149,7 @@ def _candidates(pinned: PinnedTable, found: KeyRows, keys: int) -> dict[int, Key
 
 
 def _not_in_place(partials: pa.Table, in_place: Mapping[int, PatchesInPlace]) -> _Mask:
-    """Return which patches become new rows."""
+    """Return a mask of the patches that become new rows."""
     left = np.ones(partials.num_rows, np.bool_)
     for patches in in_place.values():
         left[patches.places] = False
@@ -160,7 +163,10 @@ def write_rows(
     partials: pa.Table,
     results: Sequence[FragmentResult],
 ) -> tuple[str, ...]:
-    """New fragments of whole rows, and behind them of patches, completed from the rows that the tasks have found."""
+    """Write whole rows, then completed patches, and return the JSON of the new fragments; empty if there are no rows.
+
+    Patches are completed with the base rows that the tasks returned in ``results``.
+    """
     rows = contract.rows
     parts = [part for part in whole if part.num_rows]
     if partials.num_rows:

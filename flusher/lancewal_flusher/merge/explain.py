@@ -1,8 +1,8 @@
 """Show what the next merge would do to each fragment, and what that costs, without writing anything.
 
-Guarantee: the decisions are those of ``merge``, by the same functions, from the same version and the same flushes.
-There is one exception.  A merge would first rebuild a flush of which files are missing; here such a flush ends its
-region's part.
+Guarantee: the decisions come from the functions that ``merge`` uses, from the same version and the same flushes.
+There is one exception.  A merge would first rebuild a flush with missing files.  Here the region's generations end
+before such a flush.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ _DEFAULTS = FlusherSettings()
 
 @dataclass(frozen=True, slots=True)
 class FragmentExplanation:
-    """One fragment; ``replaced`` of its live rows are replaced or deleted, ``in_place`` of them only patched."""
+    """Effect of the next merge on one fragment.  ``replaced``: number of its live rows that are replaced, deleted or
+    patched; ``in_place``: number of those that are patched in place."""
 
     fragment: int
     rows: int
@@ -55,38 +56,43 @@ class FragmentExplanation:
     bytes_written: int
     seconds: float
     bytes_of: Mapping[Strategy, int]
-    """Bytes written and owed by each strategy that was weighed."""
+    """Bytes written and owed, by each strategy that was compared."""
     indexed_by: tuple[str, ...] = ()
-    """Indexes over columns that many patches of it set, which keep it from being patched in place."""
+    """Names of the indexes over columns that many patches set.  They keep the fragment from being patched in place."""
 
 
 @dataclass(frozen=True, slots=True)
 class MergeExplanation:
-    """The next merge.  Bytes and seconds include the compaction right after it; ``seconds_merge`` does not."""
+    """The next merge.  ``bytes_written`` and ``seconds`` include the compaction right after it; ``seconds_merge`` does
+    not."""
 
     version: int
     generations: Mapping[str, tuple[int, int]]
-    """Per region the first and the last."""
+    """First and last generation of each region, by the region's name."""
     keys: int
     rows_adopted: int
     rows_written: int
-    """Rows that it writes: survivors of combined generations, and completed patches."""
+    """Rows that the merge writes: survivors of combined generations, and completed patches."""
     rows_in_place: int
     fragments_scanned: int
     deferred: bool
-    """A running flusher would wait for more to come."""
+    """Whether a running flusher would wait for more generations first."""
     fragments: tuple[FragmentExplanation, ...]
     bytes_written: int
     seconds_merge: float
     seconds: float
     damaged: Mapping[str, str]
-    """Damage in the flushes of each region that the merge would leave.  Lost files are not looked for in the log."""
+    """Damage that makes the merge leave a region, by the region's name.  Lost files are not listed: a merge may
+    rebuild them from the log."""
 
 
 def explain(
     context: FlusherContext, limits: MergeLimits, compaction: CompactionLimits | None, threads: int = _DEFAULTS.threads
 ) -> MergeExplanation | Refused:
-    """Explain the next merge.  ``compaction``: the limits of compaction, None if it is turned off."""
+    """Explain the next merge; ``Refused`` if it cannot be planned now.
+
+    ``compaction``: the limits of compaction, None if it is turned off.
+    """
     seen = look(context)
     pinned = seen.pinned
     inputs = read_inputs(context, seen, limits, FirstSeen(), rebuild=False)
@@ -114,7 +120,7 @@ def explain(
 def _left_alone(
     fragments: Sequence[StoredFragment], pinned: PinnedTable, compaction: CompactionLimits | None, limits: MergeLimits
 ) -> frozenset[int]:
-    """Fragments that no compaction follows."""
+    """Return the fragments that no compaction may rewrite right after the merge."""
     if compaction is None:
         return frozenset(f.fragment_id for f in fragments)
     others = frozenset(
@@ -142,7 +148,7 @@ def _explained(change: FragmentChange, limits: MergeLimits, choice: InPlace) -> 
 
 
 def _entry_bytes(inputs: MergeInputs) -> float:
-    """Return the bytes of one row in the key index: keys that are not one integer are there beside their numbers."""
+    """Return the bytes of one row in the key index.  A key that is not one integer is stored there next to its number."""
     keys = inputs.keys() if inputs.region_inputs else None
     if keys is None or (keys.num_columns == 1 and pa.types.is_integer(keys.schema.field(0).type)):
         return KEY_ENTRY_BYTES

@@ -1,28 +1,31 @@
-"""Finish: what remains to be done after a merge landed, before anything else may build on it.
+"""Finish a merge: the work after its commit landed, before another merge may build on it.
 
 Guarantees
- 1. After it, no key of the merge shows twice because a user appended it between plan and commit: Kafka's row wins.
- 2. Every adopted data file exists: one that a clean-up took between check and commit is rebuilt from the WAL, for all
-    regions that have rows in it, and the broken fragment is removed.
- 3. ``merges/<version>.finished`` is written only after that, after the proof that the merge did not land on top of
-    another one, and after the merge's own record.  The step is repeated until then, and repeating is harmless.
-    Without that record (a put whose reply was lost), and with two commits of others on top, a clean-up that leaves
-    those two alone, which takes none that is unfinished, would leave nobody who knows what is merged.
- 4. It needs no version but the merge's own and the newest.  What it must know of the version that the merge was
-    computed from is in the merge's transaction (``commit.facts``).
+ 1. Once the merge is finished, no key of the merge shows twice because a user appended it between plan and commit:
+    Kafka's row wins.
+ 2. Every adopted data file exists.  If a clean-up took one between check and commit, its rows are rebuilt from the
+    WAL, for all regions that have rows in it, and the broken fragment is removed.
+ 3. ``merges/<version>.finished`` is written last: after 1 and 2, after the proof that the merge did not land on top
+    of another merge, and after the merge's own record.  Until then finishing is repeated, and repeating is harmless.
+    The record must come first.  Above a finished merge, a clean-up may leave only two later commits of others.
+    Without the record, nobody would then know what is merged.
+ 4. Finishing needs only two versions, the merge's own and the newest.  The merge's transaction says what must be
+    known of the version that the merge was computed from (``commit.facts``).
 
 Steps of ``finish_newest``
- 1. Which merge set the watermarks in force, and is it finished?
- 2. Prove again that no other merge came between the version it read and its own; write its record, if it is missing.
-    For a merge that this process has just made, both is done, and the answers to 1, 2 and 4 are known (``Proven``).
- 3. Pin the newest version; a restore or an overwrite since then stops here.  Right after a merge of this process its
-    own version will do: what others have done to a fragment since then makes the follow-up conflict, and what they
-    have brought since then is theirs to keep.  If the merge landed above its read version + 1: find the rows with its
-    keys that others added in between (``foreign_rows``).
+ 1. Find the merge that set the watermarks in force, and whether it is finished.
+ 2. Prove again that no other merge came between the version that the merge read and its own.  Write its record, if it
+    is missing.  For a merge that this process has just made, both are done, and the results of steps 1, 2 and 4 are
+    known (``Proven``).
+ 3. Pin the newest version.  After a restore or an overwrite since the merge, finishing ends here with an error.  Right
+    after a merge of this process, the merge's own version is pinned.  If others have changed a fragment since then,
+    the follow-up conflicts; rows that they have added since then stay.  If the merge landed above its read version
+    + 1: find the rows with its keys that others added in between (``foreign_rows``).
  4. Check the files of the fragments that the merge added.
- 5. One follow-up commit, if there is anything to do: deletion vectors, rebuilt rows, the sentinel,
-    ``lancewal.followup`` = the merge's uuid, no watermarks.  A conflict: again from the newest version.
- 6. Write the record, if it is not certain to be there, then the ``finished`` object.
+ 5. Send one follow-up commit, if there is anything to change: deletion vectors, rebuilt rows, the sentinel, and
+    ``lancewal.followup`` = the merge's uuid.  It has no watermarks.  After a conflict: step 3 again, from the newest
+    version.
+ 6. Write the merge's record, if it may be missing, then the ``finished`` object.
 """
 
 from __future__ import annotations
@@ -87,7 +90,8 @@ _TRIES = 10
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """Findings of finishing a merge: rows of others hidden, adopted fragments rebuilt."""
+    """Result of finishing a merge: number of rows of others that were hidden, and of adopted fragments that were
+    rebuilt."""
 
     version: TableVersion
     rows_hidden: int
@@ -96,8 +100,8 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class SettledMerge:
-    """The newest watermarks whose merge is finished; ``finished`` is None if it was so before.  ``version`` was the newest
-    when they were read."""
+    """Watermarks in force whose merge is finished; ``finished`` is None if the merge was finished before.  ``version``
+    was the newest version when they were read."""
 
     version: TableVersion
     in_force: InForce
@@ -105,9 +109,10 @@ class SettledMerge:
 
 
 def finish_newest(context: FlusherContext, seen: Look | Proven | None = None) -> SettledMerge:
-    """Finish the newest merge, if it is not.  ``MergeUnproven``, ``ObjectMissing``: a person must look.
+    """Finish the newest merge, if it is not finished.  ``MergeUnproven``, ``ObjectMissing``: a person must look at the
+    table.
 
-    ``seen``: what the caller has just seen, or the merge that it has just made.
+    ``seen``: what the caller has just read, or the merge that it has just made.  None: the newest version is read.
     """
     # Step 1
     pinned, in_force = context.watermarks.newest() if seen is None else (seen.pinned, seen.in_force)
@@ -118,7 +123,7 @@ def finish_newest(context: FlusherContext, seen: Look | Proven | None = None) ->
         finished = _finish(context, in_force, proven)
     except (MergeUnproven, ObjectMissing, PlanStale):
         if is_finished(context, in_force):
-            # Another flusher was faster, and what it left behind is trimmed by now.
+            # Another flusher was faster, and has trimmed the generations since.
             return SettledMerge(pinned.version, in_force, None)
         raise
     # Step 6
@@ -130,7 +135,7 @@ def finish_newest(context: FlusherContext, seen: Look | Proven | None = None) ->
 
 
 def _finish(context: FlusherContext, in_force: InForce, proven: Proven | None) -> Finished:
-    """Prove and record the merge, and commit its follow-up if there is anything to do: steps 2 to 5."""
+    """Prove and record the merge, and send its follow-up if there is anything to do (steps 2 to 5 of ``finish_newest``)."""
     facts = _facts(context.table, in_force) if proven is None else proven.facts
     # Step 2
     if proven is None:
@@ -151,8 +156,8 @@ def _facts(table: Table, in_force: InForce) -> MergeFacts:
             return facts_of(found, in_force.version)
         case TransactionGone() | TransactionUnreadable():
             raise MergeUnproven(
-                f"table version {in_force.version} is a merge that was never finished, and it is gone. Whether users "
-                "appended the same keys, or its files were lost, can no longer be told from it. `lancewal verify` names "
+                f"table version {in_force.version} is a merge that was never finished, and the version is gone. Whether users "
+                "appended the same keys, or files of the merge were lost, is no longer known: `lancewal verify` names "
                 f"such keys. To go on, {ATTACH_A_COPY}",
                 version=in_force.version,
             )
@@ -161,7 +166,10 @@ def _facts(table: Table, in_force: InForce) -> MergeFacts:
 
 
 def _follow_up(context: FlusherContext, in_force: InForce, facts: MergeFacts, proven: Proven | None) -> Finished | None:
-    """Steps 3 to 5, from the version ``proven`` or the newest; None when another commit, or a clean-up, came first."""
+    """Look for work left by the merge, and do it in one follow-up commit (steps 3 to 5 of ``finish_newest``).
+
+    ``proven``: begin at its version; None: at the newest.  Return None if another commit, or a clean-up, came first.
+    """
     # Nothing of a restored or an overwritten table is ours to hide.
     current = context.watermarks.newest()[0] if proven is None else proven.pinned
     check_table(current, context.contract)  # keys are looked up by the names of their columns
@@ -187,23 +195,23 @@ def _follow_up(context: FlusherContext, in_force: InForce, facts: MergeFacts, pr
 def _hidden(
     context: FlusherContext, in_force: InForce, facts: MergeFacts, current: PinnedTable
 ) -> dict[int, list[int]]:
-    """Rows of others that Kafka's rows win over, by live fragment."""
+    """Return the physical rows of others to hide, by live fragment: Kafka's rows with the same keys win over them."""
     if in_force.version == facts.read_version + 1 or _followed_up(context.table, in_force, current):
         return {}
     try:
         landed = context.table.at(in_force.version)
     except VersionGone as error:
         raise MergeUnproven(
-            f"table version {in_force.version} is a merge that was never finished, and it is gone: {error}. To go on, "
-            f"{ATTACH_A_COPY}",
+            f"table version {in_force.version} is a merge that was never finished, and the version is gone: "
+            f"{error}. To go on, {ATTACH_A_COPY}",
             version=in_force.version,
         ) from error
     return foreign_rows(landed, current, facts, lambda: _merged_keys(context, in_force, facts), context.contract.rows)
 
 
 def _followed_up(table: Table, in_force: InForce, current: PinnedTable) -> bool:
-    """Whether a follow-up of this merge has landed before and only its ``finished`` is missing.  The user's rows of that
-    time are then hidden, and equal ones that a user appended since must stay."""
+    """Whether a follow-up of this merge has landed before, and only the ``finished`` object is missing.  Users' rows
+    of that time are then hidden, and equal rows that a user appended since must stay."""
     for version in range(in_force.version + 1, current.version + 1):
         found = table.transaction(version)
         if isinstance(found, TransactionInfo) and found.properties.get(PROPERTY_FOLLOWUP) == in_force.merge:
@@ -216,10 +224,10 @@ class _Rebuilt:
     """Adopted flushes whose rows were written again."""
 
     replaced: frozenset[str] = frozenset()
-    """All their files."""
+    """All data files of these flushes."""
     fragments: tuple[str, ...] = ()
     spans: Spans = ()
-    """Through which regions the rows of the new fragments came."""
+    """Regions of the rows of the new fragments, in order."""
 
 
 def _commit(
@@ -239,9 +247,10 @@ def _commit(
 
 
 def _taken(states: RegionIndexes, facts: MergeFacts) -> list[tuple[Region, GenerationRecord]]:
-    """Return the generations that the merge took; each has a flush.
+    """Return the generations that the merge took; each has a flush.  ``MergeUnproven`` if one was trimmed.
 
-    They are in the indexes: an unfinished merge is not marked MERGED, and only MERGED generations are ever trimmed.
+    The region states normally have them: generations of an unfinished merge are not marked MERGED, and only MERGED
+    ones are trimmed.
     """
     indexes = states.read(list(facts.generations))
     found = []
@@ -261,8 +270,8 @@ def _taken(states: RegionIndexes, facts: MergeFacts) -> list[tuple[Region, Gener
 
 
 def _merged_keys(context: FlusherContext, in_force: InForce, facts: MergeFacts) -> pa.Table:
-    """Return the keys of which the merge has written all records, without those of which it has set a region's records
-    aside."""
+    """Return the keys of which the merge has written all records.  Keys of which it has set records aside are left
+    out."""
     rows = context.contract.rows
     names = list(rows.primary_key)
     keys = [rows.key.empty_table()]
@@ -279,7 +288,8 @@ def _merged_keys(context: FlusherContext, in_force: InForce, facts: MergeFacts) 
 
 
 def _taken_keys(context: FlusherContext, facts: MergeFacts) -> list[tuple[Region, pa.Table]]:
-    """The keys of each generation that the merge took: from its flush, or from its log where something of that is gone."""
+    """Return the keys of each generation that the merge took.  They come from its flush, or from the log if a part of
+    the flush is gone."""
     rows = context.contract.rows
     taken = _taken(context.indexes, facts)
     contents = read_each(
@@ -294,7 +304,8 @@ def _taken_keys(context: FlusherContext, facts: MergeFacts) -> list[tuple[Region
 
 
 def _rebuild(context: FlusherContext, in_force: InForce, facts: MergeFacts, missing: Collection[str]) -> _Rebuilt:
-    """Write again, from their WAL entries, the rows of adopted flushes of which a file is missing."""
+    """Write the rows of adopted flushes with missing files again, from their WAL entries.  ``ObjectMissing`` if a
+    missing file was not adopted."""
     tables: list[pa.Table] = []
     spans: list[Span] = []
     replaced: set[str] = set()

@@ -1,4 +1,4 @@
-"""Since when this process has seen a generation in its state; no other clock counts."""
+"""Remember since when this process has seen each generation in its state; only the process's own clock counts."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ Key = tuple[Region, Generation]
 
 @dataclass(slots=True)
 class FirstSeen:
-    """When each generation was first seen (monotonic seconds)."""
+    """Times when each generation was first seen, in monotonic seconds."""
 
     seen: dict[Key, float] = field(default_factory=dict)
 
     def ages_s(self, keys: Collection[Key], now: float) -> dict[Key, float]:
-        """Return for how many seconds each of these has been seen, and forget all others."""
+        """Return for each of these generations how many seconds ago it was first seen, and forget all others."""
         self.seen = {key: self.seen.get(key, now) for key in keys}
         return {key: now - since for key, since in self.seen.items()}

@@ -1,15 +1,14 @@
-"""Rows of others with keys of a merge: a user appended them between the version it was computed from and its own.
+"""Find rows that users appended with keys of a merge, between the version that it was computed from and its own.
 
-Guarantee: a row that showed beside Kafka's row at the merge's own version is found in the newest one.  This holds
-even if a compaction has moved it since.  Kafka's row is not found.
+Guarantee: a user's row that was visible next to Kafka's row at the merge's own version is found in the newest
+version.  This holds even if a compaction has moved the row since.  Kafka's row is not found.
 
 Steps
- 1. Others' rows at the merge's version lie in fragments that are newer than the version it was computed from, and
-    that the merge did not add itself.  Those of these fragments that are still live are searched as they are now.
- 2. In the fragments that are no longer live: which rows had keys of the merge?  A compaction keeps the values and
-    nothing else.  These rows are therefore searched by key and by all their values in the fragments that have come
-    since, as many of each as there were.  If the merge's own rows have moved too, as many rows of the same values are
-    left.
+ 1. Users' rows at the merge's version lie in fragments that are newer than the version it was computed from, and that
+    the merge did not add itself.  Search those of these fragments that are still live, as they are now.
+ 2. In the fragments that are no longer live, take the rows that had keys of the merge.  A compaction keeps only their
+    values.  Search the fragments that have come since by key and by all values, for as many equal rows as there were.
+    If the merge's own rows have moved too, leave as many equal rows alone.
 """
 
 from __future__ import annotations
@@ -34,7 +33,8 @@ Addresses = npt.NDArray[np.uint64]
 def foreign_rows(
     landed: PinnedTable, current: PinnedTable, facts: MergeFacts, keys: Callable[[], pa.Table], rows: RowSchema
 ) -> dict[int, list[int]]:
-    """Physical rows of ``current`` to hide, by fragment.  ``landed`` is the merge's own version, ``keys`` are its keys."""
+    """Return the physical rows of ``current`` to hide, by fragment.  ``landed``: the merge's own version; ``keys``
+    returns the merge's keys."""
     others = [
         f.fragment_id
         for f in landed.fragments()
@@ -63,7 +63,8 @@ def _moved(
     wanted: KeySet,
     rows: RowSchema,
 ) -> Addresses:
-    """Step 2: addresses in ``current`` of rows that were in the fragments ``gone``; ``own`` of the merge are gone too."""
+    """Return the addresses in ``current`` of users' rows that were in the fragments ``gone`` (step 2).  ``own``:
+    fragments of the merge itself that are no longer live."""
     names = list(rows.table.names)
     before = landed.take(pa.array(find_keys(landed, wanted, gone).addresses), names)
     if not before.num_rows:

@@ -1,14 +1,15 @@
-"""Inputs of a merge: the generations that wait by the indexes of a ``look``, and their flushes (steps 1 and 2 of
-``merge``).
+"""Choose and read the inputs of a merge (steps 1 and 2 of ``merge``).
 
-Guarantee: a region without an index, or with one that ends below the watermarks, has lost it.  A merge takes one
-generation of a region, adopted or combined with those of other regions, or several to combine (``plan``,
-``region_input``).  If a flush is lost, or its manifest is damaged, the generations from it on are left in that
-region.  If the content of a flush is damaged, or the index, the whole region is left.  What is left is named, and
-every other region is taken.
+These are the generations that wait, by the indexes of a ``look``, and their flushes.
 
-Nobody asks first whether a flush's objects and files exist, since reading them shows it.  If one is missing, all are
-looked at, and what is not whole is rebuilt.
+Guarantee: if a region's index is missing or ends below the region's watermark, the index was lost, and an error says
+so.  A merge takes one generation of a region, to adopt it or to combine it with those of other regions.  Or it takes
+several, to combine them (``plan``, ``region_input``).  If a flush is lost, or its manifest is damaged, the merge leaves
+its generation and all later ones of that region.  If the content of a flush is damaged, or the index, the merge leaves
+the whole region.  Regions left because of damage are named, and every other region is taken.
+
+A flush's objects and files are not checked first, since reading them shows whether they exist.  If one is missing,
+all are checked, and each flush that is not whole is rebuilt.
 """
 
 from __future__ import annotations
@@ -43,14 +44,15 @@ from lancewal_flusher.merge.region_input import RegionInput, read_region_inputs
 
 @dataclass(frozen=True, slots=True)
 class MergeInputs:
-    """Generations that wait, and what the next merge takes of them."""
+    """Inputs of the next merge: what it takes of the generations that wait."""
 
     in_force: InForce
     indexes: Mapping[Region, RegionState]
     region_inputs: Sequence[RegionInput]
     waited_s: float
     left: Mapping[Region, Corrupt | RegionConflict] = field(default_factory=dict)
-    """Regions of which something that the merge needs is damaged or lost, or too many keys are in conflict (``set_aside``)."""
+    """Regions that the merge leaves, and why: something that it needs is damaged or lost, or too many keys are in
+    conflict (``set_aside``)."""
 
     fewer: Mapping[Region, int] = field(default_factory=dict)
     """Regions that this merge has left, and so many of whose generations may have room among keys in conflict."""
@@ -61,12 +63,12 @@ class MergeInputs:
         return sum(flushed.nbytes for taken in self.region_inputs for flushed in taken.merge.flushes)
 
     def partials(self, rows: RowSchema) -> pa.Table:
-        """Patches of all regions, in the order of ``keys``."""
+        """Return the patches of all regions, in the order of ``keys``."""
         found = [w.partials for w in self.region_inputs if w.partials.num_rows]
         return pa.concat_tables(found).combine_chunks() if found else partial_schema(rows).empty_table()
 
     def keys(self) -> pa.Table:
-        """The keys of all regions, those of patches first."""
+        """Return the keys of all regions, keys of patches first."""
         partials = [w.keys.slice(0, w.partials.num_rows) for w in self.region_inputs]
         others = [w.keys.slice(w.partials.num_rows) for w in self.region_inputs]
         return pa.concat_tables([*partials, *others]).combine_chunks()
@@ -75,7 +77,11 @@ class MergeInputs:
 def read_inputs(
     context: FlusherContext, seen: Look, limits: MergeLimits, first_seen: FirstSeen, *, rebuild: bool = True
 ) -> MergeInputs | Refused:
-    """Steps 1 and 2.  Without ``rebuild`` nothing is written: a region ends before a flush of which files are missing."""
+    """Choose and read the inputs of the next merge (steps 1 and 2 of ``merge``); ``Refused`` if nothing can be merged
+    now.
+
+    Without ``rebuild`` nothing is written: a region's generations end before a flush with missing files.
+    """
     # Step 1
     with point("plan.pin"):
         in_force = seen.in_force
@@ -97,7 +103,7 @@ def read_inputs(
         taken = _take(context, ages, limits, flushes, damaged)
     if isinstance(taken, ObjectMissing):
         # The next look says what that means.
-        return Refused(f"gone since the merge looked at it: {taken}", Why.CLEANED_UP)
+        return Refused(f"an object of a flush went while the merge was planned: {taken}", Why.CLEANED_UP)
     region_inputs, waited_s = taken
     # What somebody else has rebuilt may have waited for longer than all others: nothing is put off then.
     left = {**seen.damaged, **damaged}
@@ -111,7 +117,12 @@ def _take(
     flushes: Mapping[Region, Sequence[FlushedGeneration]],
     damaged: dict[Region, Corrupt],
 ) -> tuple[Sequence[RegionInput], float] | ObjectMissing:
-    """Return what a merge takes of these flushes, and how long that has waited; or what is missing of one of them."""
+    """Return the inputs that a merge takes of these flushes, and how many seconds the oldest of them has waited.  The
+    time is infinite if the merge is full.
+
+    ``ObjectMissing`` is returned if an object or file of a flush is gone.  Regions with other damage are added to
+    ``damaged``.
+    """
     share = limits.share(len(flushes))
     merges = [choose(region, found, share) for region, found in sorted(flushes.items())]
     region_inputs: list[RegionInput] = []
@@ -145,10 +156,11 @@ def _flushes(
     whole: bool,
     rebuild: bool,
 ) -> tuple[dict[Region, list[FlushedGeneration]], dict[Region, Corrupt], bool]:
-    """Step 2: per region the flushes that wait, up to the first that is damaged or that somebody else has rebuilt.
+    """Return the flushes that wait, by region, up to the first that is damaged or that another process has rebuilt
+    (step 2).
 
-    Also return what is wrong with those that are damaged, and whether one is left because somebody else was faster.
-    ``whole``: rebuild also a flush of which an object or a file is missing.
+    Also return the damage, by region, and whether a flush is left because another process was faster.  ``whole``:
+    check all objects and files, and treat a flush that lacks one as lost.
     """
     named = [(region, record) for region, records in sorted(waiting.items()) for record in records]
     if not named:
@@ -183,8 +195,8 @@ def _flushes(
 
 
 def _rebuild(context: FlusherContext, region: Region, record: GenerationRecord) -> FlushedGeneration | Corrupt | None:
-    """Rebuild a flush from its log.  None: somebody else rebuilt, or merged, it first.  The error: its log does not give
-    it."""
+    """Rebuild a flush from its log.  None: another process rebuilt, or merged, it first.  Return the error if the log
+    does not have its rows."""
     try:
         return rebuild_flush(context, region, record, context.new_id)
     except ObjectMissing as error:
@@ -196,7 +208,8 @@ def _rebuild(context: FlusherContext, region: Region, record: GenerationRecord) 
 def _named(
     flushes: Mapping[str, Flush | Corrupt], region: Region, record: GenerationRecord
 ) -> FlushedGeneration | Corrupt | None:
-    """The flush; None if the manifest of its flush is missing, the error if that cannot be read."""
+    """Return the generation's part of its flush; None if the manifest is missing, the error if the manifest cannot be
+    read."""
     match flushes.get(record.flush or ""):
         case None | ObjectMissing():
             return None
@@ -210,7 +223,7 @@ def _named(
 
 
 def _content(flushed: FlushedGeneration) -> frozenset[str]:
-    """Keys of the objects, and names of the files, that have something of it."""
+    """Return the object keys and the data file names that hold a part of the flush."""
     sides = {side.key for side in (flushed.deletes, flushed.patches) if side is not None}
     return files_of(flushed.fragments if flushed.rows else ()) | sides
 

@@ -1,12 +1,13 @@
-"""Look at the table for a round: the newest version, its watermarks, and all indexes, asked for at the same time.
+"""Read the state of a table for a round: the newest version, its watermarks, and the indexes of all regions.  They are
+read at the same time.
 
-Guarantee: the indexes are not older than the watermarks, so an index that ends below them is lost
+Guarantee: the indexes are not older than the watermarks, so an index that ends below them was lost
 (``history.check_reaches``).  Generations that a merge has put into the table were FLUSHED before its commit.  Indexes
-asked for after a merge was known to have landed are therefore not older than its watermarks.  If the version found
-has others, the indexes are asked for once more, after it.
+that are read after a merge was known to have landed are therefore not older than its watermarks.  If the newest
+version has later watermarks, the indexes are read once more.
 
-Errors of the indexes are raised where the indexes are needed: a merge is finished without them.  A damaged index
-concerns its region alone.  The others are read, and nothing is known of that region.
+Errors of the indexes are raised where the indexes are needed: a merge can be finished without them.  A damaged index
+concerns only its region.  All other indexes are read, and nothing is known of that region.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from lancewal_flusher.context import FlusherContext
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """``pinned`` was the newest version, and is the contract's table."""
+    """State of a table, as ``look`` read it.  ``pinned`` was the newest version, and is the contract's table."""
 
     pinned: PinnedTable
     in_force: InForce
@@ -45,7 +46,7 @@ class Look:
 
 
 def look(context: FlusherContext) -> Look:
-    """See the module docstring."""
+    """Read the newest version, its watermarks and all indexes.  Raises what ``check_table`` raises."""
     known = context.watermarks.newest_set_by
     found, (pinned, in_force) = together(
         context.tasks,

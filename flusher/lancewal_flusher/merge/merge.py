@@ -1,26 +1,27 @@
-"""Merge: FLUSHED flushes become part of the table, in one commit that also says so.
+"""Merge FLUSHED generations into the table, in one commit that also moves the watermarks.
 
 Guarantees
- 1. The commit lands whole or not at all, and a generation is merged once: the watermarks of all regions stand in the
-    commit itself, and any two merges from one version conflict (the *sentinel*: the live fragment with the lowest id is
-    always among the changed ones; a table without fragments takes a strict commit).
- 2. After it the table equals the fold of each region up to its watermark, for keys that only Kafka writes; keys that a
-    user appended in between are settled by ``finish``.
- 3. A crash at any point leaves the table at a version that is right, plus files that no version names.
+ 1. The commit lands whole or not at all, and a generation is merged once.  The commit itself has the watermarks of all
+    regions, and any two merges from one version conflict.  (Each changes the *sentinel*, the live fragment with the
+    lowest id; a table without fragments takes a strict commit.)
+ 2. After the commit, the table equals the fold of each region up to its watermark, for keys that only Kafka writes.
+    Keys that a user appended in between are settled by ``finish``.
+ 3. A crash at any point leaves the table at a correct version, plus files that no version names.
 
 Steps of ``merge_next``
- 1. Pin V, check that it is the contract's table, read W(V) and all indexes, none older than W (``look``); refuse while the
-    merge that set it is not finished.  Choose per region (``plan``, ``inputs``).
- 2. Read the flushes; one whose files are missing is rebuilt from its WAL entries first.
- 3. Ask the key index which rows of V the keys may replace; fragments that it does not cover are scanned.  Of a table keyed
-    by bytes keys that came through another region are set aside first (``set_aside``).  Would more bytes of deletion
-    vectors be written than of rows?  Then wait, up to ``defer_s``, for more to come.  Per fragment
-    keep the live ones, write deletion vectors, and fetch what patches apply to (``changes``).
-    Write one set of new rows: completed patches, and the survivors of combined generations; and, if any, what is set aside.
- 4. ONE commit from V.
+ 1. Pin version V and check that it is the contract's table.  Read its watermarks W(V) and all indexes, none older than
+    W (``look``).  Refuse while the merge that set W is not finished.  Choose generations of each region (``plan``,
+    ``inputs``).
+ 2. Read the flushes.  A flush with missing files is first rebuilt from its WAL entries.
+ 3. In a table keyed by bytes, set aside keys that came through another region (``set_aside``).  Ask the key index which
+    rows of V the keys may replace; scan fragments that it does not cover.  If more bytes of deletion vectors than of
+    rows would be written, wait up to ``defer_s`` for more generations.  In each fragment, find the live rows, write
+    deletion vectors, and read the rows that patches apply to (``changes``).  Write one set of new rows: completed
+    patches, and the survivors of combined generations.  Write the object of what is set aside, if anything is.
+ 4. Send ONE commit from V.
  5. Committed: go on.  Conflict: nothing landed, plan again.  Unknown: look for our merge uuid in the versions above V.
  6. Landed above V + 1: no version in between may be a merge, else ``MergeUnproven``.
- 7. Record the watermarks under ``merges/``; at the same time ``finish``'s look whether the files added are there.
+ 7. Record the watermarks under ``merges/``.  At the same time check, for ``finish``, that the files added exist.
  8. Landed above V + 1: a column may have been renamed or dropped in between; ``ContractMismatch`` says so.
 """
 
@@ -64,7 +65,7 @@ from lancewal_flusher.upkeep.adopted_keys import AdoptedKeys
 
 @dataclass(frozen=True, slots=True)
 class Proven:
-    """Knowledge of this process about a merge that it has made: proven and recorded, not yet finished."""
+    """A merge that this process has just made: proven and recorded, not yet finished."""
 
     pinned: PinnedTable
     """Version of the merge."""
@@ -104,17 +105,21 @@ class Merged:
     set_aside: int = 0
     """Keys of which a region's records were not merged, but wait for a decision (``set_aside``)."""
     set_aside_of: tuple[int, ...] = ()
-    """The partitions through which these records came."""
+    """Partitions through which these records came."""
     left: Mapping[Region, Corrupt | RegionConflict] = field(default_factory=dict)
-    """Regions that it has left, and why (``MergeInputs.left``)."""
+    """Regions that the merge has left, and why (``MergeInputs.left``)."""
     proven: Proven | None = None
-    """Knowledge for ``finish``; None if the version is not open, and in reports, which would keep it in memory."""
+    """The merge, for ``finish``.  None if Lance did not hand over the version, and in reports, which would keep the
+    version in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class NothingToMerge:
-    """No region but ``left`` has a FLUSHED generation above its watermark, or a merge of them is put off.  It has what
-    was seen at ``version``."""
+    """Nothing is to be merged now.  Either no region has a FLUSHED generation above its watermark, apart from those
+    ``left``, or a merge is put off (``deferred``).
+
+    The fields hold what was seen at ``version``.
+    """
 
     version: TableVersion
     in_force: InForce
@@ -151,9 +156,10 @@ def merge_next(
     adopted_keys: AdoptedKeys | None = None,
     seen: Look | None = None,
 ) -> MergeResult:
-    """One merge of what waits; the caller has finished the merges before it and keeps ``first_seen`` between calls.
+    """Run one merge of generations that wait.  The caller has finished earlier merges, and keeps ``first_seen``
+    between calls.
 
-    ``adopted_keys`` takes up those of a merge that has landed.  ``seen``: what the caller has just seen.
+    ``adopted_keys`` collects the keys of the merge's files, if it lands.  ``seen``: what the caller has just read.
     """
     seen = seen or look(context)
     pinned = seen.pinned
@@ -224,7 +230,7 @@ def merge_next(
 def _plan(
     context: FlusherContext, seen: Look, limits: MergeLimits, first_seen: FirstSeen
 ) -> _Planned | Refused | NothingToMerge:
-    """Steps 1 to 3."""
+    """Choose, read and write all that the next merge commits (steps 1 to 3 of ``merge_next``)."""
     pinned = seen.pinned
     inputs = read_inputs(context, seen, limits, first_seen)
     if isinstance(inputs, Refused):
@@ -237,7 +243,7 @@ def _plan(
         found = sort_out(context, pinned, inputs, held, limits)
     except ObjectMissing as error:
         return Refused(
-            f"gone since the merge looked at it: {error}", Why.CLEANED_UP
+            f"an object of a flush went while the merge was planned: {error}", Why.CLEANED_UP
         )  # the next look says what that means
     inputs, region_inputs = found.inputs, found.inputs.region_inputs
     if inputs.fewer:
@@ -295,7 +301,7 @@ def _plan(
 
 
 def shall_defer(pinned: PinnedTable, found: KeyRows, inputs: MergeInputs, limits: MergeLimits) -> bool:
-    """Whether the merge is put off, for more to come."""
+    """Whether to put the merge off until more generations wait (``shall_wait``)."""
     hidden = {fragment_id: len(rows.rows) for fragment_id, rows in found.covered.items()}
     return shall_wait(deletion_bytes(pinned.fragments(), hidden), inputs.nbytes, inputs.waited_s, limits)
 
@@ -309,14 +315,14 @@ def _mark(taken: RegionInput, in_force: InForce) -> Watermark:
 
 
 def next_fragment_id(fragments: Sequence[Fragment]) -> int:
-    """Fragments that come later have this id or a higher one."""
+    """Return the lowest id that a later fragment may have."""
     return max((f.fragment_id + 1 for f in fragments), default=0)
 
 
 def merge_commit(
     pinned: PinnedTable, new: Sequence[str], results: Sequence[FragmentResult], properties: Mapping[str, str]
 ) -> TableCommit:
-    """Return one commit of the tasks' changes and new fragments.  The sentinel is in it whether it changed or not."""
+    """Return one commit of the tasks' changes and new fragments.  It lists the sentinel, whether it changed or not."""
     updated = [r.updated for r in results if r.hits and r.updated is not None]
     return TableCommit(
         read_version=pinned.version,

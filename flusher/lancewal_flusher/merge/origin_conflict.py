@@ -1,16 +1,17 @@
-"""One key, one region: checks of a merge into a table with ``format.key: bytes``, and the errors that stop it.
+"""Check that each key belongs to one region, for merges into a table with ``format.key: bytes``, and make the errors
+that name other keys.
 
 ``regions_of_merge`` says through which region the rows of the merge's files came.
 
 Guarantees
- 1. ``find_strays`` finds each row that a merge would replace, that lives, and of which it is known that another
-    region brought it, one that counts (``keys.origin``).
- 2. Rows whose region is unknown are no strays; they are counted.
+ 1. ``find_strays`` finds each live row that a merge would replace, if it is known that another region brought the row,
+    and that region counts (``keys.origin``).
+ 2. Rows whose region is unknown do not count as strays.  Their number is returned.
 
 Steps of ``find_strays``
- 1. Rows that the key index found: those that another region brought must not live.
- 2. Fragments that the index does not cover: the keys are looked up there if a commit says through which regions their
-    rows came.
+ 1. Of the rows that the key index found, take the live ones that another region brought.
+ 2. In fragments that the index does not cover, scan for the keys, if a commit says through which regions their rows
+    came.
 """
 
 from __future__ import annotations
@@ -33,19 +34,21 @@ from lancewal_flusher.context import FlusherContext, check_contract
 from lancewal_flusher.merge.region_input import RegionInput, adopted_files
 
 ADDRESSES_SHOWN = 20
-"""Rows that a message names at most."""
+"""Most row addresses that a message names."""
 Strays = npt.NDArray[np.int64]
-"""Rows of the table whose keys wait through another region: address, its partition, and the place of its key."""
+"""One line for each live row whose key waits through another region.  It has the row's address, the row's partition,
+and the place of its key."""
 MET = -2
-"""Mark in place of a partition: the key waits through several partitions, so no row is of the waiting one."""
+"""Mark in place of a partition: the key waits through several partitions, so a row of any partition is a stray."""
 
 
 def find_strays(
     context: FlusherContext, pinned: PinnedTable, keys: pa.Table, partitions: Partitions, found: KeyRows
 ) -> tuple[Strays, int]:
-    """Steps 1 and 2; return also how many rows with these keys have an unknown region, hidden ones too.
+    """Return the strays, and the number of rows with these keys whose region is unknown, hidden rows too (steps 1 and
+    2).
 
-    ``partitions`` are those of ``keys``, ``found`` is what the index says of them.
+    ``partitions`` are those of ``keys``, ``found`` is the key index's answer for ``keys``.
     """
     # Step 1
     not_known = 0
@@ -130,7 +133,7 @@ def too_many_replaced(
 
 
 def _told(context: FlusherContext, pinned: PinnedTable, fragment_ids: Sequence[int]) -> Mapping[int, tuple[int, Spans]]:
-    """Return by uncovered fragment the rows of its key file, and what a commit says of them."""
+    """Return for each uncovered fragment that a commit tells of: the physical rows of its key file, and their regions."""
     wanted = set(fragment_ids)
     files = {
         name: fragment
@@ -162,11 +165,12 @@ def _conflict(context: FlusherContext, met: Meeting, what: str, way_on: str, **w
 def regions_of_merge(
     region_inputs: Sequence[RegionInput], kept: npt.NDArray[np.bool_], written: Sequence[str]
 ) -> dict[str, Spans]:
-    """Return the regions of the rows in a merge's new files: those that it adopts or has rewritten, and those
+    """Return the regions of the rows in a merge's new files, by file: those that it adopts or has rewritten, and those
     ``written``.
 
     The files ``written`` hold the rows of all regions, then those of their patches that are ``kept``.  The other
-    patches are written in place."""
+    patches are written in place.
+    """
     sources = [_source(taken) for taken in region_inputs]
     spans: dict[str, Spans] = {}
     for files in adopted_files(region_inputs):

@@ -41,40 +41,42 @@ _DECODED = 3
 
 @dataclass(frozen=True, slots=True)
 class MergeLimits:
-    """Sizes in rows (changed keys), and in bytes as stored."""
+    """Limits of one merge: sizes in rows (changed keys), and in bytes as stored."""
 
     adopt_rows: int = 50_000
-    """A generation with at least this many rows and nothing else to write is adopted by itself.  Files with this many
-    rows are adopted, whatever others are there."""
+    """Rows from which on a generation is taken alone, to adopt its files.  Files with fewer rows may be combined, even
+    if nothing else of their region waits."""
     adopt_small_max: int = 16
-    """Most flushes with fewer rows whose files one merge adopts.  Compaction bundles this many fragments in its time.
-    More are combined."""
+    """Most flushes with fewer rows whose files one merge adopts.  Compaction bundles this many fragments later.  If
+    there are more, the smallest are combined."""
     combine_changes: int = 2_000_000
     """Most changes that one region puts into one merge."""
     combine_bytes: int = 256 << 20
-    """Most bytes that one merge combines, all its regions together: combined rows are held in memory.  A generation that
-    is too large for that is taken by itself, and then adopted."""
+    """Most bytes that one merge combines, all its regions together: combined rows are held in memory.  A larger
+    generation is taken alone, and adopted."""
 
     memory_bytes: int = _DEFAULTS.merge_memory_bytes_max
-    """About how much a merge may hold (``memory_bytes``): more waits for the next one."""
+    """About how many bytes a merge may hold in memory (``memory_bytes``).  Other generations wait for the next merge."""
 
     defer_s: float = 0.0
     """Longest time that a merge waits for more, if it would write more bytes of deletion vectors than of rows."""
 
     in_place_rows: int = 1_000
-    """Fewest patched rows of a fragment from which on their columns may be rewritten in place.  To look into the
-    fragment's files is a request each."""
+    """Fewest patched rows of a fragment for which patching in place is considered: to look into the fragment's files
+    is a request each."""
     rewrite_bytes: int = 1 << 20
-    """A smaller fragment is not worth a table version of its own, however worn: compaction takes it in its time."""
+    """A fragment smaller than this is not worth a table version of its own, however worn.  Compaction takes it in its
+    usual turn."""
     conflict_keys_max: int = KEYS_MAX
-    """Keys of two regions that wait for a person's decision; merges leave regions that would bring more (``set_aside``)."""
+    """Most keys of two regions that may wait for a person's decision.  Merges leave regions that would bring more
+    (``set_aside``)."""
     generations: Mapping[Region, int] = field(default_factory=dict)
     """Most generations of a region, where more bring too many keys in conflict for any object (``set_aside``)."""
     deleted_share: float = _DEFAULTS.compaction_deleted_ratio
     """Share of hidden rows from which on compaction rewrites a fragment (``flusher.compaction_deleted_ratio``)."""
 
     def share(self, regions: int) -> MergeLimits:
-        """The limits of one of so many regions."""
+        """Return the limits of one region, if ``regions`` regions share ``combine_bytes``."""
         return replace(self, combine_bytes=self.combine_bytes // max(regions, 1))
 
 
@@ -87,9 +89,11 @@ class RegionMerge:
 
 
 def waiting(index: RegionState, in_force: InForce) -> tuple[GenerationRecord, ...]:
-    """FLUSHED generations above the watermark, consecutive from it on.
+    """Return the region's generations to merge: those FLUSHED (or MERGED) above its watermark, oldest first, without a
+    gap.
 
-    ``StoreInconsistent`` if the index leaves a gap above it; that it reaches the watermark is known (``check_reaches``).
+    ``StoreInconsistent`` if the index has a gap there.  The caller knows that the index reaches the watermark
+    (``check_reaches``).
     """
     merged = in_force.generation(index.region)
     position = in_force.position(index.region)
@@ -139,10 +143,10 @@ def memory_bytes(flushes: Sequence[FlushedGeneration]) -> int:
 def within_memory(
     merges: Sequence[RegionMerge], waited_s: Callable[[RegionMerge], float], limits: MergeLimits
 ) -> list[RegionMerge]:
-    """Return the merges that may be in memory at a time, chosen by the longest wait, in the order given; one of each
-    region.
+    """Return the merges that fit into memory together, in the order given.  Those that have waited longest are chosen
+    first; ``merges`` has one for each region.
 
-    ``InvalidSettings``: each merge that is left needs more than that by itself, so it would never be merged.
+    ``InvalidSettings`` if none fits even alone, so that it would never be merged.
     """
     needed = {merge.region: memory_bytes(merge.flushes) for merge in merges}
     fitting = [merge for merge in merges if needed[merge.region] <= limits.memory_bytes]
@@ -181,7 +185,8 @@ def is_whole(parts: Sequence[FlushedGeneration]) -> bool:
 def combined_regions(merges: Sequence[RegionMerge], limits: MergeLimits) -> frozenset[Region]:
     """Return the regions whose generations are combined, with each other and with those of other regions.
 
-    Of the regions that could be adopted, the smallest are combined, as many as bytes allow."""
+    If too many small flushes could be adopted, the smallest are combined too, as many as bytes allow.
+    """
     whole = adoptable(merges)
     adopted = {merge.region for taken in whole for merge in taken}
     found = {merge.region for merge in merges if merge.region not in adopted}
@@ -204,13 +209,14 @@ def _nbytes(merges: Sequence[RegionMerge]) -> int:
 
 
 def unmerged(indexes: Mapping[Region, RegionState], in_force: InForce) -> dict[Region, tuple[GenerationRecord, ...]]:
-    """``waiting`` of every region that has something."""
+    """Return the generations to merge by region (``waiting``), for regions that have any."""
     found = {region: waiting(index, in_force) for region, index in indexes.items()}
     return {region: records for region, records in found.items() if records}
 
 
 def deletion_bytes(fragments: Sequence[Fragment], hidden: Mapping[int, int]) -> int:
-    """About how many bytes of deletion vectors a merge writes that hides ``hidden`` rows of each fragment."""
+    """Return about how many bytes of deletion vectors a merge writes.  ``hidden``: number of rows to hide, by
+    fragment."""
     return sum(
         vector_bytes(f.physical_rows, f.deleted_rows + hidden[f.fragment_id])
         for f in fragments

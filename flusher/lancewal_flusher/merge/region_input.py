@@ -1,8 +1,8 @@
-"""Inputs of a merge from each region: read from its flushes, to be adopted or to be rewritten.
+"""Read the input of a merge from each region's flushes, to be adopted or rewritten.
 
 Guarantees
- 1. A file is adopted only if all its rows are what was written, of every region that has rows in it.  If something of a
-    part is damaged, the other parts are read, to be rewritten.
+ 1. A file is adopted only if the rows of all its regions are intact.  If one part of a shared flush is damaged, the rows
+    of the other parts are read, to be rewritten.
  2. A file is adopted once, however many regions have rows in it (``adopted_files``).
 """
 
@@ -29,15 +29,15 @@ class RegionInput:
 
     merge: RegionMerge
     adopted: tuple[str, ...]
-    """Fragments taken as they are: those that have rows of the region, and of others, if others share them."""
+    """Fragments taken as they are.  They have rows of the region, and of others if others share them."""
     rows: pa.Table
     """Rows to write as new ones: survivors of combined generations."""
     partials: pa.Table
     keys: pa.Table
-    """All keys that the region's part touches: first those of ``partials``, then those of deleted rows."""
+    """All keys that the region's part touches: keys of ``partials``, then of deleted rows, then of other rows."""
     gone: int
     rewritten: tuple[str, ...] = ()
-    """Fragments written in place of those of a flush, of which some rows are set aside (``set_aside``)."""
+    """Fragments that replace those of a flush, without the rows that are set aside (``set_aside``)."""
 
     @property
     def row_keys(self) -> pa.Table:
@@ -46,7 +46,7 @@ class RegionInput:
 
     @property
     def shared(self) -> str | None:
-        """The flush whose files it takes together with other regions."""
+        """The flush whose files the region adopts together with other regions; None if there is none."""
         first = self.merge.flushes[0]
         return first.key if self.adopted and first.shared else None
 
@@ -79,25 +79,25 @@ def adopted_files(region_inputs: Sequence[RegionInput]) -> list[AdoptedFiles]:
 def read_region_inputs(
     context: FlusherContext, merges: Sequence[RegionMerge], together: Collection[Region]
 ) -> list[RegionInput | Corrupt]:
-    """Return the input of each merge, in order; the error if something is missing or damaged.  ``together``: regions
-    whose rows are rewritten."""
+    """Return the input of each merge in order, or the error if something of it is missing or damaged.  ``together``:
+    regions whose rows are rewritten."""
     read = _shared(context, merges, together)
     return context.tasks.map(partial(_prepared, context, together, read), merges)
 
 
 def to_be_written(context: FlusherContext, adopted: Sequence[RegionInput]) -> list[RegionInput | Corrupt]:
-    """Return the same inputs with their rows, which are rewritten: others may no longer adopt what they took of their
-    files."""
+    """Read these adopted inputs again with all rows, to be rewritten.  Needed when files that regions share can no
+    longer be adopted."""
     return read_region_inputs(context, [t.merge for t in adopted], frozenset(t.merge.region for t in adopted))
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Content of a part of a flush that has others."""
+    """Content of one part of a flush with several parts."""
 
     content: Folded | Corrupt
     adopted: bool
-    """Then only the keys of its rows were."""
+    """Whether the files can be adopted.  If so, only the keys of the part's rows were read."""
 
 
 _Parts = Mapping[tuple[str, Region, Generation], _Part]
@@ -108,7 +108,7 @@ def _name(flushed: FlushedGeneration) -> tuple[str, Region, Generation]:
 
 
 def _shared(context: FlusherContext, merges: Sequence[RegionMerge], together: Collection[Region]) -> _Parts:
-    """Read the parts to be merged of flushes with several parts: their objects are read once."""
+    """Read the parts to be merged of flushes with several parts.  Each object is read once for all its parts."""
     flushes = by_flush([s for merge in merges for s in merge.flushes if s.shared])
 
     def read(parts: Sequence[FlushedGeneration]) -> list[_Part]:
@@ -140,7 +140,8 @@ def _prepared(
 
 
 def _content(read: _Parts, flushed: FlushedGeneration) -> Folded | None:
-    """Return what was read of a part; None if it has a flush of its own."""
+    """Return what ``_shared`` read of a part; None if the generation has a flush of its own.  Raises the part's
+    damage."""
     found = read.get(_name(flushed))
     content = None if found is None else found.content
     if isinstance(content, Corrupt):

@@ -1,28 +1,28 @@
-"""Keys that came through two regions leave a merge, and wait for a person's decision; all others are merged.
+"""Set aside keys that came through two regions: they wait for a person's decision, and all others are merged.
 
 Guarantees
- 1. What a merge writes of a key in conflict is exactly what the owner's records give.  Operations of any other
-    region, of all regions if there is no owner, go into the next object of ``conflicts`` instead, which the same
-    commit names.  None is lost and none counts twice: the watermarks move in that commit too.
+ 1. For a key in conflict, a merge writes exactly what the owner's records give.  Operations of any other region, of all
+    regions if there is no owner, go into the next object of ``conflicts``, which the same commit names.  None is lost
+    and none counts twice: the watermarks move in that commit too.
  2. No merge takes a key through two regions, in one commit or in two, as far as the region of the live row is known
     and counts (``keys.origin``).
  3. If more keys would wait than ``MergeLimits.conflict_keys_max``, or more bytes than any such object may have, the
     merge leaves regions, by a ``RegionConflict`` each: those with the most keys to set aside, until the rest fits.  A
     decision makes room for a region.  Where a region's share of a merge is larger than the whole object, ``fewer``
     says how many of its generations to try; a generation that is larger by itself stays left (decision 0053).
- 4. In a table with ``canonical`` keys nothing is asked: its keys of different regions differ.
+ 4. In a table with ``canonical`` keys nothing is checked: keys of different regions always differ there.
 
 Steps of ``sort_out``
- 1. Keys in force: operations of other regions than the owner are set aside.
- 2. Keys that are in two of the merge's own regions, and keys of which a row lives that another region brought: the
+ 1. For keys already in conflict, set aside the operations of all regions but the owner.
+ 2. Find keys that two of the merge's own regions have, and keys with a live row that another region brought.  The
     region that brought the row is the owner, and the others' operations are set aside.  If there is no such row, all
-    operations are.  Nobody asks for the row of a key that has an owner: a compaction or a clean-up leaves less of its
-    regions than the object has.
- 3. Take these out of the merge.  Files that hold such rows are not adopted, but rewritten without them: a new
-    fragment must not carry a deletion file.  If several regions have rows in such files, the rows of all are
-    rewritten, with others, and all is decided again.  So it is if something is damaged then, which is left, with its
-    region.
- 4. Look the rest up.
+    operations are set aside.  If a key already has an owner, its row is not looked up: after a compaction or a
+    clean-up, the ``conflicts`` object knows more about its regions than the table.
+ 3. Take these operations out of the merge.  Files that hold such rows are not adopted, but rewritten without them: a
+    new fragment must not carry a deletion file.  If several regions have rows in such files, the rows of all these
+    regions are rewritten, and everything is decided again.  If something is found damaged then, its region is left,
+    and everything is decided again too.
+ 4. Look up the remaining keys in the key index.
 """
 
 from __future__ import annotations
@@ -74,20 +74,21 @@ class SortedOut:
     """Keys of the regions that are left (``MergeInputs.keys``)."""
     lookup: KeyRows
     conflicts: Conflicts | None = None
-    """Content of the next object; None where it is the one in force."""
+    """Content of the next object of ``conflicts``; None if the object in force stays."""
     set_aside: int = 0
     """Keys of which something was set aside."""
     set_aside_of: tuple[int, ...] = ()
-    """The partitions through which that came."""
+    """Partitions whose operations were set aside."""
     regions_not_known: int = 0
 
 
 def sort_out(
     context: FlusherContext, pinned: PinnedTable, inputs: MergeInputs, held: Conflicts, limits: MergeLimits
 ) -> SortedOut:
-    """Steps 1 to 4; ``held`` is what is in force.
+    """Set aside the operations of keys in conflict, and look up all other keys (steps 1 to 4).  ``held``: what is in
+    force.
 
-    ``ObjectMissing`` where a flush's files are gone since it was looked at.
+    ``ObjectMissing`` if a flush's files have gone since it was looked at.
     """
     if not context.contract.keyed_by_bytes:
         keys = inputs.keys()
@@ -137,7 +138,7 @@ def sort_out(
 
 
 def put_conflicts(store: ObjectStore, conflicts: Conflicts, merge: str) -> ConflictsRef | None:
-    """Write the object of a merge; None if nothing is in conflict and nothing was decided."""
+    """Write a merge's object of ``conflicts``, and return its reference; None if nothing is in conflict or decided."""
     if not conflicts:
         return None
     data, ref = encode_conflicts(conflicts, merge)
@@ -147,7 +148,7 @@ def put_conflicts(store: ObjectStore, conflicts: Conflicts, merge: str) -> Confl
 
 @dataclass(frozen=True, slots=True)
 class _Decision:
-    """Per region of ``inputs`` which of its keys are set aside, and what that was concluded from."""
+    """The keys to set aside, as a mask for each region input, and the findings that led to this."""
 
     pinned: PinnedTable
     inputs: MergeInputs
@@ -161,7 +162,7 @@ class _Decision:
     met: Meeting | None
     strays: Strays
     partitions: npt.NDArray[np.int32]
-    """Partitions of ``keys``."""
+    """Partitions of ``keys``; ``MET`` if a key has several."""
     not_known: int
 
     @property
@@ -170,7 +171,7 @@ class _Decision:
 
 
 def _decide(context: FlusherContext, pinned: PinnedTable, inputs: MergeInputs, held: Conflicts) -> _Decision:
-    """Steps 1 and 2."""
+    """Decide which keys of each region are set aside (steps 1 and 2)."""
     rows, counts = context.contract.rows, counting(context.contract)
     in_force = ConflictKeys(held, counts)
     # Step 1
@@ -212,7 +213,7 @@ def _decide(context: FlusherContext, pinned: PinnedTable, inputs: MergeInputs, h
 
 
 def _partitions(region_inputs: Sequence[RegionInput]) -> npt.NDArray[np.int32]:
-    """The partition of each key, in the order of ``MergeInputs.keys``."""
+    """Return the partition of each key, in the order of ``MergeInputs.keys``."""
     of_inputs = np.array([taken.merge.region.partition for taken in region_inputs], np.int32)
     partials = [taken.partials.num_rows for taken in region_inputs]
     others = [taken.keys.num_rows - taken.partials.num_rows for taken in region_inputs]
@@ -221,7 +222,7 @@ def _partitions(region_inputs: Sequence[RegionInput]) -> npt.NDArray[np.int32]:
 
 @dataclass(frozen=True, slots=True)
 class _TooMany:
-    """Keys have no room; ``decisions_help``: what waits already takes the room."""
+    """More keys would be set aside than there is room for.  ``decisions_help``: keys that wait already take the room."""
 
     error: RegionConflict
     decisions_help: bool
@@ -288,7 +289,7 @@ def _next(context: FlusherContext, found: _Decision, aside: Mapping[Region, Fold
 
 
 def _shared(region_inputs: Sequence[RegionInput], masks: Sequence[Mask]) -> frozenset[str]:
-    """Flushes whose files several regions take, though a row in them is set aside."""
+    """Return the flushes whose files several regions adopt although a row in them is set aside."""
     found = (
         taken.shared
         for taken, mask in zip(region_inputs, masks, strict=True)
@@ -298,7 +299,8 @@ def _shared(region_inputs: Sequence[RegionInput], masks: Sequence[Mask]) -> froz
 
 
 def _without_adopting(context: FlusherContext, inputs: MergeInputs, flushes: Collection[str]) -> MergeInputs:
-    """Return these inputs, with the rows of these flushes to be rewritten and not adopted.  ``ObjectMissing``."""
+    """Return these inputs, with the rows of these flushes rewritten instead of adopted.  ``ObjectMissing``: files are
+    gone."""
     adopting = [taken for taken in inputs.region_inputs if taken.shared in flushes]
     read = {t.merge.region: found for t, found in zip(adopting, to_be_written(context, adopting), strict=True)}
     region_inputs: list[RegionInput] = []
@@ -315,7 +317,7 @@ def _without_adopting(context: FlusherContext, inputs: MergeInputs, flushes: Col
 
 
 def _split(table: Table, contract: Contract, taken: RegionInput, mask: Mask) -> tuple[RegionInput, Folded]:
-    """Step 3 for one region: return what is left of it, and what is set aside."""
+    """Divide one region's input by ``mask`` (step 3): return what is left in the merge, and what is set aside."""
     rows = contract.rows
     patched, gone = taken.partials.num_rows, taken.gone
     sides = Folded(taken.rows, taken.keys.slice(patched, gone), taken.partials)
@@ -332,7 +334,8 @@ def _split(table: Table, contract: Contract, taken: RegionInput, mask: Mask) -> 
 
 
 def _rewritten(table: Table, contract: Contract, taken: RegionInput, aside: KeySet) -> tuple[tuple[str, ...], pa.Table]:
-    """The rows of a flush's files without these, written anew, and these."""
+    """Write a flush's rows again, without those whose keys are ``aside``; return the new fragments, and the rows left
+    out."""
     schema = contract.rows.table
     (flushed,) = taken.merge.flushes
     fragments: list[str] = []

@@ -1,21 +1,24 @@
-"""A person's decision about keys in conflict: which region's records stand.
+"""Carry out a person's decision about keys in conflict: the records of one region count.
 
 Guarantees
- 1. One commit, whole or not.  Waiting records of the chosen region are applied over the rows of the table, as a merge
-    would (if the region is the owner, they stay as they are).  Waiting records of the others are dropped.  From then
-    on the region is the owner.  Later records through others are conflicts again.
- 2. The commit is a merge without generations: the watermarks in force, a uuid, the sentinel.  Beside a flusher one of
-    the two lands, and the other plans again; the process that comes next finishes it.
+ 1. The decision is one commit, which lands whole or not at all.  Waiting records of the chosen region are applied to
+    the rows of the table, as a merge would (if the region is the owner, the rows stay as they are).  Waiting records
+    of other regions are dropped.  Afterwards the region is the owner.  Later records through others are conflicts
+    again.
+ 2. The commit is a merge without generations: it has the watermarks in force, a uuid, the sentinel.  If a flusher
+    merges at the same time, one of the two commits lands, and the other process plans again.  The next process that
+    merges finishes the commit.
  3. Keys that were not asked for, or of which the region has no say, stay as they are.
  4. If the person says which object they have ``seen``, the keys asked for must wait as that object says, with the
     same owner; else nothing is changed.
 
 Steps of ``settle``
- 1. Finish the newest merge, until the newest is finished.  Pin V, W(V), the object in force.
- 2. Which keys?  For each, something of the region waits, or the region is the owner.  Is it what was seen?
+ 1. Finish the newest merge, until the newest is finished.  Pin version V, its watermarks, and the object in force.
+ 2. Choose the keys.  For each of them, a record of the region must wait, or the region must be the owner.  Compare
+    with what was ``seen``.
  3. Look up their rows, write deletion vectors, complete patches, write rows.
- 4. Write the next object, and ONE commit from V that names it.  Conflict: again from 1.
- 5. Finish it.
+ 4. Write the next object, and send ONE commit from V that names it.  Conflict: again from 1.
+ 5. Finish the commit.
 """
 
 from __future__ import annotations
@@ -48,7 +51,7 @@ from lancewal_flusher.merge.set_aside import put_conflicts
 
 _TRIES = 10
 Choice = Callable[[Conflicts], pa.Table]
-"""The keys in conflict that are asked for."""
+"""Function that returns the keys to decide, from all keys in conflict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,7 @@ class SettlePlan:
     """Position up to which the region is merged."""
     keys: pa.Table
     applied: int
-    """Number of the keys of which something of the region waits: their rows change."""
+    """Number of keys of which a record of the region waits: their rows change."""
     dropped: Mapping[Region, int]
     """Number of keys, by region, whose waiting records are dropped."""
 
@@ -74,19 +77,20 @@ class SettlePlan:
         kept = self.keys.num_rows - self.applied
         seen = "" if self.in_force.conflicts is None else f", as of {self.in_force.conflicts.merge}"
         found = [
-            f"{self.keys.num_rows} keys{seen}: the records of partition {self.region.partition} ({self.region.name}) stand",
-            f"{self.applied} of them are changed by what waits, {kept} stay as the table has them",
+            f"{self.keys.num_rows} keys{seen}: the records of partition {self.region.partition} ({self.region.name}) count",
+            f"{self.applied} of them are changed by waiting records, {kept} stay as the table has them",
         ]
         for region, keys in sorted(self.dropped.items()):
-            found.append(f"{region.name}: what waits of {keys} keys is dropped")
+            found.append(f"{region.name}: waiting records of {keys} keys are dropped")
         return found
 
 
 def plan_settle(context: FlusherContext, region: Region, choice: Choice, seen: str | None = None) -> SettlePlan:
-    """Steps 1 and 2; changes nothing, except that a merge under way is finished.
+    """Plan a decision (steps 1 and 2).  Changes nothing, except that an unfinished merge is finished.
 
-    ``seen``: the object's name (``ConflictsRef.merge``).  ``InvalidInput``: the region has no say, or something else
-    waits than was seen.  An owner takes less room than what waited of its key, so any number may be decided.
+    ``seen``: the name of the object that the person saw (``ConflictsRef.merge``).  ``InvalidInput``: the region has no
+    say, or the keys wait otherwise than was seen.  Any number of keys may be decided, since an owner takes less room
+    than the records that waited of its key.
     """
     # Step 1
     check_contract(context)
@@ -102,7 +106,7 @@ def plan_settle(context: FlusherContext, region: Region, choice: Choice, seen: s
     without = ~held.keys_of(region).contains(keys.columns)
     if without.any():
         raise InvalidInput(
-            f"of {int(without.sum())} of the keys nothing came through {region.name}: `lancewal conflict list` shows whose "
+            f"{int(without.sum())} of the keys have no records through {region.name}: `lancewal conflict list` shows whose "
             "records wait. Nothing was changed"
         )
     chosen = KeySet(keys)
@@ -125,18 +129,18 @@ def _check_seen(store: ObjectStore, rows: RowSchema, held: Conflicts, chosen: Ke
     data = None if key is None else store.get(key)
     if key is None or data is None:
         raise InvalidInput(
-            f"--seen {seen[:100]!r} names nothing that is still known of keys in conflict: `lancewal conflict list` shows "
+            f"--seen {seen[:100]!r} does not name a known object of keys in conflict: `lancewal conflict list` shows "
             "what waits now. Nothing was changed"
         )
     if decode_conflicts(data, key, rows).stand_of(chosen) != held.stand_of(chosen):
         raise InvalidInput(
-            f"of the keys asked for something else waits than in {seen}: records have come in since, or somebody has decided. "
+            f"the keys asked for no longer wait as in {seen}: records have come in since, or somebody has decided. "
             "`lancewal conflict list` shows what waits now. Nothing was changed"
         )
 
 
 def settle(context: FlusherContext, region: Region, choice: Choice, seen: str | None = None) -> SettlePlan:
-    """Steps 1 to 5; return what was decided."""
+    """Plan a decision, commit and finish it (steps 1 to 5); return the plan that landed."""
     reason = ""
     for _ in range(_TRIES):
         plan = plan_settle(context, region, choice, seen)
@@ -160,7 +164,7 @@ def settle(context: FlusherContext, region: Region, choice: Choice, seen: str | 
 
 
 def _commit(context: FlusherContext, plan: SettlePlan) -> TableVersion | Refused:
-    """Steps 3 and 4."""
+    """Write the decision's rows and send its commit (steps 3 and 4); return the version at which it landed."""
     rows, pinned, before = context.contract.rows, plan.pinned, plan.in_force.conflicts
     assert before is not None, "there are keys"
     names = list(rows.primary_key)

@@ -1,9 +1,9 @@
 """The flusher service.
 
-``service`` runs a ``process``, which has once what its tables share.  A ``table`` takes ``turns``, as the settings say
-(``limits``).  A ``round`` merges; after it come expiry, compaction and indexes (``upkeep``), and beside it garbage
-collection.  ``backlog`` and ``metrics`` (declared in ``metric_table``) show what waits, since when, and what happens.
-``status`` shows where records stop.  ``visibility`` measures end to end when rows are seen, by the
+``service`` runs a ``process``, which holds what its tables share.  A ``table`` takes ``turns``, as the settings say
+(``limits``).  A ``round`` merges.  After it come expiry, compaction and indexes (``upkeep``); garbage collection runs
+at the same time.  ``backlog`` and ``metrics`` (declared in ``metric_table``) show what waits, since when, and what
+happens.  ``status`` shows where records stop.  ``visibility`` measures end to end when rows are seen, by the
 ``visible_positions`` of strong reads.
 
 May import: commit, context, event_table, garbage, merge, open, upkeep.

@@ -41,19 +41,18 @@ class Backlog:
 
 @dataclass(slots=True)
 class MergedPositions:
-    """Checks whether the merged position of a partition has ever fallen.  No merge does this: the alarm must never ring.
+    """Check that the merged position of a partition never falls.  No merge lets it fall, so the alarm must never ring.
 
-    Every look passes in what is in force.
-
-    A person's decision after a restore may take positions back, and is no violation.  Such a decision shows between two
-    looks: a version restores, no merge has set the watermarks, or only a lower bound of them is known.
+    A person's decision after a restore may take positions back, and is no violation.  Such a decision shows between
+    two looks: a version restores, no merge has set the watermarks, or only a lower bound of them is known.
     """
 
     _version: int = 0
     _next: Mapping[Region, Position] = field(default_factory=dict)
 
     def look(self, table: Table, in_force: InForce) -> dict[Region, Position]:
-        """Regions whose merged position fell, and where it is now."""
+        """Compare the watermarks in force with those of the last look.  Return the regions whose merged position fell,
+        with the position now."""
         before, since = self._next, self._version
         self._next = {region: mark.next for region, mark in in_force.regions.items()}
         self._version = in_force.version
@@ -63,13 +62,13 @@ class MergedPositions:
         return fell
 
     def _restored(self, table: Table, since: int) -> bool:
-        """Whether a version restores, or what one of the versions did is unknown."""
+        """Whether a version above ``since`` restored the table, or it is unknown what such a version did."""
         made = [table.transaction(version) for version in range(since + 1, self._version + 1)]
         return not all(isinstance(info, TransactionInfo) and info.operation != "Restore" for info in made)
 
 
 class BacklogReader:
-    """Reads one backlog after another; the manifest of a flush, which never changes, once while it waits."""
+    """Reader of backlogs.  The manifest of a flush never changes, so it is read once while the flush waits."""
 
     def __init__(self, context: FlusherContext) -> None:
         self._context = context
@@ -85,7 +84,7 @@ class BacklogReader:
         return self._backlog(left.version, left.in_force, left.indexes, unknown)
 
     def now(self) -> Backlog:
-        """The backlog by the newest state."""
+        """Read the newest state, and return the backlog."""
         pinned, in_force = self._context.watermarks.newest()
         sound = self._context.read_sound_indexes()
         return self._backlog(pinned.version, in_force, sound.indexes, sound.damaged)

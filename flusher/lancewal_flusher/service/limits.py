@@ -11,7 +11,7 @@ from lancewal_flusher.upkeep.index_plan import IndexLimits
 
 
 def compaction_limits(settings: FlusherSettings) -> CompactionLimits:
-    """The limits of a round in the service."""
+    """Return the limits of a round of compaction in the service."""
     return CompactionLimits(
         target_rows=settings.compaction_target_rows,
         target_bytes=settings.compaction_target_bytes,
@@ -22,14 +22,14 @@ def compaction_limits(settings: FlusherSettings) -> CompactionLimits:
 
 
 def index_limits(settings: FlusherSettings) -> IndexLimits:
-    """How many rows an index may miss."""
+    """Return the limits of index upkeep: how many rows an index may miss, and the size of a round."""
     return IndexLimits(
         settings.index_unindexed_ratio_max, settings.index_unindexed_rows_max, settings.index_round_bytes_max
     )
 
 
 def merge_limits(settings: Settings, contract: Contract) -> MergeLimits:
-    """The limits of merges in the service."""
+    """Return the limits of merges in the service."""
     return MergeLimits(
         defer_s=min(settings.flusher.merge_defer_s, contract.freshness_target_s),
         deleted_share=settings.flusher.compaction_deleted_ratio,

@@ -1,4 +1,4 @@
-"""Every metric of the flusher: name, kind, labels, meaning.  The reference page (docs/reference/metrics.md) is made of it."""
+"""Every metric of the flusher: name, kind, labels, meaning.  docs/reference/metrics.md is generated from this module."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lancewal_core.store.request_metrics import StoreMetricTable
 from lancewal_flusher.commit.send import Why
 
 _VISIBLE_S = (0.05, 0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 30, 60)
-"""Fine about the two seconds in which rows shall be seen."""
+"""Buckets in seconds, fine around the two seconds in which rows shall be seen."""
 REASONS = tuple(str(why) for why in Why)
 _ROUND_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 
@@ -18,11 +18,11 @@ class FlusherMetricTable(StoreMetricTable, ServiceMetricTable, prefix="lancewal_
 
     merges = counter("Merges that landed.")
     adopted_rows = counter("Rows taken with the data files of a flush.")
-    written_rows = counter("Rows written anew: combined generations, completed patches.")
-    replaced_rows = counter("Rows of the table that a merge hid, deleted ones included.")
+    written_rows = counter("Rows that merges wrote: of combined generations, and completed patches.")
+    replaced_rows = counter("Rows of the table that merges hid, because their keys were replaced or deleted.")
     in_place_rows = counter("Rows of the table of which a merge wrote only the patched columns.")
     keys_deleted = counter("Keys whose newest record is a delete.")
-    fragments_scanned = counter("Fragments that merges scanned for keys: the key index does not cover them.")
+    fragments_scanned = counter("Fragments that merges scanned for keys, because the key index does not cover them.")
     unknown_partition_rows = counter(
         "Rows that the key index found for keys of a merge without knowing through which partition they came: only of "
         "tables keyed by bytes."
@@ -43,14 +43,14 @@ class FlusherMetricTable(StoreMetricTable, ServiceMetricTable, prefix="lancewal_
     )
     adopted_bytes = counter("Bytes of data files that merges took from flushes as they are.")
     rewritten_bytes = counter(
-        "Bytes of data files that were written anew, deletion vectors not counted; beside adopted_bytes they say how often a "
-        "byte is written.",
+        "Bytes of data files that merges and compactions wrote, without deletion vectors. Compared with adopted_bytes they "
+        "show how often a byte is written.",
         "operation",
         known=("merge", "compaction"),
     )
-    generations_flushed = counter("SEALED generations whose ingest did not flush them.")
-    hidden_foreign_rows = counter("Rows that users appended with a key of the merge under way.")
-    fragments_rebuilt = counter("Adopted fragments whose files a clean-up had taken.")
+    generations_flushed = counter("SEALED generations that the flusher flushed, because their ingest did not.")
+    hidden_foreign_rows = counter("Rows hidden after a merge: users had appended them with one of its keys meanwhile.")
+    fragments_rebuilt = counter("Adopted fragments that were rebuilt, because a clean-up had taken their files.")
     failures = counter(
         "Rounds, partitions in them, and turns of garbage collection, compaction and expiry that failed and are tried "
         "again, by kind.",
@@ -66,13 +66,15 @@ class FlusherMetricTable(StoreMetricTable, ServiceMetricTable, prefix="lancewal_
     )
     damaged_partitions = gauge("Partitions that are not merged because something they need is damaged or lost.")
     gc_deleted_objects = counter("WAL segments, files of flushes and former states of partitions deleted.")
-    gc_expired_versions = counter("Versions of the table removed, as older than the version window.")
-    gc_dropped_snapshots = counter("Named snapshots dropped, as their time was over.")
+    gc_expired_versions = counter("Versions of the table removed, because they were older than the version window.")
+    gc_dropped_snapshots = counter("Named snapshots dropped, because their time was over.")
     gc_waiting_objects = gauge("Free objects that wait for their grace period.")
     gc_running_seconds = gauge("How long the round of garbage collection under way has taken so far; 0 while none is.")
     compactions = counter("Rounds of compaction that landed.", "reason")
-    compaction_conflicts = counter("Rounds of compaction that did not land, as merges.", "reason", known=REASONS)
-    compacted_fragments = counter("Fragments that compaction wrote anew.")
+    compaction_conflicts = counter(
+        "Rounds of compaction that did not land. Reasons: as for conflicts.", "reason", known=REASONS
+    )
+    compacted_fragments = counter("Fragments that compaction rewrote.")
     compacted_bytes = counter("Bytes that compaction wrote.")
     expired_rows = counter("Rows hidden because their time to live was over.")
     dropped_rows = counter("Hidden rows that compaction left out.")
@@ -87,14 +89,14 @@ class FlusherMetricTable(StoreMetricTable, ServiceMetricTable, prefix="lancewal_
     table_rows = gauge("Rows of the table, those that it hides not among them, when compaction last looked.")
     table_bytes = gauge("Bytes of the table's data files, as far as Lance records them, when compaction last looked.")
     hidden_rows = gauge("Rows that fragments hold and hide, when compaction last looked.")
-    hidden_ratio = gauge("Their part of all rows that fragments hold.")
+    hidden_ratio = gauge("Hidden rows as a part of all rows that fragments hold, when compaction last looked.")
     hidden_fragments = gauge("Fragments that hide rows, when compaction last looked.")
     deletion_debt_bytes = gauge(
-        "Bytes of the data files of such fragments: what is read for fewer rows than it holds, and what compaction may yet "
-        "write anew."
+        "Bytes of the data files of fragments that hide rows, when compaction last looked. Reads of them also read hidden "
+        "rows, and compaction may rewrite them."
     )
     unindexed_rows = gauge(
-        "Rows that a secondary index does not have, when upkeep last looked: behind each merge and each round of "
+        "Rows that a secondary index does not have, when upkeep last looked: after each merge and each round of "
         "compaction. Queries scan them; fuzzy text queries leave them out.",
         "index",
     )
@@ -115,7 +117,7 @@ class FlusherMetricTable(StoreMetricTable, ServiceMetricTable, prefix="lancewal_
     )
     last_round_timestamp_seconds = gauge("When a round last ended without an error; absent before the first.")
     visible_seconds = histogram(
-        "From asking Kafka for the ends of the partitions until a strong read sees up to there. Measured with "
+        "Time from asking Kafka for the ends of the partitions until a strong read reaches them. Measured with "
         "flusher.visibility_interval_s, for each partition with new records since the measurement before.",
         _VISIBLE_S,
     )
@@ -126,16 +128,17 @@ class FlusherMetricTable(StoreMetricTable, ServiceMetricTable, prefix="lancewal_
         known=("timeout", "kafka", "store"),
     )
     visibility_behind_records = gauge(
-        "Offsets that the last measurement has waited for in vain; 0 where it reached the end.", "partition"
+        "Offsets up to a partition's end that the last measurement did not see in time; 0 if it reached the end.",
+        "partition",
     )
     visibility_timestamp_seconds = gauge(
         "When a measurement last ended with every partition seen up to its end; absent before the first."
     )
     invariant_violations = counter(
-        "Times that something was seen which must never be, by what it was: a merged position that fell.",
+        "Violations of a rule that must always hold, by kind. merged_position_fell: a merged position became smaller.",
         "kind",
         known=("merged_position_fell",),
     )
     paused = gauge("1 while `lancewal pause flusher` holds: no round begins.")
     round_seconds = histogram("Duration of a round.", _ROUND_S)
-    compaction_seconds = histogram("Duration of a round of compaction, with the indexes behind it.", _ROUND_S)
+    compaction_seconds = histogram("Duration of a round of compaction, with the indexes after it.", _ROUND_S)

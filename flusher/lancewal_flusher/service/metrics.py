@@ -1,7 +1,7 @@
 """Logs and metrics of the flusher for people: JSON log lines and Prometheus metrics, from the reports of rounds.
 
 Guarantees
- 1. Those of ``ServiceMetrics``.
+ 1. The guarantees of ``ServiceMetrics`` hold.
  2. The age of what waits grows while rounds fail: it is computed when the metrics are read.
 """
 
@@ -62,15 +62,15 @@ class FlusherMetrics(ServiceMetrics):
 
     @property
     def index_problems(self) -> Sequence[str]:
-        """Rows that indexes cannot take, by their keys."""
+        """Return a text for each index about the rows that it cannot take, with their keys."""
         return [f"index {name}: {far.text}" for name, far in sorted(self._far.items())]
 
     def observed(self, store: ObjectStore) -> ObjectStore:
-        """The store, its requests counted."""
+        """Return the store, with its requests counted."""
         return ObservedStore(store, self._shown)
 
     def round(self, report: RoundReport, seconds: float) -> None:
-        """A round ended without an error, but for the regions that it left."""
+        """Show a round that ended.  No error has ended it, though it may have left regions."""
         self._shown.round_seconds.observe(seconds)
         self._shown.last_round_timestamp_seconds.set(self._clock.now_ms() / 1000)
         self._shown.generations_flushed.inc(report.flushed)
@@ -112,7 +112,7 @@ class FlusherMetrics(ServiceMetrics):
             (str(of.partition),): ms / 1000 for of, ms in backlog.merged_ms.items()
         }
         show_only(self._shown.merged_timestamp_seconds, merged_s)
-        # What is not known any more, as its state is damaged, stays as it was seen last.
+        # Figures of a region whose state is damaged stay as they were seen last.
         old = {region for region in self._waiting if region not in backlog.waiting}
         since = {region: ms for region, ms in self._waits_since_ms.items() if region in old}
         self._waits_since_ms = {**since, **backlog.waits_since_ms}
@@ -143,7 +143,7 @@ class FlusherMetrics(ServiceMetrics):
             )
 
     def compaction(self, report: CompactionReport, seconds: float) -> None:
-        """A turn of compaction and indexes ended."""
+        """Show a turn of compaction and indexes that ended."""
         self._shown.compaction_seconds.observe(seconds)
         match report.compaction:
             case Compacted() as compacted:
@@ -166,7 +166,7 @@ class FlusherMetrics(ServiceMetrics):
         self._indexes(report.indexes, report.unindexed_rows)
 
     def index_upkeep(self, report: IndexTurnReport) -> None:
-        """A turn of the indexes alone ended."""
+        """Show a turn of the indexes alone that ended."""
         self._indexes(report.indexes, report.unindexed_rows)
 
     def _indexes(self, done: Sequence[IndexExtended | IndexRefused], unindexed_rows: Mapping[str, int]) -> None:
@@ -193,13 +193,13 @@ class FlusherMetrics(ServiceMetrics):
                     self.events.index_refused(index=name, reason=reason)
                 case _:
                     assert_never(result)
-        # Of an index that is gone nothing remains.
+        # Forget indexes that are gone.
         self._far = {name: far for name, far in self._far.items() if name in unindexed_rows}
         show_only(self._shown.index_far_rows, {(name,): far.rows for name, far in self._far.items()})
         show_only(self._shown.unindexed_rows, {(name,): rows for name, rows in unindexed_rows.items()})
 
     def expiry(self, result: ExpiryResult) -> None:
-        """A turn of expiry ended."""
+        """Show a turn of expiry that ended."""
         match result:
             case Expired(version=version, rows=rows, fragments=fragments):
                 self._shown.expired_rows.inc(rows)
@@ -214,7 +214,8 @@ class FlusherMetrics(ServiceMetrics):
     def failed(
         self, act: str, error: LancewalError, again_s: float | None = None, region: Region | None = None
     ) -> None:
-        """A fault after which ``act`` is tried again: ``again_s`` from now, None by the next round."""
+        """Show an error after which ``act`` is tried again: in ``again_s`` seconds, or, if that is None, by the next
+        round."""
         self._shown.failures.labels(error.kind).inc()
         if self._to_be_logged((act, region, error.kind)):
             of_region = {} if region is None else {"topic": region.topic, "partition": region.partition}
@@ -222,11 +223,12 @@ class FlusherMetrics(ServiceMetrics):
             self.events.operation_failed(operation=act, kind=error.kind, error=str(error), retry_s=again_s, **place)
 
     def watch(self, beside: Callable[[], Sequence[tuple[str, float]]]) -> None:
-        """Set the function that says, when metrics are read, which work runs beside the merges and for how many seconds."""
+        """Set the function that is called when metrics are read.  It returns the work that runs at the same time as
+        merges, and for how many seconds."""
         self._shown.gc_running_seconds.set_function(lambda: dict(beside()).get("gc", 0.0))
 
     def stands(self, turn: str, seconds: float) -> None:
-        """Note that work beside the merges takes long."""
+        """Log that work which runs at the same time as merges takes very long."""
         if self._to_be_logged(("stands", turn)):
             self.events.turn_stands(operation=turn, duration_s=seconds)
 
@@ -313,7 +315,7 @@ class FlusherMetrics(ServiceMetrics):
         since_ms = self._waits_since_ms.get(region)
         if since_ms is not None:
             return max(0.0, (self._clock.now_ms() - since_ms) / 1000)
-        # Its state does not tell: since when this process has known of it.
+        # The region's state does not say: take the time since this process has known of the generation.
         seen = [self._first_seen.get((region, r.generation)) for r in self._waiting.get(region, ())]
         known = [since for since in seen if since is not None]
         return max(0.0, self._clock.monotonic() - min(known)) if known else 0.0

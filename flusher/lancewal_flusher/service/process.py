@@ -1,7 +1,7 @@
 """The parts of a flusher process that its tables share: HTTP side, threads, budgets, metrics, the loop.
 
 Guarantees
- 1. Tables take their turns one after the other, so that one merge runs at a time, and all memory for merges is its.
+ 1. Tables take their turns one after the other, so only one merge runs at a time, and may use all memory for merges.
  2. A table whose turn raises stops, and ``/readyz`` names it.  The others go on.  Once none is left, or the process is told
     to stop, the first of these errors is raised.
  3. The process is ready once each of its tables is.  ``/status`` shows the first of them.
@@ -31,7 +31,7 @@ from lancewal_flusher.service.table import LOOP_LIMIT_S, FlusherTable
 
 
 class FlusherProcess:
-    """See the module docstring.  ``stack`` ends its threads."""
+    """A flusher process; see the module docstring.  ``stack`` ends its threads."""
 
     def __init__(
         self, settings: Settings, stopping: Callable[[], bool], stack: ExitStack, clock: Clock | None = None
@@ -54,12 +54,12 @@ class FlusherProcess:
         return stack.enter_context(server).port
 
     def stopping(self) -> bool:
-        """Whether the process is told to stop.  To ask shows that the loop lives."""
+        """Whether the process was told to stop.  Each call also shows ``health`` that the loop lives."""
         self.health.beat()
         return self._asked_to_stop()
 
     def metrics(self, settings: Settings, port: int | None = None) -> FlusherMetrics:
-        """Metrics of a table, in the registry of the process."""
+        """Return new metrics of a table, in the registry of the process."""
         settings.need("table.uri")
         name, per_partition = Address.of(settings).name, settings.metrics.per_partition
         metrics = FlusherMetrics(
@@ -81,7 +81,8 @@ class FlusherProcess:
         return table
 
     def open_when_it_can(self, settings: Settings, metrics: FlusherMetrics, stack: ExitStack) -> FlusherTable | None:
-        """``open``, tried again while what fails may pass (``process.start``).  None if told to stop before."""
+        """Open a table as ``open`` does, and retry errors that may pass (``process.start``).  None if told to stop
+        before."""
         return self._start.run(
             partial(self.open, settings, metrics), stack, lambda error, again_s: metrics.failed("start", error, again_s)
         )
@@ -92,7 +93,11 @@ class FlusherProcess:
         self.health.beat()
 
     def work(self) -> None:
-        """Pass over the turns of all tables until told to stop, or none is left.  Then nothing is under way."""
+        """Run passes over the turns of all tables until told to stop, or no table is left.  Afterwards no work is
+        under way.
+
+        The first error that stopped a table is raised.
+        """
         working = list(self._tables)
         with ExitStack() as ending:
             for table in working:
@@ -113,22 +118,22 @@ class FlusherProcess:
                 raise self._stopped[0][1]
 
     def problems(self) -> Sequence[Problem]:
-        """Return why it is not ready."""
+        """Return why the process is not ready; empty if it is ready."""
         if not self._tables:
             return [self._start.why_not_ready()]
         stopped = [Problem.of(error, f"{table.settings.table.uri} stopped") for table, error in self._stopped]
         return [*stopped, *(problem for table in self._tables for problem in table.problems())]
 
     def _waits(self) -> bool:
-        """Whether the loop may stand still for what a restart does not mend."""
+        """Whether the loop may be blocked by something that a restart does not repair."""
         return not self._tables or any(table.silent for table in self._tables)
 
     def _beside(self) -> Sequence[tuple[str, float]]:
-        """Return what is under way beside the loop, and for how many seconds."""
+        """Return the work that runs at the same time as the loop, and for how many seconds."""
         return [found for table in self._tables for found in table.turns.beside()]
 
     def _wait(self, wait_s: float) -> None:
-        """Sleep until the next pass; meanwhile the board gets what is known, as often as it is due."""
+        """Sleep until the next pass.  Meanwhile update the status board as often as it is due."""
         until = self.clock.monotonic() + wait_s
         while True:
             if self._board.due():

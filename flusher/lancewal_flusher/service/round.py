@@ -159,7 +159,8 @@ def _finish_and_mark(context: FlusherContext, seen: Look | Proven) -> SettledMer
 
 
 def mark(context: FlusherContext, indexes: Mapping[Region, RegionState], in_force: InForce) -> None:
-    """Mark MERGED, by compare-and-swap, what the table has merged; ``in_force`` of a finished merge.
+    """Mark generations MERGED that the table has merged, by compare-and-swap.  ``in_force`` must be of a finished
+    merge.
 
     ``indexes`` say where to look: each region is decided on its newest index.  An index that is damaged by now holds
     up no other; the next look names it.
@@ -189,7 +190,8 @@ def mark(context: FlusherContext, indexes: Mapping[Region, RegionState], in_forc
 def _orphans(
     context: FlusherContext, indexes: Mapping[Region, RegionState], first_seen: FirstSeen, grace_s: float
 ) -> list[Region]:
-    """The region of each generation that stayed SEALED for long."""
+    """Return the region of each generation that has been SEALED for ``grace_s``.  A region with several is returned as
+    often."""
     sealed = {
         (i.region, r.generation) for i in indexes.values() for r in i.generations if r.state is GenerationState.SEALED
     }

@@ -77,7 +77,8 @@ def run_flusher(settings: Settings) -> None:
 
 
 def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[int], None] = lambda _: None) -> None:
-    """Steps 1 to 3; ``began`` is called with the port of the HTTP side."""
+    """Run the service until told to stop (steps 1 to 3).  ``began`` is called with the HTTP port once the table is
+    open."""
     settings.need("table.uri")
     with ExitStack() as stack:
         # Step 1
@@ -94,7 +95,7 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[int
 
 
 def run_once(settings: Settings, stopping: Callable[[], bool] = lambda: False) -> OnceSummary:
-    """See the module docstring."""
+    """Flush and merge everything that waits, once (``once`` of the module docstring).  Raises the first error."""
     with ExitStack() as stack:
         process = FlusherProcess(settings, stopping, stack)
         table = process.open(settings, process.metrics(settings), stack)

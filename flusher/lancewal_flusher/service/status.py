@@ -1,7 +1,7 @@
-"""Facts of the flusher about how far records have come: from the states that its rounds read anyway.
+"""Status of a table as its flusher sees it, from the states that rounds read anyway.
 
-Nobody is asked: a status is put together from the last round, so a view of the page costs the store nothing.  The age
-of waiting rows comes from stored state, else from when this process knew of them.
+A status is made from the last round, so a view of the page costs the store nothing.  The age of waiting rows comes
+from stored state, else from the time when this process first saw them.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ class FlusherStatus:
         self._first_seen: dict[tuple[Region, Generation, GenerationState], int] = {}
         self._merges: deque[MergeDone] = deque(maxlen=MERGES_SHOWN)
         self.index_problems: Callable[[], Sequence[str]] = tuple
-        """Rows that indexes cannot take."""
+        """Function that returns texts about rows that indexes cannot take."""
 
     def round(self, report: RoundReport, backlog: Backlog) -> None:
-        """A round ended without an error, but for the regions that it left."""
+        """Note a round that ended, and the backlog after it.  No error has ended it, though it may have left regions."""
         self._failed = None
         self._held = {region: Failure.of(error) for region, error in report.held.items()}
         self.looked(backlog)
@@ -63,7 +63,7 @@ class FlusherStatus:
             self._merges.appendleft(MergeDone(now_ms, merge.version, len(merge.generations), generations, rows))
 
     def looked(self, backlog: Backlog) -> None:
-        """Take the backlog, with or without a round."""
+        """Note the backlog, after a round or without one."""
         now_ms = self._clock.now_ms()
         waiting = {(region, r.generation, r.state) for region, records in backlog.waiting.items() for r in records}
         self._first_seen = {key: self._first_seen.get(key, now_ms) for key in waiting}
@@ -73,7 +73,7 @@ class FlusherStatus:
         self._failed = Failure.of(error)
 
     def take(self, paused: Until | None, not_ready: Sequence[str]) -> TableStatus:
-        """Take the status as of now; ``not_ready`` is what the service's readiness says."""
+        """Return the status as of now.  ``not_ready``: why the service is not ready."""
         contract, now_ms, backlog = self._contract, self._clock.now_ms(), self._backlog
         indexes = {} if backlog is None else backlog.indexes
         merged_at = [

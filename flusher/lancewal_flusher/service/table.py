@@ -1,6 +1,6 @@
-"""One table of a flusher: its turns, and what they need from one to the next.
+"""One table of a flusher: its turns, and the state that they keep from one to the next.
 
-Nothing here is shared with another table but threads.  What tables of a process share lies in ``process``.
+Only threads are shared with other tables.  All that tables of a process share is in ``process``.
 """
 
 from __future__ import annotations
@@ -42,18 +42,20 @@ SEALED_GRACE_S = 60.0
 PAUSE_S = 1.0
 PAUSE_MAX_S = 60.0
 LOOP_LIMIT_S = 1800.0
-"""The loop turns between two merges; one merge of a long backlog may take minutes."""
+"""Seconds without a sign of life after which the loop counts as hung.  It gives one between two merges, and one merge
+of a long backlog may take minutes."""
 MERGE = "merge"
-"""The turn of rounds."""
+"""Name of the turn of merge rounds."""
 GARBAGE = "gc"
-"""The one beside them."""
+"""Name of the turn of garbage collection, which runs at the same time as rounds."""
 PAUSE_WAITS_S = 60.0
-"""Seconds after which the work that a pause waits for is named."""
+"""Seconds after which work that a pause waits for is logged."""
 NO_ROUND_YET = Problem("starting", "no round has ended yet")
 
 
 class FlusherTable:
-    """See the module docstring.  Inside of ``with`` it asks the store, and measures, on threads of its own."""
+    """A table and its turns; see the module docstring.  After ``watch`` it also checks the store, and measures, on its
+    own threads."""
 
     def __init__(
         self, settings: Settings, context: FlusherContext, metrics: FlusherMetrics, stopping: Callable[[], bool]
@@ -75,7 +77,7 @@ class FlusherTable:
         self._silence = self._silence_watch()
 
     def watch(self, stack: ExitStack) -> None:
-        """Begin what is asked beside the turns; ``stack`` ends it."""
+        """Start the store check and the visibility measurement on their own threads; ``stack`` ends them."""
         self.metrics.watch(self.turns.beside)
         stack.enter_context(self._silence)
         measuring = visibility_of(self)
@@ -84,11 +86,12 @@ class FlusherTable:
 
     @property
     def silent(self) -> bool:
-        """Whether its store does not answer."""
+        """Whether the table's store does not answer."""
         return self._silence.problem is not None
 
     def problems(self) -> Sequence[Problem]:
-        """Return why it is not ready: it is once a round of merging has ended well.  A pause is no problem: it is wanted."""
+        """Return why the table is not ready; it is ready once a merge round has ended well.  A pause is no problem: an
+        operator wants it."""
         found = list(self.turns.problems())
         if self._silence.problem is not None:
             found.append(self._silence.problem)
@@ -99,11 +102,12 @@ class FlusherTable:
         return found
 
     def shown(self, not_ready: Sequence[Problem]) -> TableStatus:
-        """The status as of now; ``not_ready`` is what the readiness of the process says."""
+        """Return the status as of now.  ``not_ready``: why the process is not ready."""
         return self.status.take(self.control.paused, [str(problem) for problem in not_ready])
 
     def take_turns(self) -> float:
-        """A pass over the turns, or a look during a pause.  Returns the seconds until the next."""
+        """Run a pass over the turns, or only look at the backlog during a pause.  Return the seconds until the next
+        call."""
         self.look_again(math.inf)
         if self.paused():
             self.look_again(self.settings.flusher.merge_interval_s)
@@ -114,7 +118,7 @@ class FlusherTable:
         return wait_s
 
     def paused(self) -> bool:
-        """Ask whether an operator wants no turn to begin; then none is under way either."""
+        """Whether an operator has paused the flusher.  If so, wait first until no turn is under way."""
         until = self.control.read()
         if until is not None:
             self.turns.end_beside(partial(self.name_standing, PAUSE_WAITS_S))
@@ -122,14 +126,15 @@ class FlusherTable:
         return until is not None
 
     def end(self) -> None:
-        """Wait for what is under way beside the merges: what it fails with is told, and ends nothing that ends anyway."""
+        """Wait for work that runs at the same time as merges.  Its error is only logged, since the table's work ends
+        anyway."""
         try:
             self.turns.end_beside(self.stopping)
         except LancewalError as error:
             self.metrics.failed(GARBAGE, error)
 
     def name_standing(self, after_s: float) -> None:
-        """Say what has been under way beside the merges for so long."""
+        """Log the work that has run at the same time as merges for ``after_s`` seconds."""
         self.stopping()  # which shows that the loop lives
         for turn, seconds in self.turns.beside():
             if seconds >= after_s:
@@ -153,17 +158,17 @@ class FlusherTable:
         return report
 
     def look(self) -> None:
-        """Show what waits, where no round tells it."""
+        """Read the backlog and show it, for times when no round does."""
         self._looked_at = self.context.clock.monotonic()
         try:
             backlog = self.backlogs.now()
         except (Retry, Refresh, Corrupt):
-            return  # what is wrong with it, a round says
+            return  # a round reports the error
         self.metrics.backlog(backlog)
         self.status.looked(backlog)
 
     def look_again(self, every_s: float) -> None:
-        """``look``, if the last one is ``every_s`` ago."""
+        """Call ``look`` if the last look was at least ``every_s`` ago."""
         if self.context.clock.monotonic() - self._looked_at >= every_s:
             self.look()
 
@@ -212,7 +217,7 @@ class FlusherTable:
 
 
 def visibility_of(table: FlusherTable) -> VisibilityThread | None:
-    """The measurement that the settings ask for."""
+    """Return the visibility measurement; None if the settings do not ask for one."""
     settings = table.settings
     if not settings.flusher.visibility_interval_s:
         return None
@@ -237,7 +242,7 @@ def visibility_of(table: FlusherTable) -> VisibilityThread | None:
 
 
 def turns_of(table: FlusherTable) -> Turns:
-    """All that the settings and the contract ask for."""
+    """Return all turns that the settings and the contract ask for."""
     clock, flusher, ttl = table.context.clock, table.settings.flusher, table.context.contract.ttl
     now = clock.monotonic()
     others: list[Turn[Any]] = [

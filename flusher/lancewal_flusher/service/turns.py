@@ -1,4 +1,5 @@
-"""Turns: work that a service repeats, each when it is due.  One turn runs at a time, except those beside the others.
+"""Turns: work that a service repeats, each when it is due.  One turn runs at a time, except those that run *beside* the
+others, at the same time in a thread of their own.
 
 1. A turn returns in how many seconds the next one is due, by what it did; 0 is at once.
 2. A turn that fails with a fault that may pass, or meets damage, is tried again after ``retry_s``, twice as long each
@@ -28,7 +29,7 @@ from lancewal_core.process.tasks import Task, Tasks
 _DOUBLED_MAX = 10
 RETRY_MAX_S = 3600.0
 _LOOK_S = 1.0
-"""Between two looks whether a turn that is waited for has ended."""
+"""Seconds between two looks whether a turn that is waited for has ended."""
 
 Result = TypeVar("Result")
 Failed = Callable[[str, Retry | Refresh | Corrupt, float], None]
@@ -44,13 +45,13 @@ class TurnFailed:
 
 
 def no_problems(result: object) -> Sequence[Problem]:
-    """For turns that end well or fail, and nothing between."""
+    """Return no problems, for turns that either succeed or fail."""
     return ()
 
 
 @dataclass(slots=True)
 class Turn(Generic[Result]):
-    """See the module docstring.  ``due_at`` in monotonic seconds."""
+    """A turn; see the module docstring.  ``due_at`` in monotonic seconds."""
 
     name: str
     clock: Clock
@@ -66,20 +67,21 @@ class Turn(Generic[Result]):
     """Whether faults that may pass are problems too."""
     problems: Sequence[Problem] = ()
     tasks: Tasks | None = None
-    """Tasks of a turn that is done beside the others."""
+    """Thread pool of a turn that runs beside the others; None for other turns."""
     _failures: int = 0
     _beside: Task[Result] | None = None
     _begun_at: float = 0.0
 
     def wait_s(self) -> float:
-        """Time until there is something to ``take``; 0 if there is.  That of one under way is not known: infinite."""
+        """Return the seconds until ``take`` has something to do: 0 if it has now, infinite while the turn runs beside
+        the others."""
         if self._beside is not None:
             return 0.0 if self._beside.done() else math.inf
         return max(0.0, self.due_at - self.clock.monotonic())
 
     @property
     def under_way(self) -> bool:
-        """Whether it runs beside the others, or has ended there and its result was not taken yet."""
+        """Whether the turn runs beside the others, or has ended there and its result was not taken yet."""
         return self._beside is not None
 
     @property
@@ -97,7 +99,7 @@ class Turn(Generic[Result]):
         return self._beside is None or self._beside.done()
 
     def hurry(self) -> None:
-        """A turn is due now.  But not while turns fail."""
+        """Make the turn due now, unless it failed last time."""
         if not self._failures:
             self.due_at = min(self.due_at, self.clock.monotonic())
 
@@ -138,7 +140,7 @@ class Turns:
     failed: Failed
 
     def take_due(self, stopping: Callable[[], bool]) -> float:
-        """A pass; returns the seconds until the next one."""
+        """Run a pass, and return the seconds until the next one."""
         if not self._take(self.first):
             return self.first.wait_s()
         for turn in self.others:

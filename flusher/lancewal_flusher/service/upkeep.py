@@ -35,7 +35,7 @@ class CompactionReport:
 
 @dataclass(frozen=True, slots=True)
 class TableFigures:
-    """Size of a version, and the cost of its deletion vectors: a read of a fragment reads the hidden rows too."""
+    """Size of a table version, and the cost of its deletion vectors: a read of a fragment also reads hidden rows."""
 
     fragments: int
     rows: int
@@ -78,7 +78,7 @@ class IndexTurnReport:
 
 @dataclass(slots=True)
 class Upkeep:
-    """See the module docstring."""
+    """Turns of compaction and indexes for one table; see the module docstring."""
 
     context: FlusherContext
     compaction: CompactionLimits
@@ -87,12 +87,12 @@ class Upkeep:
     _refused: bool = False
 
     def extend(self) -> IndexTurnReport:
-        """A turn of the indexes alone."""
+        """Run a turn of the indexes alone."""
         extended = extend_indexes(self.context, self.indexes, at_once=False)
         return IndexTurnReport(extended, unindexed_rows(self.context.table.newest()))
 
     def compact(self) -> CompactionReport:
-        """A turn of compaction."""
+        """Run a turn of compaction, with the indexes after it."""
         limits = replace(self.compaction, groups_max=1) if self._refused else self.compaction
         result = compact_next(self.context, limits, self._sizes, with_sentinel=True)
         self._refused = isinstance(result, Refused)

@@ -49,15 +49,15 @@ class VisibilityObserver(Protocol):
 
 
 class Positions(Protocol):
-    """See ``visible_positions``."""
+    """Source of the positions that a strong read would see (``visible_positions``)."""
 
     def look(self, wanted: Collection[Region]) -> Mapping[Region, Position]: ...
 
 
 @dataclass(slots=True)
 class Visibility:
-    """One measurement after the other.  ``ends`` asks Kafka; ``pause`` lets so many seconds pass, or returns True at
-    once when the process is told to stop."""
+    """Runs one measurement after the other.  ``ends`` asks Kafka.  ``pause`` lets so many seconds pass, or returns
+    True at once when the process is told to stop."""
 
     ends: Callable[[], Mapping[Region, Position]]
     positions: Positions
@@ -94,7 +94,8 @@ class Visibility:
             self.seen.unanswered("store", error)
 
     def _still_missed(self) -> dict[Region, int]:
-        """Offsets that each partition is behind for that reason."""
+        """Look again at ends that were missed before.  Return, by partition, how many offsets are still missing; 0 if
+        none."""
         behind = dict.fromkeys(self._ends, 0)
         positions = self.positions.look(self._missed) if self._missed else {}
         for region, end in list(self._missed.items()):

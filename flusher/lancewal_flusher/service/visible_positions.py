@@ -23,7 +23,7 @@ INDEX_S = 1.0
 
 @dataclass(slots=True)
 class VisiblePositions:
-    """Used by one thread."""
+    """Reader of visible positions, for one thread."""
 
     store: ObjectStore
     indexes: RegionIndexes

@@ -1,8 +1,8 @@
 """Work of a merge or compaction on one fragment, as values, and the runners that do it.
 
-``cost`` chooses; ``merge_task`` (with ``in_place``) and ``rewrite_task`` do the work.  A ``runner`` runs tasks on
-threads, or on Spark (``spark_session``, ``spark_runner``, ``spark_slice``), to which a ``parcel`` carries them.
-``progress`` and ``spark_progress`` show how far they are.
+``cost`` chooses a strategy; ``merge_task`` (with ``in_place``) and ``rewrite_task`` do the work.  A ``runner`` runs
+tasks on threads, or on Spark (``spark_session``, ``spark_runner``, ``spark_slice``), to which a ``parcel`` carries
+them.  ``progress`` and ``spark_progress`` show their progress.
 
 May import: event_table.
 """

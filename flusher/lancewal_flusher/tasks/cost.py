@@ -2,8 +2,8 @@
 
 Three strategies
 
-* *hide*: a deletion vector hides the rows that the merge replaces; the new rows lie in new files.  Cheapest now, but
-  every hidden row brings the day nearer on which compaction rewrites the fragment.
+* *hide*: a deletion vector hides the rows that the merge replaces; the new rows are in new files.  Cheapest now, but
+  with every hidden row compaction rewrites the fragment sooner.
 * *rewrite*: hide, and let compaction rewrite the fragment's live rows right after the merge.  The rewrite is not part
   of the merge's commit: that would save the deletion vector, about a thousandth of the bytes, and keep the merge for
   as long as the copying takes.
@@ -11,7 +11,8 @@ Three strategies
   hidden nor written again.  For patches of few columns of many rows.
 
 Between *hide* and *rewrite* one comparison decides (``is_worn``): a fragment is rewritten where compaction would take it.
-*Columns* are written if the sum of *bytes written now* and *bytes owed* is less than with the other strategy.  Owed are
+*Columns* are written if the sum of *bytes written now* and *bytes owed* is less than with the other strategy.  Bytes
+owed are later costs:
 
  1. reading: a byte read costs ``READ_WEIGHT`` of a byte written;
  2. a share of the compaction to come.  It rewrites a fragment when a share ``s`` of its rows is hidden
@@ -53,35 +54,35 @@ _CONTAINER_BYTES = 8_192
 # measures them, the others so that whole merges of the benchmark ``merge-strategies`` come out. The same virtual
 # machine is twice as fast on one day as on another; these lie in between.
 _VECTOR_S = 0.0003
-"""A deletion vector."""
+"""Seconds to write a deletion vector."""
 _HIDDEN_ROW_S = 2.0e-8
-"""A row in it."""
+"""Seconds for each row in a deletion vector."""
 _COMPLETED_ROW_S = 2.5e-6
-"""A patched row: its base read, completed, written again."""
+"""Seconds for a patched row that becomes a new row: its base row is read, completed, written again."""
 _COLUMN_ROW_S = 5.0e-8
-"""A row of a fragment whose columns are rewritten in place: read, overlaid, written."""
+"""Seconds for a row of a fragment whose columns are rewritten in place: read, overlaid, written."""
 _COLUMN_BYTE_S = 1.0e-8
-"""A byte of these columns."""
+"""Seconds for a byte of the columns that are rewritten in place."""
 _PATCHED_ROW_S = 3.5e-7
-"""A row that is patched in place."""
+"""Seconds for a row that is patched in place."""
 _REWRITTEN_BYTE_S = 6.0e-9
-"""A byte that compaction writes."""
+"""Seconds for a byte that compaction writes."""
 _READ_BYTE_S = 2.2e-9
-"""A byte that it reads."""
+"""Seconds for a byte that compaction reads."""
 _INDEXED_ROW_S = 2.5e-7
-"""A row that the key index takes in after compaction."""
+"""Seconds for a row that the key index takes in after compaction."""
 COMMIT_S = 0.02
-"""A commit, with the work around it."""
+"""Seconds for a commit, with the work around it."""
 KEY_S = 1.6e-7
-"""A key of the merge: read from its flush, looked up in the key index."""
+"""Seconds for a key of the merge: read from its flush, looked up in the key index."""
 SCANNED_ROW_S = 5.0e-8
-"""A row of a fragment that the key index does not cover."""
+"""Seconds for a row of a fragment that the key index does not cover."""
 NEW_ROW_S = 1.0e-6
-"""A row that the merge writes as a new one."""
+"""Seconds for a row that the merge writes as a new one."""
 
 
 class Strategy(StrEnum):
-    """See the module docstring."""
+    """Ways to apply a merge to a fragment; see the module docstring."""
 
     HIDE = "hide"
     REWRITE = "rewrite"
@@ -96,13 +97,13 @@ class FragmentChange:
     rows: int
     """Physical rows."""
     deleted_rows: int
-    """Rows, of them, hidden before the merge."""
+    """Physical rows that were hidden before the merge."""
     nbytes: int
     """Bytes of its data files."""
     replaced: int
     """Live rows whose key the merge has."""
     patched: int = 0
-    """Rows, of ``replaced``, that patches complete."""
+    """Number of the ``replaced`` rows that patches complete."""
     patched_bytes: int | None = None
     """Bytes of the patched columns in the whole fragment; None: these columns cannot be rewritten alone."""
     rewritable: bool = True
@@ -110,14 +111,14 @@ class FragmentChange:
     index_row_bytes: float = 0.0
     """Bytes of a new row in all secondary indexes."""
     indexed_by: tuple[str, ...] = ()
-    """Indexes over columns that patches set: these are not written in place."""
+    """Indexes over columns that patches set.  These columns are not written in place."""
 
     @property
     def row_bytes(self) -> float:
         return self.nbytes / max(self.rows, 1)
 
     def hidden_after(self, strategy: Strategy) -> int:
-        """Hidden rows once the merge has landed."""
+        """Return the number of hidden rows once the merge has landed with this strategy."""
         return self.deleted_rows + self.replaced - (self.patched if strategy is Strategy.COLUMNS else 0)
 
 
@@ -136,7 +137,7 @@ class Cost:
 
     @property
     def weight(self) -> int:
-        """Figure that is compared."""
+        """Bytes written and owed: the sum by which strategies are compared."""
         return self.bytes_written + self.bytes_owed
 
 
@@ -149,7 +150,8 @@ def vector_bytes(rows: int, hidden: int) -> int:
 
 
 def is_worn(rows: int, hidden: int, deleted_share: float) -> bool:
-    """Whether a fragment hides so many of its rows that compaction rewrites it; one without a row left goes by itself."""
+    """Whether a fragment hides so many of its rows that compaction rewrites it.  False if no row is left: the merge
+    removes such a fragment."""
     return hidden < rows and hidden / rows >= deleted_share
 
 
@@ -163,7 +165,7 @@ def costs(change: FragmentChange, deleted_share: float) -> tuple[Cost, ...]:
 
 
 def least(found: Sequence[Cost]) -> Cost:
-    """The chosen one; the first of several."""
+    """Return the cost with the least weight; the first of several equal ones."""
     return min(found, key=lambda cost: cost.weight)
 
 
@@ -197,7 +199,7 @@ def _cost(change: FragmentChange, strategy: Strategy, deleted_share: float) -> C
 
 
 def _with_patches(change: FragmentChange, cost: Cost) -> Cost:
-    """Patched rows are read, and written as new ones."""
+    """Return this cost plus that of patched rows, which are read and written as new rows."""
     return Cost(
         cost.strategy,
         cost.bytes_written + int(change.patched * (change.row_bytes + KEY_ENTRY_BYTES)),
@@ -208,7 +210,7 @@ def _with_patches(change: FragmentChange, cost: Cost) -> Cost:
 
 
 def _debt(change: FragmentChange, hidden: int, deleted_share: float) -> float:
-    """Return the share of a later compaction that the hidden rows cause."""
+    """Return the bytes owed for hidden rows: their share of a later compaction."""
     if not change.rewritable:
         return READ_WEIGHT * hidden * change.row_bytes
     left = (1 - deleted_share) * change.rows

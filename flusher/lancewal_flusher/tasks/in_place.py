@@ -2,8 +2,8 @@
 
 Guarantees
  1. A key is patched in place only if the pinned version has exactly one live row of it, in a fragment that the key
-    index covers.  All others are hidden and written as new rows.  A row that is there twice therefore does not stay
-    so.
+    index covers.  Rows of all other keys are hidden and written as new rows, so a key with two
+    rows keeps only one.
  2. A patch in place writes one more data file per fragment, which only the merge's commit makes effective.  To Lance
     it is an update of the fragment, which conflicts with whatever touched it since, exactly as a deletion vector
     does.
@@ -41,7 +41,8 @@ Places = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class PatchesInPlace:
-    """Patches of one fragment.  ``places``, ascending, of their keys in the merge, and beside them the ``partials``."""
+    """Patches of one fragment.  ``places``: the places of their keys in the merge, ascending; ``partials``: the
+    patches, in the same order."""
 
     places: Places
     partials: pa.Table
@@ -53,7 +54,7 @@ class PatchesInPlace:
         return tuple(columns_set(self.partials, self.schema))
 
     def split(self, found: RowsOfKeys) -> tuple[RowsOfKeys, RowsOfKeys]:
-        """Rows to hide, and rows to patch."""
+        """Divide the rows found into rows to hide and rows to patch."""
         ours = np.isin(found.places, self.places)
         return (
             RowsOfKeys(found.rows[~ours], found.places[~ours]),
@@ -61,7 +62,7 @@ class PatchesInPlace:
         )
 
     def write(self, pinned: PinnedTable, fragment_id: int, patched: RowsOfKeys, fragment_json: str) -> str:
-        """The fragment's new JSON."""
+        """Write the columns that patches set, and return the fragment's new JSON."""
         columns = columns_set(self.partials, self.schema)
         if not columns or len(patched.rows) == 0:
             return fragment_json  # patches that say only that the row is there
@@ -94,7 +95,8 @@ def choose_in_place(
     rows_min: int,
     deleted_share: float,
 ) -> InPlace:
-    """Return the patches in place by fragment; ``partials`` are the patches of the merge, whose keys are its first places."""
+    """Choose the fragments that are patched in place.  ``partials``: all patches of the merge; their keys are its
+    first ones."""
     tasks, schema = opened.tasks, opened.contract.rows
     # Step 1
     if partials.num_rows == 0 or found.uncovered:
@@ -143,7 +145,8 @@ def change_of(
     *,
     rewritable: bool = True,
 ) -> FragmentChange:
-    """Return what the merge does to a fragment: ``replaced`` live rows of it, some of which may be patched in place."""
+    """Return what the merge does to a fragment.  ``replaced``: number of its live rows with a key of the merge;
+    ``patches``: those to write in place, if any."""
     (fragment,) = (f for f in pinned.fragments() if f.fragment_id == fragment_id)
     written = frozenset[str]() if patches is None else frozenset(patches.columns)
     indexed_by = tuple(index.name for index in indexes if not index.columns.isdisjoint(written))
@@ -162,7 +165,8 @@ def change_of(
 
 
 def _bytes_anew(pinned: PinnedTable, fragment: Fragment, patches: PatchesInPlace) -> int | None:
-    """Return about how many bytes the patched columns of the whole fragment will take; None if they cannot be written."""
+    """Return about how many bytes the patched columns of the whole fragment will take; None if they cannot be written
+    alone."""
     held = pinned.column_bytes(fragment.fragment_id, patches.columns)
     if held is None:
         return None
@@ -171,8 +175,10 @@ def _bytes_anew(pinned: PinnedTable, fragment: Fragment, patches: PatchesInPlace
 
 
 def _value_bytes(column: pa.ChunkedArray, now: float) -> float:
-    """Return the bytes of one value.  Lance packs integers to the bits of the largest one near by.  Where all values
-    were equal, a column took nothing so far."""
+    """Return about how many bytes one patched value takes; 0 if the bytes that the column takes ``now`` tell more.
+
+    Lance packs integers to the bits of the largest one near by.  A column of equal values has taken no space so far.
+    """
     if pa.types.is_integer(column.type):
         found = pc.min_max(column).as_py()
         if found["max"] is None:

@@ -27,7 +27,7 @@ from lancewal_flusher.tasks.in_place import PatchesInPlace
 
 @dataclass(frozen=True, slots=True)
 class KeyScan:
-    """Look these keys up; one set serves all tasks of a merge."""
+    """Scan the fragment for these keys.  One set serves all tasks of a merge."""
 
     keys: KeySet
 
@@ -42,14 +42,14 @@ class Candidates:
 
     found: RowsOfKeys
     live_rows: int
-    """Live rows of the fragment as it is."""
+    """Live rows of the fragment before the merge."""
     doubtful: bool
 
 
 @dataclass(frozen=True, slots=True)
 class FragmentTask:
-    """One fragment's part of a merge.  Rows of the first ``partial_keys`` places, without those of ``in_place``, are
-    returned with ``columns``, to complete patches."""
+    """One fragment's part of a merge.  The first ``partial_keys`` keys are keys of patches.  Their rows, except those
+    patched ``in_place``, are returned with ``columns``, to complete the patches."""
 
     version: TableVersion
     fragment_id: int
@@ -77,12 +77,13 @@ def waits(task: FragmentTask) -> bool:
 
 
 def run_task(table: Table, task: FragmentTask) -> FragmentResult:
-    """Open the task's version and ``run_on`` it."""
+    """Run a task on the table version that it names.  Raises ``VersionGone``."""
     return run_on(table.at(task.version), task)
 
 
 def run_on(pinned: PinnedTable, task: FragmentTask) -> FragmentResult:
-    """Look up, read what patches need, write the deletion vector.  Raises ``VersionGone``."""
+    """Run a task: find its rows, read the rows that patches apply to, hide rows and patch others in place.  Raises
+    ``VersionGone``."""
     found = _found(pinned, task)
     patched = RowsOfKeys(found.rows[:0], found.places[:0])
     if task.in_place is not None:
@@ -108,7 +109,8 @@ def run_on(pinned: PinnedTable, task: FragmentTask) -> FragmentResult:
 
 
 def _found(pinned: PinnedTable, task: FragmentTask) -> RowsOfKeys:
-    """Rows to hide; live ones alone where patches apply to them."""
+    """Return the rows of the fragment with keys of the merge.  Hidden rows are left out if patches need the live ones,
+    or if perhaps no row is live."""
     match task.source:
         case KeyScan(keys=keys):
             return scan_fragment(pinned, keys, task.fragment_id)

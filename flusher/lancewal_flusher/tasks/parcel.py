@@ -1,15 +1,15 @@
-"""Tasks on their way to other processes.
+"""Pack tasks for other processes.
 
 Guarantees
- 1. ``load`` gives the tasks that were packed.  What several of them hold, such as the set of all keys, is in a parcel once
-    and is loaded by a process once, however many of its tasks run there.
+ 1. ``load`` returns the tasks that were packed.  Values that several tasks hold, such as the set of all keys, are in a
+    parcel once, and each process loads them once, however many tasks it runs.
  2. A small parcel travels with the function that executors are sent.  A larger one lies on the table's store while its
     tasks run: Spark Connect limits the size of a message, a table's keys have no limit, and a broadcast exists only in
     classic Spark.
  3. A parcel is written before any task runs and never changes.  One that is left behind by a crash is garbage
     (``garbage.collect``); a task whose parcel is gone fails with ``PlanStale``.
- 4. What is read from the store is unpickled only if its sha256 is the one that travelled with the function: who can write to
-    the store cannot run code on executors (``ObjectCorrupt``).
+ 4. Bytes from the store are unpickled only if their sha256 is the one that travelled with the function, else
+    ``ObjectCorrupt``.  A person who can write to the store can therefore not run code on executors.
 """
 
 from __future__ import annotations
@@ -36,12 +36,13 @@ PART_BYTES = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """Place of packed tasks.  Task i is bytes ``ends[i]`` to ``ends[i + 1]``; the bytes before are what the tasks share."""
+    """Packed tasks, or the place where they are stored.  Task i is bytes ``ends[i]`` to ``ends[i + 1]``; the bytes
+    before ``ends[0]`` are the values that tasks share."""
 
     name: str
     ends: tuple[int, ...]
     inline: bytes | None
-    """The bytes; None: they are in objects of ``PART_BYTES`` under this name."""
+    """The bytes; None if they are in objects of ``PART_BYTES`` under this name."""
     digests: tuple[bytes, ...] = ()
     """sha256 of the part that the tasks share, then of each task; empty for an inline parcel."""
 
@@ -50,7 +51,7 @@ class Parcel:
 
 
 def send(store: ObjectStore, pool: Tasks, tasks: Sequence[object], name: str) -> Parcel:
-    """Pack; ``name`` is new for each parcel."""
+    """Pack the tasks; store the parcel if it is too large to send inline.  ``name`` is new for each parcel."""
     shared = _shared(tasks)
     pieces = [pickle.dumps(shared, 5), *(_pickled(task, shared) for task in tasks)]
     ends = tuple(accumulate(len(piece) for piece in pieces))
@@ -83,7 +84,7 @@ class OpenParcel:
         self._shared: list[Any] = pickle.loads(self._read(0))
 
     def load(self, place: int) -> Any:
-        """The task at ``place``."""
+        """Return the task at ``place``.  ``PlanStale``: the parcel is gone; ``ObjectCorrupt``: it was changed."""
         return _Unpickler(self._read(place + 1), self._shared).load()
 
     def _read(self, piece: int) -> bytes:
@@ -109,7 +110,7 @@ class OpenParcel:
         data = self._store.get_range(key, start, stop)
         if data is None or len(data) != stop - start:
             raise PlanStale(
-                f"{key!r}, which hands tasks to executors, is gone: what they belong to is over", object=key
+                f"{key!r}, which hands tasks to executors, is gone: their merge or compaction has ended", object=key
             )
         return data
 
@@ -119,7 +120,7 @@ def _parts(parcel: Parcel) -> int:
 
 
 def _shared(tasks: Sequence[object]) -> list[object]:
-    """Values that more than one task holds as a member."""
+    """Return the values that more than one task holds as a member."""
     members = {id(task): _members(task) for task in tasks}
     holders = Counter(key for held in members.values() for key in held)
     return list({key: held[key] for held in members.values() for key in held if holders[key] > 1}.values())
@@ -138,7 +139,7 @@ def _pickled(task: object, shared: Sequence[object]) -> bytes:
 
 
 class _Pickler(pickle.Pickler):
-    """Writes the place of a shared value instead of it."""
+    """Pickler that writes the place of a shared value instead of the value."""
 
     def __init__(self, file: io.BytesIO, places: dict[int, int]) -> None:
         super().__init__(file, 5)

@@ -11,24 +11,25 @@ from lancewal_core.process.progress import Step, step
 from lancewal_flusher.event_table import FlusherEvents
 
 PROGRESS_S = 5.0
-"""Seconds between two lines; shorter work has only its ``merge_landed`` or ``compaction_landed``."""
+"""Seconds between two log lines.  Shorter work is logged only at its end (``merge_landed``, ``compaction_landed``)."""
 
 
 class Work(StrEnum):
-    """Work that tasks are part of."""
+    """Kinds of work that tasks are part of."""
 
     MERGE = "merge"
     COMPACTION = "compaction"
 
 
 def step_of(work: Work, tasks: int) -> AbstractContextManager[Step]:
-    """The step that tasks are, on whichever runner."""
+    """Return the step that a terminal shows for this number of tasks."""
     what = "merging into fragments" if work is Work.MERGE else "rewriting fragments"
     return step(what, tasks, "tasks")
 
 
 class TaskProgress:
-    """Counts the tasks of one merge or compaction that are done; threads may share it.  ``shown``: counts as well."""
+    """Counter of the finished tasks of one merge or compaction; threads may share it.  ``shown``: a step that counts
+    too."""
 
     def __init__(
         self, clock: Clock, events: FlusherEvents, work: Work, runner: str, total: int, shown: Step | None = None
@@ -48,7 +49,7 @@ class TaskProgress:
             self._show(self._done + 1)
 
     def share_done(self, done: int, total: int) -> None:
-        """``done`` of ``total`` parts of equal size."""
+        """Note that ``done`` of ``total`` equal parts of the work are finished."""
         with self._lock:
             self._show(max(self._done, self._total * done // max(total, 1)))
 

@@ -17,7 +17,7 @@ from lancewal_core.table.protocol import RewriteBounds, Table
 
 @dataclass(frozen=True, slots=True)
 class RewriteTask:
-    """The fragments of ``version`` that become one, or a few."""
+    """Fragments of ``version`` to rewrite into one, or a few."""
 
     version: TableVersion
     fragment_ids: tuple[int, ...]
@@ -32,6 +32,6 @@ class Rewritten:
 
 
 def run_rewrite(table: Table, task: RewriteTask) -> Rewritten:
-    """Run the task.  Raises ``VersionGone``, ``RewriteFailed``."""
+    """Rewrite the live rows of the task's fragments.  Raises ``VersionGone``, ``RewriteFailed``."""
     with point("fragment.write", fragments=len(task.fragment_ids)):
         return Rewritten(table.rewrite(task.version, task.fragment_ids, task.bounds))

@@ -19,21 +19,21 @@ Result = TypeVar("Result")
 
 
 class Runner(Protocol):
-    """Results in the order of the tasks; the first error is raised."""
+    """Runner of tasks.  Results are in the order of the tasks; the first error is raised."""
 
     def run(self, tasks: Sequence[FragmentTask]) -> list[FragmentResult]:
-        """Tasks of a merge."""
+        """Run tasks of a merge."""
 
     def rewrite(self, tasks: Sequence[RewriteTask]) -> list[Rewritten]:
-        """Tasks of a compaction."""
+        """Run tasks of a compaction."""
 
 
 class ThreadRunner:
-    """Threads of this process.  With a clock the runner shows its progress.
+    """Runner on threads of this process.  With a clock it shows its progress.
 
     The threads of ``computing`` bound what is in memory at once: each scans a fragment, or writes one of its columns.
-    Other tasks wait for the store most of the time, and nearly all of what they hold is in their results.
-    ``waiting`` runs these tasks, if it is given.
+    Other tasks wait for the store most of the time, and nearly all of what they hold is in their results.  ``waiting``
+    runs these tasks, if it is given.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class ThreadRunner:
             )
 
     def _shown(self, work: Work, act: Callable[[Task], Result], count: int, step: Step) -> Callable[[Task], Result]:
-        """``act``, telling how many of its ``count`` tasks are done."""
+        """Return a function that calls ``act`` and counts its finished tasks as progress."""
         progress = (
             None if self._clock is None else TaskProgress(self._clock, self._events, work, "threads", count, step)
         )

@@ -1,6 +1,7 @@
-"""Showing the job of a merge or a compaction: a name for Spark's pages, and how many of its slices are done for the log.
+"""Show the Spark job of a merge or a compaction: a name for Spark's pages, and the number of finished slices for the
+log.
 
-Classic Spark is asked now and then by a thread; Spark Connect calls back.
+A thread asks classic Spark now and then; Spark Connect calls back.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _ASK_S = 1.0
 
 @contextmanager
 def followed(session: SparkSession, progress: TaskProgress, job: Job, description: str) -> Iterator[None]:
-    """Name the job that this thread starts in here, and tell ``progress`` of it."""
+    """Name the job that this thread starts inside the ``with`` block, and report its finished slices to ``progress``."""
     tag = f"lancewal-{job.work}-{job.parcel.name}"
     with _called_back(session, progress, tag) if is_remote(session) else _asked(session, progress, tag, description):
         yield

@@ -6,12 +6,12 @@ Guarantees
     raised as the executor raised it.
  2. Losing an executor, trying again and speculation are harmless (``spark_slice``).  A job that Spark gives up is
     ``SparkJobFailed``: the merge or the round is planned again, and what its tasks have written is named by no version.
- 3. No plan, job description or log line has a credential or a row.
+ 3. No plan, job description or log line contains a credential or a row.
 
 Steps of ``run`` and ``rewrite``
  1. Pack the tasks.
  2. One Spark job of one stage: a row for each slice, which an executor turns into a row for each of the slice's tasks.
- 3. Discard the parcel, whatever came of the job.  If that fails, the parcel is garbage.
+ 3. Discard the parcel, even if the job failed.  If that is impossible, garbage collection deletes the parcel.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ SLICES_MAX = 200
 SLICE_ROWS = 1_000_000
 """Rows that one Spark task scans, about: 0.1 s of work.  To run a task at all takes 0.02 to 0.1 s (Spark 4.3)."""
 _HIDDEN_AS_ROWS = 100_000
-"""Rows that are scanned in the time that hiding known rows takes; on a store that takes a request or two."""
+"""Cost of a task that hides known rows, as a number of scanned rows.  On a store it takes a request or two."""
 _PYTHON_ERROR = re.compile(r"(?!org\.|java\.)[\w.]*(Error|Exception|Exit|Interrupt)(: |$)")
 _REASON_MAX = 400
 
@@ -91,7 +91,8 @@ class SparkRunner:
         return results
 
     def _outcomes(self, job: Job, description: str) -> dict[int, Outcome]:
-        """Return the outcomes by the place of the task, without tasks after an error of their slice."""
+        """Run the job, and return the outcomes by the place of the task.  Tasks after an error in their slice are left
+        out."""
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             return run_slices(job, batches)
@@ -121,7 +122,7 @@ def slices_of(tasks: Sequence[Task], slice_rows: int, slices_max: int) -> int:
 
 
 def _as_rows(task: Task) -> float:
-    """Rows that are scanned in the time that it takes."""
+    """Return the cost of a task, as the number of rows that are scanned in the same time."""
     match task:
         case FragmentTask(source=Candidates(), partial_keys=0, in_place=None):
             return _HIDDEN_AS_ROWS
@@ -132,7 +133,8 @@ def _as_rows(task: Task) -> float:
 
 
 def _failed(session: SparkSession, work: Work, error: Exception) -> LancewalError:
-    """Return what a failed job means for the caller."""
+    """Return the error to raise for a failed job.  A Connect session is stopped first, so that the next job takes a
+    new one."""
     reason = _reason(error)
     if is_remote(session):
         session.stop()  # the server may have forgotten it: the next job takes a new one
@@ -145,6 +147,6 @@ def _failed(session: SparkSession, work: Work, error: Exception) -> LancewalErro
 
 
 def _reason(error: Exception) -> str:
-    """The last line of a Python error in a task, else Spark's first line."""
+    """Return the last line of a Python error in a task, else Spark's first line."""
     raised = [line.strip() for line in str(error).splitlines() if _PYTHON_ERROR.match(line.strip())]
     return without_secrets(raised[-1])[:_REASON_MAX] if raised else first_line(error)

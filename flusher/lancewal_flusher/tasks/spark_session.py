@@ -29,8 +29,9 @@ _EXTRA = "install lancewal[flusher,spark] where the flusher runs and in the Pyth
 def spark_session() -> Iterator[None]:
     """Hold a session for the time of a command.
 
-    If the session has ended by itself, an error from stopping it is only logged.  The command has raised what it met
-    of that, and no second error may hide it."""
+    An error from stopping the session is only logged.  If the session has ended by itself, the command has raised an
+    error of its own, and no second error may hide it.
+    """
     session = the_session()
     try:
         yield
@@ -71,7 +72,8 @@ def the_session() -> SparkSession:
 
 
 def spark_errors() -> tuple[type[Exception], ...]:
-    """Return what PySpark raises: its own errors, those of the bridge to Java, a connection to it that has ended."""
+    """Return the types of errors that PySpark raises: its own, those of the bridge to Java, and a lost connection to
+    it."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -108,7 +110,7 @@ def _exit_code(error: BaseException) -> int | None:
 
 
 def is_remote(session: SparkSession) -> bool:
-    """Whether it is one of Spark Connect."""
+    """Whether this is a session of Spark Connect."""
     from pyspark.sql import SparkSession
 
     return not isinstance(session, SparkSession)

@@ -32,7 +32,7 @@ from lancewal_flusher.tasks.progress import Work
 from lancewal_flusher.tasks.rewrite_task import RewriteTask, Rewritten, run_rewrite
 
 ROWS = "place int, outcome binary"
-"""Columns of what a slice gives, in Spark's words."""
+"""Columns of the rows that a slice gives, as Spark writes a schema."""
 _SCHEMA = pa.schema([("place", pa.int32()), ("outcome", pa.binary())])
 _IO_THREADS = 4
 
@@ -43,7 +43,8 @@ Outcome: TypeAlias = Result | LancewalError
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Tasks of one table on their way to executors, in so many slices; neither credentials nor rows show in a plan."""
+    """Tasks of one table for executors, divided into ``slices``.  In a Spark plan the job shows neither credentials
+    nor rows."""
 
     work: Work
     uri: str
@@ -52,12 +53,12 @@ class Job:
     base_paths: BasePaths = "refuse"
 
     def places(self, slice_: int) -> range:
-        """Places of the tasks of a slice."""
+        """Return the places of the tasks of a slice."""
         return range(slice_, len(self.parcel), self.slices)
 
 
 def run_slices(job: Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield rows of ``ROWS`` for the slices whose numbers are in the first column."""
+    """Run the slices whose numbers are in the first column, and yield a row of ``ROWS`` for each task."""
     start_worker()
     for batch in batches:
         for slice_ in batch.column(0).to_pylist():
@@ -70,7 +71,7 @@ def run_slices(job: Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Recor
 
 
 def outcome_of(data: bytes) -> Outcome:
-    """Return the outcome that a row has."""
+    """Return the outcome that a row of a slice has."""
     found: Outcome = pickle.loads(data)
     return found
 

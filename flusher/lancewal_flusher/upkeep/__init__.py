@@ -1,8 +1,8 @@
 """Upkeep: work that keeps a merged table fast.  Only ``expiry`` changes what a read returns.
 
-``compaction_plan`` and ``compaction`` rewrite fragments, and ``compact_all`` does so to the end.  ``index_plan`` and
-``indexes`` extend secondary indexes, and ``index_doubt`` says which to build again.  ``key_runs`` maintains the key
-index, with ``adopted_keys`` and ``key_tiers``.
+``compaction_plan`` and ``compaction`` rewrite fragments, and ``compact_all`` repeats this until nothing is left.
+``index_plan`` and ``indexes`` extend secondary indexes, and ``index_doubt`` says which to rebuild.  ``key_runs``
+maintains the key index, with ``adopted_keys`` and ``key_tiers``.
 
 May import: commit, context, event_table, origins, tasks.
 """

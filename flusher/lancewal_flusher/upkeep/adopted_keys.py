@@ -1,8 +1,8 @@
 """Keys of data files that a merge has just adopted: the merge has read them, so the key index need not read them again.
 
 Guarantees
- 1. ``take`` gives the keys of all physical rows of a file, in their order, as the merge has read and checked them; or
-    None.  Nobody changes a data file, so they are never out of date.
+ 1. ``take`` returns the keys of all physical rows of a file, in their order, as the merge has read and checked them; or
+    None.  Data files never change, so these keys are never out of date.
  2. Bounded memory: ``BYTES_MAX`` of keys; further keys are read from the files.
 """
 

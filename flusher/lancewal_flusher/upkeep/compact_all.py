@@ -40,7 +40,7 @@ class CompactionSummary:
     rows_dropped: int
     bytes_read: int
     bytes_written: int
-    """Bytes written; of a run that only looks: about."""
+    """Bytes written; an estimate if the run only looks."""
     indexes_extended: tuple[str, ...] = ()
     indexes_refused: tuple[str, ...] = ()
     """Indexes that were not extended, each with the reason."""
@@ -55,7 +55,10 @@ def compact_to_the_end(
     refused: Callable[[str], None] = lambda _: None,
     stopping: Callable[[], bool] = lambda: False,
 ) -> CompactionSummary:
-    """Steps 1 and 2.  ``PlanRetriesExhausted``: merges keep changing the fragments that are being rewritten."""
+    """Compact until nothing is left, then extend all indexes (steps 1 and 2).
+
+    ``PlanRetriesExhausted``: merges keep changing the fragments that are being rewritten.
+    """
     before = len(context.table.newest().fragments())
     done: list[Compacted] = []
     sizes, refusals, halved = FileSizes(), 0, 0
@@ -105,8 +108,8 @@ def compact_to_the_end(
 
 
 def look(context: FlusherContext, limits: CompactionLimits, *, with_sentinel: bool) -> CompactionSummary | Refused:
-    """Return what ``compact_to_the_end`` would do if nobody else did anything; change nothing.  ``Refused``: nothing can
-    be done now."""
+    """Return what ``compact_to_the_end`` would do if nobody else did anything; change nothing.  ``Refused``: nothing
+    can be compacted now."""
     pinned = newest_finished(context)
     if isinstance(pinned, Refused):
         return pinned

@@ -3,8 +3,8 @@
 Guarantees
  1. No row changes.  The commit conflicts with every commit in between that touched one of these fragments, so rows
     that a merge has hidden there never come back; then the files written are no part of any version.
- 2. It hinders merges only by the fragments that it takes.  The sentinel is one of them only if the caller says so,
-    between two merges of its own process, and only if it is no larger than a round.
+ 2. It conflicts with merges only by the fragments that it takes.  The sentinel is one of them only if the caller says
+    so, between two merges of its own process, and only if it is no larger than a round.
  3. Each of its tasks reads at most ``round_bytes`` and holds far less in memory (``table.lance.rewrite``).  They run
     where those of merges do (``runner``), and what a task writes is named by no version before step 4, however often
     it runs.
@@ -63,7 +63,8 @@ _TRIES = 3
 BATCH_BYTES = 2 << 20
 BUFFER_BYTES = 32 << 20
 COPIED_BYTES_MIN = 16 << 20
-"""Mean size from which on the pages of fragments are copied: of small files they are small, and stay so."""
+"""Mean size of fragments from which on their pages are copied as they are.  Pages of small files are small, and copies
+would stay small."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +130,7 @@ def compact_next(
 
 
 def _do(context: FlusherContext, pinned: PinnedTable, chosen: Round, limits: CompactionLimits) -> Compacted | Refused:
-    """Steps 3 to 6."""
+    """Rewrite the chosen fragments, commit, and write lost files again (steps 3 to 6 of ``compact_next``)."""
     # Step 3
     try:
         tasks = [_task(pinned, group, limits) for group in chosen.groups]
@@ -158,9 +159,12 @@ def _do(context: FlusherContext, pinned: PinnedTable, chosen: Round, limits: Com
 def write_anew(
     context: FlusherContext, fragment_ids: Collection[int], limits: CompactionLimits
 ) -> Compacted | Refused | NothingToCompact:
-    """Rewrite these fragments in one round, each by itself, the smallest first, as far as they fit into ``round_bytes``.
+    """Rewrite these fragments in one round, each by itself, the smallest first, as far as they fit into
+    ``round_bytes``.
 
-    The first one is taken whatever its size, even if it is the sentinel.  Those of guarantee 9 are left alone."""
+    The first one is taken whatever its size, even if it is the sentinel.  Files whose regions only a commit tells are
+    left alone (guarantee 9).
+    """
     pinned = newest_finished(context)
     if isinstance(pinned, Refused):
         return pinned
@@ -180,7 +184,8 @@ def write_anew(
 
 
 def choice_of(context: FlusherContext, pinned: PinnedTable, sizes: FileSizes, *, with_sentinel: bool) -> Choice:
-    """Return what step 2 chooses from, also for a dry run.  ``VersionGone``: a clean-up has taken the version's files."""
+    """Return the fragments that step 2 chooses from, also for a dry run.  ``VersionGone``: a clean-up has taken the
+    version's files."""
     left_alone = pinned.unrewritable_fragments() | origins_of(context).only_in_commits(pinned)
     left_alone |= frozenset[int]().union(*doubted_fragments(pinned).values())
     return Choice(tuple(stored(context.table, context.tasks, pinned.fragments(), sizes)), left_alone, with_sentinel)
@@ -188,16 +193,18 @@ def choice_of(context: FlusherContext, pinned: PinnedTable, sizes: FileSizes, *,
 
 def _files_gone(pinned: PinnedTable, error: VersionGone) -> Refused:
     return Refused(
-        f"files of table version {pinned.version} went while they were written anew: {error}", Why.CLEANED_UP
+        f"files of table version {pinned.version} went while they were being rewritten: {error}", Why.CLEANED_UP
     )
 
 
 def _mend(
     context: FlusherContext, tasks: Sequence[RewriteTask], written: tuple[str, ...], landed: TableVersion
 ) -> tuple[tuple[str, ...], TableVersion]:
-    """Step 6; the fragments that are in the table now, and since when.
+    """Write files again that a clean-up took (step 6).  Return the fragments that are in the table now, and the
+    version that has them.
 
-    V has their rows: the commit that landed says that nobody had touched them before, and the next one that nobody has since.
+    Version V still has their rows.  The commit that landed proves that nobody had touched the fragments before, and
+    the next one that nobody has since.  ``ObjectMissing``: the files cannot be written again.
     """
     cause, lost = "", lost_files(context, written)
     for _ in range(_TRIES):
@@ -247,7 +254,7 @@ def stored(table: Table, tasks: Tasks, fragments: Sequence[Fragment], sizes: Fil
 
 
 def _write(runner: Runner, tasks: Sequence[RewriteTask]) -> tuple[str, ...]:
-    """Step 3; raises ``VersionGone``."""
+    """Run the tasks, and return the JSON of the fragments that they wrote (step 3).  Raises ``VersionGone``."""
     return tuple(text for done in runner.rewrite(tasks) for text in done.fragments)
 
 

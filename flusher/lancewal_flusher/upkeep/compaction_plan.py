@@ -43,7 +43,7 @@ class StoredFragment:
 
     @property
     def live_bytes(self) -> int:
-        """Bytes that are left of it, about."""
+        """About how many bytes of it are live rows."""
         return self.nbytes * self.live_rows // max(self.rows, 1)
 
     @property
@@ -60,10 +60,10 @@ class CompactionLimits:
     """A fragment is small below half of either."""
     deleted_share: float = _DEFAULTS.compaction_deleted_ratio
     round_bytes: int = _DEFAULTS.compaction_round_bytes_max
-    """Bytes of one group."""
+    """Most bytes that one group reads."""
     groups_max: int = 1
     fragments_min: int = 4
-    """Fewest small ones worth a group: each is two requests and a table version."""
+    """Fewest small fragments that are worth a group: each group is two requests and a table version."""
     fragments_max: int = 1_000
     """Most fragments of a group: all their files are opened at once."""
     growth: float = 2.0
@@ -136,7 +136,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Fragments that a round chooses from."""
+    """Fragments that a round chooses from, and those that it must leave alone."""
 
     fragments: tuple[StoredFragment, ...]
     """All of one version."""
@@ -226,4 +226,4 @@ def _fitting(fragments: Sequence[StoredFragment], limits: CompactionLimits) -> i
         nbytes <= limits.round_bytes and rows <= limits.target_rows and live <= limits.target_bytes
         for nbytes, rows, live in sums
     ]
-    return min(sum(fits), limits.fragments_max)  # sums only grow: once one does not fit, none behind it does
+    return min(sum(fits), limits.fragments_max)  # sums only grow: once one does not fit, no later one does

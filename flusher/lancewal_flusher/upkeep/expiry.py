@@ -46,13 +46,13 @@ from lancewal_flusher.commit.send import Refused, Why, hide, newest_finished
 from lancewal_flusher.context import FlusherContext, check_contract
 
 ROUND_ROWS = 1_000_000
-"""Eight MB of row addresses, and a commit that a merge hardly waits for."""
+"""Most rows that one round hides: eight MB of row addresses, and a commit that a merge hardly waits for."""
 _NEVER = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """A round that landed.  ``more``: it ended because it had enough."""
+    """A round that landed.  ``more``: it ended because it had found ``rows_max`` rows."""
 
     version: TableVersion
     rows: int
@@ -124,8 +124,10 @@ def _hides_as_much(fragment: Fragment, pinned: PinnedTable, known: Known, at: Ca
 
 
 def expire_next(context: FlusherContext, ttl: Ttl, oldest: OldestTimes, rows_max: int = ROUND_ROWS) -> ExpiryResult:
-    """Run one round.  ``ContractMismatch``: the contract has changed, so rows may now expire at another time, or not at
-    all."""
+    """Hide rows that have expired, in one round.
+
+    ``ContractMismatch``: the contract has changed, so rows may now expire at another time, or not at all.
+    """
     # Step 1
     check_contract(context)
     pinned = newest_finished(context)
@@ -159,7 +161,7 @@ def count_expired(table: Table, clock: Clock, ttl: Ttl) -> int:
 def _choose(
     table: Table, pinned: PinnedTable, ttl: Ttl, threshold: int, oldest: OldestTimes, rows_max: int
 ) -> tuple[dict[int, npt.NDArray[np.int64]], bool]:
-    """Step 2: physical rows by fragment, and whether there may be more."""
+    """Return the expired physical rows by fragment, and whether there may be more (step 2)."""
     fragments = list(pinned.fragments())
     oldest.forget_others(fragments)
     at = cache(table.at)
@@ -195,7 +197,7 @@ def _threshold(clock: Clock, pinned: PinnedTable, ttl: Ttl) -> int:
 def _times(
     pinned: PinnedTable, ttl: Ttl, fragment_ids: list[int]
 ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]]:
-    """Times as stored, and row addresses, of live rows whose time is not null."""
+    """Yield times as stored, and row addresses, of live rows whose time is not null."""
     type_ = pinned.schema.field(ttl.column).type
     whole = pa.int32() if pa.types.is_date32(type_) else pa.int64()
     for batch in pinned.scan([ttl.column], fragment_ids=fragment_ids, with_row_address=True, batch_rows=65_536):

@@ -40,7 +40,7 @@ FieldIds = Mapping[str, Sequence[int]]
 
 
 def fragments_in_doubt(index: TableIndex, fragments: Sequence[Fragment], field_ids: FieldIds) -> frozenset[int]:
-    """Return the fragments that are in doubt by 1."""
+    """Return the fragments that are in doubt because a column of the index lies apart from their first file (case 1)."""
     ids = _fields(index, field_ids)
     return frozenset(f.fragment_id for f in fragments if fields_apart(f, ids))
 
@@ -54,12 +54,12 @@ def doubted_fragments(pinned: PinnedTable) -> dict[str, frozenset[int]]:
 
 
 def is_whole(index: TableIndex, doubted: Collection[int]) -> bool:
-    """Whether one segment covers all of these."""
+    """Whether the index has one segment, which covers all of ``doubted``."""
     return len(index.segments) == 1 and index.covered.issuperset(doubted)
 
 
 def takes_in_all(index: TableIndex, fragments: Sequence[Fragment], field_ids: FieldIds) -> bool:
-    """Whether an extension takes in all segments (2)."""
+    """Whether an extension must take in all segments (cases 1 and 2)."""
     highest = max((max(named) for named in index.named if named), default=-1)
     ids, covered = _fields(index, field_ids), index.covered
     left = [f for f in fragments if f.fragment_id not in covered]
@@ -67,8 +67,8 @@ def takes_in_all(index: TableIndex, fragments: Sequence[Fragment], field_ids: Fi
 
 
 def to_rebuild(index: TableIndex, fragments: Sequence[Fragment], updated: Collection[tuple[int, int]]) -> bool:
-    """Whether to build the index again: by 3, as far as segments tell it, or by 4.  ``updated``: as
-    ``PinnedTable.updated_rows`` says."""
+    """Whether to rebuild the index: a full text index may find rows twice (case 3), or rows were updated since it was
+    made (case 4).  ``updated``: as ``PinnedTable.updated_rows`` says."""
     if index.kind == FULL_TEXT and any(_twice(index, f.fragment_id) for f in fragments):
         return True
     return any(made <= version < last for version in index.versions for made, last in updated)

@@ -50,7 +50,7 @@ class IndexWork:
 
 
 def unindexed(index: TableIndex, fragments: Iterable[Fragment]) -> int:
-    """Live rows that the index does not cover."""
+    """Return the number of live rows that the index does not cover."""
     covered = index.covered
     return sum(f.live_rows for f in fragments if f.fragment_id not in covered)
 
@@ -64,9 +64,10 @@ def index_works(
     urgent: Collection[str] = (),
     field_ids: FieldIds = MappingProxyType({}),
 ) -> tuple[IndexWork, ...]:
-    """Indexes to extend now, smallest first; ``at_once``: all that miss a row, of those that are ``urgent`` in any case.
+    """Return the indexes to extend now, smallest first.  ``at_once``: all that miss a row; ``urgent``: names of
+    indexes that are extended if they miss any row.
 
-    Without ``field_ids`` no column is taken to lie apart.
+    Without ``field_ids`` no column counts as apart from its fragment's first file.
     """
     live = {f.fragment_id: f.live_rows for f in fragments}
     allowed = min(limits.unindexed_rows, limits.unindexed_share * sum(live.values()))
@@ -95,7 +96,7 @@ def _taken_in(missing: int, segments: Sequence[int]) -> int:
 
 
 def fitting(sizes: Sequence[int], most: int) -> int:
-    """Return how many of the first ones fit, at least one."""
+    """Return how many of the sizes, from the first on, fit into ``most`` together; at least one."""
     total, count = 0, 0
     for size in sizes:
         total += size

@@ -46,7 +46,7 @@ class FarRows:
 
     rows: int
     keys: tuple[str, ...]
-    """The first few."""
+    """Keys of the first few rows."""
 
     @property
     def text(self) -> str:
@@ -64,7 +64,7 @@ class IndexExtended:
     rebuilt: bool = False
     """True if it was rebuilt from all rows."""
     far: FarRows | None = None
-    """Rows that it could not take."""
+    """Rows that the index could not take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +74,9 @@ class IndexRefused:
     name: str
     reason: str
     more: bool = False
-    """Whether something was done for it, and the next call goes on."""
+    """Whether a part of the work was done, and the next call goes on."""
     far: FarRows | None = None
-    """Rows that it cannot take, and because of which it is not extended yet."""
+    """Rows that the index cannot take, and because of which it is not extended yet."""
 
 
 def extend_indexes(
@@ -123,7 +123,7 @@ def extend_indexes(
             else:
                 far = _far(context.table, context.contract.primary_key, outcome)
                 results.append(
-                    IndexRefused(work.name, f"it is built anew once a tenth of the rows wait: {far.text}", far=far)
+                    IndexRefused(work.name, f"the index is rebuilt once a tenth of the rows wait: {far.text}", far=far)
                 )
             continue
         if isinstance(outcome, CommitLost) and work.unindexed_rows == rows:
@@ -154,14 +154,14 @@ def _far(table: Table, primary_key: Sequence[str], outcome: Committed | CommitLo
 
 
 def unindexed_rows(pinned: PinnedTable) -> dict[str, int]:
-    """Per index the rows that queries scan because it does not cover them."""
+    """Return by index the number of rows that queries scan because the index does not cover them."""
     return {index.name: unindexed(index, pinned.fragments()) for index in pinned.indexes()}
 
 
 def _one_segment(
     context: FlusherContext, pinned: PinnedTable, doubted: Mapping[str, frozenset[int]], limits: IndexLimits
 ) -> dict[str, IndexRefused]:
-    """Step 1; the indexes of which it could not be done."""
+    """Give each index in doubt one segment of all rows (step 1).  Return the indexes for which this failed."""
     ids = frozenset[int]().union(*doubted.values())
     last = sum(f.nbytes for f in pinned.fragments() if f.fragment_id in ids) <= limits.round_bytes
     refused: dict[str, IndexRefused] = {}
@@ -182,7 +182,7 @@ def _one_segment(
 
 
 def _write_anew(context: FlusherContext, fragment_ids: frozenset[int], limits: IndexLimits) -> dict[str, IndexRefused]:
-    """Step 2; return the indexes that wait for more of it."""
+    """Rewrite fragments of which indexes may hold old values (step 2).  Return the indexes that wait for more of this."""
     reason, more = "", False
     try:
         done = write_anew(context, fragment_ids, CompactionLimits(round_bytes=limits.round_bytes))
@@ -195,14 +195,14 @@ def _write_anew(context: FlusherContext, fragment_ids: frozenset[int], limits: I
             case Refused():
                 reason = done.reason
             case NothingToCompact():
-                reason = "they wait for the key index, or for another index over their columns"
+                reason = "these wait for the key index, or for another index over their columns"
             case _:
                 assert_never(done)
     still = doubted_fragments(context.table.newest())
     return {
         name: IndexRefused(
             name,
-            f"fragments of which it may hold old values are written anew first: {len(fragments)} are left"
+            f"fragments of which the index may hold old values are rewritten first: {len(fragments)} are left"
             + (f"; {reason}" if reason else ""),
             more,
         )
@@ -215,7 +215,7 @@ def _indexed(context: FlusherContext, act: Callable[[], CommitOutcome]) -> Commi
     checkpoint(context, before)
     outcome = act()
     if outcome == Committed(before):
-        return CommitLost("Lance has added nothing to it; what it logs says why")
+        return CommitLost("Lance has added nothing to the index; Lance's log says why")
     return outcome
 
 

@@ -1,22 +1,22 @@
 """Maintain the key index: write runs for data files that have none, merge runs, and drop runs for files out of use.
 
 Guarantees
- 1. It only makes lookups faster: whatever it does or leaves undone, ``KeyIndex.find`` stays right.
+ 1. Upkeep only makes lookups faster: whatever it does or leaves undone, ``KeyIndex.find`` stays right.
  2. Bounded memory: the keys of one file, or of a run that is begun, or ``FAN_IN`` parts of runs, at a time.
  3. Any number of flushers may do it at the same time and stop anywhere: the catalog changes by compare-and-swap.
     Parts that no catalog names are collected as garbage, but by this process only after it has ended: runs may take
     longer to write than the grace period.
 
-Nobody needs to say who wrote a file: merges, users, bulk loads and compactions all leave files that no run covers.
+It does not matter who wrote a file: merges, users, bulk loads and compactions all leave files that no run covers.
 In a table whose rows do not tell their region, an entry says through which its key came, where that is known
 (``origins``).
 
 Steps of ``keep_up``
- 1. Was the newest version looked at before, and nothing left to do?  Or does a newer release keep the catalog?  Then
-    that is all.  Are the table's columns not the contract's?  Then it stops.
- 2. Data files in use that no sound run covers: read their keys, where the merge that adopted them has not, up to
-    ``rows_max`` rows in all, and write runs.
- 3. Compare-and-swap: the new runs come in; of those read before, the ones without a file in use go, and broken ones.
+ 1. Return if an earlier call left nothing to do for the newest version, or if a newer release keeps the catalog.  Raise
+    an error if the table's columns are not the contract's.
+ 2. For data files in use that no sound run covers, write runs, up to ``rows_max`` rows in all.  Keys are read from the
+    files, except those that the merge has read which adopted them.
+ 3. Compare-and-swap: add the new runs.  Of the runs read before, remove those without a file in use, and broken ones.
     (While step 2 leaves files for the next call, runs that may know the regions of their keys stay, and step 4
     waits.)
  4. Merge runs that were read before, or are new, where ``to_merge`` says so; each group by a compare-and-swap of its
@@ -55,20 +55,21 @@ RUN_KEY_BYTES = 64 << 20
 row, and four times the bytes of keys that are texts."""
 FILE_ROWS_MAX = 8_000_000
 FILE_KEY_BYTES_MAX = 128 << 20
-"""A file with more is not indexed but scanned: lancewal writes none, a bulk load may."""
+"""A file with more rows, or more bytes of keys, is not indexed but scanned.  Lancewal writes no such file, a bulk load
+may."""
 UPKEEP_ROWS = 8_000_000
 """Rows that one call takes on: merges get their turn in between."""
 
 
 @dataclass(slots=True)
 class UpkeepState:
-    """Memory of one flusher between calls."""
+    """State that one flusher keeps between calls."""
 
     done_for: TableVersion | None = None
     unfit: set[str] = field(default_factory=set)
-    """Files that cannot be indexed: rows whose key is null, too much of them, or a name that is no word."""
+    """Names of files that cannot be indexed: a key is null, the file is too large, or its name is not a plain word."""
     adopted: AdoptedKeys = field(default_factory=AdoptedKeys)
-    """Keys of the merges since the last call, which forgets them."""
+    """Keys of files that merges adopted since the last call.  Each call clears them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +103,11 @@ def keep_up(
 
 
 def _keep_up(context: FlusherContext, pinned: PinnedTable, state: UpkeepState, rows_max: int) -> UpkeepReport:
-    """Steps 2 to 4."""
+    """Write runs for new files, swap the catalog, and merge runs (steps 2 to 4)."""
     fragments = fragments_by_file(pinned, context.contract.primary_key)
     origins = origins_of(context)
-    # A compaction waits for the runs of its files, so what is read behind the version pinned has them, and both regions of
-    # a key that had two; what was read before may have one.
+    # A compaction waits for the runs of its files.  So a catalog read after the version was pinned has them, and both
+    # regions of a key that had two.  A catalog read before may have one.
     catalogs = context.keys.catalogs
     catalog = catalogs.read() if origins.in_old_runs else catalogs.recent()
     if isinstance(catalogs.problem, FormatUnknown):
@@ -154,7 +155,7 @@ def _runs(
     state: UpkeepState,
     origins: Origins,
 ) -> Iterator[KeyRun]:
-    """Runs for these files, several small ones in one."""
+    """Write and yield runs for these files; several small files share one."""
     files: list[CoveredFile] = []
     keys: list[CodedKeys] = []
     through: list[Regions] = []
@@ -219,7 +220,7 @@ def _merge(
     seen: Collection[str],
     origins: Origins,
 ) -> int:
-    """Step 4, of the runs ``seen``; the number of entries written."""
+    """Merge runs of those ``seen`` (step 4); return the number of entries written."""
     written = 0
     runs = [in_use(run, rows_of_files) for run in catalog.runs if run.name in seen]
     origins.check()
@@ -242,7 +243,7 @@ def _merge(
 
 
 def _replaced(runs: Sequence[KeyRun], gone: set[str], run: KeyRun) -> tuple[KeyRun, ...] | None:
-    """None when another flusher has changed one of the runs."""
+    """Return ``runs`` with ``run`` in place of the runs ``gone``; None if another flusher has changed one of these."""
     if not gone <= {r.name for r in runs}:
         return None
     return (*(r for r in runs if r.name not in gone), run)

@@ -1,4 +1,4 @@
-"""Choice of the key runs that are merged into one, and how: a pure decision and a merge in bounded memory.
+"""Choose the key runs that are merged into one, and merge them: a pure decision, and a merge in bounded memory.
 
 A lookup asks every run, and merging runs writes their entries again.  Runs are merged when ``FAN_IN`` of about the
 same size are there.  An entry is then written again once each time that the index has grown by that factor.
@@ -18,7 +18,7 @@ from lancewal_core.keys.run import PART_ENTRIES, Entries, cut, join_entries
 
 FAN_IN = 8
 SMALLEST = 8_192
-"""Runs of up to this many entries are of one size."""
+"""Runs with up to this many entries count as of one size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class RunInUse:
 
 
 def to_merge(runs: Sequence[RunInUse]) -> list[list[RunInUse]]:
-    """Groups of runs each of which shall become one run.
+    """Return the groups of runs to merge; each group becomes one run.
 
     A run of which more than half is out of use is written again, by itself if need be.
     """
@@ -95,7 +95,7 @@ def run_regions(regions: RegionList) -> tuple[RunRegion, ...]:
 def _ascending(
     group: Sequence[RunInUse], places: Sequence[np.ndarray], regions: Sequence[np.ndarray], source: PartSource
 ) -> Iterator[Entries]:
-    """All wanted entries of the group, span by span of numbers; a span begins where any part begins."""
+    """Yield all wanted entries of the group, span by span of numbers; a span begins where any part begins."""
     begins = sorted({part.first for member in group for part in member.run.parts})
     for begin, end in zip(begins, [*begins[1:], None], strict=True):
         found = []

@@ -632,7 +632,7 @@ def test_the_commands(world: Conflicted) -> None:
     for wrong in (["--key", '["r0",5]'], ["--key", "r0"], [], ["--all", "--key", '["r0",3]']):
         with pytest.raises(InvalidInput):
             run(world, "settle", "orders-1", *wrong, "--yes")
-    with pytest.raises(InvalidInput, match="nothing came through"):
+    with pytest.raises(InvalidInput, match="have no records through"):
         run(world, "settle", "orders-2", "--key", '["r0",3]', "--yes")
     for yes in ([], ["--yes"]):  # it is said before anybody is asked
         with pytest.raises(InvalidInput, match="has topic orders"):
@@ -648,7 +648,7 @@ def test_the_commands(world: Conflicted) -> None:
     world.check()
     shown = run(world, "settle", "orders-0", "--all", "--dry-run", "-o", "json")
     assert told(shown)["dropped"] == {"orders/topic-id-1/1": 1}
-    assert "what waits of 1 keys is dropped" in run(world, "settle", "orders-0", "--all", "--yes")
+    assert "waiting records of 1 keys are dropped" in run(world, "settle", "orders-0", "--all", "--yes")
     world.model.settle(0, [4])
     world.check()
     assert "0 keys" in run(world, "list")
@@ -673,19 +673,19 @@ def test_a_decision_about_what_was_seen(world: Conflicted) -> None:
     world.merge_all()
     settle_seen = ["settle", "orders-1", "--yes", "--seen", seen]
     for changed in (["--all"], ["--key", '["r0",2]'], ["--key", '["r0",0]', "--key", '["r0",1]']):
-        with pytest.raises(InvalidInput, match="something else waits"):
+        with pytest.raises(InvalidInput, match="no longer wait as in"):
             run(world, *settle_seen, *changed)
     run(world, *settle_seen, "--key", '["r0",0]')
     world.model.settle(1, [0])
     world.check()
-    with pytest.raises(InvalidInput, match="something else waits"):
+    with pytest.raises(InvalidInput, match="no longer wait as in"):
         run(world, *settle_seen, "--key", '["r0",2]')
     seen = json.loads(run(world, "list", "--output", "json"))["seen"]
     world.send(0, patch(3, a=9))
     world.send(2, patch(3, a=9))
     scripted = ScriptedTable(world.table.uri)
     scripted.before = [world.merge]
-    with pytest.raises(InvalidInput, match="something else waits"):
+    with pytest.raises(InvalidInput, match="no longer wait as in"):
         settle(world.table.context(scripted), world.table.regions[1], lambda _: world.keys([3]), seen)
     world.check()
 

@@ -88,7 +88,7 @@ def test_a_parcel_that_is_gone_is_named(store: ObjectStore, pool: ThreadTasks, m
     parcel = send(store, pool, TASKS, "p1")
     opened = OpenParcel(store, pool, parcel)
     discard(store, parcel)
-    with pytest.raises(PlanStale, match=r"_lancewal/parcels/p1/00000.*what they belong to is over"):
+    with pytest.raises(PlanStale, match=r"_lancewal/parcels/p1/00000.*their merge or compaction has ended"):
         opened.load(0)
 
 

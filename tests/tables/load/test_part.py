@@ -388,7 +388,7 @@ def test_a_commit_whose_fate_is_cleaned_away_is_no_refusal(filled: World) -> Non
 
     raced = Lost(filled.table.uri)
     raced.before = [append]
-    with pytest.raises(CommitUnknown, match="the fate of commit"):
+    with pytest.raises(CommitUnknown, match="landed is unknown"):
         filled.load([filled.write(rows_of(0, range(50, 54)))], table=raced)
 
 
