@@ -47,7 +47,7 @@ class FlusherContext(OpenedTable):
         for kept, content in self.conflicts_kept:
             if kept == ref:
                 return content
-        content = read_conflicts(self.store, ref, self.contract.rows)
+        content = read_conflicts(self.store, ref, self.contract)
         if ref is not None and content.waiting.nbytes + content.owners.nbytes <= _CONFLICTS_KEPT_BYTES:
             self.conflicts_kept[:] = [(ref, content)]
         return content

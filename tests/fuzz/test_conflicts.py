@@ -15,15 +15,26 @@ from lancewal_core.keys.conflicts import ConflictKeys, Conflicts, encode_conflic
 from lancewal_core.keys.origin import MergedFrom
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Position, Region, TopicId
+from lancewal_core.rows.column_types import format_type
 from lancewal_core.rows.fold import fold
 from lancewal_core.rows.schema import Op, RowSchema
 from lancewal_core.store.object_kinds import CONFLICTS_ROWS_BYTES_MAX
 from lancewal_core.table.conflicts_ref import ConflictsRef, decode_ref
+from lancewal_core.table.contract import Column
+from tests.golden import json_formats as texts
 from tests.support.fuzzing import damaged, fuzz, memory_bound, outcome
 from tests.support.scripted import ManualClock, ScriptedStore
 
 MIB = 1 << 20
-ROWS = RowSchema(pa.schema([("id", pa.int64()), ("k", pa.string()), ("words", pa.list_(pa.string()))]), ("id", "k"), ())
+_KEY = [pa.field("id", pa.int64(), nullable=False), pa.field("k", pa.string(), nullable=False)]
+ROWS = RowSchema(pa.schema([*_KEY, ("words", pa.list_(pa.string()))]), ("id", "k"), ())
+CONTRACT = texts.CONTRACT.model_copy(
+    update={
+        "columns": tuple(Column(name=f.name, type=format_type(f.type), field_ids=()) for f in ROWS.columns),
+        "primary_key": ROWS.primary_key,
+        "region_key": (),
+    }
+)
 P, Q = (Region("orders", TopicId("t"), partition) for partition in (0, 1))
 
 
@@ -58,7 +69,7 @@ def judge(data: bytes) -> Conflicts | None:
     ref = ConflictsRef(MERGE, len(data), hashlib.sha256(data).hexdigest(), REF.keys)
     store.bucket.put(ref.key, data, 0)
     with memory_bound(64 * MIB):
-        found = outcome(lambda: read_conflicts(store, ref, ROWS), ref.key)
+        found = outcome(lambda: read_conflicts(store, ref, CONTRACT), ref.key)
     if found is not None:
         found.waiting.validate(full=True)
         found.owners.validate(full=True)

@@ -109,7 +109,7 @@ def ingest_learns_of_too_many_keys() -> None:
         )
         f = stage.flusher("f")
         settle(f, stage.region(0), lambda held: held.waiting_keys)
-        held = read_conflicts(f.store, f.watermarks.newest()[1].conflicts, stage.contract.rows)
+        held = read_conflicts(f.store, f.watermarks.newest()[1].conflicts, stage.contract)
         require(held.owners.num_rows == _FEW + 1, "owners:", held.owners)
         _told(stage, a, watch)
         stage.step(a, 4)

@@ -114,7 +114,7 @@ def plan_watermark(context: RepairContext) -> WatermarkPlan | None:
         gone = int(str(error.where["version"]))
     # Step 2
     left = _left(context, gone)
-    read_conflicts(context.store, left.conflicts, context.contract.rows)  # what nobody can read is not to be in force
+    read_conflicts(context.store, left.conflicts, context.contract)  # what nobody can read is not to be in force
     # Step 3
     marked: dict[Region, Watermark] = {}
     in_conflict = context.contract.keyed_by_bytes and bool(context.store.list(paths.conflicts_prefix(), limit=1))

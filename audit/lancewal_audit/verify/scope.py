@@ -81,7 +81,7 @@ def find_scope(
     replaced = {region: replaced_below(accepted[region]) for region in cut}
     dropped = _dropped(opened, receipt.version)
     empty_before = _empty_before(opened, eras)
-    aside = read_conflicts(store, in_force.conflicts, contract.rows)
+    aside = read_conflicts(store, in_force.conflicts, contract)
     return Scope(contract, eras, receipt, pinned, in_force, aside, cut, losses, replaced, dropped, empty_before, now_ms)
 
 

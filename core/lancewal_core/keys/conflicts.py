@@ -21,6 +21,9 @@ whose operations wait: the columns of the table, then
 The second stream has a row for each key with an owner: the key columns, ``_region``, and ``_merged``.  ``_merged`` is
 the position up to which the region had been merged when it became the owner.
 
+The first stream's schema has the metadata ``lancewal.field_ids``: ``RowSchema.ids`` as JSON.  Without it the columns are
+those of the contract's version 1.
+
 Guarantees
  1. ``read_conflicts`` returns what was written, or raises ``ObjectMissing`` or ``ObjectCorrupt`` that names the object.
  2. ``ConflictKeys.left_out`` depends only on the object, the contract, and the region and key of an operation.  So
@@ -30,6 +33,7 @@ Guarantees
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -44,6 +48,7 @@ from lancewal_core.keys.origin import NOT_KNOWN, Counts, MergedFrom
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Position, Region
 from lancewal_core.region.flush_files import side_rows
+from lancewal_core.rows.carry import trees
 from lancewal_core.rows.fold import Folded, compose, fold_onto, operation_schema, operations_of
 from lancewal_core.rows.key_set import KeySet, distinct
 from lancewal_core.rows.projection import rows_as
@@ -54,7 +59,9 @@ from lancewal_core.store.json_object import JsonFault, region_named
 from lancewal_core.store.object_kinds import CONFLICTS_ROWS_BYTES_MAX
 from lancewal_core.store.object_limits import check_unpacked, check_written
 from lancewal_core.store.object_store import ObjectStore
+from lancewal_core.store.versioned import FIRST_VERSION
 from lancewal_core.table.conflicts_ref import ConflictsRef
+from lancewal_core.table.contract import Contract, read_contract_version
 
 REGION = "_region"
 FIRST = "_first"
@@ -70,6 +77,7 @@ _BYTES_FEW = CONFLICTS_ROWS_BYTES_MAX // 4
 """Bytes of rows that wait, as a limit like ``KEYS_FEW``, for wide rows."""
 _REGIONS_MAX = 100_000
 _LENGTH_BYTES = 8
+_FIELD_IDS = b"lancewal.field_ids"
 
 Mask = npt.NDArray[np.bool_]
 
@@ -255,7 +263,9 @@ class ConflictKeys:
 def encode_conflicts(conflicts: Conflicts, merge: str) -> tuple[bytes, ConflictsRef]:
     """Return the object of a merge and the reference to it.  ``ObjectTooLarge`` if no reader would accept the
     object."""
-    streams = [_stream(conflicts.waiting), _stream(conflicts.owners)]
+    ids = conflicts.schema.ids
+    waiting = conflicts.waiting.replace_schema_metadata({_FIELD_IDS: json.dumps(ids)} if ids else None)
+    streams = [_stream(waiting), _stream(conflicts.owners)]
     data = b"".join([len(streams[0]).to_bytes(_LENGTH_BYTES, "little"), *streams])
     key = paths.conflicts_object(merge)
     check_written(key, len(data))
@@ -271,10 +281,11 @@ def _stream(rows: pa.Table) -> bytes:
     return bytes(sink.getvalue().to_pybytes())
 
 
-def read_conflicts(store: ObjectStore, ref: ConflictsRef | None, schema: RowSchema) -> Conflicts:
-    """Read the conflicts in force, from the object that ``ref`` names; there are none if ``ref`` is None."""
+def read_conflicts(store: ObjectStore, ref: ConflictsRef | None, contract: Contract) -> Conflicts:
+    """Read the conflicts in force, from the object that ``ref`` names, with the columns of the contract; there are none
+    if ``ref`` is None."""
     if ref is None:
-        return Conflicts.none(schema)
+        return Conflicts.none(contract.rows)
     data = store.get(ref.key)
     if data is None:
         raise ObjectMissing(
@@ -284,25 +295,33 @@ def read_conflicts(store: ObjectStore, ref: ConflictsRef | None, schema: RowSche
         )
     if len(data) != ref.size or hashlib.sha256(data).hexdigest() != ref.sha256:
         raise ObjectCorrupt(f"{ref.key} is corrupt: the table's commit names other bytes", object=ref.key)
-    written = _written(data, schema)
-    found = rows_as(decode_conflicts(data, ref.key, written), written, schema, lambda: ref.key)
+    written = _written(data, store, contract)
+    found = decode_conflicts(data, ref.key, written)
+    waiting = rows_as(found.waiting, written, contract.rows, lambda: ref.key)
+    found = replace(found, schema=contract.rows, waiting=waiting)
     if found.waiting_keys.num_rows != ref.keys:
         raise ObjectCorrupt(f"{ref.key} is corrupt: the table's commit names {ref.keys} keys", object=ref.key)
     return found
 
 
-def _written(data: bytes, schema: RowSchema) -> RowSchema:
-    """Return the columns of the waiting operations, as the object's first stream names them: all but those of
-    ``_waiting_schema``."""
-    added = len(_waiting_schema(schema)) - len(schema.columns)
+def _written(data: bytes, store: ObjectStore, contract: Contract) -> RowSchema:
+    """Return the columns of the waiting operations, as the object's first stream names them."""
+    rows = contract.rows
     try:
         with pa.ipc.open_stream(pa.py_buffer(data)[_LENGTH_BYTES:]) as stream:
-            fields = list(stream.schema)[:-added]
+            schema = stream.schema
     except (pa.ArrowException, OSError):
-        return schema  # ``decode_conflicts`` says what is wrong
-    found = RowSchema(pa.schema(fields), schema.primary_key, schema.region_key)
-    known = set(schema.primary_key).issubset(found.columns.names)
-    return schema if not known or found.table.equals(schema.table) else found
+        return rows  # ``decode_conflicts`` says what is wrong
+    ids = (schema.metadata or {}).get(_FIELD_IDS)
+    if ids is None:
+        return rows if contract.columns_unchanged else read_contract_version(store, contract, FIRST_VERSION).rows
+    columns = pa.schema(list(schema)[: len(rows.columns) - len(_waiting_schema(rows))])
+    try:
+        found = RowSchema(columns, rows.primary_key, rows.region_key, tuple(map(tuple, json.loads(ids))))
+        trees(found)
+    except (ValueError, TypeError):
+        return rows
+    return found
 
 
 def decode_conflicts(data: bytes, where: str, schema: RowSchema) -> Conflicts:

@@ -15,7 +15,7 @@ from lancewal_core.region.flushes.manifest import FlushedGeneration
 from lancewal_core.region.state import RegionState
 from lancewal_core.region.states import RegionIndexes, Sound
 from lancewal_core.rows.fold import Folded
-from lancewal_core.rows.projection import rows_as
+from lancewal_core.rows.projection import project_rows, rows_as, written_for
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.contract import Contract, WrittenContracts
@@ -79,9 +79,17 @@ class OpenedTable:
         """Return the rows of an entry, with the columns of the table's contract."""
         return self.rows_as_wanted(entry.rows, entry.contract_version, lambda: entry_name(entry))
 
-    def rows_of_flush(self, flushed: FlushedGeneration, content: Folded) -> Folded:
-        """Return the rows that were read of a flush, with the columns of the table's contract."""
-        return self.rows_as_wanted(content, flushed.contract_version, lambda: flushed.key)
+    def rows_of_flush(self, flushed: FlushedGeneration, content: Folded, projected: RowSchema | None = None) -> Folded:
+        """Return the content of a flush, with the columns of the table's contract.
+
+        ``projected`` chooses some of these columns (``project``); then ``content.rows`` has the columns for it
+        (``written_for``)."""
+        whole, written = self.contract.rows, self.columns_of(flushed)
+        if projected is None:
+            return rows_as(content, written, whole, lambda: flushed.key)
+        rows = rows_as(content.rows, written_for(written, projected), projected, lambda: flushed.key)
+        partials = rows_as(content.partials, written, whole, lambda: flushed.key)
+        return Folded(rows, content.gone, project_rows(partials, whole, projected))
 
     def read_indexes(self) -> dict[Region, RegionState]:
         """Return the newest state of each region that has one.  The contract says which regions there are."""

@@ -1,9 +1,9 @@
 """Rows as values: types, keys, and the result of a sequence of operations.  Nothing is stored here.
 
 ``column_types`` and ``schema`` say what a row is, ``region_key`` and ``murmur2`` where it belongs.  ``key_set`` says
-which rows have a key, ``fold`` what operations make of each key, and ``projection`` which columns are carried.
-``policy`` says what becomes of records that are no rows, and ``record_times`` between which times rows lie.  ``ttl``,
-``row_text``, ``byte_view``, ``own_rows`` and ``row_range``, a part of a batch, are details.
+which rows have a key, ``fold`` what operations make of each key.  ``projection`` gives rows the columns of another
+contract, field by field by ``carry``.  ``record_times`` says between which times rows lie.  ``ttl``, ``row_text``,
+``byte_view``, ``own_rows`` and ``row_range``, a part of a batch, are details.
 
 May import: errors.
 """

@@ -27,8 +27,10 @@ Promises:
 
  1. Rows written under columns and keys equal to those wanted pass as they are: the same object, at the cost of a
     comparison.  A change of the contract that leaves the columns alone is such a case.
- 2. Other rows raise ``ContractMismatch``, which names them; they are never read as something else.
- 3. No generation is sealed because of the gate: entries of several contracts may lie in one generation.
+ 2. Other rows are carried over to the wanted columns field by field, by the ids of the fields (``rows.carry``).
+ 3. Rows for which there is no such way raise ``ContractMismatch``, which names them; they are never read as something
+    else.
+ 4. No generation is sealed because of the gate: entries of several contracts may lie in one generation.
 
 ``project_rows`` takes some columns of WAL batches and Partial rows, after the gate.  The bitmaps of patches are in the
 contract's column order, so they are rewritten for the columns taken.
@@ -36,7 +38,8 @@ contract's column order, so they are rewritten for the columns taken.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -44,22 +47,44 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lancewal_core.errors import ContractMismatch
+from lancewal_core.rows.carry import Carry, carry
+from lancewal_core.rows.fold import Folded
 from lancewal_core.rows.schema import PRESENT, RowSchema
 
 Rows = TypeVar("Rows")
 
 
 def rows_as(rows: Rows, written: RowSchema, wanted: RowSchema, where: Callable[[], str]) -> Rows:
-    """Return rows that were ``written`` under one contract in the form of the ``wanted`` contract.
+    """Return rows that were ``written`` under one contract in the form of the ``wanted`` contract, the same or a later
+    one.
 
     ``rows`` is a WAL batch, a range of one, a table of them, or a fold.  ``where`` names the rows in messages.
-    ``ContractMismatch`` names the first column that differs.
+    ``ContractMismatch`` names the first column that cannot become the wanted one.
     """
     if written is wanted or written == wanted:
         return rows
-    raise ContractMismatch(
-        f"{where()} has rows of another contract: {_difference(written, wanted)}. Read them with a release that knows both"
-    )
+    way = carry(written, wanted)
+    if way is None:
+        raise ContractMismatch(
+            f"{where()} has rows of another contract: {_difference(written, wanted)}. Read them with a release that knows "
+            "both"
+        )
+    return _carried(rows, written, way)
+
+
+def _carried(rows: Rows, written: RowSchema, way: Carry) -> Rows:
+    if isinstance(rows, Folded):
+        more = {"rows": _carried(rows.rows, written, way), "partials": _carried(rows.partials, written, way)}
+        return replace(rows, **more)
+    assert isinstance(rows, pa.Table | pa.RecordBatch)
+    others = [place for place, name in enumerate(rows.schema.names) if name not in set(written.columns.names)]
+    fields = [*way.wanted.table, *(rows.schema.field(place) for place in others)]
+    columns = way.columns(rows)
+    for place in others:
+        column = rows.column(place)
+        columns.append(_repack(column, written, way.places) if rows.schema.names[place] == PRESENT else column)
+    found: Rows = type(rows).from_arrays(columns, schema=pa.schema(fields))
+    return found
 
 
 def _difference(written: RowSchema, wanted: RowSchema) -> str:
@@ -77,7 +102,19 @@ def project(schema: RowSchema, columns: Collection[str]) -> RowSchema:
     """Return the schema with these columns and those of the primary key, in the contract's order."""
     wanted = set(columns) | set(schema.primary_key)
     kept = pa.schema([f for f in schema.columns if f.name in wanted])
-    return schema if len(kept) == len(schema.columns) else RowSchema(kept, schema.primary_key, schema.region_key)
+    if len(kept) == len(schema.columns):
+        return schema
+    ids = (
+        tuple(own for f, own in zip(schema.columns, schema.ids, strict=True) if f.name in wanted) if schema.ids else ()
+    )
+    return RowSchema(kept, schema.primary_key, schema.region_key, ids)
+
+
+def written_for(written: RowSchema, projected: RowSchema) -> RowSchema:
+    """Return the columns of ``written`` that become the columns ``projected`` of a later contract, and the primary key's."""
+    way = carry(written, projected)
+    names = projected.columns.names if way is None else [old.name for old, _ in way.sources if old is not None]
+    return project(written, names)
 
 
 def project_rows(rows: pa.RecordBatch | pa.Table, schema: RowSchema, projected: RowSchema) -> pa.RecordBatch | pa.Table:
@@ -88,19 +125,21 @@ def project_rows(rows: pa.RecordBatch | pa.Table, schema: RowSchema, projected: 
     kept = rows.select([name for name in rows.schema.names if name not in dropped])
     at = kept.schema.get_field_index(PRESENT)
     present = kept.column(at)
-    if present.null_count == len(present):
-        return kept
     places = [schema.columns.get_field_index(name) for name in projected.columns.names]
     return kept.set_column(at, kept.schema.field(at), _repack(present, schema, places))
 
 
-def _repack(present: pa.Array | pa.ChunkedArray, schema: RowSchema, places: list[int]) -> pa.Array:
+def _repack(present: pa.Array | pa.ChunkedArray, schema: RowSchema, places: Sequence[int]) -> pa.Array:
+    """Rewrite the bitmaps of patches: bit i becomes that of the column at ``places[i]``, or 0 for -1."""
     if isinstance(present, pa.ChunkedArray):
         present = present.combine_chunks()
+    if present.null_count == len(present):
+        return present
     size = schema.present_bytes
     fixed = pc.fill_null(present, b"\x00" * size).cast(pa.binary(size))
     data = np.frombuffer(fixed.buffers()[1], np.uint8)[fixed.offset * size :][: len(fixed) * size]
-    bits = np.unpackbits(data.reshape(len(fixed), size), axis=1, bitorder="little")[:, places]
+    bits = np.unpackbits(data.reshape(len(fixed), size), axis=1, bitorder="little")
+    bits = np.append(bits[:, : len(schema.columns)], np.zeros((len(bits), 1), np.uint8), axis=1)[:, places]
     packed = np.packbits(bits, axis=1, bitorder="little")
     width = packed.shape[1]
     values = pa.FixedSizeBinaryArray.from_buffers(

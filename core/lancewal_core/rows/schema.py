@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
-from typing import Literal
+from typing import Literal, get_args
 
 import pyarrow as pa
 
@@ -33,10 +33,18 @@ PRESENT = "_present"
 COLUMNS_MAX = 4096
 """Most columns: far more than a record can sensibly carry.  It bounds work that takes time for each column."""
 
-Signature = tuple[tuple[str, pa.DataType], ...]
-"""Names and types of columns, in their order."""
+FieldIds = tuple[int, ...]
+"""Ids of a column's field and, depth first, of its nested fields."""
+Signature = tuple[tuple[object, ...], ...]
+"""Names, types and ids of columns, in their order."""
 KeyFormat = Literal["canonical", "bytes"]
 """Choice of a record's partition: by the canonical encoding of its row's region key, or by the bytes of its own key."""
+
+Policy = Literal["stop", "dead-letter", "ignore"]
+"""Handling of a record that is not a row of its partition, in all settings ``on_...``.  ``stop`` stops its partition
+right before the record.  ``dead-letter`` has the record acknowledged as a dead letter and goes on.  ``ignore`` skips and
+counts it."""
+POLICIES: tuple[Policy, ...] = get_args(Policy)
 
 SYSTEM_FIELDS: tuple[pa.Field, ...] = (
     pa.field(OFFSET, pa.int64(), nullable=False),
@@ -63,6 +71,9 @@ class RowSchema:
     primary_key: tuple[str, ...]
     region_key: tuple[str, ...]
     """Columns that producers key by; empty where they key by bytes of their own (``format.key: bytes``)."""
+    ids: tuple[FieldIds, ...] = ()
+    """For each column the ids that its fields keep for as long as they exist, whatever their names and types; empty if
+    not known.  A column that was dropped and added again has other ids."""
 
     @cached_property
     def table(self) -> pa.Schema:
@@ -82,8 +93,9 @@ class RowSchema:
 
     @cached_property
     def signature(self) -> Signature:
-        """Name and type of each column, for keys of caches.  An altered policy does not change it."""
-        return tuple((field.name, field.type) for field in self.table)
+        """Name, type and ids of each column, for keys of caches.  An altered policy does not change it."""
+        ids = self.ids or ((),) * len(self.columns)
+        return tuple((field.name, field.type, own) for field, own in zip(self.table, ids, strict=True))
 
     @property
     def present_bytes(self) -> int:

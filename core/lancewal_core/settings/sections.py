@@ -21,7 +21,7 @@ from pydantic import (
 
 from lancewal_core.errors import InvalidSchema, InvalidSettings
 from lancewal_core.names.words import TOPIC_FORM, dead_letters_of, is_topic
-from lancewal_core.rows.policy import Policy
+from lancewal_core.rows.schema import Policy
 from lancewal_core.settings.durations import duration_s
 from lancewal_core.store.address import table_address
 

@@ -26,6 +26,8 @@ def _integer(value: object) -> object:
 
 Version1 = Annotated[Literal[1], BeforeValidator(_integer)]
 """The only version of a format so far.  A ``Literal`` alone would take 1.0 for 1."""
+Version2 = Annotated[Literal[1, 2], BeforeValidator(_integer)]
+"""Version of a format that has two."""
 
 
 def decode_model(model: type[M], data: bytes, where: str, what: str, newest_format: int) -> M:

@@ -20,14 +20,13 @@ from lancewal_core.names.ids import Making, Page, Position, Region, TableUuid, T
 from lancewal_core.names.words import TOPIC_FORM, dead_letters_of, is_topic, word
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.rows.column_types import format_type, parse_type
-from lancewal_core.rows.policy import Policy
-from lancewal_core.rows.schema import COLUMNS_MAX, KeyFormat, RowSchema, check_region_key, check_row_schema
+from lancewal_core.rows.schema import COLUMNS_MAX, KeyFormat, Policy, RowSchema, check_region_key, check_row_schema
 from lancewal_core.rows.ttl import Ttl, check_ttl
-from lancewal_core.store.json_model import Version1, Word, decode_model
+from lancewal_core.store.json_model import Version1, Version2, Word, decode_model
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.versioned import FIRST_VERSION, Family, newest_version
 
-FORMAT = 1
+FORMAT = 2
 POLICIES = frozenset({"on_bad_record", "on_misrouted", "dead_letter_topic"})
 """Terms about records that are no rows.  A process that works by an older version of these terms does no harm."""
 MISROUTED = "misrouted"
@@ -74,6 +73,13 @@ class Column(BaseModel):
     """Text form (``column_types``)."""
     field_ids: Annotated[tuple[int, ...], FailFast()]
     """Lance's ids of the column's field and, depth first, of its nested fields."""
+    first_ids: tuple[int, ...] | None = None
+    """Ids that these fields had when they were added.  Lance gives a widened field a new id.  None: none was widened."""
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """Ids that tell the fields apart through all versions of the contract."""
+        return self.field_ids if self.first_ids is None else self.first_ids
 
 
 class Contract(BaseModel):
@@ -81,7 +87,8 @@ class Contract(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    format: Version1 = 1
+    format: Version2 = 1
+    """2 once columns were added, widened, renamed or dropped: releases that know no such change refuse it by name."""
     version: int = Field(default=1, ge=1)
     table_uuid: Word
     """Id of the table, new at each place that the table is taken to.  No two tables that services work on share one."""
@@ -131,7 +138,13 @@ class Contract(BaseModel):
         """Columns as Arrow types, and the keys."""
         key = frozenset(self.primary_key)
         fields = [pa.field(c.name, parse_type(c.type), nullable=c.name not in key) for c in self.columns]
-        return RowSchema(pa.schema(fields), self.primary_key, self.region_key)
+        ids = tuple(c.ids for c in self.columns)
+        return RowSchema(pa.schema(fields), self.primary_key, self.region_key, ids if all(ids) else ())
+
+    @property
+    def columns_unchanged(self) -> bool:
+        """Whether the columns are those of version 1 of the contract."""
+        return self.format == 1
 
     @cached_property
     def row_terms(self) -> str:

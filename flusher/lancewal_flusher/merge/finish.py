@@ -278,7 +278,7 @@ def _merged_keys(context: FlusherContext, in_force: InForce, facts: MergeFacts) 
     conflicts = context.conflicts_of(in_force.conflicts)
     if facts.settled is not None:
         still = KeySet(conflicts.waiting_keys)
-        waited = read_conflicts(context.store, facts.settled.before, rows).waiting_keys
+        waited = read_conflicts(context.store, facts.settled.before, context.contract).waiting_keys
         keys.append(waited.filter(pa.array(~still.contains(waited.columns))))
     for region, found in _taken_keys(context, facts):
         aside = KeySet(conflicts.waiting_of(region).select(names))

@@ -161,10 +161,11 @@ def _adopt(context: FlusherContext, merge: RegionMerge, read: _Parts) -> RegionI
             partials=read_partials(context.store, only, written),
             rows=read_rows(context.table, only, names, written),
         )
-    content = context.rows_of_flush(only, content)
-    keys = pa.concat_tables([content.partials.select(names), content.gone, content.rows])
+    # Keys are the same in every contract.
+    partials = context.rows_as_wanted(content.partials, only.contract_version, lambda: only.key)
+    keys = pa.concat_tables([partials.select(names), content.gone, content.rows])
     fragments = only.fragments if only.rows else ()
-    return RegionInput(merge, fragments, rows.table.empty_table(), content.partials, keys, content.gone.num_rows)
+    return RegionInput(merge, fragments, rows.table.empty_table(), partials, keys, content.gone.num_rows)
 
 
 def _combine(context: FlusherContext, merge: RegionMerge, read: _Parts) -> RegionInput:

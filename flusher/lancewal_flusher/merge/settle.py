@@ -100,7 +100,7 @@ def plan_settle(context: FlusherContext, region: Region, choice: Choice, seen: s
         if is_finished(context, in_force):
             break  # else another merge has landed in between: built upon, it would stay unfinished for good
     check_table(pinned, context.contract)
-    held = read_conflicts(context.store, in_force.conflicts, context.contract.rows)
+    held = read_conflicts(context.store, in_force.conflicts, context.contract)
     # Step 2
     keys = choice(held)
     without = ~held.keys_of(region).contains(keys.columns)

@@ -133,7 +133,7 @@ def _loads_alike(pinned_plan: PinnedPlan) -> tuple[object, ...]:
     """Return what decides, beside the deltas, what is loaded of them, or refused.  An altered policy of the contract
     does not."""
     contract, rows = pinned_plan.contract, pinned_plan.contract.rows
-    columns = tuple((name, str(type_)) for name, type_ in rows.signature)
+    columns = tuple(tuple(map(str, column)) for column in rows.signature)
     of_table = contract.table_uuid, contract.topic_id, contract.partitions, contract.key_format
     asked = pinned_plan.base_paths, pinned_plan.on_conflict, pinned_plan.unmerged_keys_max
     return pinned_plan.uri, *of_table, columns, rows.primary_key, rows.region_key, *asked

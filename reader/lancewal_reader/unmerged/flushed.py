@@ -22,7 +22,7 @@ from lancewal_core.region.flushes.manifest import FlushedGeneration, by_flush, r
 from lancewal_core.region.generation_entries import entries_of
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.rows.fold import Folded, fold
-from lancewal_core.rows.projection import project, project_rows
+from lancewal_core.rows.projection import project_rows, written_for
 from lancewal_core.rows.schema import RowSchema, Signature
 from lancewal_core.table.protocol import fragment_files, fragment_rows, rows_of_fragments
 from lancewal_reader.plan.strong import FlushRef
@@ -117,16 +117,17 @@ def _of(region: Region, ref: FlushRef) -> FlushedPart:
 
 def _of_flush(opened: OpenedTable, refs: Flushed, projected: RowSchema) -> list[tuple[Folded, Sequence[RowsOfFile]]]:
     """Return the parts of one flush, and where their rows lie.  Parts that are gone are folded from the log."""
-    whole = opened.contract.rows
     places: dict[tuple[Region, Generation], Sequence[RowsOfFile]] = {}
     try:
         flush = read_flush(opened.store, refs[0][1].key)
         (parts,) = by_flush([flush.generation_of(region, ref.generation) for region, ref in refs])
         written = opened.columns_of(parts[0])
-        columns = project(written, projected.columns.names).table.names
+        columns = written_for(written, projected).table.names
         contents = read_parts(opened.store, opened.table, parts, columns, written)
         read = {
-            (p.region, p.generation): content if isinstance(content, Corrupt) else opened.rows_of_flush(p, content)
+            (p.region, p.generation): content
+            if isinstance(content, Corrupt)
+            else opened.rows_of_flush(p, content, projected)
             for p, content in zip(parts, contents, strict=True)
         }
         found = [read[region, ref.generation] for region, ref in refs]
@@ -140,8 +141,7 @@ def _of_flush(opened: OpenedTable, refs: Flushed, projected: RowSchema) -> list[
         elif isinstance(content, Corrupt):
             raise content
         else:
-            partials = project_rows(content.partials, whole, projected)
-            folds.append((Folded(content.rows, content.gone, partials), places[region, ref.generation]))
+            folds.append((content, places[region, ref.generation]))
     return folds
 
 

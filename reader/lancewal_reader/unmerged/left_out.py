@@ -102,7 +102,7 @@ class InForceCache:
             known = self._known
         if known is not None and known[:2] == (ref, contract.row_terms):
             return known[2]
-        keys = ConflictKeys(read_conflicts(store, ref, contract.rows), counting(contract))
+        keys = ConflictKeys(read_conflicts(store, ref, contract), counting(contract))
         with self._lock:
             self._known = (ref, contract.row_terms, keys)
         return keys

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lancewal_core.errors import InvalidInput, InvalidSettings
 from lancewal_core.names.words import TOPIC_FORM, is_topic
-from lancewal_core.rows.policy import POLICIES
+from lancewal_core.rows.schema import POLICIES
 from lancewal_core.settings.durations import EXPECTED, duration_s
 
 if TYPE_CHECKING:

@@ -49,7 +49,7 @@ def list_(
     contract = read_contract(store, address.uri)
     in_force = Watermarks(store, address.table(), contract.making).newest()[1]
     seen = None if in_force.conflicts is None else in_force.conflicts.merge
-    conflicts = read_conflicts(store, in_force.conflicts, contract.rows)
+    conflicts = read_conflicts(store, in_force.conflicts, contract)
     found, total = keys_in_conflict(conflicts, limit), conflicts.waiting_keys.num_rows
     lines = [f"{total} keys wait for a decision" + (f", as of {seen}" if seen else "")]
     for key in found:

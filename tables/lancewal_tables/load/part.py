@@ -186,7 +186,7 @@ def _present(context: FlusherContext, pinned: PinnedTable, keys: pa.Table, key_s
 def _deleted(context: FlusherContext, in_force: InForce, key_set: KeySet, deletes: DeletesSince) -> _Mask:
     """Step 3.  A key of an owner that has no row has none because of that owner's records."""
     found = np.zeros(len(key_set), np.bool_)
-    conflicts = read_conflicts(context.store, in_force.conflicts, context.contract.rows)
+    conflicts = read_conflicts(context.store, in_force.conflicts, context.contract)
     owned = conflicts.owners.select(key_set.names)
     for gone in [owned, *deletes.keys(in_force, conflicts)]:
         places = key_set.places(gone.columns)

@@ -113,7 +113,7 @@ def table_status(
         opened = OpenedTable.over(store, table, contract, tasks, clock)
         in_force, control, indexes = _in_force_control_indexes(opened, pinned, problems)
         conflicts = None if in_force is None else in_force.conflicts
-        _try(lambda: read_conflicts(store, conflicts, contract.rows), problems)
+        _try(lambda: read_conflicts(store, conflicts, contract), problems)
         read = in_force
         if reader_version is not None:
             read = _try(lambda: opened.watermarks.at(TableVersion(reader_version)), problems)

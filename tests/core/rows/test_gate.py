@@ -1,8 +1,8 @@
-"""``rows_as``: rows of equal columns pass as they are, others are refused by name."""
+"""``rows_as``: rows of equal columns pass as they are, others are carried over or refused by name."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,26 +11,28 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core.errors import ContractMismatch, ObjectCorrupt, StoreUnavailable
-from lancewal_core.keys.conflicts import read_conflicts
+from lancewal_core.keys.conflicts import Conflicts, encode_conflicts, read_conflicts
 from lancewal_core.names import paths
 from lancewal_core.names.paths import FlushFile
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.region.flush import flush_from_logs
 from lancewal_core.region.flushes.manifest import FlushedGeneration, read_flush
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.rows.projection import rows_as
-from lancewal_core.rows.schema import RowSchema
+from lancewal_core.rows.fold import columns_set
+from lancewal_core.rows.projection import project, rows_as
+from lancewal_core.rows.schema import PRESENT, RowSchema
 from lancewal_core.store.object_store import ObjectStore
-from lancewal_core.table.contract import Contract, WrittenContracts, encode_contract
+from lancewal_core.table.conflicts_ref import ConflictsRef
+from lancewal_core.table.contract import Column, Contract, WrittenContracts, encode_contract
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_flusher.merge.plan import RegionMerge
-from lancewal_flusher.merge.region_input import read_region_inputs
+from lancewal_flusher.merge.region_input import RegionInput, read_region_inputs
 from lancewal_ingest.append.prepare import Preparer
 from lancewal_reader.plan.strong import FlushRef
 from lancewal_reader.table import open_table
 from lancewal_reader.unmerged.flushed import FlushCache, read_flushed
 from lancewal_reader.unmerged.left_out import InForceCache
-from tests.support.flusher_tables import COLUMNS, FlusherTable, upsert, upserts
+from tests.support.flusher_tables import COLUMNS, FlusherTable, Operation, patch, upsert, upserts
 from tests.support.pipeline import NoDeadLetters, Pipeline
 from tests.twins.memory_store import MemoryStore
 
@@ -141,42 +143,90 @@ def test_rows_of_a_contract_that_was_taken_up_are_flushed_without_another_look(t
     pipeline.close()
 
 
-@pytest.mark.parametrize("columns", ["widened", "fewer", "more"])
-@pytest.mark.parametrize("act", ["read", "merge", "merge two"])
-def test_a_flush_of_other_columns_is_refused_and_not_taken_for_damage(
-    table: FlusherTable, act: str, columns: str
+CHANGES = ["narrower", "fewer", "more", "renamed", "added again"]
+
+
+def changed_columns(table: FlusherTable, change: str) -> tuple[Column, ...]:
+    """The table's columns (region, id, a, s, tags) after a change of ``a`` or the last one."""
+    columns = list(table.contract.columns)
+    a = next(c for c in columns if c.name == "a")
+    place = columns.index(a)
+    match change:
+        case "narrower":
+            columns[place] = a.model_copy(update={"type": "int32"})
+        case "fewer":
+            del columns[-1]
+        case "more":
+            columns.append(a.model_copy(update={"name": "b", "field_ids": (99,)}))
+        case "renamed":
+            columns[place] = a.model_copy(update={"name": "b"})
+        case "added again":
+            columns[place] = a.model_copy(update={"field_ids": (99,)})
+    return tuple(columns)
+
+
+def given_row(one: Operation) -> dict[str, Any]:
+    return {"region": "r0", "id": one.id, **one.values}
+
+
+def carried_by_hand(row: Mapping[str, Any], change: str, names: Collection[str]) -> dict[str, Any]:
+    old = {"b": row["a"], **row, "a": None} if change == "renamed" else dict(row)
+    if change == "added again":
+        old["a"] = None
+    return {name: old.get(name) for name in names}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("act", ["read", "read one column", "merge", "merge two"])
+def test_a_flush_of_other_columns_is_carried_over_or_refused_by_name(
+    table: FlusherTable, act: str, change: str
 ) -> None:
-    """Damage would be "mended" from the log (``repair generation``), which has the same columns."""
-    table.generation(0, upserts(range(5)))
+    """Nothing of it is taken for damage, which would be "mended" from the log (``repair generation``), that has the same
+    columns."""
+    given = [*upserts(range(4)), patch(9, s="patched")]
+    table.generation(0, given)
     if act == "merge two":
         table.generation(0, upserts(range(3, 8)))
-    of = {c.name: c for c in table.contract.columns}
-    changed = {
-        "widened": [*list(of.values())[:2], of["a"].model_copy(update={"type": "int32"}), *list(of.values())[3:]],
-        "fewer": list(of.values())[:-1],
-        "more": [*of.values(), of["a"].model_copy(update={"name": "b", "field_ids": (99,)})],
-    }[columns]
-    newest = altered(table, columns=tuple(changed))
+    newest = altered(table, columns=changed_columns(table, change), format=2)
     context = replace(table.context(), contract=newest)
     merges = [
         RegionMerge(table.regions[0], tuple(table.flushed(0, g) for g in range(1, 3 if act == "merge two" else 2)))
     ]
+    rows = newest.rows
 
-    def act_() -> object:
-        if act == "read":
+    def act_() -> tuple[pa.Table, pa.Table]:
+        nonlocal rows
+        if act.startswith("read"):
             ref = FlushRef.of(table.record(0, 1))
             assert ref is not None
-            return read_flushed(context, FlushCache(0), [(table.regions[0], ref)], newest.rows)
-        return read_region_inputs(context, merges, frozenset({table.regions[0]} if act == "merge two" else ()))
+            rows = project(rows, {rows.columns.names[2]}) if act == "read one column" else rows
+            (folded,) = read_flushed(context, FlushCache(0), [(table.regions[0], ref)], rows)
+            return folded.rows, folded.partials
+        (found,) = read_region_inputs(context, merges, frozenset({table.regions[0]} if act == "merge two" else ()))
+        assert isinstance(found, RegionInput)
+        return found.rows, found.partials
 
-    with pytest.raises(
-        ContractMismatch, match=r"^_lancewal/flushes/.* has rows of another contract: column '(a|b|tags)'"
-    ):
-        act_()
+    if change == "narrower":
+        with pytest.raises(ContractMismatch, match=r"^_lancewal/flushes/.* has rows of another contract: column 'a'"):
+            act_()
+        return
+    found, partials = act_()
+    names = rows.table.names
+    before = {row["id"]: row for row in (given_row(one) for one in [*given[:4], *upserts(range(3, 8))])}
+    if act == "merge two":
+        assert sorted(found["id"].to_pylist()) == list(range(8))
+    elif act != "merge":
+        assert sorted(found["id"].to_pylist()) == list(range(4))
+    for row in found.to_pylist():
+        assert row == carried_by_hand(before[row["id"]], change, names)
+    (patched,) = partials.to_pylist()
+    assert patched.pop(PRESENT) is not None
+    assert patched == {name: {"region": "r0", "id": 9, "s": "patched"}.get(name) for name in patched}
+    assert columns_set(partials, rows) == ({"s": True} if "s" in partials.column_names else {})
 
 
 @pytest.mark.parametrize("columns", [{"a": "int32"}, {"a": None}, {"b": "string"}])
-def test_rows_set_aside_under_other_columns_are_refused_and_not_taken_for_damage(
+def test_rows_set_aside_under_other_columns_are_carried_over_or_refused_by_name(
     tmp_path: Path, columns: dict[str, str | None]
 ) -> None:
     made = FlusherTable(tmp_path, columns=pa.schema(list(COLUMNS)[:4]), keyed_by_bytes=True)
@@ -185,11 +235,55 @@ def test_rows_set_aside_under_other_columns_are_refused_and_not_taken_for_damage
     made.round()
     ref = made.context().watermarks.newest()[1].conflicts
     assert ref is not None
-    assert read_conflicts(made.store, ref, made.contract.rows).waiting.num_rows == 2
-    types = {name: str(type_) for name, type_ in made.contract.rows.signature} | columns
-    wanted = schema(*((name, type_) for name, type_ in types.items() if type_), primary_key=("region", "id"))
-    with pytest.raises(ContractMismatch, match=f"^{ref.key} has rows of another contract: column"):
-        read_conflicts(made.store, ref, wanted)
+    before = read_conflicts(made.store, ref, made.contract).waiting
+    assert before.num_rows == 2
+    types = {column.name: column.type for column in made.contract.columns} | columns
+    ids = made.contract.fields_of
+    wanted = made.contract.model_copy(
+        update={
+            "format": 2,
+            "version": 2,
+            "columns": tuple(
+                Column(name=name, type=type_, field_ids=ids.get(name, (99,))) for name, type_ in types.items() if type_
+            ),
+        }
+    )
+    if columns == {"a": "int32"}:
+        with pytest.raises(ContractMismatch, match=f"^{ref.key} has rows of another contract: column 'a'"):
+            read_conflicts(made.store, ref, wanted)
+    else:
+        found = read_conflicts(made.store, ref, wanted)
+        assert found.schema == wanted.rows
+        names = [name for name in before.column_names if name in found.waiting.column_names]
+        assert found.waiting.select(names).drop_columns([PRESENT]).equals(before.select(names).drop_columns([PRESENT]))
+        assert "b" not in columns or found.waiting["b"].to_pylist() == [None, None]
+        assert read_conflicts(made.store, encoded(made.store, found), wanted) == found
+    made.close()
+
+
+def encoded(store: ObjectStore, conflicts: Conflicts) -> ConflictsRef:
+    data, ref = encode_conflicts(conflicts, "0badcafe")
+    store.put_if_absent(ref.key, data)
+    return ref
+
+
+def test_rows_set_aside_that_name_no_ids_have_the_columns_of_version_1(tmp_path: Path) -> None:
+    """As an older release has written them."""
+    made = FlusherTable(tmp_path, columns=pa.schema(list(COLUMNS)[:4]), keyed_by_bytes=True)
+    for partition in (0, 1):
+        made.generation(partition, [upsert(1, partition, "s")], of=0)
+    made.round()
+    ref = made.context().watermarks.newest()[1].conflicts
+    assert ref is not None
+    held = read_conflicts(made.store, ref, made.contract)
+    made.store.put_if_absent(paths.contract_version(1, None), encode_contract(made.contract))
+    without = encoded(made.store, replace(held, schema=replace(held.schema, ids=())))
+    assert read_conflicts(made.store, without, made.contract) == held
+    columns = tuple(
+        c.model_copy(update={"name": "b", "field_ids": (99,)} if c.name == "a" else {}) for c in made.contract.columns
+    )
+    newest = made.contract.model_copy(update={"format": 2, "version": 2, "columns": columns})
+    assert read_conflicts(made.store, without, newest).waiting["b"].to_pylist() == [None, None]
     made.close()
 
 

@@ -90,8 +90,8 @@ def changed(**changes: Any) -> bytes:
 
 
 def test_a_later_format_is_refused_by_number() -> None:
-    with pytest.raises(FormatUnknown, match="format 2 is newer than 1"):
-        decode_contract(changed(format=2, something="new"), "there")
+    with pytest.raises(FormatUnknown, match="format 3 is newer than 2"):
+        decode_contract(changed(format=3, something="new"), "there")
 
 
 @pytest.mark.parametrize(

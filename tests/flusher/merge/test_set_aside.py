@@ -40,7 +40,7 @@ from lancewal_core.rows.schema import Op, RowSchema
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.object_store import Done, put_once
 from lancewal_core.table.conflicts_ref import ConflictsRef
-from lancewal_core.table.contract import encode_contract
+from lancewal_core.table.contract import Contract, encode_contract
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.watermarks import Watermarks
 from lancewal_flusher import context as context_module
@@ -140,7 +140,7 @@ class Conflicted:
     def in_force(self) -> Conflicts:
         """As a process that has just started reads it."""
         watermarks = Watermarks(self.table.store, LanceTable(self.table.uri), None)
-        return read_conflicts(self.table.store, watermarks.newest()[1].conflicts, self.table.contract.rows)
+        return read_conflicts(self.table.store, watermarks.newest()[1].conflicts, self.table.contract)
 
     def check(self) -> None:
         """The table, and the object in force, are what the model says; every record is in one of them."""
@@ -522,9 +522,9 @@ def test_a_process_reads_the_object_once_while_it_stays_in_force(
     world.merge_all()
     read: list[object] = []
 
-    def counted(store: Any, ref: Any, rows: RowSchema) -> Conflicts:
+    def counted(store: Any, ref: Any, contract: Contract) -> Conflicts:
         read.append(ref)
-        return read_conflicts(store, ref, rows)
+        return read_conflicts(store, ref, contract)
 
     monkeypatch.setattr(context_module, "read_conflicts", counted)
     context = world.table.context()

@@ -1,0 +1,189 @@
+"""Columns of one contract as columns of a later one.
+
+Fields are told apart by their ids (``RowSchema.ids``), never by name: a renamed field keeps its id, and a field that was
+dropped and added again has another one.
+
+Promises, for each field of the later contract, also within lists and structs:
+
+ 1. A field that the earlier contract has keeps its values, in the later contract's type.  Only types that ``widens``
+    allows differ, so every value stays the same value.
+ 2. A field that the earlier contract lacks is null.  A patch of the earlier contract does not set such a column.
+ 3. Fields that the later contract lacks are left out.  A patch that set nothing else still is a patch of its key.
+ 4. Nulls stay nulls: a struct that is null is not a struct of nulls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import pyarrow as pa
+
+from lancewal_core.rows.schema import RowSchema
+
+_SIGNED = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
+_UNSIGNED = (pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64())
+_UNITS = ("s", "ms", "us")
+"""Units of time, coarse to fine.  ``ns`` is not among them: it has no values for years before 1678 or after 2261."""
+
+
+def widens(old: pa.DataType, new: pa.DataType) -> bool:
+    """Return whether each value of the type ``old`` that a record can bring is a value of ``new``.
+
+    These are plain types.  Lists and structs widen by the fields in them, vectors by their items.
+    """
+    if old == new:
+        return True
+    if new in _SIGNED and (old in _SIGNED or old in _UNSIGNED):
+        return bool(old.bit_width < new.bit_width)
+    if new in _UNSIGNED and old in _UNSIGNED:
+        return bool(old.bit_width < new.bit_width)
+    if pa.types.is_float32(old):
+        return bool(pa.types.is_float64(new))
+    if pa.types.is_decimal128(old) and pa.types.is_decimal128(new):
+        return bool(new.scale >= old.scale and new.precision - new.scale >= old.precision - old.scale)
+    if pa.types.is_timestamp(old) and pa.types.is_timestamp(new):
+        finer = old.unit in _UNITS and new.unit in _UNITS[_UNITS.index(old.unit) :]
+        return bool(old.tz == new.tz and finer)
+    if pa.types.is_fixed_size_list(old) and pa.types.is_fixed_size_list(new):
+        return old.list_size == new.list_size and widens(old.value_type, new.value_type)
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A field with its id and the fields within it."""
+
+    name: str
+    type: pa.DataType
+    id: int
+    within: tuple[Tree, ...]
+
+    def member(self, id_: int) -> int | None:
+        """Return the place of the member with this id."""
+        return next((place for place, tree in enumerate(self.within) if tree.id == id_), None)
+
+
+def trees(rows: RowSchema) -> tuple[Tree, ...]:
+    """Return the columns with their ids; ``ValueError`` if ``RowSchema.ids`` does not have one for each field."""
+    found = []
+    for field, ids in zip(rows.columns, rows.ids, strict=True):
+        left = iter(ids)
+        try:
+            found.append(_tree(field, left))
+        except StopIteration:
+            raise ValueError(f"column {field.name!r} has {len(ids)} ids for more fields") from None
+        if next(left, None) is not None:
+            raise ValueError(f"column {field.name!r} has {len(ids)} ids for fewer fields")
+    return tuple(found)
+
+
+def fields_within(type_: pa.DataType) -> list[pa.Field]:
+    """Return the fields of a list or struct that have ids of their own.  The items of a vector have none."""
+    if pa.types.is_struct(type_):
+        return list(type_)
+    return [type_.value_field] if pa.types.is_list(type_) else []
+
+
+def _tree(field: pa.Field, ids: Iterator[int]) -> Tree:
+    own = next(ids)
+    return Tree(field.name, field.type, own, tuple([_tree(child, ids) for child in fields_within(field.type)]))
+
+
+@dataclass(frozen=True, slots=True)
+class Carry:
+    """How columns of one contract become those of a later one."""
+
+    wanted: RowSchema
+    sources: tuple[tuple[Tree | None, Tree], ...]
+    """For each wanted column the column that it was, or None, and itself."""
+    places: tuple[int, ...]
+    """For each wanted column the place of the column that it was, or -1."""
+
+    def columns(self, rows: pa.Table | pa.RecordBatch) -> list[pa.Array | pa.ChunkedArray]:
+        """Return the wanted columns of rows that have the earlier ones, by name."""
+        return [
+            pa.nulls(rows.num_rows, new.type) if old is None else _carried(rows.column(old.name), old, new)
+            for old, new in self.sources
+        ]
+
+
+@lru_cache(maxsize=256)
+def carry(written: RowSchema, wanted: RowSchema) -> Carry | None:
+    """Return the way from the columns ``written`` to those ``wanted``.
+
+    None if there is none: ids are not known, the keys differ, or the type of a field is no wider one.
+    """
+    if not written.ids or not wanted.ids or _keys(written) != _keys(wanted):
+        return None
+    old = {tree.id: (place, tree) for place, tree in enumerate(trees(written))}
+    sources, places = [], []
+    for new in trees(wanted):
+        place, before = old.get(new.id, (-1, None))
+        if before is not None and not _may_become(before, new):
+            return None
+        sources.append((before, new))
+        places.append(place)
+    return Carry(wanted, tuple(sources), tuple(places))
+
+
+def _keys(rows: RowSchema) -> object:
+    by_name = {tree.name: tree for tree in trees(rows)}
+    return [by_name[name] for name in rows.primary_key], rows.region_key
+
+
+def _may_become(old: Tree, new: Tree) -> bool:
+    if not old.within and not new.within:
+        return widens(old.type, new.type)
+    if pa.types.is_struct(old.type) and pa.types.is_struct(new.type):
+        was = {tree.id: tree for tree in old.within}
+        return all(_may_become(was[member.id], member) for member in new.within if member.id in was)
+    if pa.types.is_list(old.type) and pa.types.is_list(new.type):
+        return old.within[0].id == new.within[0].id and _may_become(old.within[0], new.within[0])
+    return False
+
+
+def _carried(column: pa.Array | pa.ChunkedArray, old: Tree, new: Tree) -> pa.Array | pa.ChunkedArray:
+    if old.type == new.type and _ids(old) == _ids(new):
+        return column
+    if isinstance(column, pa.ChunkedArray):
+        return pa.chunked_array([_array(chunk, old, new) for chunk in column.chunks], new.type)
+    return _array(column, old, new)
+
+
+def _ids(tree: Tree) -> tuple[int, Sequence[object]]:
+    return tree.id, [_ids(member) for member in tree.within]
+
+
+def _array(array: pa.Array, old: Tree, new: Tree) -> pa.Array:
+    if not new.within:
+        return _wider(array, new.type)
+    if pa.types.is_struct(new.type):
+        members = []
+        for member in new.within:
+            place = old.member(member.id)
+            members.append(
+                pa.nulls(len(array), member.type)
+                if place is None
+                else _array(array.field(place), old.within[place], member)
+            )
+        return pa.StructArray.from_arrays(members, fields=list(new.type), mask=array.is_null())
+    items = _array(array.values, old.within[0], new.within[0])
+    return pa.Array.from_buffers(
+        new.type, len(array), array.buffers()[:2], array.null_count, array.offset, children=[items]
+    )
+
+
+def _wider(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    """Cast plain values or vectors; ``pa.ArrowInvalid`` for a time that has no value in the finer unit."""
+    if array.type == type_:
+        return array
+    if not pa.types.is_fixed_size_list(type_):
+        return array.cast(type_)
+    items = array.values.cast(
+        type_.value_type
+    )  # also those of null vectors, which a cast of the vector would leave out
+    return pa.Array.from_buffers(
+        type_, len(array), array.buffers()[:1], array.null_count, array.offset, children=[items]
+    )
