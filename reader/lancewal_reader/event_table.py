@@ -1,7 +1,7 @@
-"""Every log event of readers: name, level, fields, meaning.  docs/reference/log-events.md is made of it.
+"""Every log event of readers: name, level, fields, meaning.  docs/reference/log-events.md is generated from them.
 
-Readers run in other people's programs.  Their lines go to ``logging``, with the fields as text.  The command line
-shows them like those of the services.
+Readers run inside other people's programs.  They log by Python's ``logging``, with the fields as text.  The command
+line shows these events like those of the services.
 """
 
 from __future__ import annotations

@@ -70,8 +70,8 @@ def open_table(
     choice of columns.  For these states it keeps the addresses of the merged rows that unmerged rows replace.
     Searches keep as many bytes again of vectors of merged rows that no index covers.
 
-    ``unmerged_keys_max``: a read that meets more keys with unmerged records is ``TooManyUnmerged``, since it would
-    hold their rows in memory.
+    ``unmerged_keys_max``: a read that meets more keys with unmerged records fails with ``TooManyUnmerged``, since
+    it would hold their rows in memory.
 
     ``base_paths``: a table whose files lie in other folders too, as those of a shallow clone do, is refused
     (``BasePathsRefused``) unless this is ``allow``.
@@ -98,7 +98,7 @@ def open_table(
 
 
 def _text_of(path: object, argument: str, expected: str) -> str:
-    """A path in either form that Python has."""
+    """Return a path, given as text or as ``PathLike``, as text; ``InvalidInput`` for anything else."""
     text = os.fspath(path) if isinstance(path, os.PathLike) else path
     if not isinstance(text, str):
         raise InvalidInput(f"{argument} {path!r}: expected {expected}, as text or a pathlib.Path")
@@ -112,7 +112,7 @@ def table_of(
     conflicts: OnConflict = "leave-out",
     unmerged_keys_max: int = UNMERGED_KEYS_MAX,
 ) -> Table:
-    """Return the table of one that is open, with caches of its own."""
+    """Return a ``Table`` of an opened table, with caches of its own."""
     return Table(reads_of(opened, table, cache_bytes_max, conflicts, unmerged_keys_max))
 
 
@@ -123,7 +123,7 @@ def reads_of(
     conflicts: OnConflict = "leave-out",
     unmerged_keys_max: int = UNMERGED_KEYS_MAX,
 ) -> Reads:
-    """Return the reads of a table."""
+    """Return the ``Reads`` of an opened table, with caches of their own."""
     segments = SegmentCache(cache_bytes_max // 2)
     folding = folding_of(opened.contract, conflicts)
     held = FlushCache(cache_bytes_max // 2)
@@ -132,7 +132,8 @@ def reads_of(
 
 
 def counted(table: Table, filter: str | pc.Expression | None = None, **read: Unpack[Read]) -> tuple[int, pa.Schema]:
-    """``Table.count_rows``, and the schema of what was counted: the receipt is in its metadata, and what was left out."""
+    """Return the result of ``Table.count_rows``, and the schema of what was counted.  Its metadata has the receipt,
+    and what was left out."""
     wanted = table._wanted([table.contract.primary_key[0]], filter, **read)
     planned, rows = table._reads.count(wanted)
     return rows, planned.schema
@@ -167,7 +168,7 @@ class Table:
 
     @property
     def uri(self) -> str:
-        """The address by which it was opened."""
+        """The address by which the table was opened."""
         return self._reads.uri
 
     @property
@@ -187,7 +188,7 @@ class Table:
         limit: int | None = None,
         **read: Unpack[Read],
     ) -> Rows:
-        """A planned read, which can be used again: its receipt is fixed."""
+        """Plan a read, and return it.  Its receipt is fixed, and it can be used again and again."""
         limit = limit_of(limit)
         return Rows(self._reads, self._reads.plan(self._wanted(columns, filter, **read)), limit)
 
@@ -221,7 +222,8 @@ class Table:
         dtypes: Dtypes = "nullable",
         **read: Unpack[Read],
     ) -> pandas.DataFrame:
-        """The rows as a DataFrame of pandas, exactly; ``dtypes="numpy"``: with numpy's, by which digits can be lost."""
+        """Return the rows as a pandas DataFrame, unchanged.  ``dtypes="numpy"`` uses NumPy's types, which may lose
+        digits."""
         return to_pandas(self.to_arrow(columns, filter, limit, **read), dtypes)
 
     def to_polars(
@@ -243,7 +245,7 @@ class Table:
         connection: duckdb.DuckDBPyConnection | None = None,
         **read: Unpack[Read],
     ) -> duckdb.DuckDBPyRelation:
-        """The rows as a relation of DuckDB, which reads the same ones at each query: see ``Rows.to_duckdb``."""
+        """Return the rows as a DuckDB relation.  Each query of it reads the same rows: see ``Rows.to_duckdb``."""
         return self.scan(columns, filter, limit, **read).to_duckdb(connection)
 
     def head(
@@ -344,7 +346,7 @@ class Table:
         return list(snapshots(self._reads.context.table))
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """All rows of now as an Arrow PyCapsule."""
+        """Return all rows of this moment as an Arrow PyCapsule."""
         return self.to_batches().__arrow_c_stream__(requested_schema)
 
     def __arrow_c_schema__(self) -> object:

@@ -1,6 +1,7 @@
 """The commands that read, a module each.
 
-``options`` has their common options, opens the table that these name, and reports on stderr what is said of every read.
+``options`` has the options that these commands share.  It opens the table that they name, and prints the receipt and
+what was left out on stderr.
 
 May import: forms, point, table, unmerged.
 """

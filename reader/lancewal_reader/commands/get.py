@@ -37,7 +37,7 @@ def command(
         list[str],
         typer.Argument(
             metavar="KEY",
-            help="A value; JSON where the primary key has several columns. Behind -- it may begin with a -.",
+            help="A value; JSON if the primary key has several columns. A value may begin with a - after --.",
         ),
     ],
     columns: ColumnsOption = "",

@@ -55,7 +55,7 @@ AtLeastOption: TypeAlias = Annotated[
 ]
 TimeoutOption: TypeAlias = Annotated[str, typer.Option(help="How long --at-least waits.", metavar="DURATION")]
 StalenessOption: TypeAlias = Annotated[
-    str, typer.Option(help="Allowed for what other surfaces take too; here it equals strong.", metavar="DURATION")
+    str, typer.Option(help="Accepted for scripts that share their options; it has no effect here.", metavar="DURATION")
 ]
 ConflictsOption: TypeAlias = Annotated[
     OnConflicts, typer.Option(help="Policy for keys that came through two partitions.")

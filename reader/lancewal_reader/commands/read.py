@@ -40,7 +40,7 @@ def command(
     at_least: AtLeastOption = "",
     timeout: TimeoutOption = "30s",
     max_staleness: StalenessOption = "",
-    limit: Annotated[int | None, typer.Option(min=0, help="At most so many rows, whichever; all by default.")] = None,
+    limit: Annotated[int | None, typer.Option(min=0, help="Most rows to read, in no order; all by default.")] = None,
     output: RowsOption = RowOutput.TEXT,
     conflicts: ConflictsOption = OnConflicts.LEAVE_OUT,
     unmerged_keys_max: KeysMaxOption = None,

@@ -49,24 +49,29 @@ def command(
     vector: Annotated[
         str,
         typer.Option(
-            help="A file with a JSON list of numbers, or with a list of such vectors; - for stdin.", metavar="FILE"
+            help="A file with one vector, a JSON list of numbers, or with a list of vectors; - for stdin.",
+            metavar="FILE",
         ),
     ] = "",
     text: Annotated[str, typer.Option(help="Words; rows with any of them are found.", metavar="WORDS")] = "",
     filter: FilterOption = "",
-    limit: Annotated[int, typer.Option(min=1, help="Number of rows to show, the best ones; of each vector.")] = 10,
+    limit: Annotated[int, typer.Option(min=1, help="Number of best rows to show, for each vector.")] = 10,
     columns: ColumnsOption = "",
     vector_column: Annotated[
         str, typer.Option(help="Column to search, where several have vectors.", metavar="NAME")
     ] = "",
     metric: Annotated[
         DistanceMetric | None,
-        typer.Option(help="Measure of nearness; by default hamming of binary vectors, else the index's, else l2."),
+        typer.Option(help="Distance; by default hamming for binary vectors, else the index's metric, else l2."),
     ] = None,
     text_columns: Annotated[
-        str, typer.Option(help="Comma-separated; the best one counts. Where several may be meant.", metavar="NAMES")
+        str,
+        typer.Option(
+            help="Comma-separated columns to search; the best one gives the score. Needed if several may be meant.",
+            metavar="NAMES",
+        ),
     ] = "",
-    exact: Annotated[bool, typer.Option("--exact", help="Compare every row; no index is asked.")] = False,
+    exact: Annotated[bool, typer.Option("--exact", help="Compare every row, without an index.")] = False,
     consistency: ConsistencyOption = Consistency.STRONG,
     at: AtOption = "",
     at_least: AtLeastOption = "",
@@ -80,8 +85,8 @@ def command(
 ) -> None:
     """Find the rows nearest to a vector, the best by words, or the best by both, unmerged rows too.
 
-    The columns are followed by what the rows were ranked by. On stderr the command prints which rows were searched
-    how, and the receipt. The receipt names the state that was searched, as a word that --at takes.
+    After the columns come the distances or scores of the rows. On stderr the command prints how many rows were
+    searched in which way, and the receipt. The receipt names the state that was searched, as a word that --at takes.
 
     Example: lancewal search -t s3://lake/notices --text "flood warning" --filter "price < 20" --columns id,title
     """

@@ -1,9 +1,10 @@
-"""Forms of values and rows.
+"""Convert values and rows between the forms of users, JSON, SQL and Lance.
 
-``plain_rows`` has values as JSON has them.  ``key_text`` reads keys in these forms, ``given_keys`` those of Python programs,
-as ``given_numbers`` whole numbers.  Commands write rows as ``row_output``, and pandas has them as ``pandas_frames``.
-``expressions`` of pyarrow become conditions in SQL, and values ``sql_literals`` of it.  ``conditions`` reads a filter
-whole.  ``narrow_times`` are times in coarser units.
+``plain_rows`` converts rows to values of JSON, and ``key_text`` reads keys written that way.  ``given_keys`` reads the
+keys that Python programs pass, ``given_numbers`` the integers.  ``row_output`` writes rows for commands,
+``pandas_frames`` makes frames of pandas.  ``expressions`` turns expressions of pyarrow into SQL conditions, and
+``sql_literals`` writes values as SQL literals.  ``conditions`` parses a whole filter.  ``narrow_times`` casts times to
+coarser units.
 
 May import: nothing of this package.
 """

@@ -62,7 +62,7 @@ def _refused(expression: pc.Expression, why: str) -> InvalidInput:
 
 
 Tokens = list[tuple[str, str]]
-"""The next one last."""
+"""Tokens still to be read; the next one is the last of the list."""
 
 
 @dataclass(slots=True)
@@ -74,7 +74,8 @@ class _Call:
 
 @dataclass(slots=True)
 class _Said:
-    """Conditions that are joined by the word; or one text, without a word.  A chain made by ``reduce`` is no nesting."""
+    """Conditions joined by ``word``, or a single condition without a word.  A chain of one operator stays flat, so it
+    counts as no nesting."""
 
     parts: deque[str]
     word: str = ""
@@ -85,7 +86,8 @@ class _Said:
 
 
 def _read(tokens: Tokens, batch: pa.RecordBatch) -> str:
-    """Read the calls without recursion: a chain of a thousand comparisons is that deep."""
+    """Return the SQL of the tokens.  Calls are read without recursion: a chain of a thousand comparisons is that
+    deep."""
     outer = _Call("")
     calls = [outer]
     while not outer.arguments:

@@ -1,6 +1,7 @@
-"""Keys as Python programs give them: of rows, and of regions.
+"""Primary keys and region keys that Python programs pass.
 
-What a column cannot hold exactly is refused (``InvalidInput``): cut off or rounded, it would find another key's row.
+A value that its column cannot hold exactly is refused (``InvalidInput``).  Truncated or rounded, it would find another
+key's row.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from lancewal_reader.forms.narrow_times import PER_SECOND
 from lancewal_reader.forms.sql_literals import literal
 
 _TAKEN_AS_THEY_ARE = frozenset({int, str, bytes})
-"""Kinds of values that Arrow takes whole, or not at all."""
+"""Types of values that Arrow converts exactly, or refuses."""
 
 
 def keys_of(schema: RowSchema, keys: object, said: str = "keys") -> pa.Table:
-    """Return the keys that a user gave, each once, in the order of first use; ``InvalidInput`` if they are not a list of
-    keys."""
+    """Return the keys that a user gave, each once, in the order of first use; ``InvalidInput`` if they are not a list
+    of keys.  ``said`` names the argument in errors."""
     names = list(schema.primary_key)
     if hasattr(keys, "columns") and hasattr(keys, "__arrow_c_stream__"):  # a DataFrame, which is a list of its names
         keys = pa.table(keys)
@@ -49,14 +50,15 @@ def keys_of(schema: RowSchema, keys: object, said: str = "keys") -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class RegionKey:
-    """One value of the region key: its columns, and the encoding by which records are keyed, which tells their partition."""
+    """One value of the region key.  ``encoded`` is the key that its records have in Kafka, which determines their
+    partition."""
 
     values: pa.Table
     encoded: bytes
 
     @property
     def filter(self) -> str:
-        """The rows that have it, as a condition in SQL."""
+        """Condition in SQL for the rows that have this region key."""
         return " AND ".join(f"`{name}` = {literal(self.values[name][0])}" for name in self.values.schema.names)
 
     def check(self, keys: pa.Table) -> None:
@@ -64,15 +66,15 @@ class RegionKey:
         own = KeySet(self.values).contains([keys[name] for name in self.values.schema.names])
         if not own.all():
             other = keys.filter(pa.array(~own)).slice(0, 1).to_pylist()[0]
-            raise InvalidInput(f"keys: {other!r} has not the region key {self.values.to_pylist()[0]!r}")
+            raise InvalidInput(f"keys: {other!r} does not have the region key {self.values.to_pylist()[0]!r}")
 
 
 def region_key_of(contract: Contract, value: object) -> RegionKey:
     """Return the region key that a user gave; ``InvalidInput`` if it is not one of this table."""
     if contract.keyed_by_bytes:
         raise InvalidInput(
-            "region_key: rows of this table do not tell their partition (table.format.key is bytes), so what is unmerged is "
-            "read whole: leave it out"
+            "region_key: rows of this table do not tell their partition (table.format.key is bytes), so all unmerged rows "
+            "are read. Leave region_key out"
         )
     names = contract.region_key
     values = keys_of(RowSchema(contract.rows.columns, names, names), [value], "region_key")
@@ -119,8 +121,8 @@ def _array(schema: RowSchema, name: str, column: object, said: str) -> pa.Array:
 
 
 def _cast(column: pa.Array | pa.ChunkedArray, type_: pa.DataType) -> tuple[pa.Array, bool]:
-    """Return the values in the type of the key, and whether nothing is lost by that.  A date has no time of day, and a
-    bool has no 2."""
+    """Return the column cast to the key's type, and whether nothing is lost by the cast.  A date loses the time of
+    day, for example."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
@@ -137,9 +139,9 @@ def _made(values: object, type_: pa.DataType) -> tuple[pa.Array, bool]:
 
 
 def _is_exact(value: Any, type_: pa.DataType) -> bool:
-    """Whether Arrow has taken a value as it is: fractions, of numbers and of times, it cuts off without a word."""
+    """Whether Arrow converts a value exactly.  It silently truncates fractions of numbers and of times."""
     if isinstance(value, datetime):
-        cut = value.microsecond * 1000 + getattr(value, "nanosecond", 0)  # as times of pandas have
+        cut = value.microsecond * 1000 + getattr(value, "nanosecond", 0)  # times of pandas have nanoseconds
         if pa.types.is_timestamp(type_):
             return bool(cut % (10**9 // PER_SECOND[type_.unit]) == 0)
         return (value.hour, value.minute, value.second, cut) == (0, 0, 0, 0)

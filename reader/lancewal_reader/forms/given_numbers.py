@@ -1,4 +1,4 @@
-"""Whole numbers that Python programs give."""
+"""Integers that Python programs pass."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from lancewal_core.store.json_object import is_whole
 
 
 def whole_of(given: object, low: int = 0) -> int | None:
-    """A whole number from ``low`` on as an ``int``, numpy's too; None for all else, also True, False and 3.0."""
+    """Return an integer that is at least ``low`` as an ``int``, also one of NumPy.  Return None for anything else,
+    such as True or 3.0."""
     if isinstance(given, bool) or not isinstance(given, SupportsIndex):
         return None
     try:

@@ -36,7 +36,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def keys_of_texts(schema: RowSchema, texts: Sequence[str]) -> pa.Table:
-    """A key for each text."""
+    """Return a table with a key for each text; ``InvalidInput`` for a text that is not a key of the table."""
     key, alone = schema.key, len(schema.primary_key) == 1
     rows = [[_of_text(text, key.field(0), text)] if alone else _of_json(text, key) for text in texts]
     columns = [_column(key.field(n), [row[n] for row in rows], texts) for n in range(len(key))]
@@ -52,13 +52,13 @@ def without_row(keys: pa.Table, rows: pa.Table) -> list[str]:
 
 
 def _shown(values: list[object]) -> str:
-    """Return a key as it is written."""
+    """Return the values of a key as the text of a command line."""
     alone = values[0] if len(values) == 1 else values
     return alone if isinstance(alone, str) else json.dumps(alone, ensure_ascii=False)
 
 
 def _of_json(text: str, key: pa.Schema) -> list[object]:
-    """The values of a key of several columns, in its order."""
+    """Return the values of a key of several columns, in the order of the key, from its JSON text."""
     names = key.names
     expected = f"expected JSON, a list of the values of {names} or an object with these names"
     try:
@@ -75,7 +75,7 @@ def _of_json(text: str, key: pa.Schema) -> list[object]:
 
 
 def _of_value(value: object, field: pa.Field, text: str) -> object:
-    """A value of JSON as what Arrow takes for the column: its number, where it has one."""
+    """Return a JSON value in the form that Arrow accepts for the column: times and days as integers."""
     type_ = field.type
     if pa.types.is_boolean(type_) and isinstance(value, bool):
         return value
@@ -107,7 +107,7 @@ def _of_text(value: str, field: pa.Field, text: str) -> object:
 
 
 def _column(field: pa.Field, values: Sequence[object], texts: Sequence[str]) -> pa.Array:
-    """Times are numbers here."""
+    """Return a key column as an array.  ``values`` has integers for times and days; ``texts`` are shown in errors."""
     type_ = field.type
     numbers = pa.int32() if pa.types.is_date32(type_) else pa.int64() if pa.types.is_timestamp(type_) else type_
     try:
@@ -149,7 +149,7 @@ def _bytes(value: str) -> bytes | None:
         found = base64.b64decode(value.encode("ascii"), validate=True)
     except (binascii.Error, UnicodeEncodeError):
         return None
-    return found if base64.b64encode(found).decode() == value else None  # bits behind the last byte are none of its
+    return found if base64.b64encode(found).decode() == value else None  # unused bits after the last byte must be 0
 
 
 def _since(value: str, unit: str) -> int | None:
@@ -165,7 +165,8 @@ def _days(value: str) -> int | None:
 
 
 def _ticks(time: re.Match[str], type_: pa.TimestampType) -> int | None:
-    """Return the time in the column's unit.  None: it is finer, is no time, or has a zone though the column has none."""
+    """Return the time as an integer in the column's unit.  None: it is finer than the unit, it is not a time, or only
+    one of text and column has a zone."""
     day, clock, fraction, zone = time.groups()
     if (zone is None) != (type_.tz is None):
         return None

@@ -14,9 +14,9 @@ PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def narrow(column: pa.Array, type_: pa.DataType) -> pa.Array:
-    """``column`` in ``type_``, times inside of lists and structs too.
+    """Return ``column`` cast to ``type_``, with times rounded down, also inside lists and structs.
 
-    Raises ``pyarrow.ArrowInvalid`` for any other value that ``type_`` cannot hold.
+    ``pyarrow.ArrowInvalid``: another value does not fit into ``type_``.
     """
     if pa.types.is_timestamp(column.type) and pa.types.is_timestamp(type_):
         return _floor(column, type_)

@@ -1,7 +1,7 @@
-"""Rows in pandas, exactly.
+"""Convert rows to pandas without changing a value.
 
 Guarantees
- 1. No value changes: an integer beside a null keeps its digits, and a NaN is no null.
+ 1. No value changes: an integer beside a null keeps its digits, and a NaN is not a null.
  2. Dtypes follow from the schema, and not from the rows.  A nullable column of numbers, truth values or text has a nullable
     dtype of pandas; a column that is never null, such as one of a key, has numpy's.
  3. Lists and structs are Python's lists and dicts at every depth; a vector is an array of numpy, of its own type.
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     import pandas
 
 Dtypes = Literal["nullable", "numpy"]
-"""Types of a pandas frame.  ``numpy``: those that pyarrow makes, by which a column of integers with a null becomes floats."""
+"""Types of a pandas frame.  ``numpy`` is the conversion of pyarrow, in which a column of integers with a null becomes
+floats."""
 _NULLABLE: dict[pa.DataType, str] = {
     pa.bool_(): "boolean",
     pa.int8(): "Int8",
@@ -37,11 +38,12 @@ _NULLABLE: dict[pa.DataType, str] = {
     pa.string(): "string",
 }
 _NO_TIME = -(2**63)
-"""Value that pandas has instead of a null, among times."""
+"""Integer by which pandas stores a missing time."""
 
 
 def pandas_frame(rows: pa.Table, dtypes: Dtypes = "nullable") -> pandas.DataFrame:
-    """The rows as a DataFrame.  ``InvalidInput`` for other ``dtypes``, and for a time that pandas does not have."""
+    """Return the rows as a DataFrame.  ``InvalidInput``: ``dtypes`` is unknown, or pandas cannot tell a time from a
+    missing one."""
     if dtypes not in get_args(Dtypes):
         raise InvalidInput(f"dtypes={dtypes!r}: expected 'nullable' or 'numpy'")
     if dtypes == "numpy":
@@ -67,7 +69,8 @@ def _series(frames: Any, field: pa.Field, values: pa.ChunkedArray) -> Any:
 
 
 def _vectors(values: pa.ChunkedArray) -> list[Any]:
-    """An array for each vector; nothing where they are none, or one has a null in it, as only attached files may have."""
+    """Return an array for each vector, None for a null.  The list is empty if the column has no vectors, or a vector
+    contains a null, as only attached files can."""
     if not pa.types.is_fixed_size_list(values.type):
         return []
     found: list[Any] = []

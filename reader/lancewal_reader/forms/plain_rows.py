@@ -1,4 +1,4 @@
-"""Rows as values that JSON has, exactly; whatever the table's columns can hold has a form.
+"""Convert rows to values of JSON, exactly.  Every value that a table can hold has a form.
 
 =========================  ==========================================================================
 column type                value
@@ -28,7 +28,7 @@ from lancewal_reader.forms.narrow_times import PER_SECOND
 
 
 def plain_rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
-    """The rows in order, names in the order of the columns."""
+    """Yield the rows in order, each as a dict of column names and JSON values in column order."""
     # Python's own times end at the year 9999 and at microseconds: so they come as the numbers that are stored.
     columns = [column.cast(_numbers(column.type)).to_pylist() for column in batch.columns]
     types = batch.schema.types
@@ -38,7 +38,7 @@ def plain_rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
 
 
 def _numbers(type_: pa.DataType) -> pa.DataType:
-    """``type_`` with numbers in place of times."""
+    """Return ``type_`` with integers in place of times and days."""
     if pa.types.is_timestamp(type_):
         return pa.int64()
     if pa.types.is_date32(type_):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _FORMULA = ("=", "+", "-", "@", "\\t", "\\r")
-"""Characters that spreadsheets take for the beginning of a formula; tab and carriage return as they are shown."""
+"""Beginnings of texts that spreadsheets take for a formula; tab and carriage return as they are shown."""
 
 
 class RowOutput(StrEnum):
@@ -33,7 +33,8 @@ class RowOutput(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Form of the rows that are written, and a file or stdout to write to; ``InvalidInput`` if that is impossible."""
+    """The form in which rows are written, and the file to write to (None: stdout).  ``InvalidInput`` if stdout is
+    closed, or is a terminal and the form is ``arrow``."""
 
     output: RowOutput
     to: Path | None
@@ -67,8 +68,8 @@ def _write(
 
     match output:
         case RowOutput.ARROW:
-            # Plain buffers begin at any multiple of 8 bytes; Lance and others in Rust stop at a decimal that does not begin at
-            # one of 16.  What is decompressed is laid out anew, in memory that suits every type.
+            # Uncompressed buffers begin at any multiple of 8 bytes.  Lance and other readers in Rust fail at a decimal that
+            # does not begin at a multiple of 16.  Decompressed buffers begin where every type can be read.
             with pa.ipc.new_file(file, schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
                 for batch in batches:
                     writer.write_batch(batch)
@@ -99,20 +100,21 @@ def _table(names: list[str], lines: list[list[str]]) -> str:
 
 
 def _shown(value: object) -> str:
-    """A cell of the table for people: at most 40 characters."""
+    """Return a cell of the table for people: at most 40 characters."""
     text = "NULL" if value is None else _text(value)
     return text if len(text) <= 40 else text[:39] + "…"
 
 
 def _text(value: object) -> str:
-    """A cell: scalars, empty for null, nested values as JSON; what a terminal would obey is escaped."""
+    """Return the text of a cell: empty for null, JSON for nested values.  Control characters of terminals are
+    escaped."""
     if value is None:
         return ""
     return one_line(value) if isinstance(value, str) else json_text(json.dumps(value, ensure_ascii=False))
 
 
 def _guarded(value: object) -> str:
-    """A cell that no spreadsheet takes for a formula: a text that begins like one gets an apostrophe."""
+    """Return the text of a cell, with an apostrophe before it if a spreadsheet would take it for a formula."""
     text = _text(value)
     return f"'{text}" if text.lstrip().startswith(_FORMULA) else text
 

@@ -1,4 +1,4 @@
-"""Values as literals of Lance's SQL: each says exactly its value, or ``Unsaid``."""
+"""Write values as literals of Lance's SQL, exactly; ``Unsaid`` if a value has no exact literal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
 
 class Unsaid(Exception):
-    """A value that a condition cannot say."""
+    """A value that cannot be written in a condition; the message names it."""
 
 
 def literal(scalar: pa.Scalar) -> str:
@@ -25,7 +25,7 @@ def literal(scalar: pa.Scalar) -> str:
         return str(scalar.as_py()).lower()
     if pa.types.is_integer(type_):
         number: int = scalar.as_py()
-        # Behind the sign stands a number that no bigint is, so Lance would take it for a float.
+        # Without its sign this number exceeds a bigint, so Lance would read it as a float.
         return str(number) if number > -(2**63) else f"CAST('{number}' AS BIGINT)"
     if pa.types.is_floating(type_) and math.isfinite(scalar.as_py()):
         return repr(scalar.as_py())
@@ -45,9 +45,10 @@ def literal(scalar: pa.Scalar) -> str:
 
 
 def time_literal(since_1970: int, unit: str) -> str:
-    """``OverflowError`` outside the years 1 to 9999."""
+    """Return a time as a SQL literal; ``since_1970`` counts in ``unit``.  ``OverflowError`` outside the years 1 to
+    9999."""
     digits = _DIGITS[unit]
-    if digits == 9:  # of a text Lance takes microseconds, and a list has one unit
+    if digits == 9:  # Lance reads a text as microseconds, and a list has one unit
         return f"to_timestamp_nanos({since_1970})"
     seconds, rest = divmod(since_1970, 10**digits)
     moment = datetime.datetime(1970, 1, 1) + datetime.timedelta(seconds=seconds)

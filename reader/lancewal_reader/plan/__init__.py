@@ -1,4 +1,4 @@
-"""Plans: which version, flushes and entries make up one read.
+"""Plan reads: choose the table version, the flushes and the WAL entries that make up one read.
 
 ``strong`` plans a read of now.  ``at_least`` plans one that waits for the records that it must see.  ``at_point``
 plans a read of a point: ``at_version``, ``at_snapshot``, ``at_receipt``, ``at_positions``, ``at_timestamp`` or

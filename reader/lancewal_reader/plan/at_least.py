@@ -11,16 +11,16 @@ Guarantees
     wanted, and says if the topic was recreated: offsets of the former topic may never come.
 
 Steps
- 1. Plan.  If the plan reaches enough: step 3.
+ 1. Plan.  If the plan reaches what is asked for, go on with step 3.
  2. Wait, each time a little longer up to ``_PAUSE_MAX_S``.  Look how far the logs of the partitions that lack
     something reach: one read of their states, one listing of each of these logs and the tables of few new segments,
-    however long the logs are.  If they reach what is wanted, step 1; a strong plan that begins now has it.
+    however long the logs are.  Once they reach what is wanted, go back to step 1: a strong plan that begins now has it.
  3. For each record that is asked for: find the generation that holds it, from the index or its history pages, which
     must be complete.  If it is trimmed, nothing more is known.  Otherwise take a listing of the generation's segments
     and, by binary search, the table of the segment that holds the record.  A listing may leave this segment out: then
     all of the generation's segments are asked for by their numbers.  If it is absent there too, it is trimmed by now,
     or it is lost and the generation flushed; its entry is not kept.
- 4. If something has moved meanwhile: step 3 again, a bounded number of times.
+ 4. If something has moved meanwhile, repeat step 3, a bounded number of times.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ Held = Entry | EntryHeader
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """Goal that a plan must reach, by the regions of a table."""
+    """State that a plan must reach: at least these positions of a table's regions, and this table version."""
 
     positions: Mapping[Region, Position]
     records: frozenset[Region] = frozenset()
-    """Regions whose record below the position was given by its producer."""
+    """Regions for which the token names a record: the one just below the position."""
     version: int = 0
 
     @staticmethod
@@ -96,7 +96,10 @@ class Goal:
 
 
 def plan_at_least(context: PlanContext, goal: Goal, timeout_s: float) -> ReadPlan:
-    """See the module docstring; the errors of ``plan_strong`` besides."""
+    """Return a strong plan that reaches the goal; wait for it at most ``timeout_s``.
+
+    Errors: those of the module docstring, and those of ``plan_strong``.
+    """
     until = context.clock.monotonic() + timeout_s
     pause = _PAUSE_S
     plan = plan_strong(context)  # Step 1
@@ -117,7 +120,8 @@ def plan_at_least(context: PlanContext, goal: Goal, timeout_s: float) -> ReadPla
 def _wait(
     context: PlanContext, goal: Goal, version: int, reached: Mapping[Region, Position], pause: float, until: float
 ) -> float:
-    """The next pause."""
+    """Sleep for ``pause`` seconds, but not past ``until``, and return the next pause.  ``TokenTimeout`` if ``until``
+    has passed."""
     left = until - context.clock.monotonic()
     if left <= 0:
         raise _timeout(context, goal, version, reached)
@@ -132,27 +136,28 @@ def _timeout(context: PlanContext, goal: Goal, version: int, reached: Mapping[Re
     said += f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
     said += f"; table version {version} of {goal.version}" if version < goal.version else ""
     return TokenTimeout(
-        f"what is asked for by at_least is not there yet; positions reached: {said}. "
-        f"Wait longer (timeout_s, --timeout), or see what is behind (`lancewal status`){_of_former_topic(context, missing)}",
+        f"the read did not reach at_least in time; positions reached: {said}. "
+        f"Wait longer (timeout_s, --timeout), or see what lags (`lancewal status`){_of_former_topic(context, missing)}",
         reached={f"{r.topic}-{r.partition}": int(reached.get(r, 0)) for r in missing},
         wanted={f"{r.topic}-{r.partition}": int(goal.positions[r]) for r in missing},
     )
 
 
 def _of_former_topic(context: PlanContext, missing: Seq[Region]) -> str:
-    """A token names no topic id, so nothing tells whether its records are the former topic's."""
+    """Return a hint for the error message if the topic was recreated, else an empty text.  A token names no topic id,
+    so its records may be those of the former topic."""
     contract = context.contract
     former = {it.topic_id for it in contracts_up_to(context.store, contract)} - {contract.topic_id}
     if not missing or not former:
         return ""
     return (
-        f". Topic {contract.topic} was made anew since. If the token is from before, the table has its records, and no read "
+        f". Topic {contract.topic} was recreated since. If the token is older, the table has its records, but no read "
         "reaches their offsets. Read without at_least"
     )
 
 
 class _Tails:
-    """The logs of regions that lack something, from where a plan has ended."""
+    """Ends of the logs that a plan must still wait for, read on from where the plan ended."""
 
     def __init__(self, context: PlanContext, plan: ReadPlan) -> None:
         self._context = context
@@ -163,7 +168,8 @@ class _Tails:
         self._logs: dict[LogId, LogTail] = {}
 
     def look(self, regions: list[Region]) -> dict[Region, Position]:
-        """Return how far the logs reach now, without regions that nobody has claimed."""
+        """Return the position of each region up to which its log reaches now.  Regions that nobody has claimed are
+        left out."""
         found: dict[Region, Position] = {}
         open_in: dict[LogId, dict[Region, Sequence]] = {}  # where the generations begin
         for region, index in self._context.indexes.read(regions).items():
@@ -184,14 +190,15 @@ class _Tails:
 
 
 def check_rejected(context: PlanContext, goal: Goal) -> None:
-    """Steps 3 and 4, and guarantee 3."""
-    what = "whether records of at_least became dead letters is not found out"
+    """Raise ``TokenRejected`` or ``RecordsGivenUp`` if a record that the goal names will never be a row (steps 3 and
+    4)."""
+    what = "it cannot be found out whether records of at_least became dead letters"
     looked_again(context, lambda: _check_rejected_once(context, goal), what)
     _check_given_up(context, goal)
 
 
 def _check_rejected_once(context: PlanContext, goal: Goal) -> None:
-    """Step 3."""
+    """Raise ``TokenRejected`` if a record that the goal names became a dead letter (step 3)."""
     for region, index in context.indexes.read(sorted(goal.records)).items():
         offset = goal.positions[region] - 1
         record = _holder(context, region, index, offset)
@@ -204,8 +211,8 @@ def _check_rejected_once(context: PlanContext, goal: Goal) -> None:
             contract = _contract_of(context, header)
             if contract.has_letter(rejected.kind):
                 raise TokenRejected(
-                    f"record {region.topic}-{region.partition}-{offset} became a dead letter ({rejected.kind}): it is no row, "
-                    f"and will be none. It lies in topic {contract.dead_letters}",
+                    f"record {region.topic}-{region.partition}-{offset} became a dead letter ({rejected.kind}) and will "
+                    f"not become a row. See topic {contract.dead_letters}",
                     **region.place,
                     offset=offset,
                 )
@@ -218,8 +225,8 @@ def _check_given_up(context: PlanContext, goal: Goal) -> None:
         offset = goal.positions[region] - 1
         if any(loss.kind == "offsets" and loss.first <= offset < loss.next for loss in losses):
             raise RecordsGivenUp(
-                f"record {region.topic}-{region.partition}-{offset} is no row, and will be none. Kafka deleted it before it "
-                "was durable, or its segment is lost, and its offset was given up (`lancewal offset accept-loss PARTITION` or "
+                f"record {region.topic}-{region.partition}-{offset} will not become a row. Kafka deleted it before it was "
+                "durable, or its segment is lost, and its offset was given up (`lancewal offset accept-loss PARTITION` or "
                 "--accept-loss of a repair). Produce it again",
                 **region.place,
                 offset=offset,
@@ -227,13 +234,13 @@ def _check_given_up(context: PlanContext, goal: Goal) -> None:
 
 
 def _contract_of(context: PlanContext, entry: Held) -> Contract:
-    """Return the contract version of the entry.  Policies change, and that version decided what became of the entry's
-    records."""
+    """Return the contract under which an entry was written: it decided what became of the entry's records."""
     return context.contract_of(entry.contract_version)
 
 
 def _holder(context: PlanContext, region: Region, index: RegionState, offset: int) -> GenerationRecord | None:
-    """The generation with this offset, if its entries are kept; ``PlanStale`` where a page is not to be found."""
+    """Return the generation with this offset; None if it is trimmed or does not exist.  ``PlanStale``: a history page
+    is missing."""
     if offset < index.trimmed or not index.generations:
         return None
     records: Seq[GenerationRecord] = index.generations
@@ -243,12 +250,12 @@ def _holder(context: PlanContext, region: Region, index: RegionState, offset: in
 
 
 def _entry(context: PlanContext, region: Region, record: GenerationRecord, offset: int) -> Held | None:
-    """Return what the segment that holds the record says of its entry; None if the segment is not kept."""
+    """Return the entry that holds the record, or the entry's header; None if its segment is not kept."""
     return _by_halving(context.store, region, record, offset) or _by_number(context, region, record, offset)
 
 
 def _by_halving(store: ObjectStore, region: Region, record: GenerationRecord, offset: int) -> EntryHeader | None:
-    """None also where the listing does not show the segment."""
+    """Find the entry's header by binary search in a listing; None if no listed segment has it."""
     after = paths.wal_segment(record.log, Sequence(record.first_sequence - 1)) if record.first_sequence else None
     segments: list[ObjectInfo] = []
     for info in store.list(paths.log_prefix(record.log), after=after):
@@ -257,7 +264,7 @@ def _by_halving(store: ObjectStore, region: Region, record: GenerationRecord, of
             segments.append(info)
     segments.sort(key=lambda info: info.key)
     low, high = 0, len(segments)
-    while low < high:  # what holds the offset lies in segments[low:high]; those between may hold nothing of the region
+    while low < high:  # segments[low:high] include the one wanted; some of them may hold nothing of the region
         middle = at = (low + high) // 2
         header = None
         while at < high and (header := _header(store, segments[at], region)) is None:
@@ -272,8 +279,8 @@ def _by_halving(store: ObjectStore, region: Region, record: GenerationRecord, of
 
 
 def _by_number(context: PlanContext, region: Region, record: GenerationRecord, offset: int) -> Held | None:
-    """Check by the generation's number.  Of an OPEN generation the record is there, as the plan had it, or the
-    generation is not OPEN by now: ``PlanStale``."""
+    """Find the entry in the generation's segments, number by number; None if its segment is not kept.  An OPEN
+    generation must have it; otherwise the generation has ended meanwhile: ``PlanStale``."""
     at = record.first_sequence
     while record.end_sequence is None or at < record.end_sequence:
         walked = walk_from(context, record.log, at, before=record.end_sequence)
@@ -285,7 +292,7 @@ def _by_number(context: PlanContext, region: Region, record: GenerationRecord, o
             raise region.error(
                 PlanStale, f"generation {record.generation} is OPEN, its log {record.log} has no offset {offset}"
             )
-        at = Sequence(walked.end + 1)  # what is lost does not hide what lies behind
+        at = Sequence(walked.end + 1)  # a lost segment does not hide later ones
     return None
 
 

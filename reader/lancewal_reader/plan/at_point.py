@@ -1,4 +1,4 @@
-"""The plan of a point, whichever it is."""
+"""Plan a read at a point of any kind."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def plan_at_point(context: PlanContext, at: Point, place: str) -> ReadPlan:
         case Receipt():
             if not same_place(at.place, place):
                 raise InvalidInput(
-                    f"the receipt is of a read at {at.place}, this table lies at {place}: read the table that gave it, by "
+                    f"the receipt is of a read at {at.place}, but this table is at {place}. Read the table that gave it, by "
                     "the address that it names"
                 )
             plan = plan_at(context, at)
@@ -46,8 +46,8 @@ def plan_at_point(context: PlanContext, at: Point, place: str) -> ReadPlan:
 
 
 def order_not_told(asked: Receipt, plan: ReadPlan) -> VersionGone:
-    """Return the error for rows that came through two partitions.  A version that stands in says what became of them,
-    not what was before."""
+    """Return the error for a receipt whose version is gone and whose read left out keys in conflict.  A version that
+    stands in shows what became of their records, not what the read saw."""
     return VersionGone(
         f"table version {asked.version} of the receipt is gone: a clean-up removed it. The version that would stand in "
         f"for it, {plan.version}, does not tell in which order rows of a key came through two partitions",

@@ -1,4 +1,4 @@
-"""The plan at positions: the table that the records below them give, whether they lie between merges or in the WAL.
+"""Plan a read at given positions, also between merges or in the WAL: the table that the records below them make.
 
 Guarantees
  1. Per region the plan covers the positions up to those asked for exactly once, as that of a receipt does
@@ -10,7 +10,7 @@ Steps
  1. Make a strong plan.  A position that it does not reach is ``InvalidInput``: ``at_least`` waits.  If its version
     has merged nothing after the positions, it is the version to use.
  2. Otherwise look at versions downwards, from the one below the first merge that goes beyond a position.
- 3. If none is left: ``VersionGone``, which says where the oldest version stands.
+ 3. If none is left: ``VersionGone``, which shows the positions of the oldest version.
  4. Positions on both sides of a break of the history are refused; the error names the break (``breaks``).
 """
 
@@ -34,7 +34,10 @@ _NAMED = 3
 
 
 def plan_at_positions(context: PlanContext, place: str, wanted: Mapping[int, Position]) -> ReadPlan:
-    """See the module docstring; the errors of ``plan_at`` besides."""
+    """Return the plan at ``wanted``, which has a position for each partition.
+
+    Errors: those of the module docstring, and those of ``plan_at``.
+    """
     partitions = range(context.contract.partitions)
     wrong = sorted({*wanted} ^ {*partitions})
     if wrong:
@@ -54,12 +57,12 @@ def plan_at_positions(context: PlanContext, place: str, wanted: Mapping[int, Pos
 
 
 def closed_regions(newest: ReadPlan, regions: Container[Region]) -> dict[Region, Position]:
-    """Return the ends of the regions that only an earlier contract had."""
+    """Return the merged ends of the regions that are not in ``regions``: only an earlier contract had them."""
     return {r: mark.next for r, mark in newest.in_force.regions.items() if r not in regions}
 
 
 def plan_at_cut(context: PlanContext, place: str, newest: ReadPlan, cut: Mapping[Region, Position]) -> ReadPlan:
-    """The plan at positions that ``newest`` reaches; the errors of ``check_one_side`` besides."""
+    """Return the plan at ``cut``, which ``newest`` reaches.  Errors: those of ``check_one_side`` and of ``plan_at``."""
     version, in_force = _version_below(context, newest, cut)
     again(context, lambda: check_one_side(context, version, in_force, cut))  # Step 4
     return plan_at(context, Receipt(context.contract.uuid, version, dict(cut), place))

@@ -9,10 +9,10 @@ Guarantees
 Steps
  1. The receipt must be one of this table (uuid; the caller has compared the place).  The contract must still be the
     newest: ``ContractChanged``.
- 2. If the receipt has no positions and V still exists: V alone, nothing merged, or of a table that was restored
-    (``plan_eventual``).  Otherwise V' = the receipt's version V if it still exists, else a version that showed the
-    same rows (``stand_in``).  W(V') lies at or below the cut in every region, and no change of the contract in
-    between (``breaks``).  V' above V must not lack what V's read had: as in step 3, from W(V) on.
+ 2. If the receipt has no positions and V still exists, the plan is V alone.  Nothing was merged then, or the table
+    had been restored (``plan_eventual``).  Otherwise V' = the receipt's version V if it still exists, else a version
+    that showed the same rows (``stand_in``).  W(V') is at or below the cut in every region, and no change of the
+    contract is in between (``breaks``).  If V' is newer than V, records given up after W(V) are refused as in step 3.
  3. Each region whose cut lies after W(V') (0, if nothing of it was merged): take its generations from the one after
     W(V'), from index and history pages.  A person may have given up records in between since, with a lost segment.
     The read may have had these records, so what is left would be other rows.
@@ -25,7 +25,7 @@ Steps
  6. If anything turns out stale or missing: plan again, a bounded number of times.
 
 Outcomes besides a plan
- * ``InvalidInput``: no receipt of this table.
+ * ``InvalidInput``: the receipt is not one of this table.
  * ``VersionGone``: V was cleaned up, and no version that is left shows its rows; or partitions were added, or the
    topic was recreated, since a read of a table with keys in conflict: other owners count now.
  * ``OutsideHistoryWindow``: generations that the read needs are trimmed (they were merged longer ago than the
@@ -127,7 +127,7 @@ def _plan_once(context: PlanContext, at: Receipt) -> ReadPlan:
             raise _version_gone(context, at)
         if pinned.in_force.conflicts is not None and lies_before_a_change(contracts, merged, at.positions):
             raise VersionGone(
-                "partitions were added, or the topic made anew, since the read of this receipt, and keys are in conflict. "
+                "partitions were added, or the topic recreated, since the read of this receipt, and keys are in conflict. "
                 "Other partitions' records of them count now, so its rows cannot be given again",
                 version=at.version,
             )
@@ -151,7 +151,7 @@ def _plan_once(context: PlanContext, at: Receipt) -> ReadPlan:
 
 
 def _pin(context: PlanContext, at: Receipt) -> Pinned:
-    """Step 2."""
+    """Return the receipt's version, or a version that stands in for it, with its watermarks (step 2)."""
     try:
         context.table.at(at.version)
     except VersionGone as error:
@@ -181,7 +181,8 @@ def _version_gone(context: PlanContext, at: Receipt) -> VersionGone:
 def _parts(
     context: PlanContext, pinned: Pinned, region: Region, index: RegionState | None, cut: Position
 ) -> list[_Part]:
-    """Step 3 for one region.  It may be one that only an earlier contract had."""
+    """Return the parts of generations to read for one region (step 3).  The region may be one that only an earlier
+    contract had."""
     if region not in context.contract.regions and index is None:
         raise InvalidInput(f"the receipt names the partition {region.name}, which the table does not have")
     merged = pinned.in_force.position(region)
@@ -195,8 +196,8 @@ def _parts(
     if end is not None and end < cut:
         raise region.error(
             PlanStale,
-            f"the receipt's position {cut} lies behind its end {end}; the store's listing is out of date, or this is no "
-            "receipt",
+            f"the receipt's position {cut} is after the region's end {end}; the store's listing is out of date, or this "
+            "is not a receipt",
         )
     _check_given_up(context, region, begin, cut)
     needed = [record for record in records if record.first < cut]
@@ -204,7 +205,8 @@ def _parts(
 
 
 def _check_stand_in(context: PlanContext, at: Receipt) -> None:
-    """Check a later version: it may hold a merge of records after W(V), up to exactly the cut."""
+    """Raise ``RecordsGivenUp`` if records after the receipt's version and below its cut were given up.  The newer
+    version that stands in may have merged the region up to the cut without them."""
     try:
         before = context.watermarks.at(at.version)
     except (MergedPositionUnknown, TableRestored):
@@ -220,7 +222,7 @@ def _check_given_up(context: PlanContext, region: Region, merged: Position, cut:
             raise region.error(
                 RecordsGivenUp,
                 f"the read at this receipt saw offsets {loss.first} to {loss.next - 1}, or may have: {loss.segment} is "
-                "lost, and they were given up (`lancewal repair segment --accept-loss`). Read anew",
+                "lost, and they were given up (`lancewal repair segment --accept-loss`). Read again",
             )
 
 
@@ -259,21 +261,21 @@ def _check_lost(context: PlanContext, pending: Seq[_Part], walked: Walk[Segment 
     walked = confirm_end(context.store, walked, partial(walk_from, context, walked.log))
     for part in pending:
         if part.record.first_sequence > walked.end:
-            continue  # it says nothing of what lies before it, which may have been trimmed
+            continue  # earlier segments may have been trimmed
         behind = part.record.end_sequence
         if walked.later is None and (behind is None or behind <= walked.end):
-            continue  # nothing says that it was ever there but the receipt
+            continue  # nothing but the receipt says that it ever existed
         index = context.indexes.read([part.region]).get(part.region)
         if index is not None and index.trimmed_generation < part.record.generation:
             raise segment_lost(
                 walked.log,
                 walked.end,
-                f"the receipt's read of partition {part.region.name} saw records in it or behind it",
+                f"the receipt's read of partition {part.region.name} saw records in it or after it",
             )
 
 
 def _sources(parts: Seq[_Part], logs: Mapping[LogId, LogEntries]) -> list[Source]:
-    """Flushes and entries of one region, without a gap up to the cut."""
+    """Return the flushes and entries of one region, up to the cut; ``PlanStale`` if there is a gap."""
     sources: list[Source] = []
     for part in parts:
         flushed = part.flushed

@@ -1,8 +1,8 @@
 """The plan at a time of records: for each partition, the records before the first one whose timestamp is not below the
 time.
 
-This is what Kafka's offsetsForTimes says, among the rows.  A partition without such a row counts whole.  Times are
-Kafka's, of the producer or of the broker as the topic has it, and need not ascend.
+Kafka's offsetsForTimes does the same, but counts all records, not only rows.  A partition without such a row counts
+whole.  Times are Kafka's, of the producer or of the broker as the topic has it, and need not ascend.
 
 Steps
  1. Make a strong plan, which says how far each region reaches.
@@ -40,7 +40,10 @@ _NONE = Position((1 << 63) - 1)
 
 
 def plan_at_record_time(context: PlanContext, place: str, ms: int) -> ReadPlan:
-    """See the module docstring; the errors of ``plan_at_positions`` besides."""
+    """Return the plan at the record time ``ms``, in milliseconds since 1970.
+
+    Errors: those of the module docstring, and those of ``plan_at_positions``.
+    """
     newest, first = again(context, lambda: _found(context, ms))
     closed = closed_regions(newest, frozenset(context.contract.regions))
     ends = {**closed, **{r: newest.cut.get(r, Position(0)) for r in context.contract.regions}}
@@ -60,7 +63,7 @@ def _found(context: PlanContext, ms: int) -> tuple[ReadPlan, dict[Region, Positi
 
 
 def _first_from(context: PlanContext, region: Region, index: RegionState, ms: int) -> Position | None:
-    """Steps 2 and 3; None where no row is at or above the time."""
+    """Return the position of the region's first row at or after the time (steps 2 and 3); None if there is none."""
     _check_trimmed(context, region, index, ms)
     newest = index.newest
     if newest is None or newest.generation <= index.trimmed_generation:
@@ -77,7 +80,7 @@ def _first_from(context: PlanContext, region: Region, index: RegionState, ms: in
 
 
 def _check_trimmed(context: PlanContext, region: Region, index: RegionState, ms: int) -> None:
-    """Step 2."""
+    """Raise ``OutsideHistoryWindow`` if the first row at or after the time is trimmed, or may be (step 2)."""
     highest = index.trimmed_record_time_max_ms
     if not index.trimmed or (highest is not None and highest < ms):
         return
@@ -91,7 +94,7 @@ def _check_trimmed(context: PlanContext, region: Region, index: RegionState, ms:
 
 
 def _in_generation(context: PlanContext, region: Region, record: GenerationRecord, ms: int) -> Position | None:
-    """The first such row."""
+    """Return the position of the generation's first row at or after the time; None if there is none."""
     position = record.first
     for segment in segments_of(context, record):
         for entry in segment.entries:

@@ -1,4 +1,4 @@
-"""The plan of a named snapshot: its branch alone, whatever has become of the versions and log entries that it was made
+"""Plan a read of a named snapshot: its branch alone, whatever has become of the versions and log entries that it was made
 from.
 
 Guarantees

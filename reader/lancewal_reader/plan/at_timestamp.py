@@ -1,4 +1,4 @@
-"""The plan at a time T: the state that a strong read begun at T would have seen.
+"""Plan a read at a time T: the state that a strong read begun at T would have seen.
 
 The time of a table version is that of its commit, by the clock of the process that committed it.  A region's records
 have the times at which their generation was sealed and their WAL entries were written, by the clock of the ingest
@@ -41,16 +41,20 @@ _TRIES = 5
 
 
 def plan_at_timestamp(context: PlanContext, place: str, ms: int) -> ReadPlan:
-    """See the module docstring; ``InvalidInput`` for a time that is not there yet."""
+    """Return the plan at the time ``ms``, in milliseconds since 1970; ``InvalidInput`` for a time in the future.
+
+    See the module docstring for the other errors.
+    """
     if ms > context.clock.now_ms():
-        raise InvalidInput(f"timestamp:{utc_text(ms)} is not there yet; a strong read without `at` is of now")
+        raise InvalidInput(f"timestamp:{utc_text(ms)} is in the future; read without `at` for the state of now")
     check_contract(context)
     pinned, cut = again(context, lambda: _found(context, ms))
     return plan_at(context, Receipt(context.contract.uuid, pinned.version, cut, place))
 
 
 def again(context: PlanContext, find: Callable[[], T]) -> T:
-    """Return what ``find`` returns, called again if something has been trimmed meanwhile."""
+    """Return the result of ``find``.  It is called again, up to ``_TRIES`` times in all, if something was trimmed
+    meanwhile (``PlanStale``)."""
     for attempt in range(1, _TRIES):
         try:
             return find()
@@ -65,7 +69,7 @@ def _found(context: PlanContext, ms: int) -> tuple[Pinned, dict[Region, Position
 
 
 def _version_at(context: PlanContext, ms: int) -> Pinned:
-    """Step 1."""
+    """Return the version of the time, with its watermarks; ``VersionGone`` if it is gone (step 1)."""
     then, after = _between(context, ms)
     if then is None:
         raise _before_all(context, ms)
@@ -92,8 +96,8 @@ def _before_all(context: PlanContext, ms: int) -> VersionGone:
 
 
 def _between(context: PlanContext, ms: int) -> tuple[TableVersion | None, TableVersion | None]:
-    """Return a version that was committed up to the time, and the next one, which was not; None for one that does not
-    exist."""
+    """Return a version that was committed up to the time, and the next version, which was committed later.  None
+    stands for a version that does not exist."""
     versions = sorted(context.table.versions())
     while True:
         try:
@@ -108,7 +112,7 @@ def _between(context: PlanContext, ms: int) -> tuple[TableVersion | None, TableV
 
 
 def _cut(context: PlanContext, pinned: Pinned, ms: int) -> dict[Region, Position]:
-    """Step 2."""
+    """Return the position that each region had reached at the time (step 2)."""
     merged = {region: mark.next for region, mark in pinned.in_force.regions.items()}
     regions = _regions_of_then(context)
     indexes = [index for _, index in sorted(context.indexes.read(regions).items(), key=lambda i: i[0])]
@@ -119,8 +123,8 @@ def _cut(context: PlanContext, pinned: Pinned, ms: int) -> dict[Region, Position
 
 
 def _regions_of_then(context: PlanContext) -> dict[Region, Position]:
-    """Return the regions of every contract so far, with where they begin, including those of a topic that was recreated
-    since."""
+    """Return the regions of every contract so far, each with its first position.  Regions of a topic that was
+    recreated since are included."""
     contracts = [context.contract]
     if context.contract.version > 1:
         contracts = contracts_up_to(context.store, context.contract)
@@ -157,7 +161,7 @@ def _written_by(context: PlanContext, region: Region, record: GenerationRecord, 
 
 
 def segments_of(context: PlanContext, record: GenerationRecord) -> tuple[Segment | Trailer, ...]:
-    """The segments that may hold entries of a generation; ``PlanStale`` where they are trimmed meanwhile."""
+    """Return the segments that may hold entries of a generation; ``PlanStale`` if some were trimmed meanwhile."""
     walked = walk_from(context, record.log, record.first_sequence, before=record.end_sequence)
     short = record.end_sequence is not None and walked.end < record.end_sequence and walked.fence is None
     if short or walked.later is not None:

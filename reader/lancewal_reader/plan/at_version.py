@@ -1,7 +1,7 @@
 """Plan a read of one version of the merged table, whatever the version holds of each region.
 
-The plan is that of an eventual read.  It claims no position in two cases: a user had restored the table and nobody had
-decided, or a person had accepted a lower bound.
+The plan is that of an eventual read.  It has no positions in two cases.  A user had restored the table, and nobody had
+decided what becomes of the rows merged before.  Or a person had accepted a lower bound of what is merged.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def check_of_table(pinned: PinnedTable, version: TableVersion) -> None:
 
 
 def versions_left(context: PlanContext, why: str, version: int | None = None) -> VersionGone:
-    """Return the error that says which versions are left."""
+    """Return a ``VersionGone`` that begins with ``why`` and says which versions are left."""
     left = sorted(context.table.versions())
     said = " to ".join(f"{found}{_of_when(context, found)}" for found in (left[0], left[-1]))
     return VersionGone(

@@ -40,15 +40,16 @@ Cut = Mapping[Region, Position]
 
 
 def contracts_up_to(store: ObjectStore, newest: Contract) -> list[Contract]:
-    """Every version of the contract, oldest first."""
+    """Return every version of the contract, oldest first."""
     return [*(read_contract_version(store, newest, version) for version in range(1, newest.version)), newest]
 
 
 @contextmanager
 def kept_of(contract: Contract, region: Region) -> Iterator[None]:
-    """``OutsideHistoryWindow`` where objects of a region are gone that the contract does not have any more.
+    """Raise ``OutsideHistoryWindow`` instead of ``PlanStale`` for a region that the contract no longer has.
 
-    Garbage collection knows the contract's regions alone, so it does not trim others: their objects are simply gone.
+    Garbage collection knows only the contract's regions, and records what it trims of them.  Objects of other regions
+    are simply gone.
     """
     try:
         yield
@@ -56,7 +57,7 @@ def kept_of(contract: Contract, region: Region) -> Iterator[None]:
         if region in contract.regions:
             raise
         raise OutsideHistoryWindow(
-            f"partition {region.topic}-{region.partition} is of a topic that was made anew since. The read needs "
+            f"partition {region.topic}-{region.partition} is of a topic that was recreated since. The read needs "
             f"records of the former one, which are not kept any more: {error}",
             region=region.name,
         ) from error
@@ -65,7 +66,8 @@ def kept_of(contract: Contract, region: Region) -> Iterator[None]:
 def spans_a_change(
     contracts: Sequence[Contract], merged: Mapping[Region, Position], cut: Mapping[Region, Position]
 ) -> bool:
-    """Whether the records from ``merged`` (nothing: 0) to ``cut`` lie on both sides of a change."""
+    """Whether the records from ``merged`` to ``cut`` are on both sides of a contract change that moves keys.  A region
+    that ``merged`` lacks begins at 0."""
     topic_ids = {region.topic_id for region in _behind(merged, cut)}
     return len(topic_ids) > 1 or any(before and after for before, after in _sides(contracts, merged, cut))
 
@@ -73,7 +75,8 @@ def spans_a_change(
 def lies_before_a_change(
     contracts: Sequence[Contract], merged: Mapping[Region, Position], cut: Mapping[Region, Position]
 ) -> bool:
-    """Whether some of them lie before one: other owners of keys counted then (``keys.origin``)."""
+    """Whether a record from ``merged`` to ``cut`` is older than a contract change that moves keys: then other
+    partitions owned the keys (``keys.origin``)."""
     other_topic = any(region.topic_id != contracts[-1].topic_id for region in _behind(merged, cut))
     return other_topic or any(before for before, _ in _sides(contracts, merged, cut))
 
@@ -85,7 +88,7 @@ def _behind(merged: Mapping[Region, Position], cut: Mapping[Region, Position]) -
 def _sides(
     contracts: Sequence[Contract], merged: Mapping[Region, Position], cut: Mapping[Region, Position]
 ) -> Iterator[tuple[bool, bool]]:
-    """Return for each change whether records lie before it, and whether some lie after it."""
+    """Yield for each change whether records are before it, and whether records are after it."""
     for topic_id, altered_at in {(c.topic_id, c.altered_at) for c in contracts if c.altered_at}:
         ends = {partition: int(end) for partition, end in enumerate(altered_at)}
         ours = {r.partition: range_ for r, range_ in _behind(merged, cut).items() if r.topic_id == topic_id}
@@ -95,10 +98,11 @@ def _sides(
 
 
 def topic_cuts(contracts: list[Contract], cut: Cut, ends: Cut) -> Cut:
-    """Return the part of a cut that concerns the topics read so far.
+    """Return the cut without the topics that did not exist yet at this cut.  ``ends``: ends of the regions of former
+    topics.
 
-    ``InvalidInput`` where a former topic is not whole below it, though a later one has records there.  ``ends``: of
-    the regions of former topics."""
+    ``InvalidInput``: a former topic is not whole below the cut, though a later topic has records below it.
+    """
     topics = {contract.topic_id: contract for contract in contracts}
     for number, topic_id in enumerate(topics):
         left = [r for r, end in ends.items() if r.topic_id == topic_id and cut.get(r, end) < end]
@@ -107,7 +111,7 @@ def topic_cuts(contracts: list[Contract], cut: Cut, ends: Cut) -> Cut:
         later = list(topics.values())[number + 1 :]
         if any(cut.get(r, 0) > (contract.start_of(r.partition) or 0) for contract in later for r in contract.regions):
             raise _both_sides(
-                f"the topic was made anew, at contract version {later[0].version}",
+                f"the topic was recreated, at contract version {later[0].version}",
                 f"{left[0].topic}-{left[0].partition} of the former topic up to {cut[left[0]]} of {ends[left[0]]}",
             )
         return {r: at for r, at in cut.items() if r.topic_id not in {c.topic_id for c in later}}
@@ -157,7 +161,8 @@ def _both_sides(what: str, where: str) -> InvalidInput:
 
 
 def _last_merge(context: PlanContext, version: TableVersion, in_force: InForce, cut: Cut) -> TableVersion:
-    """The last version that merged a record between ``in_force`` and ``cut``; the newest where one is not merged."""
+    """Return the last version that merged a record between ``in_force`` and ``cut``; the newest version if one is not
+    merged yet."""
     last, newest = version, None
     behind = [region for region, at in sorted(cut.items()) if at > (in_force.position(region) or 0)]
     for region, index in context.indexes.read(behind).items():
@@ -172,8 +177,8 @@ def _last_merge(context: PlanContext, version: TableVersion, in_force: InForce, 
 
 
 def _break_at(context: PlanContext, version: TableVersion) -> str | None:
-    """Return what a version is, if it breaks the history.  The record of a person's decision shows a restore, even if
-    the version is gone."""
+    """Return a description of the break that a version made; None if it made none.  The record of a person's decision
+    shows a restore, even if the version is gone."""
     made = context.table.transaction(version)
     if isinstance(made, TransactionInfo):
         if PROPERTY_LOAD in made.properties:

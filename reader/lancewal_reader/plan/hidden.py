@@ -35,7 +35,7 @@ class _State:
 
 
 class HiddenRows:
-    """Threads may share it."""
+    """Addresses of superseded rows for the states that were read last.  Threads may share the object."""
 
     def __init__(self, count_max: int = 2) -> None:
         self._count_max = count_max
@@ -44,14 +44,15 @@ class HiddenRows:
         self._lock = Lock()
 
     def known(self, pinned: PinnedTable, plan: ReadPlan) -> Addresses | None:
-        """Return the addresses of exactly this state, if it was asked for lately."""
+        """Return the addresses for exactly this state; None if they are not kept."""
         state = _State(pinned.version, plan.deltas, plan.in_force.conflicts)
         return next((addresses for known, _, addresses in reversed(self._found) if known == state), None)
 
     def addresses(
         self, find: Callable[[PinnedTable, pa.Table], Addresses], pinned: PinnedTable, plan: ReadPlan, keys: KeySet
     ) -> Addresses:
-        """``keys``: of the plan's delta; ``find`` looks some of them up."""
+        """Return the addresses of the live rows with these keys, ascending, each once.  ``keys``: those of the plan's
+        delta.  ``find`` is called for keys whose rows are not known yet."""
         known = self.known(pinned, plan)
         if known is not None:
             return known

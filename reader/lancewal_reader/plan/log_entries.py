@@ -28,8 +28,8 @@ SegmentPlace: TypeAlias = tuple[LogId, Sequence]
 
 @dataclass(frozen=True, slots=True)
 class EntryRef:
-    """One entry of a region, by the segment that holds it.  If ``next`` is below the entry's own, only its rows below
-    that count."""
+    """Reference to one entry of a region in a segment.  If ``next`` is below the entry's own end, only the rows below
+    ``next`` count."""
 
     log: LogId
     sequence: Sequence
@@ -39,7 +39,7 @@ class EntryRef:
 
     @property
     def segment(self) -> SegmentPlace:
-        """Place that tells segments apart, at less cost than a key."""
+        """Log and number of the segment, which identify it at less cost than the object's key."""
         return self.log, self.sequence
 
     @property
@@ -64,7 +64,7 @@ class _Entries:
 
     refs: list[EntryRef] = field(default_factory=list)
     breaks: list[int] = field(default_factory=list)
-    """Places of the entries that do not begin where the one before them ends."""
+    """Indexes in ``refs`` of the entries that do not begin where the entry before them ends."""
 
     def append(self, ref: EntryRef) -> None:
         if self.refs and self.refs[-1].sequence >= ref.sequence:
@@ -79,9 +79,10 @@ class _Entries:
 
 
 class LogEntries:
-    """Entries of one walk, perhaps with entries of earlier walks, which no answer shows.
+    """Entries of one walk, by region.  Entries of earlier walks may be kept with them, but are never returned.
 
-    The value outlasts the plan and keeps no rows: a ``SegmentCache`` alone keeps rows of what was walked."""
+    The value outlives the plan and keeps no rows.  Only a ``SegmentCache`` keeps rows of segments.
+    """
 
     def __init__(self, walked: Walk[Segment | Trailer], known: LogEntries | None = None) -> None:
         """``known``: entries of another walk of this log; what both walks have is not gone through again."""

@@ -1,8 +1,8 @@
 """Versions of the table that plans have opened last: a read goes on with the version that its plan has pinned.
 
-A pinned version stays what it is.  It serves the read right after its plan, and lookups, which have read all before
-their first row is given.  A read that is used again later opens its version again.  What a clean-up has taken since
-then shows before the first row, and not when its files are read.
+A pinned version stays what it is.  It serves the read right after its plan, and lookups, which have read
+everything before they return a row.  A read that is used again later opens its version again.  If a clean-up has
+removed the version since, the read then fails before its first row, not in the middle.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lancewal_core.table.protocol import PinnedTable
 
 
 class OpenVersions:
-    """Threads may share it."""
+    """The ``count_max`` versions that plans have opened last.  Threads may share the object."""
 
     def __init__(self, count_max: int = 2) -> None:
         self._count_max = count_max

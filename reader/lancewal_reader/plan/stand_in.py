@@ -5,16 +5,16 @@ Take the rows of V' under the mask of all keys with records between W(V') and th
 records.  The result is exactly what V gave at this cut.
 
 V' is older or newer than V.  Each commit between the two is proven by its transaction, or, if it is a merge, by its record
-under ``merges/``.  Only these kinds of commits are passed:
+under ``merges/``.  Only these kinds of commits may be between the two:
  1. merges: what they add is in the delta of the lower version;
  2. compactions, index builds, configuration: they change no row;
  3. follow-ups.
 A merge that was rebased over somebody's append may show keys twice until its follow-up has hidden them.  A delta hides them
 at once.  Therefore
- 4. a follow-up is passed only together with its merge;
- 5. a merge is passed without a follow-up only if nothing but 2. lies between the version it was computed from and its own;
- 6. a merge is passed only if it leaves the keys in conflict as they were: no delta has the records that a merge set aside,
-    or a decision that it brought.
+ 4. a follow-up may be between them only together with its merge;
+ 5. a merge without a follow-up may be between them only if it was rebased over nothing but commits of kind 2;
+ 6. a merge may be between them only if it leaves the keys in conflict as they were: no delta has the records that a merge
+    set aside, or a decision that it brought.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from lancewal_core.table.protocol import Table, TransactionGone, TransactionInfo
 from lancewal_core.table.watermarks import PROPERTY_FOLLOWUP, PROPERTY_READ_VERSION, InForce, Watermarks, watermarks_of
 
 STEPS_MAX = 200
-"""Most versions that are looked at in each direction."""
+"""Most versions that are examined in each direction."""
 _VERSION = re.compile("[0-9]{1,20}")
 _SAME_ROWS = frozenset({"Rewrite", "CreateIndex", "UpdateConfig", "BaseOperation"})
 """Lance's names of commits that change no row.  The binding calls a commit without a class ``BaseOperation``: above all
@@ -40,7 +40,7 @@ the reservation of fragment ids."""
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """A version that is there, and its watermarks."""
+    """A version that exists, and its watermarks."""
 
     version: TableVersion
     in_force: InForce
@@ -74,12 +74,12 @@ _Commit = _Merge | _FollowUp | _SameRows | _Foreign
 
 
 def is_at_or_below(in_force: InForce, cut: Mapping[Region, Position]) -> bool:
-    """Whether the watermarks hold nothing after the cut."""
+    """Whether nothing after the cut is merged at these watermarks."""
     return all(region in cut and mark.next <= cut[region] for region, mark in in_force.regions.items())
 
 
 class Lineage:
-    """Reads what made each version, and remembers it, since it never changes."""
+    """The commits that made the versions of a table.  Each is read once, since a version never changes."""
 
     def __init__(self, table: Table, watermarks: Watermarks) -> None:
         self._table = table
@@ -87,12 +87,13 @@ class Lineage:
         self._commits: dict[int, _Commit] = {}
 
     def stand_in(self, version: int, cut: Mapping[Region, Position]) -> Pinned | None:
-        """Return the nearest such version below, else the nearest above; None if there is none.  See the module docstring."""
+        """Return the nearest older version that can stand in, else the nearest newer one; None if there is none.  See
+        the module docstring."""
         return self._below(version, cut) or self._above(version, cut)
 
     def same_rows(self, low: int, high: int) -> bool:
-        """Whether each version from ``low``, which is there, to ``high`` is known to show the same rows at a cut that both
-        lie below."""
+        """Whether all versions from ``low``, which exists, to ``high`` are known to show the same rows, at any cut
+        that both watermarks are below."""
         behind = range(low + 1, high + 1)
         return not any(isinstance(self._commit(at), _Foreign) for at in behind) and self._leads(low, high)
 
@@ -126,7 +127,8 @@ class Lineage:
         return Pinned(TableVersion(version), in_force) if holds else None
 
     def _leads(self, low: int, high: int) -> bool:
-        """Whether rules 4 to 6 hold for the commits after ``low`` up to ``high``, none of which is foreign."""
+        """Whether the merges and follow-ups after ``low`` up to ``high`` keep rows and conflicts as they are (rules 4
+        to 6 of the module docstring).  None of these commits may be foreign."""
         passed = {version: self._commit(version) for version in range(low + 1, high + 1)}
         merges = {version: commit for version, commit in passed.items() if isinstance(commit, _Merge)}
         followed = {commit.merge for commit in passed.values() if isinstance(commit, _FollowUp)}
@@ -138,14 +140,14 @@ class Lineage:
         return all(merge.uuid in followed or self._landed_alone(at, merge) for at, merge in merges.items())
 
     def _conflicts(self, version: int) -> ConflictsRef | None:
-        """Return what is in force at ``version`` (rule 6); None if that is unknown."""
+        """Return the keys in conflict that are in force at ``version``; None if they are unknown."""
         try:
             return self._watermarks.at(version).conflicts
         except MergedPositionUnknown:
             return None
 
     def _landed_alone(self, version: int, merge: _Merge) -> bool:
-        """Whether only commits of kind 2 lie between the version that the merge was computed from and the merge."""
+        """Whether only commits that change no row are between the merge and the version from which it was computed."""
         read_version = merge.read_version
         if read_version is None:
             try:
@@ -176,7 +178,7 @@ class Lineage:
             in_force = self._watermarks.at(version)
         except MergedPositionUnknown:
             return _Foreign()
-        # Without a merge's uuid it is a person's word (``Watermarks.decide``): the version itself is a restore, or unknown.
+        # Without a merge's uuid a person has decided (``Watermarks.decide``): the version is a restore, or unknown.
         return (
             _Merge(in_force.merge, None, in_force.conflicts)
             if in_force.version == version and in_force.merge
@@ -191,9 +193,7 @@ def _classify(info: TransactionInfo, version: int) -> _Commit:
     if in_force is not None:
         read_version = info.properties.get(PROPERTY_READ_VERSION)
         if read_version is not None and _VERSION.fullmatch(read_version) is None:
-            raise ObjectCorrupt(
-                f"a merge's transaction is corrupt: its {PROPERTY_READ_VERSION} is no version of a table"
-            )
+            raise ObjectCorrupt(f"a merge's transaction is corrupt: its {PROPERTY_READ_VERSION} is not a table version")
         return _Merge(in_force.merge, None if read_version is None else int(read_version), in_force.conflicts)
     if PROPERTY_FOLLOWUP in info.properties:
         return _FollowUp(info.properties[PROPERTY_FOLLOWUP])

@@ -23,7 +23,7 @@ Steps
     shows, an end that lies before a generation begins does not count: every segment below that generation existed when the
     indexes were read.
  4. An entry whose ``first`` is not the position reached: the index read is out of date (the same process lost the region
-    and has it again, in the same log).
+    and owns it again, in the same log).
  5. If anything turns out stale or missing: plan again, a bounded number of times, then a clear error.
 
 An *eventual* plan stops after step 1 and reads the table alone.  Two conditions do not stop it, but then it claims no
@@ -32,7 +32,7 @@ person has accepted a lower bound of what is merged.
 
 Rounds of requests on a table that was read before, for any number of regions and logs:
  - Step 1 takes three, or one if nothing has come.
- - Beside it, step 2 takes two if each index has moved by at most one version, and step 3 takes one.
+ - At the same time step 2 takes two if each index has moved by at most one version, and step 3 takes one.
 
 As counted: 3 ("strong read of an open table behind a merge"), 3 ("strong read of an open table, nothing new").
 """
@@ -78,7 +78,8 @@ PAUSE_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class FlushRef:
-    """The part of a flush that has a generation, and the entries to read instead if its files are gone."""
+    """One generation's part of a flush.  It also says which WAL entries to read instead if the files of the flush are
+    gone."""
 
     generation: Generation
     key: str
@@ -90,7 +91,7 @@ class FlushRef:
 
     @staticmethod
     def of(record: GenerationRecord) -> FlushRef | None:
-        """Return that of a generation, if it was flushed."""
+        """Return the part of a generation; None if the generation was not flushed."""
         if record.flush is None or record.next is None or record.end_sequence is None:
             return None
         return FlushRef(
@@ -109,7 +110,7 @@ Source = FlushRef | EntryRef
 
 @dataclass(frozen=True, slots=True)
 class RegionDelta:
-    """Sources that a region has beyond the table, oldest first, and the cut."""
+    """A region's flushes and entries that the table version does not contain, oldest first, and the region's cut."""
 
     region: Region
     sources: tuple[Source, ...]
@@ -117,13 +118,14 @@ class RegionDelta:
 
     @property
     def start(self) -> Position:
-        """Position after the records that the table holds."""
+        """First position that the table version does not contain."""
         return self.sources[0].first if self.sources else self.cut
 
 
 @dataclass(frozen=True, slots=True)
 class OnBranch:
-    """The version of a snapshot's branch that has its rows, and its receipt; of keys in conflict as ``LeftOut``."""
+    """A version of a snapshot's branch that has the snapshot's rows, and the snapshot's receipt.  The last three
+    fields are those of ``LeftOut``."""
 
     name: str
     version: TableVersion
@@ -133,8 +135,8 @@ class OnBranch:
     partitions: tuple[int, ...] = ()
 
     def pin(self, table: Table) -> PinnedTable:
-        """Open it; ``VersionGone`` also where it is another snapshot of that name by now, whose versions have the same
-        numbers."""
+        """Open the version; ``VersionGone`` if the snapshot was dropped, even if another one has its name now.
+        Versions of both would have the same numbers."""
         pinned = table.branch(self.name).at(self.version)
         branch = find_branch(table, self.name)
         found = None if branch is None else snapshot_of(branch)
@@ -145,8 +147,8 @@ class OnBranch:
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """Table version, its watermarks, and the delta of each region that has an index.  Or a snapshot's branch, which
-    began at that version and has all rows."""
+    """State that one read reads: a table version, its watermarks, and the delta of each region that has an index.
+    With ``branch``, all rows come from a snapshot's branch, which began at that version."""
 
     version: TableVersion
     in_force: InForce
@@ -159,45 +161,48 @@ class ReadPlan:
 
     @property
     def cut(self) -> dict[Region, Position]:
-        """Per region the position up to which the read sees; no regions if that is not known (``plan_eventual``)."""
+        """The position of each region up to which the read sees records; empty if unknown (``plan_eventual``)."""
         merged = {region: mark.next for region, mark in self.in_force.regions.items()}
         return merged | {delta.region: delta.cut for delta in self.deltas}
 
 
 @dataclass(frozen=True, slots=True)
 class PlanContext(OpenedTable):
-    """Context of planning."""
+    """An open table, and the caches for planning its reads."""
 
     cache: SegmentCache | None
-    """Given: segments are decoded into it, as far as they have room.  Of all others only their trailers are read."""
+    """Cache into which segments are decoded, as far as there is room.  Of other segments, or of all if this is None,
+    only the trailers are read."""
     versions: OpenVersions = field(default_factory=OpenVersions)
     """Versions that plans have pinned last."""
     entries: KnownEntries = field(default_factory=KnownEntries)
     """Entries of logs that plans have walked last."""
 
     def begin_walks(self) -> None:
-        """Begin the walks of another plan."""
+        """Tell the cache that the walks of another plan begin."""
         if self.cache is not None:
             self.cache.next_plan()
 
 
 def plan_eventual(context: PlanContext) -> ReadPlan:
-    """The newest table version alone."""
+    """Return the plan of the newest table version, without unmerged rows."""
     with point("plan.pin"):
         pinned, in_force = context.watermarks.newest_known()
         return ReadPlan(pinned.version, in_force or NOTHING_MERGED, ())
 
 
 def plan_strong(context: PlanContext) -> ReadPlan:
-    """Steps 1 to 5."""
+    """Return a plan of everything that is durable now; see the module docstring."""
     return looked_again(context, lambda: _plan_once(context), "no consistent plan")
 
 
 @many_objects_made()
 def looked_again(context: PlanContext, once: Callable[[], T], failed: str) -> T:
-    """Return what ``once`` returns.  Call it again if something has moved meanwhile, unless the contract has.
+    """Return the result of ``once``.  It is called again after each ``Refresh`` error, except ``ContractChanged``,
+    which is raised.
 
-    ``PlanRetriesExhausted`` says that it ``failed``."""
+    After ``PLANS_MAX`` calls the error is ``PlanRetriesExhausted``, whose message begins with ``failed``.
+    """
     reason: Exception | None = None
     for attempt in range(PLANS_MAX):
         if attempt:
@@ -221,7 +226,7 @@ def _plan_once(context: PlanContext) -> ReadPlan:
 
 
 def _pin(context: PlanContext) -> tuple[PinnedTable, InForce]:
-    """Step 1."""
+    """Pin the newest version with its watermarks, and check that the contract is the newest (step 1)."""
     with point("plan.pin"):
         (pinned, in_force), _ = together(context.tasks, context.watermarks.newest, lambda: check_contract(context))
     context.versions.keep(pinned)
@@ -229,7 +234,8 @@ def _pin(context: PlanContext) -> tuple[PinnedTable, InForce]:
 
 
 def _unmerged(context: PlanContext) -> tuple[dict[Region, RegionState], Mapping[LogId, Walk[Segment | Trailer]]]:
-    """Steps 2 and 3, of all that the indexes hold, since it is not known yet how much of that is merged."""
+    """Read the indexes, and walk the logs to proven ends (steps 2 and 3).  All generations count, since it is not
+    known yet which of them are merged."""
     indexes = context.read_indexes()
     held = {region: index.generations for region, index in indexes.items()}
     walks = _walk_logs(context, held)
@@ -237,7 +243,8 @@ def _unmerged(context: PlanContext) -> tuple[dict[Region, RegionState], Mapping[
 
 
 def check_claims(contract: Contract, indexes: Mapping[Region, RegionState]) -> None:
-    """Check step 2: a record under a newer contract that moves keys lies after a claim that says its version."""
+    """Raise ``ContractChanged`` if a region was claimed under a newer contract.  Records under a contract that moves
+    keys always follow such a claim."""
     newer = next((index for index in indexes.values() if index.contract_version > contract.version), None)
     if newer is not None:
         raise ContractChanged(
@@ -247,8 +254,8 @@ def check_claims(contract: Contract, indexes: Mapping[Region, RegionState]) -> N
 
 
 def unmerged_generations(region: Region, index: RegionState | None, in_force: InForce) -> tuple[GenerationRecord, ...]:
-    """Return the generations behind what is merged; ``StoreInconsistent`` or ``PlanStale`` where the index does not have
-    all of them."""
+    """Return the generations after the merged ones; ``StoreInconsistent`` or ``PlanStale`` if the index lacks some of
+    them."""
     check_reaches(region, index, in_force)
     if index is None:
         return ()
@@ -256,14 +263,14 @@ def unmerged_generations(region: Region, index: RegionState | None, in_force: In
     above = tuple(r for r in index.generations if r.generation > merged)
     expected = in_force.position(region)
     if above and (above[0].generation != merged + 1 or (expected is not None and above[0].first != expected)):
-        raise region.error(PlanStale, f"generations behind {merged} have left the index meanwhile")
+        raise region.error(PlanStale, f"generations after {merged} have left the index meanwhile")
     if index.trimmed_generation > merged:
         raise region.error(PlanStale, f"trimmed beyond generation {merged}")
     return above
 
 
 def check_contract(context: PlanContext) -> None:
-    """Rows of regions that only a newer contract knows would be missed: ``ContractChanged``."""
+    """Raise ``ContractChanged`` if there is a newer contract: rows of regions that only it has would be missed."""
     newer = paths.contract_version(context.contract.version + 1, context.contract.making)
     if context.store.get(newer) is not None:
         raise ContractChanged(f"the table's contract has a newer version, {newer}: open the table again", object=newer)
@@ -286,7 +293,8 @@ def _walk_logs(
 def walk_from(
     context: PlanContext, log: LogId, start: Sequence, *, before: Sequence | None = None
 ) -> Walk[Segment | Trailer]:
-    """Segments where a cache has room for them, else their trailers."""
+    """Walk a log from ``start`` to ``before``, or to its tail.  The walk has segments where the cache has room for
+    them, else their trailers."""
     if context.cache is None:
         return walk_trailers(context.store, context.tasks, log, start, before=before)
     return walk_cached(context.store, context.tasks, log, start, context.cache, before=before)
@@ -342,11 +350,11 @@ def _prove_ends(
     above: Mapping[Region, Seq[GenerationRecord]],
     walks: Mapping[LogId, Walk[Segment | Trailer]],
 ) -> dict[LogId, Walk[Segment | Trailer]]:
-    """Step 3, one index read and one listing per log, all at the same time.  Return the walks, some of them perhaps
-    longer."""
+    """Prove the end of each walk (step 3), with one index read and one listing per log, all at the same time.  Return
+    the walks, of which some may have become longer."""
     if not walks:
         return {}
-    # The region from whose first segment on the log was walked: of others the walk may have ended before they began.
+    # The region at whose first segment the walk of the log began.  The walk may have ended before others began.
     first: dict[LogId, tuple[Sequence, Region]] = {}
     begins: dict[LogId, Sequence] = {}
     for region, records in above.items():
@@ -377,7 +385,8 @@ def _prove_ends(
 
 
 def _check_kept(index: RegionState | None, walked: Walk[Segment | Trailer]) -> None:
-    """``index`` was read after the end of ``walked`` was found absent, or a fence."""
+    """Raise ``PlanStale`` unless the index keeps a generation of the log that begins at or before the walk's end.  The
+    index was read after that end was found."""
     kept = () if index is None else index.generations
     if not any(r.log == walked.log and r.first_sequence <= walked.end for r in kept):
         raise PlanStale(f"log {walked.log}: segment {walked.end} is absent, and may have been trimmed", log=walked.log)

@@ -1,4 +1,4 @@
-"""A point: where in time a read stands, as ``at`` takes it everywhere.
+"""Points: the states of a table that a read may name by ``at``.
 
 ==================================================  ==================================================================
 point                                               as text
@@ -38,7 +38,7 @@ _MS = timedelta(milliseconds=1)
 
 
 class At:
-    """A point that is no receipt; ``str()`` of it is its text.
+    """A point that is not a receipt; ``str()`` returns its text.
 
     ``At.version``, ``At.positions``, ``At.timestamp``, ``At.record_time`` and ``At.snapshot`` make one.
     """
@@ -58,9 +58,10 @@ class At:
 
     @staticmethod
     def positions(by_partition: Mapping[int, int]) -> AtPositions:
-        """The table that the records below these positions make, one of each partition; also between merges.
+        """The table that the records below these positions make, with one position for each partition; also between
+        merges.
 
-        A position is the offset of the next record, so 0 is nothing of a partition.
+        A position is the offset of the next record, so position 0 leaves out all records of a partition.
         """
         given: object = by_partition
         items = given.items() if isinstance(given, Mapping) else ()
@@ -80,14 +81,14 @@ class At:
 
     @staticmethod
     def record_time(moment: datetime) -> AtRecordTime:
-        """The records of each partition before the first whose timestamp, of Kafka, is not below this time."""
+        """The records of each partition before the first one whose Kafka timestamp is not below this time."""
         return AtRecordTime(-(-_since_1970("record_time", moment) // _MS))
 
     @staticmethod
     def snapshot(name: str) -> AtSnapshot:
         """The snapshot of this name."""
         if not is_word(name):
-            raise InvalidInput(f"At.snapshot({name!r:.{_SHOWN}}): no snapshot's name: {FORM}")
+            raise InvalidInput(f"At.snapshot({name!r:.{_SHOWN}}): not a snapshot's name: {FORM}")
         return AtSnapshot(name)
 
 
@@ -184,7 +185,7 @@ def _no_point(at: object) -> InvalidInput:
 
 
 def moment_of(given: str, text: str) -> datetime:
-    """The time of a text in the form of ISO 8601, with its zone."""
+    """Return the time of an ISO 8601 text with its zone.  ``InvalidInput`` for another text shows ``given``."""
     try:
         moment = datetime.fromisoformat(text.strip())
     except ValueError:

@@ -1,4 +1,4 @@
-"""One word to keep, send and give back: ``lw1.`` and the base64url of bytes with their CRC-32C.
+"""Encode bytes as one word: ``lw1.`` and the base64url of the bytes and their CRC-32C.
 
 The first byte is the kind of the content: 1 a receipt, 2 a token.  Numbers are varints (7 bits a byte, the lowest
 first), and texts have their length before them.  A word that was cut short, mistyped or made longer gives an error
@@ -20,13 +20,13 @@ _CHECKSUM_BYTES = 4
 
 
 def checked(data: bytes) -> str:
-    """The word of these bytes."""
+    """Return the word that encodes these bytes."""
     whole = data + google_crc32c.value(data).to_bytes(_CHECKSUM_BYTES, "big")
     return PREFIX + base64.urlsafe_b64encode(whole).rstrip(b"=").decode()
 
 
 def unchecked(text: str) -> bytes:
-    """The bytes of a word; ``ValueError`` where it is damaged."""
+    """Return the bytes that a word encodes; ``ValueError`` if the word is damaged."""
     encoded = text.removeprefix(PREFIX)
     try:
         whole = base64.b64decode(encoded + "=" * (-len(encoded) % 4), altchars=b"-_", validate=True)
@@ -53,7 +53,7 @@ def text(value: str) -> bytes:
 
 
 class Bytes:
-    """Reads from the beginning; ``ValueError`` beyond the end."""
+    """Reads numbers and texts from bytes, from their beginning; ``ValueError`` after the end."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

@@ -1,4 +1,4 @@
-"""Options of every read besides columns and filter: which state of the table it reads.  One value, passed on as it is.
+"""Options of every read besides columns and filter: they say which state of the table it reads.
 
 ``Read`` names the arguments as users write them; ``read_options`` checks them, once, and makes ``ReadOptions`` of them.
 A function that reads takes ``**read: Unpack[Read]``, and hands it on.
@@ -31,14 +31,14 @@ class Read(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """The state to read; checked."""
+    """Checked options of a read: the state that it reads."""
 
     consistency: Consistency = "strong"
     at: Point | None = None
     at_least: Least | None = None
     """A strong read waits until it reaches this, or fails after ``timeout_s``."""
     max_staleness_s: float | None = None
-    """The newest plan of an open table may be used again while it is younger."""
+    """The newest strong plan of an open table may be used again while it is younger than this."""
     timeout_s: float = TIMEOUT_S
 
 
@@ -49,7 +49,7 @@ def read_options(
     max_staleness_s: float | None = None,
     timeout_s: float = TIMEOUT_S,
 ) -> ReadOptions:
-    """The options that were given; ``InvalidInput`` where one is wrong, or two contradict each other."""
+    """Return the options that were given, checked; ``InvalidInput`` if one is wrong, or two contradict each other."""
     if consistency not in get_args(Consistency):
         raise InvalidInput(f"consistency {consistency!r} is unknown: use 'strong' or 'eventual'")
     point, least = point_of(at), least_of(at_least)
@@ -62,7 +62,9 @@ def read_options(
         if given is not None and point is not None:
             raise InvalidInput(f"at=... says what is read; {name} cannot be asked for as well")
         if given is not None and consistency != "strong":
-            raise InvalidInput(f"{name} is of strong reads; consistency {consistency!r} sees the merged table alone")
+            raise InvalidInput(
+                f"{name} applies to strong reads; consistency {consistency!r} sees the merged table alone"
+            )
     return ReadOptions(
         "strong" if consistency == "strong" else "eventual", point, least, max_staleness_s, float(timeout_s)
     )

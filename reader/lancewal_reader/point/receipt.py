@@ -45,7 +45,7 @@ class Receipt:
 
     @staticmethod
     def parse(text: str | bytes) -> Receipt:
-        """The receipt of a text, or of the JSON that a result carries; ``InvalidInput`` if it is neither."""
+        """Return the receipt of a text, or of the JSON in a result's metadata; ``InvalidInput`` if it is neither."""
         word = text.strip() if isinstance(text, str) else text.decode(errors="replace").strip()
         if not word.startswith(PREFIX):
             return Receipt.from_json(text)
@@ -78,12 +78,12 @@ class Receipt:
 
 
 def with_receipt(schema: pa.Schema, receipt: Receipt) -> pa.Schema:
-    """The schema with the receipt in its metadata."""
+    """Return the schema with the receipt in its metadata."""
     return schema.with_metadata({**(schema.metadata or {}), METADATA_KEY: receipt.to_json().encode()})
 
 
 def receipt_of(schema: pa.Schema) -> Receipt:
-    """The receipt in a result's schema metadata; ``InvalidInput`` if there is none."""
+    """Return the receipt in a result's schema metadata; ``InvalidInput`` if there is none."""
     text = (schema.metadata or {}).get(METADATA_KEY)
     if text is None:
         raise InvalidInput("this result carries no receipt")

@@ -1,6 +1,6 @@
 """The text of a receipt: one word (``checked_text``) to keep, to send, and to give back as a point.
 
-After its kind the word has the table uuid, place, version, keys left out, and the positions.  Regions are grouped by
+After its kind the word has the table uuid, place, version, number of keys left out, and the positions.  Regions are grouped by
 topic and topic id, each with its partition and position.  A receipt has exactly one text, so texts may be compared.
 A text that is not a receipt's is ``InvalidInput``, never another receipt.
 """
@@ -17,7 +17,7 @@ from lancewal_core.store.json_object import JsonFault, region_named
 from lancewal_reader.point.checked_text import PREFIX, RECEIPT, TOKEN, Bytes, checked, number, text, unchecked
 
 Parts = tuple[str, str, int, int, Mapping[Region, Position]]
-"""Table uuid, place, version, keys left out, positions."""
+"""Table uuid, place, version, number of keys left out, positions."""
 
 
 def write_text(parts: Parts) -> str:
@@ -36,7 +36,7 @@ def write_text(parts: Parts) -> str:
 
 
 def read_text(word: str) -> Parts:
-    """Read what ``write_text`` wrote."""
+    """Return the parts that ``write_text`` wrote; ``InvalidInput`` for any other text."""
     try:
         return _read(word)
     except (JsonFault, ValueError) as error:
@@ -54,7 +54,7 @@ def _read(word: str) -> Parts:
         raise ValueError("it is of another kind, or of a newer release")
     uuid, place, version, left_out = reader.text(), reader.text(), reader.number(), reader.number()
     if not is_word(uuid) or version < 1:
-        raise ValueError("its table uuid or its version is none")
+        raise ValueError("its table uuid or its version is not valid")
     positions: dict[Region, Position] = {}
     for _ in range(reader.number()):
         topic = reader.text()

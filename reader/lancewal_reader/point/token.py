@@ -22,7 +22,7 @@ from lancewal_reader.point.checked_text import PREFIX, RECEIPT, TOKEN, Bytes, ch
 from lancewal_reader.point.receipt import Receipt
 
 Partition = tuple[str, int]
-"""Topic, and number."""
+"""Topic, and number of the partition."""
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
 _RECORD = re.compile(r"([a-zA-Z0-9._-]+)-([0-9]{1,9})-([0-9]{1,18})", re.ASCII)
 _PARTITION_MAX = (1 << 31) - 1
@@ -35,13 +35,14 @@ class Token:
     """Positions that a read must reach (``at_least``): for each partition the one after a record, or an end of the
     topic.
 
-    ``Token.of`` makes it of records, ``Token.at_end`` of a topic's ends; ``a | b`` asks for both.  ``str()`` is its
+    ``Token.of`` makes one from records, ``Token.at_end`` from a topic's ends; ``a | b`` asks for both.  ``str()`` is its
     text.
     """
 
     positions: Mapping[Partition, Position]
     records: frozenset[Partition] = frozenset()
-    """Partitions whose position is the one after a record of the token's maker, who is told if that record was rejected."""
+    """Partitions in which the token names a record: the one before the position.  A read fails by name if that record
+    was rejected."""
 
     def __post_init__(self) -> None:
         wrong = next((p for p, at in self.positions.items() if not is_whole(at, 1)), None)
@@ -66,10 +67,12 @@ class Token:
 
     @staticmethod
     def at_end(topic: str, kafka_options: Mapping[str, str]) -> Token:
-        """The token of all records that are in the topic now (those of open transactions excepted), asked from the brokers.
+        """Ask the brokers for the topic's ends, and return the token of all its records, except those of open
+        transactions.
 
-        ``kafka_options`` are a client's properties, ``bootstrap.servers`` among them.  It needs ``lancewal[kafka]``; no other
-        part of a reader asks brokers.  Raises ``KafkaUnavailable``, ``TopicMissing``, ``KafkaForbidden``, ``InvalidSettings``.
+        ``kafka_options`` are a client's properties, ``bootstrap.servers`` among them.  It needs ``lancewal[kafka]``;
+        no other part of a reader asks brokers.  Raises ``KafkaUnavailable``, ``TopicMissing``, ``KafkaForbidden``,
+        ``InvalidSettings``.
         """
         try:
             from lancewal_kafka.topic import TopicInspector
@@ -109,7 +112,7 @@ Least = Token | Receipt
 
 
 def least_of(at_least: Least | str | bytes | None) -> Least | None:
-    """Return what a read must reach: a token, or a receipt than which it may not be older.  ``InvalidInput`` for
+    """Return the token that a read must reach, or the receipt that it may not be older than.  ``InvalidInput`` for
     anything else."""
     if at_least is None or isinstance(at_least, Token | Receipt):
         return at_least
@@ -122,7 +125,7 @@ def least_of(at_least: Least | str | bytes | None) -> Least | None:
 
 
 def _is_receipt(word: str) -> bool:
-    """Whether the text is that of a receipt.  Damaged text is not: the error of a token then says what is damaged."""
+    """Whether the text is an undamaged receipt.  Damaged text is read as a token, whose error says what is damaged."""
     try:
         return word.startswith(PREFIX) and unchecked(word)[:1] == bytes([RECEIPT])
     except ValueError:
@@ -182,7 +185,7 @@ def _read(word: str) -> Token:
     for _ in range(reader.number()):
         topic = reader.text()
         if not _TOPIC.fullmatch(topic):
-            raise ValueError("a topic in it is none")
+            raise ValueError("a topic in it has no valid name")
         for _ in range(reader.number()):
             partition = (topic, reader.number())
             positions[partition] = Position(reader.number())

@@ -19,7 +19,7 @@ _WHOSE_FAULT = re.compile(r"Invalid user input: |Error during planning: ")
 
 
 def filter_rows(rows: pa.Table, filter: str | None, columns: Sequence[str]) -> pa.Table:
-    """Rows that pass, these columns of them."""
+    """Return the rows that pass the filter, all if it is None, with these columns."""
     if filter is None or rows.num_rows == 0:
         return rows.select(list(columns))
     dataset = lance.write_dataset(whole_arrays(rows), f"memory://{uuid.uuid4().hex}")

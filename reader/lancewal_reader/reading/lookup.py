@@ -16,8 +16,8 @@ Steps of 1
     and fragments that it does not cover, which are scanned.  Rows that a deletion vector hides are left out.
  3. Take the rows by their address.
 
-If 1 has something to read, and the keys are few, 2 and 3 are done for all keys at the same time.  Rows of keys that 1
-answers are then dropped.
+If step 1 has something to read, and the keys are few, steps 2 and 3 run for all keys at the same time.  Rows of keys
+that step 1 answers are then dropped.
 
 Rounds of requests of an open table that nothing was read of, as counted: 6 ("one key of an open table, nothing read
 before").
@@ -61,15 +61,17 @@ from lancewal_reader.unmerged.loaded import Loaded
 _PARTS_BYTES_MAX = 4 << 30
 """Bytes of files of the key index, mapped and not in memory; those of a far store lie in a folder for temporary files."""
 _BESIDE_KEYS_MAX = 1_000
-"""Rows that are taken in vain at most, where their keys turn out to be unmerged."""
+"""Most keys that are looked up at the same time as the unmerged rows are folded.  Their rows are read in vain if the
+keys turn out to be unmerged."""
 T = TypeVar("T")
 
 
 class KeyLookup:
-    """The key index of an open table, made when it is first asked.
+    """The key index of an open table, opened when it is first used.
 
-    Threads may share it.  None waits for what another thread fetches, except for a part that both want, which is
-    fetched once."""
+    Threads may share the object.  A thread does not wait for what another one fetches, except for a part that both
+    want, which is fetched once.
+    """
 
     def __init__(self, opened: OpenedTable, uri: str) -> None:
         self._opened = opened
@@ -80,7 +82,8 @@ class KeyLookup:
         self._lock = Lock()
 
     def addresses(self, pinned: PinnedTable, keys: pa.Table) -> npt.NDArray[np.uint64]:
-        """Find addresses as ``FindAddresses`` says, without a scan of what the index covers."""
+        """Return the addresses of the live rows with these keys, in no order.  Only fragments that the index does not
+        cover are scanned."""
         if not keys.num_rows:
             return np.zeros(0, np.uint64)
         found = self._asked().find(pinned, keys)
@@ -89,7 +92,8 @@ class KeyLookup:
         return np.concatenate([np.zeros(0, np.uint64), *parts])
 
     def beside(self, plan: Callable[[], T], keys: pa.Table) -> T:
-        """Return what ``plan`` returns.  At a far store fetch meanwhile what a lookup of these keys will need."""
+        """Return the result of ``plan``.  If the store is far, fetch meanwhile what a lookup of these keys will
+        need."""
         if local_folder(self._uri) is not None:
             return plan()
         return together(self._opened.tasks, plan, lambda: self._bring(keys))[0]
@@ -125,8 +129,8 @@ class KeyLookup:
             try:
                 folder = Path(tempfile.mkdtemp(prefix=f"lancewal-lookup-{os.getpid()}-"))
                 weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-            except OSError:  # none that can be written, as in a container whose file system is read-only
-                folder = Path(os.devnull)  # takes no part: each is read from memory
+            except OSError:  # no folder is writable, as in a container with a read-only file system
+                folder = Path(os.devnull)  # holds no part: each is read from memory
         parts = MappedParts(opened.store, root, folder, _PARTS_BYTES_MAX)
         return KeyIndex(KeyCatalogs(opened.store, opened.clock, opened.contract.making), parts, opened.tasks)
 
@@ -139,13 +143,14 @@ def lookup_plan(
     columns: Sequence[str],
     keys: pa.Table,
 ) -> pa.Table:
-    """See the module docstring; ``keys``: distinct, in the columns of the primary key."""
+    """Return the plan's rows with these keys, in the order of the keys; see the module docstring.  ``keys`` are
+    distinct, and in the columns of the primary key."""
     whole = context.contract.rows
     names = list(whole.primary_key)
     projected, sought = project(whole, columns), KeySet(keys)
 
     def merged(keys: pa.Table) -> pa.Table:
-        """Steps 2, 3"""
+        """Take the merged rows of these keys (steps 2 and 3 of the module docstring)."""
         addresses = find(pinned, keys)
         if not len(addresses):
             return projected.table.empty_table()
@@ -189,7 +194,7 @@ def count_plan(context: DeltaContext, find: FindAddresses, pinned: PinnedTable, 
 
 
 def deltas_of(contract: Contract, deltas: Sequence[RegionDelta], partition: int) -> tuple[RegionDelta, ...]:
-    """Return the deltas that may hold records which belong in this partition, by guarantee 3."""
+    """Return the deltas that may hold records of this partition (guarantee 3 of the module docstring)."""
     altered = contract.altered_at
 
     def may(delta: RegionDelta) -> bool:

@@ -80,7 +80,7 @@ class Wanted:
     read."""
 
     def names(self, contract: Contract) -> Collection[str]:
-        """Return the names of the columns that are looked at: a filter may name any."""
+        """Return the names of the columns that the read needs; a filter may name any column."""
         rows = contract.rows
         return rows.table.names if self.filter is not None else {*self.columns, *rows.primary_key}
 
@@ -97,7 +97,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class _Contexts:
-    """Contexts of one contract."""
+    """Contexts for planning and for loading, by one contract."""
 
     plan: PlanContext
     delta: DeltaContext
@@ -109,13 +109,13 @@ class _Contexts:
 
 @dataclass(frozen=True, slots=True)
 class Newest:
-    """A version and positions that reads have seen."""
+    """The newest version and positions that reads have seen."""
 
     version: int = 0
     positions: Mapping[Region, Position] = field(default_factory=dict)
 
     def check(self, plan: ReadPlan, claims: bool) -> None:
-        """Raise ``StoreInconsistent`` if the plan is older."""
+        """Raise ``StoreInconsistent`` if the plan is older.  Without ``claims`` only its version counts."""
         cut = plan.cut if claims else self.positions
         back = [r.name for r, p in self.positions.items() if cut.get(r, Position(0)) < p]
         if plan.version < self.version or back:
@@ -125,12 +125,13 @@ class Newest:
             )
 
     def reached_by(self, plan: ReadPlan) -> bool:
-        """Whether a strong plan is at least as new."""
+        """Whether a strong plan is at least as new as this state."""
         cut = plan.cut
         return plan.version >= self.version and all(cut.get(r, Position(0)) >= p for r, p in self.positions.items())
 
     def with_plan(self, plan: ReadPlan, claims: bool) -> Newest:
-        """The newer of both: another thread's read may have come in between."""
+        """Return the newer of this state and the plan's, region by region.  Another thread's read may have advanced
+        this state meanwhile."""
         if not claims:
             return Newest(plan.version) if plan.version >= self.version else self
         cut = plan.cut
@@ -140,7 +141,7 @@ class Newest:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A strong plan, when it was begun, on the monotonic clock, and the contract by which it was made."""
+    """A strong plan, the monotonic time at which it was begun, and the contract by which it was made."""
 
     plan: ReadPlan
     began: float
@@ -148,19 +149,19 @@ class _Kept:
 
 
 class Reads:
-    """See the module docstring."""
+    """Reads of one open table; see the module docstring."""
 
     def __init__(self, uri: str, place: str, plan: PlanContext, delta: DeltaContext) -> None:
         self.uri = uri
         self.place = place
         self._lock = Lock()
-        """Lock of the fields below, which are values; held for no call outside."""
+        """Lock of the fields below, which are immutable values.  It is not held during other calls."""
         self._contexts = _Contexts(plan, delta)
         self._lookup = KeyLookup(plan, uri)
         self._newest: dict[Consistency, Newest] = {}
         self._kept: _Kept | None = None
         self._told = LeftOut()
-        """Said last: a reader that looks again says it once."""
+        """Keys left out as logged last, so that repeated reads do not log them again."""
 
     def __reduce__(self) -> NoReturn:
         raise InvalidInput(
@@ -184,11 +185,11 @@ class Reads:
         return self._lookup.beside(lambda: self._make(wanted, begin=False)[0], wanted.keys)
 
     def begin(self, wanted: Wanted) -> tuple[Planned, Iterator[pa.RecordBatch]]:
-        """Plan the read and begin to read its rows."""
+        """Plan the read, and return its rows, of which the first batch is read already."""
         return self._make(wanted, begin=True)
 
     def again(self, planned: Planned) -> tuple[Planned, Iterator[pa.RecordBatch]]:
-        """Return the read, perhaps by a plan of what exists now, and its rows once more."""
+        """Return the read and its rows once more.  The read may have a new plan, at the same receipt."""
         planned, rows = self._by(
             planned,
             lambda contexts, pinned, plan: self._rows(contexts, pinned, planned.wanted, plan),
@@ -204,8 +205,8 @@ class Reads:
         return planned, sum(batch.num_rows for batch in rows)
 
     def at_once(self, wanted: Wanted, use: Callable[[Planned], T]) -> T:
-        """Run ``use`` on a read that nobody has the receipt of.  It is called again, by a newer plan, where one that was
-        kept (4) cannot be read any more."""
+        """Return the result of ``use`` for a new plan of the read.  If a plan kept for ``max_staleness_s`` can no
+        longer be read, ``use`` is called again, with a newer plan."""
         try:
             return use(self.plan(wanted))
         except (VersionGone, OutsideHistoryWindow):
@@ -220,9 +221,10 @@ class Reads:
         *,
         now: bool = False,
     ) -> T:
-        """Run ``use`` on the read's state, and again if objects of the plan have vanished meanwhile.
+        """Return the result of ``use`` for the read's state.  It is called again if objects of the plan have vanished
+        meanwhile.
 
-        ``now``: the read goes on with the version that its plan has opened, if that is still open.
+        ``now``: use the table version that the plan has opened, if it is still open.
         """
 
         def used(contexts: _Contexts, pinned: PinnedTable, plan: ReadPlan) -> T:
@@ -234,14 +236,15 @@ class Reads:
     def _by(
         self, planned: Planned, use: Callable[[_Contexts, PinnedTable, ReadPlan], T], *, now: bool = False
     ) -> tuple[Planned, T]:
-        """Run ``use`` on the plan.  If what it names has vanished, run it on another plan at the same receipt."""
+        """Return the read, and the result of ``use`` for its plan.  If objects of the plan have vanished, use another
+        plan at the same receipt."""
         reason: Exception | None = None
         for attempt in range(PLANS_MAX):
             if attempt:
                 planned = replace(planned, plan=self._plan_again(planned))  # its errors are final
             try:
                 contexts = self._contexts
-                # Else anew: a clean-up since then shows here, not midway.
+                # Otherwise the version is opened again: if a clean-up has removed it, the read fails here, not midway.
                 opened = _opened(contexts, planned.plan) if now and not attempt else None
                 return planned, use(contexts, opened or planned.plan.pin(contexts.plan.table), planned.plan)
             except _VANISHED as error:
@@ -305,7 +308,8 @@ class Reads:
         return batches if first is None else chain((first,), batches)
 
     def _plan_newest(self, contexts: _Contexts, read: ReadOptions, attempt: int, until: float) -> ReadPlan:
-        """Steps of a ``max_staleness_s`` that was given: the plan kept, where it is young enough and the first to be tried."""
+        """Return a plan of the newest state, or the kept plan.  The kept plan serves only a first attempt, if
+        ``max_staleness_s`` and ``at_least`` allow it."""
         consistency = read.consistency
         goal = None if read.at_least is None else self._goal(contexts.plan, read.at_least)
         with self._lock:

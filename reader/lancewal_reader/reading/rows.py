@@ -62,7 +62,8 @@ class Rows:
         return self.to_reader().read_all()
 
     def to_pandas(self, dtypes: Dtypes = "nullable") -> pandas.DataFrame:
-        """The rows as a DataFrame of pandas, exactly; ``dtypes="numpy"``: with numpy's, by which digits can be lost."""
+        """Return the rows as a pandas DataFrame, unchanged.  ``dtypes="numpy"`` uses NumPy's types, which may lose
+        digits."""
         return to_pandas(self.to_arrow(), dtypes)
 
     def to_polars(self) -> polars.DataFrame:
@@ -70,9 +71,11 @@ class Rows:
         return to_polars(self.to_arrow())
 
     def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
-        """The rows as a relation of DuckDB, in a connection of its own or in this one; each query of it reads them again.
+        """The rows as a DuckDB relation, in ``connection`` or in a new one.  Each query of the relation reads the rows
+        again.
 
-        ``InvalidInput`` where names differ in case alone: DuckDB would read one column for the other."""
+        ``InvalidInput``: names of columns differ in case alone, which DuckDB does not tell apart.
+        """
         duck = library("duckdb", "to_duckdb")
         alike = alike_but_for_case(self.schema)
         if alike:
@@ -95,13 +98,13 @@ class Rows:
 
 
 def reader_of(schema: pa.Schema, batches: Iterator[pa.RecordBatch], limit: int | None) -> pa.RecordBatchReader:
-    """``limit``: at most so many rows."""
+    """Return the batches as an Arrow stream, of at most ``limit`` rows if it is given."""
     wanted = batches if limit is None else _limited(batches, limit)
     return pa.RecordBatchReader.from_batches(schema, map(_without_parts_of_vectors, wanted))
 
 
 def _without_parts_of_vectors(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Copies a column of vectors that is part of a longer one: Polars (2.1) refuses such a part where one is null."""
+    """Copy each column of vectors that is a slice of a longer one and has nulls: Polars (2.1) refuses such slices."""
     for at, column in enumerate(batch.columns):
         vectors = pa.types.is_fixed_size_list(column.type) and column.null_count > 0
         if vectors and len(column.values) != len(column) * column.type.list_size:

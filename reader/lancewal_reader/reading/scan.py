@@ -44,12 +44,12 @@ much as to compare fifty keys."""
 
 
 def row_bytes(schema: pa.Schema) -> int:
-    """About how many bytes a row takes in memory; text, binaries and lists are a guess."""
+    """Return about how many bytes a row takes in memory; the sizes of text, binaries and lists are guesses."""
     return sum(_type_bytes(field.type) for field in schema)
 
 
 def batch_rows(schema: pa.Schema) -> int:
-    """Rows of a batch, so that batches with vectors stay about ``BATCH_BYTES``."""
+    """Return the number of rows of a batch, so that batches with vectors stay near ``BATCH_BYTES``."""
     return max(min(BATCH_ROWS, BATCH_BYTES // max(row_bytes(schema), 1)), 512)
 
 
@@ -66,7 +66,7 @@ def _type_bytes(type_: pa.DataType) -> int:
 
 
 def result_schema(schema: RowSchema, columns: Sequence[str]) -> pa.Schema:
-    """Schema of a result without its receipt."""
+    """Return the schema of a result with these columns, without a receipt."""
     return pa.schema([schema.table.field(name) for name in columns])
 
 
@@ -78,9 +78,11 @@ def scan_plan(
     filter: str | None,
     lookup: Lookup | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """All rows of the plan.  The delta is loaded at once, before the first batch, and held until the last.
+    """Yield all rows of the plan.  The delta is loaded at once, before the first batch, and held until the last.
 
-    ``lookup`` finds the rows that it hides."""
+    ``lookup`` may find the merged rows that the delta hides; without it, or if it would be slower, all keys are
+    compared.
+    """
     whole, scan = context.contract.rows, partial(pinned.scan, filter=filter)
     if not any(delta.sources for delta in plan.deltas):
         yield from base_batches(context.tasks, scan, None, whole, columns)
@@ -132,7 +134,8 @@ def _hidden(
 
 
 def left_out(context: DeltaContext, plan: ReadPlan, columns: Sequence[str], filter: str | None) -> LeftOut:
-    """Return which keys in conflict the read of ``scan_plan`` leaves out.  A delta that is loaded for that is remembered."""
+    """Return the keys in conflict that a read by ``scan_plan`` leaves out.  A delta that is loaded to know them is
+    kept."""
     ref = plan.in_force.conflicts
     waiting = 0 if ref is None else ref.keys
     if not context.folding.may_leave_out(plan):
@@ -147,7 +150,7 @@ def loaded_columns(whole: RowSchema, columns: Sequence[str], filter: str | None)
 
 
 def delta_keys(context: DeltaContext, plan: ReadPlan) -> Loaded:
-    """The mask alone: only key columns are read."""
+    """Load the keys of the plan's delta, and no other columns."""
     return load(context, plan.deltas, project(context.contract.rows, ()), plan.in_force.conflicts)
 
 
@@ -158,7 +161,8 @@ def delta_rows(
     columns: Sequence[str],
     filter: str | None,
 ) -> pa.Table:
-    """Rows of some regions' deltas, filtered and projected; ``loaded`` has ``loaded_columns`` of these columns and filter."""
+    """Return the rows of some regions' deltas, filtered and projected.  ``loaded`` has the ``loaded_columns`` of these
+    columns and this filter."""
     projected = loaded_columns(whole, columns, filter)
     rows = complete_rows(loaded.folded, pinned, projected)
     return filter_rows(rows, filter, columns).cast(result_schema(whole, columns))
@@ -177,9 +181,9 @@ def base_batches(
     schema: RowSchema,
     columns: Sequence[str],
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of the table that ``scan`` gives, without those whose key is in the mask.
+    """Yield the rows of the table that ``scan`` gives, without those whose key is in the mask.
 
-    The scan begins before ``mask`` is called, so that reading and folding overlap.  None: there is no delta.
+    The scan begins before ``mask`` is called, so that reading and folding overlap.  None as mask: there is no delta.
     """
     target = result_schema(schema, columns)
     if mask is None:

@@ -26,13 +26,13 @@ Words = npt.NDArray[np.uint64]
 
 
 class KeptBits:
-    """A column of rows that are searched again and again; threads may share it."""
+    """Binary vectors of rows, prepared for many searches; threads may share the object."""
 
     def __init__(self, rows: pa.Table, column: str) -> None:
         self._size = rows[column].type.list_size
         rows = rows.filter(rows[column].is_valid()) if rows[column].null_count else rows
         items = rows[column].combine_chunks().flatten()
-        if items.null_count:  # a byte that is null has no bits, and what it is of no distance
+        if items.null_count:  # a vector with a null byte has no distance
             whole = items.is_valid().to_numpy(zero_copy_only=False).reshape(-1, self._size).all(axis=1)
             rows = rows.filter(pa.array(whole))
             items = rows[column].combine_chunks().flatten()
@@ -52,7 +52,8 @@ class KeptBits:
         return found
 
     def nearest(self, query: Vectors, metric: Metric, limit: int, within: float = np.inf) -> pa.Table:
-        """The ``limit`` nearest rows, nearest first, with their distance; none that is farther than ``within``."""
+        """Return the ``limit`` nearest rows, nearest first, with their distance.  Rows farther than ``within`` are
+        left out."""
         assert metric == "hamming"
         apart = self._apart(self._words_of(query.astype(np.uint8)))
         places = np.arange(len(apart)) if self._left_out is None else np.flatnonzero(~self._left_out)

@@ -137,7 +137,7 @@ class _First:
 
 
 class KeptVectors:
-    """A column of rows that are searched again and again; threads may share it."""
+    """Float vectors of rows, prepared for many searches; threads may share the object."""
 
     def __init__(self, rows: pa.Table, column: str) -> None:
         self._rows = rows.filter(rows[column].is_valid()) if rows[column].null_count else rows
@@ -180,7 +180,7 @@ class KeptVectors:
     def _may_be_nearest(
         self, query: Vectors, metric: FloatMetric, limit: int, within: float = np.inf
     ) -> npt.NDArray[np.int64]:
-        """Places, ascending, perhaps of rows that are left out."""
+        """Return places of rows that include all the nearest, ascending.  Some may be of rows that are left out."""
         longest, length = self._longest, float(np.linalg.norm(query))
         told = np.isfinite(self._squares)  # of the others float32 knows no distance: each may be among the nearest
         error = _ERROR * (len(query) + 2)

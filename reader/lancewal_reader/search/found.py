@@ -34,8 +34,8 @@ class SearchCoverage:
 
 
 class SearchRows:
-    """The rows found, best first, with ``_distance``, ``_score`` or, of both and where they were reranked,
-    ``_relevance_score``; of many queries also ``query_index``.  They are in memory."""
+    """The rows found, best first, in memory.  They have ``_distance`` and ``_score`` by what was searched.  Fusion and
+    reranking add ``_relevance_score``, many queries ``query_index``."""
 
     def __init__(self, rows: pa.Table, coverage: SearchCoverage) -> None:
         self._rows = rows
@@ -43,7 +43,7 @@ class SearchRows:
 
     @property
     def schema(self) -> pa.Schema:
-        """Schema of the rows; the receipt stands in its metadata."""
+        """Schema of the rows, with the receipt in its metadata."""
         return self._rows.schema
 
     @property
@@ -61,7 +61,8 @@ class SearchRows:
         return self._rows
 
     def to_pandas(self, dtypes: Dtypes = "nullable") -> pandas.DataFrame:
-        """The rows as a DataFrame of pandas, exactly; ``dtypes="numpy"``: with numpy's, by which digits can be lost."""
+        """Return the rows as a pandas DataFrame, unchanged.  ``dtypes="numpy"`` uses NumPy's types, which may lose
+        digits."""
         return to_pandas(self._rows, dtypes)
 
     def to_polars(self) -> polars.DataFrame:

@@ -63,7 +63,7 @@ def search(reads: Reads, caches: SearchCaches, wanted: Wanted, sought: Sought) -
     given = tuple(dict.fromkeys((*wanted.columns, *key)))
     if sought.vector is not None and sought.vector.many and QUERY in given:
         raise InvalidInput(
-            f"column {QUERY!r} of the table is called as what tells many vectors apart: name other columns"
+            f"column {QUERY!r} of the table has the name of the column that numbers the queries: name other columns"
         )
     more = () if sought.vector is None else (sought.vector.column,)
     read = replace(wanted, columns=tuple(dict.fromkeys((*given, *more))))
@@ -138,7 +138,7 @@ def _fused(near: pa.Table, told: pa.Table, key: tuple[str, ...], fusion: RRF) ->
 
 
 def _both(near: SearchCoverage, told: SearchCoverage) -> SearchCoverage:
-    """A row that one of them compared by itself counts as such."""
+    """Return the coverage of both searches: a row counts as indexed only if neither search compared it by itself."""
     return replace(
         near,
         indexed_rows=min(near.indexed_rows, told.indexed_rows),
@@ -153,7 +153,7 @@ def _reranked(rows: pa.Table, rerank: Rerank) -> pa.Table:
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"rerank: expected a number for each row: {error}") from error
     if len(worth) != rows.num_rows or any(map(math.isnan, worth)):
-        raise InvalidInput(f"rerank gave {len(worth)} numbers for {rows.num_rows} rows, or one that is none")
+        raise InvalidInput(f"rerank gave {len(worth)} numbers for {rows.num_rows} rows, or a NaN")
     if RELEVANCE in rows.column_names:
         rows = rows.drop_columns([RELEVANCE])
     rows = rows.append_column(pa.field(RELEVANCE, pa.float32()), pa.array(worth, pa.float32()))

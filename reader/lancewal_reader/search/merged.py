@@ -57,18 +57,19 @@ class VectorIndex:
     kind: str
     metric: Metric
     covered: frozenset[int]
-    """Fragments."""
+    """Ids of the fragments that the index covers."""
     covered_rows: int
 
 
 class Unindexed:
-    """Rows without an index of one state, by one column: fragment by fragment."""
+    """Vectors of one column, of one state, in rows that no index covers, fragment by fragment."""
 
     def __init__(self, parts: Sequence[tuple[int, KeptRows]]) -> None:
         self._parts = parts
 
     def nearest(self, query: Vectors, metric: Metric, limit: int, within: float) -> tuple[RowIds, Vectors]:
-        """Addresses of the nearest rows and their distances, ascending; of none that is farther than ``within``."""
+        """Return the addresses of the nearest rows and their distances, nearest first.  Rows farther than ``within``
+        are left out."""
         addresses, apart = np.zeros(0, np.uint64), np.zeros(0)
         for fragment_id, kept in self._parts:
             found = kept.nearest(query, metric, limit, within)
@@ -176,12 +177,12 @@ class MaskedVersion:
 
     @cached_property
     def rows(self) -> int:
-        """Live rows that are not hidden."""
+        """Number of live rows that are not hidden."""
         return sum(f.live_rows for f in self._pinned.fragments()) - self.hidden_rows
 
     @cached_property
     def matching(self) -> int:
-        """Rows that may be found."""
+        """Number of live rows that are not hidden and pass the filter."""
         if self._filter is None:
             return self.rows
         with self._reading():
@@ -189,7 +190,7 @@ class MaskedVersion:
 
     @cached_property
     def index(self) -> VectorIndex | None:
-        """The index that Lance would ask; None if there is none, or if several are possible and none is named."""
+        """The column's only index with a known metric; None if there is none, or several."""
         described = [d for d in self._pinned.described_indexes() if list(d.field_names) == [self._column]]
         metrics = {d.name: str((d.details or {}).get("metric_type", "")).lower() for d in described}
         known = [d for d in described if metrics[d.name] in get_args(Metric)]
@@ -285,7 +286,8 @@ class MaskedVersion:
         return [f.fragment_id for f in self._pinned.fragments() if f.fragment_id not in covered]
 
     def _asked(self, columns: Sequence[str], query: VectorQuery, vector: Vectors, metric: Metric) -> pa.Table:
-        """Rows that the index shows, hidden ones left out by Lance."""
+        """Return the rows that the index finds, without hidden ones.  Lance is asked for more candidates until its
+        answer stays the same."""
         narrow = self._filter is not None and self.matching < NARROW * self.rows
         count = self._wanted(query)
         # Where no row that the index has is left, Lance compares all: by ``l2``, were it not told.

@@ -1,4 +1,4 @@
-"""Options of a search besides those of every read: checked once, one value."""
+"""Arguments of a search besides the options of every read, and their checks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lancewal_reader.search.texts.text_query import TextQuery, are_names, is_fac
 
 FloatMetric = Literal["l2", "cosine", "dot"]
 Metric = Literal["l2", "cosine", "dot", "hamming"]
-"""``hamming`` is of binary vectors, and their only one; the others are of floats."""
+"""``hamming`` applies to binary vectors, and is their only metric.  The others apply to floats."""
 Vectors = npt.NDArray[np.float64]
 
 
@@ -48,16 +48,17 @@ class Search(Read, total=False):
 
 
 ASKED = frozenset(Search.__annotations__) - frozenset(Read.__annotations__)
-"""Options that say how something is sought; the others are of every read."""
+"""Names of the options of a search that other reads do not have."""
 
 
 @dataclass(frozen=True, slots=True)
 class VectorQuery:
-    """Query of vectors: checked, one row of ``vectors`` a query; of binary vectors these are bytes, as numbers."""
+    """Checked search by vectors.  Each row of ``vectors`` is a query; for binary vectors its numbers are the values of
+    bytes."""
 
     vectors: Vectors
     many: bool
-    """Whether the caller gave many, and gets a column that says which."""
+    """Whether the caller gave a list of vectors.  The result then has a column with the number of the query."""
     column: str
     limit: int
     exact: bool = False
@@ -68,7 +69,7 @@ class VectorQuery:
 
 @dataclass(frozen=True, slots=True)
 class TextSought:
-    """Query of texts: checked, but for columns."""
+    """Checked search by text, of which only the columns are not checked yet."""
 
     query: TextQuery
     text_columns: tuple[str, ...] | None
@@ -94,7 +95,7 @@ class Sought:
 
 
 def sought_of(schema: pa.Schema, vector: Any, text: object, limit: int, options: dict[str, Any]) -> Sought:
-    """Return what is sought, checked.  ``options`` are the search options of ``Search``."""
+    """Return the search that was asked for, checked.  ``options`` are the options in ``ASKED``."""
     if vector is None and text is None:
         raise InvalidInput("search: expected a vector, a text, or both")
     limit = _from_one("limit", limit)
@@ -102,7 +103,9 @@ def sought_of(schema: pa.Schema, vector: Any, text: object, limit: int, options:
     by_text = None if text is None else text_sought(text, limit, options)
     fusion, rerank = options.get("fusion", RRF()), options.get("rerank")
     if by_vector is not None and by_vector.many and (by_text is not None or rerank is not None):
-        raise InvalidInput("search: many vectors go with no text and no rerank; ask for one after the other")
+        raise InvalidInput(
+            "search: many vectors cannot be combined with a text or rerank; search for one after the other"
+        )
     if "fusion" in options and (by_vector is None or by_text is None):
         raise InvalidInput("fusion is of two rankings: expected a vector and a text")
     _check_fusion(fusion)
@@ -209,7 +212,7 @@ def _vectors(vector: Any, column: str, type_: pa.FixedSizeListType) -> Vectors:
 
 
 _NUMBERS = "buifO"
-"""Kinds of numpy's that are taken; what objects are shows when they are to be floats."""
+"""Kinds of NumPy arrays that are accepted.  Objects are checked when they are converted to floats."""
 
 
 def _numbers(vector: Any, size: int, bits: bool) -> Vectors:

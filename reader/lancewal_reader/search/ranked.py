@@ -1,4 +1,4 @@
-"""Rows of both sides by their score, before any of their columns is read."""
+"""Rank merged and unmerged rows by their score, before their columns are read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lancewal_reader.search.texts.words import Scores
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """Rows by their score: each by its address, or by its place among the unmerged ones."""
+    """Rows with their scores.  A merged row is known by its address, another by its place among the unmerged rows."""
 
     scores: Scores
     merged: npt.NDArray[np.bool_]

@@ -34,7 +34,7 @@ _PLACE = "_place"
 
 @dataclass(frozen=True, slots=True)
 class SearchState:
-    """State that is searched.  ``schema``: of the columns that ``wanted`` has, with the receipt."""
+    """State that is searched.  ``schema``: schema of the columns in ``wanted``, with the receipt."""
 
     context: DeltaContext
     find: FindAddresses
@@ -57,7 +57,7 @@ class SearchSides:
         self._unindexed: dict[str, Unindexed | None] = {}
 
     def mask(self, pinned: LancePinnedTable) -> bytes | None:
-        """The hidden rows as Lance takes them."""
+        """Return the hidden rows as a mask for Lance; None if there are none."""
         if self._mask is None and len(self.hidden):
             self._mask = mask_of(np.sort(row_ids(pinned, self.hidden)))
         return self._mask
@@ -71,7 +71,8 @@ class SearchSides:
     def unindexed(
         self, kept: UnindexedVectors, state: SearchState, column: str, covered: frozenset[int]
     ) -> Unindexed | None:
-        """Merged rows that the index of a column does not cover, where they are compared here."""
+        """Return the vectors of merged rows that the column's index does not cover; None if they are too many to
+        keep."""
         if column not in self._unindexed:
             context = state.context
             self._unindexed[column] = kept.of(
@@ -94,12 +95,12 @@ class SearchSides:
 
 
 class Kept:
-    """The last few values of an open table, by what they were made of; threads may share it."""
+    """The last few values of an open table, by the key of what they were made from; threads may share the object."""
 
     def __init__(self, count_max: int = KEPT) -> None:
         self._count_max = count_max
         self._found: tuple[tuple[object, object], ...] = ()
-        """Compared and not hashed, as plans are."""
+        """Keys are compared, not hashed, since they contain plans."""
         self._lock = Lock()
 
     def get(self, key: object, make: Callable[[], T]) -> T:

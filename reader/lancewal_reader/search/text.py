@@ -5,15 +5,15 @@ Guarantees
     replace or delete are hidden before anything is ranked, and a filter comes before ranking, by Lance's SQL on both
     sides.
  2. The ranking is BM25 by the statistics of all rows of the state, as if merged and unmerged ones were in one index
-    that was built this moment.  Neither rows deleted since an index was built nor the filter count in it.  It is the
-    same whatever is merged, flushed or indexed, and with ``exact``.
+    that was built this moment.  Neither rows deleted since an index was built nor the filter count in it.  The ranking
+    is the same whatever is merged, flushed or indexed, and with ``exact``.
  3. The ranking is complete: ``limit`` rows if so many match, and no row that is not shown has a higher score.  Scores
     count as the same if they differ by less than ``_SAME`` of themselves; if ``MANY`` rows and more lie that near, by
     less than ``_NEARLY``.
  4. Nothing is written.
 
 Steps
- 1. Rows that no index covers, and unmerged ones, are read, and scored one by one.  With ``exact`` so are all.
+ 1. Rows that no index covers, and unmerged ones, are read, and scored one by one.  With ``exact`` all rows are.
  2. The statistics are those of these rows and of the index's live documents that are not hidden.
  3. The index is asked for its best rows, whose texts are scored like the others.  A row that it does not show has a
     score by Lance's statistics of at most the last one shown, and by ours of at most what ``bounds`` says.  While
@@ -120,7 +120,7 @@ class _Others:
     mask: bytes | None
     """``aside`` as Lance takes it."""
     documents: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """By column: the number of documents that its index has beside ``aside``, and the number of their words; computed
+    """By column: the number of documents of its index without ``aside``, and the number of their words; computed
     once."""
     having: dict[tuple[str, str], int] = field(default_factory=dict)
     """By column and word: the number of these documents that have the word."""
@@ -137,7 +137,8 @@ class _Others:
 def text_rows(
     sides: SearchSides, cache: TextCache, state: SearchState, sought: TextSought, columns: tuple[str, ...]
 ) -> SearchRows:
-    """``sides`` have the columns that ``sought`` names and ``columns``, which are those to be given."""
+    """Return the best rows by words, with ``columns``.  ``sides`` have these columns and those that ``sought``
+    names."""
     pinned = state.pinned
     # Versions of a branch have the numbers of the table's, and branches come and go: what is kept goes by numbers.
     kept = cache if state.plan.branch is None else TextCache()
@@ -194,7 +195,7 @@ class TextSearch:
         return ranked.best(self._sought.limit), coverage
 
     def shown(self, ranked: Ranked) -> pa.Table:
-        """The merged ones of these rows, with their addresses; others may be there."""
+        """Return the merged rows of ``ranked``, with their addresses; the table may have other rows too."""
         addresses, known = ranked.places[ranked.merged], self._shown
         if known is not None and np.isin(addresses, known[ROW_ADDRESS].to_numpy()).all():
             return known
@@ -208,7 +209,7 @@ class TextSearch:
         return first.intersection(*more)
 
     def _with_near(self, query: TextQuery) -> TextQuery:
-        """``Near`` in the place of each fuzzy ``Match``."""
+        """Return the query with ``Near`` in place of each fuzzy ``Match``."""
         match query:
             case Match() if query.fuzziness != 0:
                 groups = {name: self._near_words(query, name) for name in columns_of(query)}
@@ -236,7 +237,7 @@ class TextSearch:
             return frozenset[str]().union(
                 *(i.near(word, distance, prefix) for i in self._indexed if i.index.column == name)
             )
-        except ValueError:  # words that nobody here can read: no index is asked then
+        except ValueError:  # an unknown format of words: no index is asked then
             self._indexed = []
             return frozenset()
 
@@ -343,7 +344,7 @@ class TextSearch:
         return {name: TextColumn(texts[name], statistics[name], self._tokenizers[name]) for name in self._columns}
 
     def _ask(self, query: TextQuery, statistics: Mapping[str, Statistics], others: _Others, ranked: Ranked) -> Ranked:
-        """The best rows that the indexes have, as far as they can be among the best of all."""
+        """Return the best rows of the indexes, as far as they can be among the best rows of all."""
         candidates = shown_by_index(query, self._positions)
         lances = {indexed.index.column: self._lances(indexed) for indexed in self._indexed}
         limit, everything = self._sought.limit, sum(f.live_rows for f in self._pinned.fragments())

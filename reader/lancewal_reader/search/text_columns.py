@@ -51,8 +51,8 @@ def _unnamed(leaf: Leaf) -> bool:
 
 
 def with_words(query: TextQuery, tokenizers: Mapping[str, Tokenizer]) -> TextQuery | None:
-    """Return the query without the parts that no text can match, since no word is left of them (stop words).  None: that
-    is all of it."""
+    """Return the query without the parts that no text can match, because all their words are stop words.  None: no
+    part is left."""
     match query:
         case Match(words, _, _, _):
             columns = tuple(name for name in columns_of(query) if tokenizers[name].words(words))

@@ -4,8 +4,8 @@ Guarantees
  1. Rows of the state that the plan says, and no others: merged rows with the key of any unmerged record are hidden before
     anything is ranked, and unmerged rows are all compared.  A filter comes before ranking, and is Lance's SQL on both.
  2. As many rows as are asked for come back where so many match and have a vector.
- 3. All distances that are compared were computed from the stored vectors, by the same lines.  Approximate is only which rows
-    an index shows as candidates, and the coverage says so; ``exact`` asks no index.
+ 3. All distances that are compared were computed from the stored vectors, by the same code.  Only the candidates of an index
+    are approximate, and the coverage says so.  With ``exact`` no index is asked.
  4. Nothing is written.
 """
 
@@ -25,14 +25,14 @@ from lancewal_reader.search.sides import SearchSides, SearchState
 
 QUERY = "query_index"
 _ASKED_MAX = float(np.finfo(np.float32).max)
-"""Largest number that an index is asked for.  By a larger one it would be asked as of an infinity: such a query is
-compared with every row."""
+"""Largest number in a query to an index.  A larger one would become infinite, so such a query is compared with every
+row."""
 
 
 def vector_rows(
     sides: SearchSides, unindexed: UnindexedVectors, state: SearchState, query: VectorQuery, columns: tuple[str, ...]
 ) -> SearchRows:
-    """``sides`` have the column of vectors and ``columns``, which are those to be given."""
+    """Return the nearest rows, with ``columns``.  ``sides`` have these columns and the column of vectors."""
     pinned = state.pinned
     base = MaskedVersion(pinned, sides.hidden, lambda: sides.mask(pinned), query.column, state.wanted.filter)
     metric: Metric = query.metric or (base.index.metric if base.index is not None else "l2")
@@ -46,7 +46,7 @@ def vector_rows(
     if index is not None and state.wanted.filter is None and state.plan.branch is None:
         beside = sides.unindexed(unindexed, state, query.column, index.covered)
     if index is not None and not index.covered_rows and beside is None:
-        index = None  # it would choose nothing, and Lance compare all rows itself, by float32
+        index = None  # it has no candidates, and Lance would compare all rows itself, by float32
     flat = base.flat(planned.names, query, vectors, metric) if index is None and base.matching else []
     parts = []
     wanted = pa.schema([*planned.remove_metadata(), pa.field(DISTANCE, pa.float32())])
@@ -68,8 +68,8 @@ def vector_rows(
     approximate = None
     if index is not None and by_index:
         approximate = (
-            f"index {index.name} ({index.kind}) chose the candidates among merged rows, of at least "
-            f"{query.nprobes or merged.PROBES} partitions and {query.refine_factor or base.refine_first} times the rows "
+            f"index {index.name} ({index.kind}) chose the candidates among merged rows, from at least "
+            f"{query.nprobes or merged.PROBES} partitions, {query.refine_factor or base.refine_first} times the rows "
             "asked for"
         )
     live = base.rows + base.hidden_rows

@@ -2,7 +2,7 @@
 
 ``source`` pins a plan from ``options``, ``types`` translates types, and ``task`` reads on the executors, whose
 processes share the keys of unmerged rows (``shared_keys``).  ``plain_errors`` shows an error in one line.  Programs
-call ``session_reads``; ``installed`` says what of Spark is missing.
+call ``session_reads``; ``installed`` checks that PySpark and Java are there.
 
 May import: forms, plan, point, reading, unmerged.
 """

@@ -1,4 +1,4 @@
-"""Check of what is installed for Spark, and what is needed: said before Spark does, whose own errors name neither."""
+"""Check that a suitable PySpark and Java are installed, before Spark fails with errors that name neither."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _VERSION_S = 20.0
 
 
 def check_pyspark() -> None:
-    """Raise ``InvalidSettings`` where PySpark is missing, or older than its Python data sources."""
+    """Raise ``InvalidSettings`` if PySpark is missing, or too old for data sources in Python."""
     wanted = "lancewal needs PySpark 4.0 to 4.3: pip install 'lancewal[spark]'"
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
@@ -35,7 +35,7 @@ def check_pyspark() -> None:
 
 
 def missing_java() -> str:
-    """Return what is wrong with the Java that Spark would start; nothing where it is one that fits."""
+    """Return what is wrong with the Java that Spark would start; an empty text if it is suitable."""
     home = os.environ.get("JAVA_HOME")
     program = str(Path(home) / "bin" / "java") if home else shutil.which("java") or "java"
     wanted = f"Spark needs Java {' or '.join(_JAVAS)} (Debian: apt install openjdk-17-jre-headless)"

@@ -35,15 +35,15 @@ OPTIONS: dict[str, str] = {
     "(default 10000000)",
 }
 COUNT = "lancewal_count"
-"""Set by ``lancewal.spark.count`` alone: tasks give numbers of rows, and no rows."""
+"""Option that only ``lancewal.spark.count`` sets: tasks return numbers of rows instead of rows."""
 NOT_OF_A_COUNT = frozenset({"columns", "limit", "path"})
 _ALIASES = {"path": "table"}
 _POINTS = {"versionasof": "version:", "timestampasof": "timestamp:"}
-"""Options that users of other formats know: ``at`` by a version, or a time."""
+"""Options of other formats that mean ``at`` with a version or a time, and the beginning of its text."""
 _SPARKS = {"limit": "use limit() of the DataFrame: a source would read so many rows in each task"}
-"""Options that other surfaces have, and what to use here."""
+"""Options that other interfaces have, and what to use in Spark."""
 _OF_A_CATALOG = "provider"
-"""Options that Spark adds to those of ``CREATE TABLE`` as it asks for the columns, beside ``owner`` and others."""
+"""An option that Spark adds to those of ``CREATE TABLE`` when it asks for the columns, next to ``owner`` and others."""
 _VIEW = (
     "use a temporary view: lancewal.spark.view(spark, ADDRESS, NAME), or in SQL CREATE OR REPLACE TEMPORARY VIEW NAME USING "
     "lancewal OPTIONS (table 'ADDRESS')"
@@ -68,7 +68,7 @@ class SparkOptions:
 
 
 def parse_options(options: Mapping[str, str]) -> SparkOptions:
-    """Raise ``InvalidInput`` for an option that is unknown, missing, given twice or malformed."""
+    """Return the options, checked; ``InvalidInput`` for one that is unknown, missing, given twice or malformed."""
     if _OF_A_CATALOG in map(_plain, options):
         raise InvalidInput(
             "CREATE TABLE ... USING lancewal makes a table that cannot be read: Spark keeps its options, and gives them to no "
@@ -142,7 +142,7 @@ def _seconds(found: Mapping[str, str], name: str) -> float | None:
 
 
 def _plain(name: str) -> str:
-    """Case and ``_`` do not count."""
+    """Return an option's name in lower case and without ``_``: neither matters."""
     return name.lower().replace("_", "")
 
 

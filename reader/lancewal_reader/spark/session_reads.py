@@ -1,6 +1,6 @@
 """Calls of a program with a Spark session: a count without rows, and a view.
 
-Both plan where Spark makes data sources, beside the driver, so they work through Spark Connect too.
+Both plan where Spark makes data sources, next to the driver, so they work through Spark Connect too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def count(spark: SparkSession, table: str, filter: str | None = None, **read: ob
 
 
 def view(spark: SparkSession, table: str, name: str, **options: object) -> DataFrame:
-    """Make or replace the temporary view ``name`` for SQL, and give its DataFrame: one state of the table, that of this call.
+    """Make or replace the temporary view ``name`` for SQL, and return its DataFrame.  Both show the state of the table
+    at this call.
 
     ``options``: those of the source by their names; a list of names may stand for ``columns``.
     """

@@ -1,7 +1,7 @@
 """The keys of a delta, loaded by one process of an executor and mapped into memory by the others.
 
 Guarantees
- 1. A file is complete or not there, and is named by a digest of what it is loaded from: it stays true.
+ 1. A file is complete or absent.  Its name is a digest of what it was loaded from, so its content stays valid.
  2. Processes that want the same file at the same time wait for the one that loads it.  If that one ends or fails, the
     next one loads it.
  3. Files lie in a folder of Spark's that Spark removes with the executor.  The newest ``FILES_BYTES_MAX`` of them
@@ -33,13 +33,14 @@ _SUFFIX = ".arrow"
 
 
 def digest_of(*values: object) -> str:
-    """Return a digest of values that pickle.  Equal ones may have two digests, after different ways to come about: then
-    each is loaded."""
+    """Return a digest of values that pickle.  Equal values made in different ways may have two digests; then each is
+    loaded."""
     return hashlib.sha256(pickle.dumps(values)).hexdigest()[:32]
 
 
 def folder_of_executor() -> Path | None:
-    """Return where Spark keeps files of this application on this machine; None in a process that is no worker of a task."""
+    """Return the folder for files of this application on this machine; None if this process is not a worker of a
+    task."""
     from pyspark import SparkFiles
 
     root = SparkFiles._root_directory if SparkFiles._is_running_on_worker else None
@@ -47,7 +48,7 @@ def folder_of_executor() -> Path | None:
 
 
 def shared(folder: Path | None, digest: str, schema: RowSchema, load: Callable[[], Loaded]) -> Loaded:
-    """Return what ``load`` gives, whichever process has loaded it; ``schema`` has the columns of the keys."""
+    """Return the result of ``load``, whichever process has called it.  ``schema`` has the columns of the keys."""
     if folder is None:
         return load()
     file = folder / f"{_PREFIX}{digest}{_SUFFIX}"
@@ -99,7 +100,8 @@ def _read(file: Path, schema: RowSchema) -> Loaded:
 
 
 def _remove_old(folder: Path, newest: Path) -> None:
-    """Beyond the bytes that there may be; locks stay, for somebody may hold one."""
+    """Delete the oldest files until at most ``FILES_BYTES_MAX`` are left.  Lock files stay, since another process may
+    hold one."""
     left = FILES_BYTES_MAX - newest.stat().st_size
     others = [path for path in folder.glob(f"{_PREFIX}*{_SUFFIX}") if path != newest]
     for path in sorted(others, key=lambda path: path.stat().st_mtime, reverse=True):

@@ -69,7 +69,7 @@ SPLIT_BYTES_MIN = 16 << 20
 APART_BYTES_MIN = 8 << 20
 """Fewer bytes of unmerged rows are not a task of their own: it would be the last one, which the others wait for."""
 COUNTED = pa.schema([pa.field("rows", pa.int64(), nullable=False)])
-"""Column that tasks give that count."""
+"""Result of a task that counts."""
 _IO_THREADS = 8
 
 T = TypeVar("T")
@@ -78,9 +78,9 @@ Group = tuple[Task | CountTask, ...]
 
 
 def receipt_of_dataframe(df: DataFrame) -> Receipt:
-    """The receipt of a DataFrame that still has its first column; ``InvalidInput`` if it carries none.
+    """Return the receipt that the first column of a ``load()`` carries; ``InvalidInput`` if that column is gone.
 
-    Spark does not pass it on where a schema was given by the user.
+    Spark does not keep the receipt if the user gave a schema.
     """
     for field in df.schema.fields:
         text = (field.metadata or {}).get(METADATA_KEY.decode())
@@ -163,7 +163,7 @@ def _may_leave_out(contract: Contract, plan: ReadPlan) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LiveFragment:
-    """``rows``: physical ones, into which it may be cut."""
+    """A live fragment.  ``rows``: its physical rows, between which it may be cut; 1 if it must stay whole."""
 
     fragment_id: int
     nbytes: int
@@ -172,7 +172,7 @@ class LiveFragment:
 
 @dataclass(frozen=True, slots=True)
 class PinnedRead:
-    """A table's state, pinned, and the options of the read.  A value that pickles."""
+    """A pinned state of a table, and the options of the read; a value that pickles."""
 
     options: SparkOptions
     pinned_plan: PinnedPlan
@@ -193,7 +193,7 @@ class PinnedRead:
         return int(_may_leave_out(self.pinned_plan.contract, self.pinned_plan.plan))
 
     def schema(self) -> StructType:
-        """Columns wanted, in the order wanted; the receipt stands in the first one's metadata."""
+        """Return the wanted columns in their order, with the receipt in the metadata of the first one."""
         whole = self.pinned_plan.contract.rows.table
         if self.options.count:
             return spark_schema(COUNTED)
@@ -240,7 +240,7 @@ class PinnedRead:
         return [DeltaTask(tuple(sorted(places))) for places in balanced(sizes, count)]
 
     def _delta_sizes(self) -> list[tuple[int, int]]:
-        """Places of deltas that have any record, each with about how many bytes."""
+        """Return the places of the deltas that have records, each with about how many bytes."""
         width = row_bytes(self.pinned_plan.contract.rows.table)
         records = [sum(map(records_of, delta.sources)) for delta in self.pinned_plan.plan.deltas]
         return [(place, number * width) for place, number in enumerate(records) if number]
@@ -274,7 +274,7 @@ class PlainReader(DataSourceReader):
 
 
 class CountReader(PlainReader):
-    """A reader whose tasks give how many rows they have."""
+    """A reader whose tasks return only their number of rows."""
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         with plain_errors():
@@ -305,14 +305,15 @@ def base_tasks(fragments: Sequence[LiveFragment]) -> list[BaseTask]:
 
 
 def _cut(fragment: LiveFragment, count: int) -> list[BaseTask]:
-    """A fragment's rows in ranges of about equal length."""
+    """Return tasks for ranges of about equal length of a fragment's rows."""
     count = min(count, fragment.rows)
     cuts = [fragment.rows * at // count for at in range(count + 1)]
     return [BaseTask((fragment.fragment_id,), range(*cut)) for cut in pairwise(cuts)]
 
 
 def balanced(sizes: Sequence[tuple[T, int]], count: int) -> list[list[T]]:
-    """Items in at most ``count`` non-empty groups of about equal size: the largest first, into the lightest group."""
+    """Return the items in at most ``count`` non-empty groups of about equal size: the largest first, into the lightest
+    group."""
     groups: list[list[T]] = [[] for _ in range(min(max(count, 1), len(sizes)))]
     weights = [0] * len(groups)
     for item, size in sorted(sizes, key=lambda pair: pair[1], reverse=True):

@@ -49,7 +49,7 @@ _IO_THREADS = 8
 
 @dataclass(frozen=True, slots=True)
 class PinnedPlan:
-    """A plan on its way to the executors.  ``plan_id`` is new for each plan; no rows, no credentials."""
+    """A plan as it is sent to the executors, without rows and credentials.  ``plan_id`` is new for each plan."""
 
     plan_id: str
     uri: str
@@ -66,7 +66,7 @@ class PinnedPlan:
 
 @dataclass(frozen=True, slots=True)
 class BaseTask:
-    """Fragments of the table version, under the mask; of one that is large some physical rows."""
+    """Task that reads fragments of the table version under the mask, or some physical rows of a large one."""
 
     fragment_ids: tuple[int, ...]
     rows: range | None = None
@@ -75,21 +75,21 @@ class BaseTask:
 
 @dataclass(frozen=True, slots=True)
 class DeltaTask:
-    """The deltas of some regions, by their place in the plan."""
+    """Task that reads the deltas of some regions, given by their place in the plan."""
 
     places: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class CountTask:
-    """Count of all rows of the plan."""
+    """Task that counts all rows of the plan."""
 
 
 Task = BaseTask | DeltaTask
 
 
 class _Opened:
-    """A plan in this process."""
+    """A plan that this process has opened, and what the plan's tasks share."""
 
     def __init__(self, pinned_plan: PinnedPlan) -> None:
         address = Address(pinned_plan.uri, storage_options(os.environ), pinned_plan.base_paths)
@@ -105,7 +105,7 @@ class _Opened:
         self._keys: Loaded | None = None
 
     def keys(self) -> Loaded:
-        """Keys of the whole delta."""
+        """Return the keys of the plan's whole delta, loaded once."""
         if self._keys is None:
             conflicts, projected = self._plan.in_force.conflicts, project(self.context.contract.rows, ())
             known = self.context.loaded.get(self._plan.deltas, projected.signature, conflicts)
@@ -126,12 +126,12 @@ class _Opened:
 
 _opened: OrderedDict[str, _Opened] = OrderedDict()
 _kept: tuple[object, LoadedCache] | None = None
-"""Deltas of the table that was read last."""
+"""Folded deltas of the table that was read last, and the terms on which they depend."""
 
 
 def _loads_alike(pinned_plan: PinnedPlan) -> tuple[object, ...]:
-    """Return what decides, beside the deltas, what is loaded of them, or refused.  An altered policy of the contract
-    does not."""
+    """Return everything except the deltas that decides what is loaded, or refused.  Policies of the contract do not
+    matter."""
     contract, rows = pinned_plan.contract, pinned_plan.contract.rows
     columns = tuple(tuple(map(str, column)) for column in rows.signature)
     of_table = contract.table_uuid, contract.topic_id, contract.partitions, contract.key_format
@@ -190,7 +190,7 @@ def _running(pinned_plan: PinnedPlan, task: Task | CountTask) -> Iterator[_Opene
     except (PlanStale, ObjectMissing, VersionGone) as error:
         raise PlanStale(
             f"{pinned_plan.uri}: the state that this DataFrame was made from (table version "
-            f"{pinned_plan.plan.version}) is no longer whole: {error}. Make the DataFrame anew by spark.read...load(); "
+            f"{pinned_plan.plan.version}) is no longer whole: {error}. Make the DataFrame again by spark.read...load(); "
             "a longer grace period of the table (grace_s) keeps states for slower jobs",
             **error.where,
         ) from error

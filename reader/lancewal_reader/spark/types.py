@@ -1,4 +1,4 @@
-"""Column types on their way to Spark: what is declared, and how batches are cast to it.
+"""Translate column types to those of Spark, and cast batches to them.
 
 =========================================  =============================================
 column type                                Spark type
@@ -72,7 +72,7 @@ _WIDER: dict[type[DataType], tuple[type[DataType], ...]] = {
 
 
 def spark_type(type_: pa.DataType) -> DataType:
-    """The Spark type of a column type."""
+    """Return the Spark type of a column type; ``InvalidInput`` if there is none."""
     if type_ in _PLAIN:
         return _PLAIN[type_]
     if pa.types.is_decimal128(type_):
@@ -87,7 +87,7 @@ def spark_type(type_: pa.DataType) -> DataType:
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """The Spark schema of these columns."""
+    """Return the Spark schema of these columns."""
     return StructType([StructField(field.name, spark_type(field.type), field.nullable) for field in schema])
 
 
@@ -109,14 +109,15 @@ def check_user_schema(wanted: StructType, whole: pa.Schema) -> None:
 
 
 def target_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema that Spark expects of batches of ``schema``."""
+    """Return the Arrow schema that Spark expects of batches of ``schema``."""
     # PySpark 4.0 has no other zone, and takes none.
     zone: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
     return to_arrow_schema(schema, **zone)
 
 
 def to_target(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
-    """Cast by name.  Raises ``pyarrow.ArrowInvalid`` for a timestamp that microseconds cannot hold."""
+    """Return the batch cast to ``target``, column by column of the same name.  ``pyarrow.ArrowInvalid`` for a time
+    that microseconds cannot hold."""
     columns: Sequence[pa.Array] = [narrow(batch.column(field.name), field.type) for field in target]
     return pa.RecordBatch.from_arrays(columns, schema=target)
 

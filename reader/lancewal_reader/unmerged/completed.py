@@ -1,4 +1,4 @@
-"""Rows that patches alone change, completed from the table."""
+"""Complete rows of which only patches are unmerged, with columns from the table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lancewal_core.table.protocol import PinnedTable
 
 class FindAddresses(Protocol):
     def __call__(self, pinned: PinnedTable, keys: pa.Table) -> npt.NDArray[np.uint64]:
-        """Addresses of the live rows with these keys, which are distinct; in no order."""
+        """Return the addresses of the live rows with these keys, in no order.  The keys are distinct."""
 
 
 def by_scan(pinned: PinnedTable, keys: pa.Table) -> npt.NDArray[np.uint64]:
@@ -26,7 +26,8 @@ def by_scan(pinned: PinnedTable, keys: pa.Table) -> npt.NDArray[np.uint64]:
 
 
 def complete_rows(folded: Folded, pinned: PinnedTable, projected: RowSchema, find: FindAddresses = by_scan) -> pa.Table:
-    """Return all rows of the delta: those in state Row, and Partial ones completed from the table."""
+    """Return all rows of the delta: those in state Row, and Partial ones completed from the table.  ``find`` finds the
+    addresses of the latter."""
     if folded.partials.num_rows == 0:
         return folded.rows
     addresses = find(pinned, folded.partials.select(list(projected.primary_key)))

@@ -1,4 +1,4 @@
-"""Rows of the WAL entries that a plan names; ``PlanStale`` where one is not there any more."""
+"""Read the rows of WAL entries that a plan names; ``PlanStale`` if an entry is gone."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _BEGIN = attrgetter("begin")
 
 
 def remembered(opened: OpenedTable, cache: SegmentCache, wanted: Wanted) -> Rows:
-    """Return the rows of these entries, whole; only segments that are not remembered are read."""
+    """Return the rows of these entries with all columns.  Only segments that the cache does not have are read."""
     segments: dict[str, Segment | Fence | None] = {key: cache.get(key) for key in wanted}
     unknown = [key for key, segment in segments.items() if segment is None]
     if unknown:
@@ -65,7 +65,7 @@ def reduced(opened: OpenedTable, wanted: Wanted, projected: RowSchema) -> Rows:
 def _entries(
     opened: OpenedTable, key: str, segment: Segment | Fence | None, wanted: Sequence[tuple[Region, EntryRef]]
 ) -> Rows:
-    """Return the rows of these entries, as the table's contract has them."""
+    """Return the rows of these entries, converted to the table's contract; ``PlanStale`` if the segment lacks one."""
     if not isinstance(segment, Segment):
         raise PlanStale(f"{key} has vanished since it was planned", object=key)
     by_place = {(entry.region, entry.first): entry for entry in segment.entries}
@@ -80,7 +80,7 @@ def _entries(
 
 
 def _below(entry: Entry, next_: Position) -> RowRange:
-    """Rows of an entry below a position: the cut of a receipt may divide it."""
+    """Return the rows of an entry below a position: the cut of a receipt may divide the entry."""
     if entry.next <= next_:
         return entry.range
     rows = entry.rows

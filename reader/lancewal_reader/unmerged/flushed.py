@@ -1,8 +1,8 @@
-"""Generations that a plan reads from their flushes, folded.
+"""Read generations from their flushes, folded.
 
 Guarantees
- 1. What of a flush is gone is folded from the log; if that is gone too, ``ObjectMissing``: trimmed since it was planned, or,
-    if a new plan names it again, lost.
+ 1. If files of a flush are gone, their rows are folded from the log.  If the log's entries are gone too, the error is
+    ``ObjectMissing``: they were trimmed since the plan.  If a new plan names them again, they are lost.
  2. Each flush is read once, for all of its generations that are asked for.
 """
 
@@ -80,7 +80,8 @@ class FlushCache:
                 self._bytes -= self._found.popitem(last=False)[1].folded.nbytes
 
     def of_file(self, file: str, rows: int, column: str, type_: pa.DataType) -> pa.ChunkedArray | None:
-        """A column of this type of a data file that has so many rows; None unless all of them are remembered."""
+        """Return one column of a data file with ``rows`` rows.  None unless all of these rows are remembered, with
+        this type of the column."""
         with self._lock:
             known = [flushed for (_, columns), flushed in self._found.items() if (column, type_) in columns]
         parts: dict[int, pa.ChunkedArray] = {}
@@ -99,7 +100,8 @@ class FlushCache:
 
 
 def read_flushed(opened: OpenedTable, cache: FlushCache, refs: Flushed, projected: RowSchema) -> list[Folded]:
-    """Return the content of each part.  Parts that are not remembered are read, together with other parts of their flush."""
+    """Return the folded rows of each part, in the order of ``refs``.  Parts that are not remembered are read, together
+    with other parts of their flush."""
     columns = projected.signature
     found = {of: cache.get(_of(*of), columns) for of in refs}
     unknown = _by_manifest([of for of, folded in found.items() if folded is None])

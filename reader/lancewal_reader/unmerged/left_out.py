@@ -59,7 +59,7 @@ class LeftOut:
         return bool(self.waiting or self.unmerged)
 
     def warn(self, topic: str) -> None:
-        """A line in the log."""
+        """Log an event if any key was left out."""
         if self:
             ReaderEvents().keys_left_out(
                 topic=topic,
@@ -70,7 +70,7 @@ class LeftOut:
 
 
 def with_left_out(schema: pa.Schema, left_out: LeftOut) -> pa.Schema:
-    """The schema with it in its metadata, if it is anything."""
+    """Return the schema with ``left_out`` in its metadata, or unchanged if nothing was left out."""
     if not left_out:
         return schema
     return schema.with_metadata({**(schema.metadata or {}), METADATA_KEY: json.dumps(asdict(left_out)).encode()})
@@ -127,7 +127,10 @@ def leave_out(
     met_elsewhere: pa.Table | None,
     on_conflict: OnConflict,
 ) -> FoldedSides:
-    """Steps 2 and 3 of the module docstring.  ``met_elsewhere``: what has met in all regions, where these are some of them."""
+    """Return the folds without unmerged records of keys in conflict (rules 2 and 3 of the module docstring).
+
+    ``met_elsewhere``: keys that several of all regions have, if ``folds`` are of some regions only.
+    """
     gone: list[pa.Table] = []
     partitions: set[int] = set()
     kept: list[Folded] = []
@@ -155,7 +158,7 @@ def leave_out(
 
 
 def check_waiting(contract: Contract, ref: ConflictsRef | None, on_conflict: OnConflict) -> None:
-    """Raise ``RegionConflict`` if keys wait for a decision and the reader wants none to."""
+    """Raise ``RegionConflict`` if keys wait for a decision, and ``on_conflict`` is ``fail``."""
     if on_conflict == "fail" and ref is not None and ref.keys:
         raise RegionConflict(
             f"topic {contract.topic}: {ref.keys} primary keys came through two partitions and wait for a decision: "
@@ -166,7 +169,8 @@ def check_waiting(contract: Contract, ref: ConflictsRef | None, on_conflict: OnC
 
 
 def left_out_of_snapshot(contract: Contract, on: OnBranch, on_conflict: OnConflict) -> LeftOut:
-    """Return what the read left out from which a snapshot was made; ``RegionConflict`` if nothing may be left out."""
+    """Return what was left out by the read that a snapshot was made from.  ``RegionConflict`` if that is any key, and
+    ``on_conflict`` is ``fail``."""
     found = LeftOut(on.waiting, on.unmerged, on.partitions)
     if found and on_conflict == "fail":
         raise RegionConflict(
@@ -179,7 +183,7 @@ def left_out_of_snapshot(contract: Contract, on: OnBranch, on_conflict: OnConfli
 
 
 def _met(folds: Sequence[Folded], schema: RowSchema) -> pa.Table:
-    """Keys that are in several folds, each once."""
+    """Return the keys that are in several folds, each once."""
     keys = pa.concat_tables([schema.key.empty_table(), *(fold.keys(schema) for fold in folds)]).combine_chunks()
     codes = key_codes(keys)
     if int(codes.max(initial=-1)) + 1 == len(codes):

@@ -1,4 +1,4 @@
-"""Loading the delta of a plan: flushes and WAL entries, folded.
+"""Load the delta of a plan: flushes and WAL entries, folded.
 
 Guarantees
  1. ``load`` is the fold of everything the deltas name, restricted to the columns asked for.
@@ -39,7 +39,7 @@ from lancewal_reader.unmerged.portions import UNMERGED_KEYS_MAX, Groups, Portion
 
 @dataclass(frozen=True, slots=True)
 class DeltaContext(OpenedTable):
-    """Context of loading."""
+    """An open table, with the caches and the rule for loading deltas."""
 
     segments: SegmentCache | None
     """Cache of segments.  None: segments are decoded for the entries wanted of them and not remembered."""
@@ -65,7 +65,7 @@ class Folding:
         conflicts: ConflictsRef | None,
         met: pa.Table | None,
     ) -> Loaded:
-        """Load, as ``load`` does, a fold that is not remembered; it may go on from a remembered one."""
+        """Return the fold of the deltas, as ``load`` does.  The fold may extend a remembered one."""
         begun = context.loaded.begun(deltas, projected.signature, partial(repaired, context))
         kept = None if begun is None else _kept(context, begun, projected)
         if begun is None or kept is None:
@@ -77,7 +77,8 @@ class Folding:
         return Loaded(folded, projected)
 
     def met(self, keys: Callable[[], Loaded]) -> pa.Table | None:
-        """``Loaded.met`` of the whole delta, whose ``keys`` are loaded only where regions may share some."""
+        """Return the keys that several regions have (``Loaded.met``); None if regions share no key.  ``keys`` loads
+        those of the whole delta, and is called only if needed."""
         return None
 
     def may_leave_out(self, plan: ReadPlan) -> bool:
@@ -147,8 +148,8 @@ def load(
 
 
 def _kept(context: DeltaContext, begun: Begun, projected: RowSchema) -> Folded | None:
-    """Return the fold to go on from.  None: the records that left it can no longer be read, and need not be kept, since
-    they are merged."""
+    """Return the fold to extend, without keys of regions in ``begun.left``.  None: the records of these keys can no
+    longer be read, because they are merged and trimmed."""
     folded = begun.loaded.of_columns(projected).folded
     if not begun.left:
         return folded
@@ -160,7 +161,7 @@ def _kept(context: DeltaContext, begun: Begun, projected: RowSchema) -> Folded |
 
 
 def _folds(context: DeltaContext, groups: Groups, projected: RowSchema) -> list[Folded]:
-    """The fold of each group, portion by portion."""
+    """Return the fold of each group, made portion by portion; ``TooManyUnmerged`` if there are too many keys."""
     folds: list[Folded] | None = None
     portions = Portions(groups)
     for portion in portions:
@@ -174,7 +175,7 @@ def _folds(context: DeltaContext, groups: Groups, projected: RowSchema) -> list[
 
 
 def keys_in(folds: Sequence[Folded]) -> int:
-    """Keys of folds; one that is in several counts for each."""
+    """Return the number of keys of the folds; a key in several folds counts for each."""
     return sum(fold.rows.num_rows + fold.gone.num_rows + fold.partials.num_rows for fold in folds)
 
 

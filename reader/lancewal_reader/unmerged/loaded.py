@@ -1,4 +1,4 @@
-"""Folded deltas that are kept, and the one that the next plan goes on from.
+"""Keep folded deltas, and find the one that the next plan can extend.
 
 Guarantee: a plan goes on from a kept fold.  It reads and folds only the records after the fold's cuts, and flushes
 that a cut divides.  A merge may have moved records of a region into the table since.  All keys of that region then
@@ -49,7 +49,7 @@ class Loaded:
         partitions: tuple[int, ...] = (),
         wider: Loaded | None = None,
     ) -> None:
-        """``wider``: the same with more columns, if it was made of that."""
+        """``wider``: the value with more columns from which this one was made, if any."""
         self.folded = folded
         self.met = met
         self.unmerged = unmerged
@@ -63,7 +63,7 @@ class Loaded:
         return KeySet(self.folded.keys(self._schema)) if self._wider is None else self._wider.mask
 
     def of_columns(self, schema: RowSchema) -> Loaded:
-        """Return the same with these columns alone; it has them."""
+        """Return this delta with the columns of ``schema`` only; it must have them."""
         names = schema.table.names
         if names == self._schema.table.names:
             return self
@@ -74,7 +74,7 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A remembered fold to go on from: first remove the keys of ``left``, then add what ``behind`` folds to."""
+    """A remembered fold to extend: first remove the keys of ``left``, then add the fold of ``behind``."""
 
     loaded: Loaded
     behind: Sequence[RegionDelta]

@@ -1,4 +1,4 @@
-"""One order for items of several sequences, each in an order of its own."""
+"""Find one order for the items of several sequences, each of which has its own order."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ T = TypeVar("T", bound=Hashable)
 
 
 def one_order(sequences: Iterable[Iterable[T]]) -> list[T]:
-    """Return each item once, after those that a sequence has before it; ``graphlib.CycleError`` if there is no such order.
+    """Return each item once, after all items that a sequence has before it; ``graphlib.CycleError`` if there is no
+    such order.
 
-    An item that follows upon itself counts once.
+    An item that directly follows itself counts once.
     """
     order: TopologicalSorter[T] = TopologicalSorter()
     known: set[tuple[T, T]] = set()

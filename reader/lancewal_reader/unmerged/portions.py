@@ -99,18 +99,19 @@ def check_keys_max(keys_max: object) -> None:
 
 
 def check_keys(count: int, keys_max: int) -> None:
-    """Raise ``TooManyUnmerged``."""
+    """Raise ``TooManyUnmerged`` if there are more than ``keys_max`` keys."""
     if count > keys_max:
         raise TooManyUnmerged(
             f"at least {count:,} keys have records that are not merged; this reader takes {keys_max:,} (unmerged_keys_max), "
-            "of which it holds the rows in memory. See by `lancewal status` why the flusher is behind, allow more, or read "
+            "of which it holds the rows in memory. `lancewal status` shows why the flusher lags. Allow more, or read "
             "the merged table alone (consistency eventual)",
             keys_max=keys_max,
         )
 
 
 def _object(region: Region, source: Source) -> _Object:
-    """Return the object that is read at once: a segment serves several regions, a flush one generation of one."""
+    """Return the object that is read at once: a segment, which may serve several regions, or one region's generation
+    of a flush."""
     return source.segment if isinstance(source, EntryRef) else (region, source.generation)
 
 

@@ -176,7 +176,10 @@ def test_a_chain_is_no_nesting(rows: pa.Table, table: Table, join: Callable[...,
         (f("a"), "filter '`a`' is not accepted"),
         (f("a`b") > 3, "a column 'a`b'"),
         (pc.field(0) > 3, "an expression cannot have"),
-        (reduce(lambda made, n: ~made, range(3_000), f("a") == 1), "more than 40 expressions stand in one another"),
+        (
+            reduce(lambda made, n: ~made, range(3_000), f("a") == 1),
+            "more than 40 expressions are nested in one another",
+        ),
     ],
 )
 def test_what_an_expression_cannot_say(table: Table, expression: pc.Expression, said: str) -> None:

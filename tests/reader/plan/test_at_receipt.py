@@ -346,7 +346,7 @@ def test_what_is_no_receipt_of_this_table_is_refused(pipeline: Pipeline) -> None
     merged = receipt.positions[region]
     wrong: list[tuple[Receipt | str, str]] = [
         (replace(receipt, table_uuid=TableUuid("other")), "is of the table with uuid other, this one has table-uuid"),
-        (replace(receipt, place="s3://bucket/t"), f"a read at s3://bucket/t, this table lies at {pipeline.uri}"),
+        (replace(receipt, place="s3://bucket/t"), f"a read at s3://bucket/t, but this table is at {pipeline.uri}"),
         (
             replace(receipt, positions={**receipt.positions, other: Position(1)}),
             f"{other.name}, which the table does not have",

@@ -154,7 +154,7 @@ def test_what_the_table_does_not_have_is_refused(pipeline: Pipeline) -> None:
         table.scan(at="positions:0=0,1=0,2=0,3=0")
     with pytest.raises(InvalidInput, match=f"not reached yet: the table is at orders-1: {ends[1]}. at_least waits"):
         table.scan(at=At.positions({**ends, 1: ends[1] + 1}))
-    with pytest.raises(InvalidInput, match="is not there yet; a strong read without `at` is of now"):
+    with pytest.raises(InvalidInput, match="is in the future; read without `at`"):
         table.scan(at=At.timestamp(datetime.now(UTC) + timedelta(hours=1)))
     with pytest.raises(SnapshotMissing, match="the table of topic orders has no snapshot 'eom': there are none"):
         table.scan(at="snapshot:eom")

@@ -127,7 +127,7 @@ def test_a_receipt_is_a_token_and_a_token_is_no_point() -> None:
         (checked(b"\x09"), "not a token: it is of another kind, or of a newer release"),
         (checked(b"\x02\x01\x06orders\x01\x03\x00\x01"), "not as a token is written"),
         (checked(b"\x02\x01\x06orders\x01\x03\x05\x02"), "not as a token is written"),
-        (checked(b"\x02\x01\x06or ers\x01\x03\x05\x01"), "a topic in it is none"),
+        (checked(b"\x02\x01\x06or ers\x01\x03\x05\x01"), "a topic in it has no valid name"),
         (checked(b"\x02\x01\x06orders\x01\x03\x05\x01\x00"), "not as a token is written"),
     ],
 )
@@ -140,7 +140,7 @@ def test_what_is_no_token_is_named(given: object, text: str) -> None:
     ("options", "text"),
     [
         ({"at": "version:7", "at_least": "orders-3-1841"}, "at_least cannot be asked for as well"),
-        ({"consistency": "eventual", "at_least": "orders-3-1841"}, "at_least is of strong reads"),
+        ({"consistency": "eventual", "at_least": "orders-3-1841"}, "at_least applies to strong reads"),
         ({"timeout_s": -1}, "timeout_s=-1: expected a number of seconds from 0 on"),
         ({"timeout_s": float("nan")}, "timeout_s=nan: expected a number of seconds"),
         ({"timeout_s": 10**400}, "timeout_s=1000.*: expected a number of seconds"),

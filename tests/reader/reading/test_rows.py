@@ -414,7 +414,7 @@ def test_a_plan_is_used_again_while_it_is_young(pipeline: Pipeline, monkeypatch:
     assert table.count_rows(max_staleness_s=0) == len(pipeline.oracle)
     with pytest.raises(InvalidInput, match="max_staleness_s=-1: expected a number of seconds from 0 on"):
         table.scan(max_staleness_s=-1)
-    with pytest.raises(InvalidInput, match="max_staleness_s is of strong reads"):
+    with pytest.raises(InvalidInput, match="max_staleness_s applies to strong reads"):
         table.scan(max_staleness_s=1, consistency="eventual")
     with pytest.raises(InvalidInput, match="max_staleness_s cannot be asked for as well"):
         table.scan(max_staleness_s=1, at=receipt)

@@ -32,7 +32,8 @@ def negated(part: Part) -> Part:
 
 
 def _widened(part: Part) -> Part:
-    """Integers in 64 bits: with 8 Lance adds 100 and 100 to -56."""
+    """Cast an integer part to 64 bits, since Lance adds 100 and 100 in 8 bits to -56.  Other parts are returned
+    unchanged."""
     if not part.of(pa.types.is_integer) or part.type in (pa.int64(), pa.uint64()):
         return part
     return Part(f"CAST({part.sql} AS BIGINT)", type=pa.int64())

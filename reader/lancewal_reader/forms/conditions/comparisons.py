@@ -24,9 +24,9 @@ _ORDERS = {
 }
 _TURNED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _UNQUOTED_DAY = re.compile(r"\d{4} - \d{1,2} - \d{1,2}")
-"""A day without quotes, as arithmetic writes it."""
+"""A day that was written without quotes, which the grammar reads as a subtraction."""
 NOW = {"now": pa.timestamp("ns"), "current_timestamp": pa.timestamp("ns"), "current_date": pa.date32()}
-"""Functions that say the time, and their types."""
+"""Functions that return the current time or day, and their types."""
 _NOWS = [f"{name}()" for name in NOW]
 
 
@@ -49,8 +49,8 @@ def never(part: Part, always: bool = False) -> Part:
 
 
 def met(left: Part, right: Part, limits: Limits) -> tuple[Part, Part, bool]:
-    """Return both sides of a comparison, and whether the literal lies on the grid of the other side's type.  If it does
-    not, the literal that comes back is the step before it."""
+    """Return both sides of a comparison, and whether the literal is a value of the other side's type.  If it is not,
+    the literal returned is the last value of that type below it."""
     if left.value is not None and right.value is None:
         right, left, known = met(right, left, limits)
         return left, right, known
@@ -88,7 +88,8 @@ def in_one_unit(parts: Sequence[Part], limits: Limits) -> list[Part]:
 
 
 def exactly(part: Part, beside: Part) -> Part:
-    """Return a literal in the type of the other part, of which it must be a value; all else as it is."""
+    """Return a literal in the type of ``beside``; ``NotAccepted`` if the literal is not a value of that type.  A part
+    that is not a literal is returned unchanged."""
     if part.value is None:
         return part
     aligned, known = in_type(part, beside)
@@ -98,7 +99,8 @@ def exactly(part: Part, beside: Part) -> Part:
 
 
 def in_type(given: Part, beside: Part) -> tuple[Part, bool]:
-    """Return a literal in the type of the other part, and whether it lies on that type's grid."""
+    """Return the literal ``given`` in the type of ``beside``, and whether it is a value of that type.  If it is not,
+    the last value of the type below it is returned."""
     type_, value = beside.type, given.value
     assert value is not None
     if type_ is None:

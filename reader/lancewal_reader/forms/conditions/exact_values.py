@@ -1,4 +1,4 @@
-"""Literals beside columns whose digits count: integers, decimals, days and times.
+"""Literals compared with columns in which every digit counts: integers, decimals, days and times.
 
 The values of such a type lie on a grid, such as cents or seconds.  A literal is compared with the grid by integers alone, so
 no digit passes through a float.  A literal between two steps of the grid keeps its meaning: ``at < 0.5 s`` is ``at <= 0 s``.
@@ -25,7 +25,7 @@ _TIME = re.compile(
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _DIGITS_MAX = 200
 ANY_DECIMAL = pa.decimal256(76, 38)
-"""The type of arithmetic with decimals: its scale is Lance's choice."""
+"""Stands for the type of a result of decimal arithmetic, whose scale Lance chooses."""
 
 
 class Inexact(Exception):
@@ -52,7 +52,7 @@ def counts_digits(type_: pa.DataType | None) -> bool:
 
 
 def example(type_: pa.DataType) -> str:
-    """A literal that compares exactly with the type."""
+    """Return an example of a literal that compares exactly with the type."""
     if pa.types.is_decimal(type_):
         return "0" if type_.scale == 0 else "0." + "5".ljust(min(type_.scale, 4), "0")
     if pa.types.is_date32(type_):
@@ -76,14 +76,14 @@ def comparable(value: Value, type_: pa.DataType) -> bool:
 
 
 def number(text: str) -> decimal.Decimal:
-    """Raise ``Inexact`` for a text that is not a plain number."""
+    """Return the number that a text writes; ``Inexact`` if it is not a plain number."""
     if _NUMBER.fullmatch(text.strip()) is None or len(text) > _DIGITS_MAX:
         raise Inexact
     return decimal.Decimal(text.strip())
 
 
 def moment(text: str) -> Moment:
-    """A day, or a time in UTC or with an offset; raise ``Inexact`` for another text."""
+    """Return the day, or the time in UTC or with an offset, that a text writes; ``Inexact`` for another text."""
     found = _TIME.fullmatch(text.strip())
     if found is None:
         raise Inexact
@@ -98,7 +98,8 @@ def moment(text: str) -> Moment:
 
 
 def place(value: Value, type_: pa.DataType) -> tuple[int, bool]:
-    """The last step of the type's grid at or before the value, and whether the value lies on it."""
+    """Return the type's last value at or before ``value``, as a number of steps such as cents or seconds, and whether
+    both are equal.  ``Inexact``: the type has no such value."""
     if pa.types.is_integer(type_) or pa.types.is_decimal(type_):
         if isinstance(value, str) and pa.types.is_decimal(type_):
             value = number(value)
@@ -127,7 +128,7 @@ def place(value: Value, type_: pa.DataType) -> tuple[int, bool]:
 
 
 def _scaled(value: decimal.Decimal, scale: int) -> tuple[int, bool]:
-    """The floor of the value times ``10 ** scale``, and whether something is left."""
+    """Return the floor of the value times ``10 ** scale``, and whether a remainder is left."""
     sign, digits, exponent = value.as_tuple()
     assert isinstance(exponent, int)
     whole = int("".join(map(str, digits))) * (-1 if sign else 1)
@@ -138,7 +139,7 @@ def _scaled(value: decimal.Decimal, scale: int) -> tuple[int, bool]:
 
 
 def said(steps: int, type_: pa.DataType) -> str:
-    """Return a value of the type as a literal of Lance's SQL."""
+    """Return a number of steps, as ``place`` gives it, as a SQL literal of the type."""
     if pa.types.is_decimal(type_):
         with decimal.localcontext(prec=_DIGITS_MAX):
             return (
@@ -155,7 +156,7 @@ def said(steps: int, type_: pa.DataType) -> str:
 
 
 def free_decimal(value: decimal.Decimal) -> str:
-    """A number as a decimal with its own digits."""
+    """Return a number as a SQL decimal with exactly its own digits; ``Inexact`` if there are more than 38."""
     with decimal.localcontext(prec=_DIGITS_MAX):
         text = f"{value:f}"
     whole, _, fraction = text.lstrip("-").partition(".")
@@ -165,6 +166,6 @@ def free_decimal(value: decimal.Decimal) -> str:
 
 
 def said_alone(value: Moment) -> str:
-    """Return a moment as a literal, for a place without a column beside it."""
+    """Return a moment as a SQL literal, for a place where no column determines the type."""
     type_ = pa.timestamp("ns" if value.ns % 1_000 else "us")
     return said(place(value, type_)[0], type_)

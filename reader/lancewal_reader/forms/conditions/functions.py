@@ -1,4 +1,4 @@
-"""Functions that a filter may call: their results are bounded by their arguments."""
+"""Functions that a filter may call.  The size of each result is bounded by the arguments."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from lancewal_reader.forms.conditions.part import NotAccepted, Part
 from lancewal_reader.forms.conditions.type_names import DIGITS, literal_of
 
 _PADDED_MAX = 1_000
-"""Characters of a padded text."""
+"""Most characters of a padded text."""
 CHOSEN = {"coalesce", "nvl", "ifnull"}
-"""Lance writes the arguments of these twice."""
+"""Functions whose arguments Lance expands twice."""
 _ALIKE = {*CHOSEN, "nullif", "greatest", "least"}
 """Functions whose arguments have one type, which is the type of the result."""
 _OF_LISTS = {
@@ -59,7 +59,8 @@ def check_allowed(name: str) -> None:
 
 
 def called(name: str, arguments: list[Part], limits: Limits) -> Part:
-    """Return the call of an allowed function."""
+    """Return the call of an allowed function; ``NotAccepted`` for arguments that lose digits or may grow without
+    bound."""
     _check_length(name, arguments, limits)
     first = arguments[0].value if len(arguments) == 1 else None
     if name in _SINCE_1970 and isinstance(first, Decimal):
@@ -68,7 +69,7 @@ def called(name: str, arguments: list[Part], limits: Limits) -> Part:
         return literal_of(arguments[0], "TIMESTAMP", name)
     if name in _OF_NUMBERS and any(argument.of(pa.types.is_decimal) for argument in arguments):
         raise NotAccepted(
-            f"{name} takes a decimal's digits through a float; say CAST(... AS DOUBLE) where that is meant"
+            f"{name} converts decimals through a float, which may lose digits; write CAST(... AS DOUBLE) to allow this"
         )
     type_: pa.DataType | None = pa.int64() if name in _WHOLE else NOW.get(name)
     if name in _ALIKE:
@@ -84,7 +85,8 @@ def called(name: str, arguments: list[Part], limits: Limits) -> Part:
 
 
 def _check_length(name: str, arguments: list[Part], limits: Limits) -> None:
-    """Literals are bounded by the condition's own length, and other texts are counted."""
+    """Raise ``NotAccepted`` if the call may return a text of unbounded length.  Literals are bounded by the
+    condition's own length; other texts that are joined are counted."""
     literals = [part.value for part in arguments[1:]]
     if name in ("concat", "concat_ws"):
         limits.join(sum(part.value is None for part in arguments))

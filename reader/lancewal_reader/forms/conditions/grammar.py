@@ -1,7 +1,7 @@
 """The grammar of conditions, and the condition that Lance gets.
 
 Guarantees
- 1. The whole text is one expression, or ``InvalidInput`` shows what follows it.  (Lance drops that without a word.)
+ 1. The whole text is one expression, or ``InvalidInput`` shows what follows it.  (Lance ignores such text silently.)
  2. A literal beside an integer, a decimal, a day or a time compares exactly, or ``InvalidInput`` shows the column's type and
     an example that works (``comparisons``).
  3. Nesting, operators and functions are limited (``limits``, ``functions``).
@@ -44,9 +44,9 @@ _TEXT_ITEM = re.compile(r"'(?:[^']|'')*+'")
 
 
 def for_lance(schema: pa.Schema, condition: str) -> str:
-    """Return the condition for ``LanceDataset.scanner``.
+    """Return a user's condition in the form for ``LanceDataset.scanner``.
 
-    Raise ``InvalidInput`` for one that is not whole, exact or bounded.
+    ``InvalidInput``: the text is not one whole expression, a literal does not compare exactly, or a limit is exceeded.
     """
     try:
         return _Reader(schema, Tokens(condition)).read()
@@ -60,7 +60,7 @@ def refused(condition: str, why: str) -> InvalidInput:
 
 
 class _Reader:
-    """Reads by recursive descent: a method for each level of the grammar."""
+    """Parser by recursive descent: a method for each level of the grammar."""
 
     def __init__(self, schema: pa.Schema, tokens: Tokens) -> None:
         self._schema = schema
@@ -181,7 +181,7 @@ class _Reader:
         return item, known
 
     def _plain_items(self, left: Part) -> list[str] | None:
-        """Read a long list of plain literals at once; None for another list."""
+        """Read a list of plain literals at once, which is faster; return None, and read nothing, for another list."""
         if left.of(pa.types.is_integer):
             found = self._tokens.take_all(_WHOLE_LIST)
             if found is None:

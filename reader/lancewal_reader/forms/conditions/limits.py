@@ -1,4 +1,4 @@
-"""Limits of the nesting and computing of a condition: nothing overflows Lance's stack, and no value grows without bound.
+"""Limits of the nesting and arithmetic of a condition: nothing overflows Lance's stack, and no value grows without bound.
 
 Items of lists are not limited.
 """
@@ -18,7 +18,8 @@ _STEPS_MAX = 100
 _ALL_STEPS_MAX = 10_000
 """Calls, casts and arithmetic in all terms: Lance needs 5 s for 5,000 of them in terms of a hundred."""
 _STEPS_OF_A_CAST = 12
-"""The time that Lance takes doubles with each cast of a cast: 20 take no time, 50 minutes."""
+"""Steps that one cast counts as.  With each cast of a cast the time of Lance doubles: 20 take no time, 50 take
+minutes."""
 _JOINED_MAX = 100
 """Texts of rows that are joined: a result may be that many times as long as a row."""
 
@@ -34,7 +35,7 @@ class Limits:
     def inside(self, read: Callable[[], Part]) -> Part:
         self._depth += 1
         if self._depth > _DEPTH_MAX:
-            raise NotAccepted(f"more than {_DEPTH_MAX} expressions stand in one another")
+            raise NotAccepted(f"more than {_DEPTH_MAX} expressions are nested in one another")
         part = read()
         self._depth -= 1
         return part
@@ -61,7 +62,7 @@ class Limits:
             raise NotAccepted(f"it joins more than {_JOINED_MAX} texts")
 
     def item(self, read: Callable[[], Part]) -> Part:
-        """Read an item of a list.  A literal counts nothing."""
+        """Read an item of a list by ``read``.  A literal does not count towards the limits."""
         before = self.steps, self._all_steps
         item = read()
         if item.value is not None or item.sql[:2].upper() == "X'":
@@ -74,6 +75,6 @@ class Limits:
         return self.steps, self._terms
 
     def twice(self, mark: tuple[int, int]) -> None:
-        """Count what was read since ``mark`` once more: Lance writes it a second time."""
+        """Count everything read since ``mark`` once more, because Lance expands it twice."""
         self.step(self.steps - mark[0] + 1)
         self.term(self._terms - mark[1])

@@ -33,7 +33,7 @@ class Part:
         return self.sql if self.rank >= rank else f"({self.sql})"
 
     def of(self, kind: Callable[[pa.DataType], bool]) -> bool:
-        """Whether the part is no literal, and its type is known and of this kind."""
+        """Whether the part is not a literal, and has a known type of this kind."""
         return self.type is not None and self.value is None and kind(self.type)
 
 

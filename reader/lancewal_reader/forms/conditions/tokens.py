@@ -17,7 +17,8 @@ _SPACE = re.compile(r"(?:\s|--[^\n]*|/\*(?:[^*]|\*(?!/))*+\*/)*+")
 
 
 class Tokens:
-    """Tokens of a text, and the next one: its ``kind`` is a group of ``_TOKEN`` or ``end``, and ``word`` its text."""
+    """Tokens of a text.  ``kind`` and ``word`` describe the next token: its group in ``_TOKEN``, or ``end``, and its
+    text."""
 
     def __init__(self, text: str) -> None:
         self._text = text

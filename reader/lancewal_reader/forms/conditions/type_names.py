@@ -13,7 +13,7 @@ from lancewal_reader.forms.conditions.tokens import Tokens
 
 _DECIMALS = ("DECIMAL", "NUMERIC")
 WITH_TEXT = ("DATE", "TIMESTAMP", *_DECIMALS)
-"""Types that may stand before a text, which makes it a literal of that type."""
+"""Types that may precede a text, as in ``DATE '2026-01-31'``: together they are a literal of that type."""
 _TYPES: dict[str, pa.DataType | None] = {
     "TINYINT": pa.int8(),
     "SMALLINT": pa.int16(),
@@ -41,12 +41,12 @@ _TYPES: dict[str, pa.DataType | None] = {
     "NUMERIC": None,
 }
 DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
-"""Digits of a second by unit."""
+"""Digits after the point of a second, by unit."""
 UNITS = {digits: unit for unit, digits in DIGITS.items()}
 
 
 def read_type(tokens: Tokens) -> tuple[str, pa.DataType | None]:
-    """Read the name of a type, as Lance shall have it."""
+    """Read the name of a type.  Return it as Lance accepts it, and the type."""
     name = tokens.word.upper()
     if tokens.kind != "name" or name not in _TYPES:
         tokens.expected(f"one of the types {', '.join(_TYPES)}")
@@ -81,12 +81,14 @@ def cast(part: Part, word: str, name: str, type_: pa.DataType | None, limits: Li
 
 
 def literal_of(part: Part, name: str, how: str) -> Part:
-    """Return a literal of a type that stands before its text, or that a function makes of it."""
+    """Return a text as a literal of the type ``name``.  ``how`` shows the user what asked for the type, if the text is
+    wrong."""
     return _literal(part, name, _TYPES[name], how)
 
 
 def _literal(part: Part, name: str, type_: pa.DataType | None, how: str) -> Part:
-    """The literal must be a value of the type as it stands.  A type of None is a decimal of as many digits as it has."""
+    """Return a literal as a value of the type; ``NotAccepted`` unless it is exactly one.  None as type means a decimal
+    with as many digits as the literal has."""
     value = part.value
     assert value is not None
     try:

@@ -24,7 +24,7 @@ class Statistics:
     """Statistics of one column."""
 
     average: float
-    """Words of a document."""
+    """Mean number of words of a document."""
     weights: Mapping[str, float]
 
 

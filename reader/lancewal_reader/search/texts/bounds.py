@@ -3,8 +3,8 @@
 Lance shows the best rows by its own statistics.  A row that it did not show therefore has at most the score of the
 last row shown.  A score is a sum of one part per word.  By the statistics of the state a part grows if the word has
 become rarer, or if texts have become longer on average.  The bound takes the parts that grow most, each as large as
-in any row, until together they reach the last score.  The grown parts add up to the bound.  A word of which all rows
-were shown is no part of it.
+in any row, until together they reach the last score.  The grown parts add up to the bound.  A word whose rows
+were all shown has no part in it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class BoundPart:
 
 
 def most_beyond(parts: Iterable[BoundPart], last: float) -> float:
-    """The score of a row by ours, at most, whose score by Lance's is at most ``last``."""
+    """Return the highest score by our statistics that a row can have if its score by Lance's is at most ``last``."""
     total = 0.0
     for part in sorted(parts, key=lambda part: -part.grows):
         taken = min(part.most, last)
@@ -45,8 +45,8 @@ def max_growth(longest: int, before: float, now: float) -> float:
 
 
 def words_summed(query: TextQuery, tokenizers: Mapping[str, Tokenizer]) -> Counter[tuple[str, str]]:
-    """Return by column and word how many times the word's score is in that of a row, at most.  ``query`` is one that an
-    index is asked."""
+    """Return, by column and word, how many times the word's score can count in a row's score.  ``query`` is one for an
+    index (``shown_by_index``)."""
     found: Counter[tuple[str, str]] = Counter()
     match query:
         case Match() | Phrase():

@@ -39,7 +39,7 @@ class WordScore:
     weight: float
     """Weight by which Lance scores the word."""
     most: float
-    """The score of its best row."""
+    """Score of the row with the highest score for the word."""
 
 
 class IndexedTexts:
@@ -79,7 +79,8 @@ class IndexedTexts:
         return word_automata(self._pinned, self.index)
 
     def near(self, word: str, distance: int, prefix: int) -> frozenset[str]:
-        """Words of its documents, deleted ones too.  ``ValueError`` where Lance stores them as nobody here knows."""
+        """Return the words of indexed documents, deleted ones too, that are within ``distance`` of the word.
+        ``ValueError``: Lance stores them in an unknown format."""
         asked = (word, distance, prefix)
         if asked not in self._near:
             parts = [automaton.near(*asked) for automaton in self._automata]
@@ -88,12 +89,12 @@ class IndexedTexts:
 
     @cached_property
     def average(self) -> float:
-        """Words of a document, by which Lance scores: deleted rows count too."""
+        """Mean number of words of a document, by which Lance scores: deleted rows count too."""
         return float(self._all.words.sum()) / max(len(self._all.words), 1)
 
     @cached_property
     def longest(self) -> int:
-        """Words of the longest document."""
+        """Number of words of the longest document."""
         return int(self._all.words.max(initial=0))
 
     def documents(self, without: RowIds) -> tuple[int, int]:
@@ -152,7 +153,7 @@ def ask(
     filter: str | None,
     hidden: bytes | None,
 ) -> pa.Table:
-    """The best rows that the indexes show, best first, with their addresses."""
+    """Return the best rows that the indexes find, best first, with their addresses."""
     mask = {} if hidden is None else {"row_addr_blocklist": hidden}
     with reading(f"searching version {pinned.version}"):
         return pinned.dataset.scanner(
@@ -170,7 +171,7 @@ def ask(
 def flat_rows(
     pinned: LancePinnedTable, fragment_ids: Sequence[int], columns: Sequence[str], filter: str | None = None
 ) -> pa.Table:
-    """All rows of some fragments, with their addresses."""
+    """Return the rows of some fragments that pass the filter, with their addresses."""
     with reading(f"scanning version {pinned.version}"):
         return pinned.dataset.scanner(
             columns=list(columns),

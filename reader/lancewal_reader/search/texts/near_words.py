@@ -1,4 +1,4 @@
-"""Words near to others in some texts: what a fuzzy query becomes.
+"""Expand a fuzzy query to the words of the texts that are near to its words.
 
 A fuzzy query finds all words of the state's texts within its distance, up to ``NEAR_MAX``.  Lance takes 50 of them,
 of its index alone, and leaves out each row that the index does not cover.  The distance is between words as the
@@ -20,15 +20,15 @@ _ENDINGS = ("", "e", "s", "y", "ing", "ed", "ly", "es")
 
 
 def distance_of(word: str, fuzziness: int | None) -> int:
-    """``fuzziness``, or by the length of the word as Lance documents it."""
+    """Return ``fuzziness``; if it is None, the distance that Lance documents for a word of this length."""
     if fuzziness is not None:
         return fuzziness
     return 0 if len(word) <= 2 else 1 if len(word) <= 5 else FUZZINESS_MAX
 
 
 def near_among(words: Iterable[str], word: str, distance: int, prefix: int) -> set[str]:
-    """Return the words that become ``word`` by so many letters inserted, left out or changed, after the first ``prefix``
-    letters."""
+    """Return those of ``words`` that are at most ``distance`` letters apart from ``word``, and share its first
+    ``prefix`` letters.  ``apart`` says what counts."""
     letters, begin = set(word), word[:prefix]
     return {
         other
@@ -41,7 +41,7 @@ def near_among(words: Iterable[str], word: str, distance: int, prefix: int) -> s
 
 
 def apart(word: str, other: str) -> int:
-    """Return the number of letters to insert, leave out or change."""
+    """Return the number of letters to insert, leave out or change to turn one word into the other."""
     row: list[int] = list(range(len(word) + 1))
     for letter in other:
         row = next_row(row, word, letter)

@@ -30,7 +30,7 @@ class Match:
     """One column or several; by default those of the search.  Of several the best one counts."""
     operator: Operator = "or"
     boost: float = 1.0
-    """The score is multiplied by it."""
+    """Factor by which the score is multiplied."""
     fuzziness: int | None = 0
     """Letters that may be inserted, left out or changed in a word that matches, up to 2.  None: no letter in words of up
     to 2 letters, one in words of up to 5, two in longer ones."""
@@ -75,7 +75,8 @@ class Near:
     boost: float
 
     def plain(self) -> TextQuery:
-        """A query that finds the same rows, and by no lower scores: columns add up where the best one counts."""
+        """Return a query without ``Near`` that finds the same rows, with no lower scores.  Scores of columns add up,
+        though here only the best column counts."""
         of_columns: list[TextQuery] = []
         for name, groups in self.groups.items():
             texts = [" ".join(self.pieces[name][word] for word in group) for group in groups]
@@ -96,8 +97,8 @@ def text_query(text: object) -> TextQuery:
     if not isinstance(query, Match | Phrase | Boolean | Boost):
         if type(query).__module__.startswith("lance"):
             raise SearchUnsupported(
-                f"text: nobody can tell what a {type(query).__name__} of pylance asks for, so unmerged rows could not be "
-                "asked too. Use lancewal.Match, Phrase, Boolean or Boost"
+                f"text: a {type(query).__name__} of pylance does not show what it asks for, so unmerged rows could not be "
+                "searched. Use lancewal.Match, Phrase, Boolean or Boost"
             )
         raise InvalidInput(
             f"text: expected words, or a lancewal.Match, Phrase, Boolean or Boost, not {type(text).__name__}"
@@ -162,12 +163,12 @@ def _check_factor(name: str, value: object) -> None:
 
 
 def is_factor(value: object) -> bool:
-    """Whether a score may be multiplied by it."""
+    """Whether the value is a number that may be a factor of a score."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= FACTOR_MAX
 
 
 def clauses(query: TextQuery) -> Iterator[TextQuery]:
-    """Queries that it is made of."""
+    """Yield the queries that a query combines."""
     match query:
         case Boolean(must, should, must_not):
             yield from (*must, *should, *must_not)
@@ -176,7 +177,7 @@ def clauses(query: TextQuery) -> Iterator[TextQuery]:
 
 
 def leaves(query: TextQuery) -> Iterator[Leaf]:
-    """The words and phrases."""
+    """Yield the queries for words and phrases inside a query."""
     if isinstance(query, Leaf):
         yield query
     for clause in clauses(query):
@@ -184,7 +185,8 @@ def leaves(query: TextQuery) -> Iterator[Leaf]:
 
 
 def with_columns(query: TextQuery, columns: tuple[str, ...]) -> TextQuery:
-    """Every leaf names its columns, as a tuple; a phrase its one."""
+    """Return the query with columns named in every leaf: ``columns`` where it names none.  A phrase must get exactly
+    one, or the error is ``InvalidInput``."""
     match query:
         case Near():
             return query
@@ -203,7 +205,7 @@ def with_columns(query: TextQuery, columns: tuple[str, ...]) -> TextQuery:
 
 
 def columns_of(leaf: Leaf) -> tuple[str, ...]:
-    """Return the columns of a query that has some."""
+    """Return the columns that a leaf names; it must name some."""
     if isinstance(leaf, Near):
         return tuple(leaf.groups)
     named = leaf.columns if isinstance(leaf, Match) else leaf.column

@@ -90,7 +90,7 @@ class Texts:
         return len(self.lengths)
 
     def distinct(self) -> Sequence[str]:
-        """Words that some text has."""
+        """Return the words that at least one text has."""
         wanted = np.unique(self._words)
         words = list(self.vocabulary)  # numbered as they came
         return [words[number] for number in wanted.tolist()]
@@ -160,7 +160,7 @@ class Tokenizer:
         self._asked: dict[str, Sequence[tuple[str, int]]] = {}
 
     def placed(self, text: str) -> Sequence[tuple[str, int]]:
-        """Words of a query, which are wanted several times, with their places."""
+        """Return the words of a query with their places.  They are kept, since a query needs them several times."""
         found = self._asked.get(text)
         if found is None:
             found = self._placed(text)
@@ -186,7 +186,8 @@ class Tokenizer:
             return Texts.of([self._text(text) for text in column.to_pylist()], self._vocabulary)
 
     def texts_again(self, column: pa.ChunkedArray, before: tuple[pa.ChunkedArray, Texts] | None) -> Texts:
-        """Return the texts of a column; most of them are among those of a column ``before``, whose ``Texts`` are these."""
+        """Return the texts of a column, of which most are known.  ``before``: a former column and its texts, which are
+        used again."""
         if before is None:
             return self.texts(column)
         known = pc.fill_null(pc.index_in(column, before[0].combine_chunks()), -1).combine_chunks().to_numpy()
@@ -220,7 +221,8 @@ _NOWHERE = Postings(_NO_WORDS, _NO_WORDS)
 
 
 def single_words(tokenizer: Tokenizer, texts: Iterable[str]) -> Mapping[str, str]:
-    """Return by word a text to ask an index for that is this word and no other; words without such a text are left out."""
+    """Return, by word, a text that the tokenizer turns into this word alone, to ask an index for.  Words without such
+    a text are left out."""
     found: dict[str, str] = {}
     for text in texts:
         for piece in [*text.split(), *tokenizer.words(text)]:
