@@ -10,9 +10,8 @@ from watch.alerts.table import ALERTS
 _HEAD = """\
 # Runbooks
 
-A page for each alert: what it means, whether data are at risk, what to look at, what to do, and how one knows that it is over.
-How the alerts get into a Prometheus is in [watch](../how-to/watch.md), which metrics there are
-in [metrics](../reference/metrics.md).
+One page for each alert: what it means, whether data are at risk, what to look at, what to do, and how you know that it is over.
+[Watch](../how-to/watch.md) says how Prometheus gets the alerts, and [metrics](../reference/metrics.md) lists all metrics.
 
 | alert | severity | says |
 |---|---|---|
