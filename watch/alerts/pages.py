@@ -10,8 +10,9 @@ from watch.alerts.table import ALERTS
 _HEAD = """\
 # Runbooks
 
-One page for each alert: what it means, whether data are at risk, what to look at, what to do, and how you know that it is over.
-[Watch](../how-to/watch.md) says how Prometheus gets the alerts, and [metrics](../reference/metrics.md) lists all metrics.
+One page for each alert: what it means, whether data are at risk, what to look at, what to do, and how you know that it is
+over. [Watch](../how-to/watch.md) says how Prometheus gets the alerts, and [metrics](../reference/metrics.md)
+lists all metrics.
 
 | alert | severity | says |
 |---|---|---|
