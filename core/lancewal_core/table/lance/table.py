@@ -107,7 +107,7 @@ class LanceTable:
         self._row_files = RowFiles(uri, lambda: self.newest().dataset)
         # Lance takes a data set for itself while it makes or drops a branch: not one that other threads go on with.
         self._branches = Branches(
-            uri, lambda: self._newest().dataset, lambda version: self._at(version).dataset, self._objects
+            uri, lambda: self._open().dataset, lambda version: self._open(version).dataset, self._objects
         )
         self._opened: LancePinnedTable | None = None
         """The version opened last."""
@@ -115,38 +115,19 @@ class LanceTable:
         self._session = LanceSession(index_cache_size_bytes=256 << 20, metadata_cache_size_bytes=128 << 20)
 
     def newest(self) -> LancePinnedTable:
-        self._opened = found = self._newest()  # another thread may set another one at once
+        self._opened = found = self._open()  # another thread may set another one at once
         return found
-
-    def _newest(self) -> LancePinnedTable:
-        """Open the newest version for the caller alone."""
-        use_threads()
-        try:
-            with no_panic(f"opening {self.uri}"):
-                opened = lance.dataset(
-                    self.uri, storage_options=self._options, session=self._session, block_size=self._block_size
-                )
-        except ValueError as error:
-            self._refuse_folders()
-            if says_gone(error):
-                raise TableMissing(
-                    f"there is no Lance table at {self.uri}: make it with `lancewal table create`"
-                ) from error
-            raise self._why_not_opened(error) from None
-        except OSError as error:
-            self._refuse_folders()
-            raise self._why_not_opened(error) from error
-        return self._pinned(opened)
 
     def at(self, version: int) -> LancePinnedTable:
-        self._opened = found = self._at(version)
+        self._opened = found = self._open(version)
         return found
 
-    def _at(self, version: int) -> LancePinnedTable:
-        """Open a version for the caller alone."""
+    def _open(self, version: int | None = None) -> LancePinnedTable:
+        """Open a version, or the newest, for the caller alone."""
         use_threads()
+        what = self.uri if version is None else f"version {version} of {self.uri}"
         try:
-            with no_panic(f"opening version {version} of {self.uri}"):
+            with no_panic(f"opening {what}"):
                 opened = lance.dataset(
                     self.uri,
                     version=version,
@@ -154,16 +135,15 @@ class LanceTable:
                     session=self._session,
                     block_size=self._block_size,
                 )
-        except ValueError as error:
+        except (ValueError, OSError) as error:
             self._refuse_folders()
-            if says_gone(error):
-                raise VersionGone(
-                    f"version {version} of {self.uri} is gone: a clean-up removed it", version=version
+            if not isinstance(error, ValueError) or not says_gone(error):
+                raise self._why_not_opened(error, what, version) from (None if isinstance(error, ValueError) else error)
+            if version is None:
+                raise TableMissing(
+                    f"there is no Lance table at {self.uri}: make it with `lancewal table create`"
                 ) from error
-            raise self._why_not_opened(error, version) from None
-        except OSError as error:
-            self._refuse_folders()
-            raise self._why_not_opened(error, version) from error
+            raise VersionGone(f"{what} is gone: a clean-up removed it", version=version) from error
         return self._pinned(opened)
 
     def opened(self, version: int) -> LancePinnedTable:
@@ -409,12 +389,10 @@ class LanceTable:
                     object=key,
                 )
 
-    def _why_not_opened(self, error: BaseException, version: int | None = None) -> BaseException:
+    def _why_not_opened(self, error: BaseException, what: str, version: int | None) -> BaseException:
         """Return the error to raise for a version, or the newest, that cannot be opened.  Lance does not name the
         manifest that it cannot decode."""
-        found = read_error(
-            error, f"opening {self.uri}" if version is None else f"opening version {version} of {self.uri}"
-        )
+        found = read_error(error, f"opening {what}")
         if not isinstance(found, ObjectCorrupt):
             return found
         listed = [
