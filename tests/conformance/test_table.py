@@ -17,6 +17,7 @@ from lancewal_core.names.ids import TableVersion
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.protocol import (
     ROW_ADDRESS,
+    AllBut,
     CommitLost,
     Committed,
     Conflicted,
@@ -249,11 +250,11 @@ def test_a_scan_leaves_rows_out_by_their_addresses(filled: User) -> None:
     pinned = filled.table.newest()
     first, second = (f.fragment_id for f in pinned.fragments())
     without = np.array([first << 32, first << 32 | 9, second << 32 | 3], np.uint64)
-    batches = list(pinned.scan_without(["v"], without=without))
+    batches = list(pinned.scan(["v"], rows=AllBut(without)))
     assert {tuple(batch.schema.names) for batch in batches} == {("v",)}
     left = [k for k in range(20) if k not in (0, 9, 12, 13)]
     assert sorted(v for batch in batches for v in batch.column("v").to_pylist()) == sorted(f"v{k}" for k in left)
-    located = pinned.scan_without(["k"], fragment_ids=[second], with_row_address=True, without=without)
+    located = pinned.scan(["k"], fragment_ids=[second], with_row_address=True, rows=AllBut(without))
     found = [row for batch in located for row in batch.to_pylist()]
     assert sorted(row["k"] for row in found) == [k for k in left if k >= 10]
     assert {row[ROW_ADDRESS] - (second << 32) + 10 - row["k"] for row in found} == {0}

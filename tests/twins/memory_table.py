@@ -44,6 +44,7 @@ from lancewal_core.errors import ObjectCorrupt, ObjectMissing, StoreUnavailable,
 from lancewal_core.names.ids import TableVersion
 from lancewal_core.table.protocol import (
     ROW_ADDRESS,
+    AllBut,
     Branch,
     CommitLost,
     CommitOutcome,
@@ -407,7 +408,7 @@ class MemoryPinned:
         *,
         filter: str | None = None,
         fragment_ids: Sequence[int] | None = None,
-        rows: range | None = None,
+        rows: range | AllBut | None = None,
         with_row_address: bool = False,
         batch_rows: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
@@ -419,29 +420,16 @@ class MemoryPinned:
             self._table.begin("scan")
             live, places = self._table.dataset.live(fragment)
             if rows is not None:
-                within = np.isin(places, np.arange(rows.start, rows.stop))
+                within = (
+                    ~np.isin(_addresses(fragment.fragment_id, places), rows.addresses)
+                    if isinstance(rows, AllBut)
+                    else np.isin(places, np.arange(rows.start, rows.stop))
+                )
                 live, places = live.filter(pa.array(within)), places[within]
             live, addresses = live.select(list(columns)), _addresses(fragment.fragment_id, places)
             if with_row_address:
                 live = live.append_column(pa.field(ROW_ADDRESS, pa.uint64()), pa.array(addresses))
             yield from live.to_batches(max_chunksize=batch_rows)
-
-    def scan_without(
-        self,
-        columns: Sequence[str],
-        *,
-        without: np.ndarray,
-        filter: str | None = None,
-        fragment_ids: Sequence[int] | None = None,
-        with_row_address: bool = False,
-        batch_rows: int | None = None,
-    ) -> Iterator[pa.RecordBatch]:
-        scanned = self.scan(
-            columns, filter=filter, fragment_ids=fragment_ids, with_row_address=True, batch_rows=batch_rows
-        )
-        for batch in scanned:
-            kept = batch.filter(pa.array(~np.isin(np.asarray(batch.column(ROW_ADDRESS)), without)))
-            yield kept if with_row_address else kept.drop_columns([ROW_ADDRESS])
 
     def take(self, addresses: pa.Array, columns: Sequence[str]) -> pa.Table:
         self._table.begin("take")

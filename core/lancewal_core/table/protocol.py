@@ -41,6 +41,13 @@ ROW_ADDRESS = "_rowaddr"
 
 
 @dataclass(frozen=True, slots=True)
+class AllBut:
+    """All rows except those at these row addresses, which must ascend."""
+
+    addresses: npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
 class Fragment:
     """One fragment of a pinned version."""
 
@@ -317,27 +324,15 @@ class PinnedTable(Protocol):
         *,
         filter: str | None = None,
         fragment_ids: Sequence[int] | None = None,
-        rows: range | None = None,
+        rows: range | AllBut | None = None,
         with_row_address: bool = False,
         batch_rows: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield live rows.  With ``with_row_address`` the last column is ``_rowaddr`` (uint64).
 
-        ``rows`` limits the scan to these physical rows of the one fragment in ``fragment_ids``.  A table with stable
-        row ids must not be scanned with ``rows``.
+        A range of ``rows`` limits the scan to these physical rows of the one fragment in ``fragment_ids``.  A table
+        with stable row ids must not be scanned with a range.
         """
-
-    def scan_without(
-        self,
-        columns: Sequence[str],
-        *,
-        without: npt.NDArray[np.uint64],
-        filter: str | None = None,
-        fragment_ids: Sequence[int] | None = None,
-        with_row_address: bool = False,
-        batch_rows: int | None = None,
-    ) -> Iterator[pa.RecordBatch]:
-        """Scan as ``scan`` does, but leave out live rows at the addresses ``without``, which must ascend."""
 
     def take(self, addresses: pa.Array, columns: Sequence[str]) -> pa.Table:
         """Return rows by address, in the order given."""

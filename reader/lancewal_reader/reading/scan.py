@@ -26,7 +26,7 @@ from lancewal_core.process.tasks import Tasks
 from lancewal_core.rows.key_set import KeySet
 from lancewal_core.rows.projection import project
 from lancewal_core.rows.schema import RowSchema
-from lancewal_core.table.protocol import PinnedTable
+from lancewal_core.table.protocol import AllBut, PinnedTable
 from lancewal_reader.plan.strong import ReadPlan
 from lancewal_reader.reading.filter import filter_rows
 from lancewal_reader.unmerged.completed import complete_rows
@@ -100,9 +100,8 @@ def scan_plan(
     hidden = None if lookup is None else _hidden(context, pinned, plan, mask, lookup)
     if hidden is not None:
         unmerged()
-        yield from base_batches(
-            context.tasks, partial(pinned.scan_without, without=hidden, filter=filter), None, whole, columns
-        )
+        scan = partial(pinned.scan, rows=AllBut(hidden), filter=filter)
+        yield from base_batches(context.tasks, scan, None, whole, columns)
     else:
         yield from base_batches(context.tasks, scan, mask, whole, columns)
     rows = delta_rows(pinned, whole, unmerged(), columns, filter)

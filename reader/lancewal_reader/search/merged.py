@@ -22,7 +22,7 @@ import pyarrow as pa
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.table.lance.errors import reading
 from lancewal_core.table.lance.pinned import LancePinnedTable
-from lancewal_core.table.protocol import ROW_ADDRESS, Fragment, key_file
+from lancewal_core.table.protocol import ROW_ADDRESS, AllBut, Fragment, key_file
 from lancewal_reader.reading.scan import batch_rows
 from lancewal_reader.search.bits import KeptRows, kept_rows
 from lancewal_reader.search.distance import DISTANCE, DISTANCE_FIELD, farthest
@@ -216,11 +216,11 @@ class MaskedVersion:
         """
         best = [(np.zeros(0, np.uint64), np.zeros(0, np.float32)) for _ in vectors]
         field = pa.schema([self._pinned.schema.field(self._column)])
-        batches = self._pinned.scan_without(
+        batches = self._pinned.scan(
             field.names,
-            without=self._addresses,
             filter=self._filter,
             fragment_ids=fragment_ids,
+            rows=AllBut(self._addresses),
             with_row_address=True,
             batch_rows=batch_rows(field),
         )

@@ -21,6 +21,7 @@ from lancewal_core.rows.key_set import KeySet
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_core.table.lance.table import LanceTable
+from lancewal_core.table.protocol import AllBut
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_reader.point.receipt import receipt_of
 from lancewal_reader.reading import scan
@@ -90,18 +91,19 @@ def test_rows_hidden_by_their_addresses_are_those_that_their_keys_hide(
     # However many keys there are: tables of tests have more unmerged rows than merged ones.
     monkeypatch.setattr(scan, "_LOOKED_UP_ONE_OF", 0.001)
     seen: set[str] = set()
-    scan_version, find = LancePinnedTable.scan_without, KeyLookup.addresses
+    scan_version, find = LancePinnedTable.scan, KeyLookup.addresses
 
     def scanned(self: LancePinnedTable, columns: Sequence[str], **how: Any) -> Iterator[pa.RecordBatch]:
-        assert len(how["without"]) == len(np.unique(how["without"]))
-        seen.add("by address" if list(columns) == ["s"] else "")
+        if isinstance(rows := how.get("rows"), AllBut):
+            assert len(rows.addresses) == len(np.unique(rows.addresses))
+            seen.add("by address" if list(columns) == ["s"] else "")
         return scan_version(self, columns, **how)
 
     def found(self: KeyLookup, pinned: LancePinnedTable, keys: pa.Table) -> Any:
         seen.add("some looked up" if keys.num_rows else "none looked up")
         return find(self, pinned, keys)
 
-    monkeypatch.setattr(LancePinnedTable, "scan_without", scanned)
+    monkeypatch.setattr(LancePinnedTable, "scan", scanned)
     monkeypatch.setattr(KeyLookup, "addresses", found)
     kept = open_table(pipeline.uri)
     earlier: list[tuple[Any, list[Any]]] = []
@@ -143,8 +145,7 @@ def test_of_an_open_table_the_second_scan_looks_keys_up(pipeline: Pipeline, monk
 
         return scanned
 
-    for name in ("scan", "scan_without"):
-        monkeypatch.setattr(LancePinnedTable, name, noted(getattr(LancePinnedTable, name)))
+    monkeypatch.setattr(LancePinnedTable, "scan", noted(LancePinnedTable.scan))
     left = sorted([-7, *(id for id in range(200) if id not in (7, 8))])
     for columns in (["a", "region", "id"], ["a"], ["a"]):
         assert sorted(table.to_arrow(["a"])["a"].to_pylist()) == left

@@ -6,7 +6,6 @@ import json
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -26,7 +25,7 @@ from lancewal_core.table.lance.deletions import DeletionFiles
 from lancewal_core.table.lance.errors import reading, write_error, writing
 from lancewal_core.table.lance.index_build import SYSTEM_INDEX
 from lancewal_core.table.lance.row_mask import RowMask, row_list
-from lancewal_core.table.protocol import ROW_ADDRESS, Fragment, RowNumbers, TableIndex
+from lancewal_core.table.protocol import ROW_ADDRESS, AllBut, Fragment, RowNumbers, TableIndex
 
 _ROW_ID = "_rowid"
 _CREATED_AT = "_row_created_at_version"
@@ -41,14 +40,6 @@ _READ_AHEAD_BYTES = 128 << 20
 fragments side by side the more cores there are."""
 _TAKEN_ONE_BY_ONE = 5_000
 """Most rows that are read faster one by one.  More rows are read faster by a scan of the fragments that hold them."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Only:
-    """Restriction of a scan: an allow list as Lance takes it, or all but some addresses."""
-
-    allowed: bytes | None = None
-    without: npt.NDArray[np.uint64] | None = None
 
 
 class LancePinnedTable:
@@ -164,35 +155,11 @@ class LancePinnedTable:
         *,
         filter: str | None = None,
         fragment_ids: Sequence[int] | None = None,
-        rows: range | None = None,
+        rows: range | AllBut | None = None,
         with_row_address: bool = False,
         batch_rows: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        only = _Only(None if rows is None else self._allowed(fragment_ids, rows))
-        return self._scan(columns, filter, fragment_ids, with_row_address, batch_rows, only)
-
-    def scan_without(
-        self,
-        columns: Sequence[str],
-        *,
-        without: npt.NDArray[np.uint64],
-        filter: str | None = None,
-        fragment_ids: Sequence[int] | None = None,
-        with_row_address: bool = False,
-        batch_rows: int | None = None,
-    ) -> Iterator[pa.RecordBatch]:
-        return self._scan(columns, filter, fragment_ids, with_row_address, batch_rows, _Only(without=without))
-
-    def _scan(
-        self,
-        columns: Sequence[str],
-        filter: str | None,
-        fragment_ids: Sequence[int] | None,
-        with_row_address: bool,
-        batch_rows: int | None,
-        only: _Only,
-    ) -> Iterator[pa.RecordBatch]:
-        without = only.without
+        allowed = self._allowed(fragment_ids, rows) if isinstance(rows, range) else None
         fragments = None if fragment_ids is None else [self._dataset.get_fragment(i) for i in fragment_ids]
         if not self.fragments() or fragments == []:
             return
@@ -202,12 +169,12 @@ class LancePinnedTable:
         scanned = [f for f in self.fragments() if wanted is None or f.fragment_id in wanted]
         ours = filter is None and any(f.deleted_rows for f in scanned)
         mask = blocked = None
-        if without is not None and len(without):
-            few = len(without) <= sum(f.physical_rows for f in scanned) // _BLOCKED_ONE_OF
+        if isinstance(rows, AllBut) and len(rows.addresses):
+            few = len(rows.addresses) <= sum(f.physical_rows for f in scanned) // _BLOCKED_ONE_OF
             if ours or filter is not None or self._dataset.has_stable_row_ids or not few:
-                mask = RowMask(without)
+                mask = RowMask(rows.addresses)
             else:
-                blocked = row_list(without)
+                blocked = row_list(rows.addresses)
         with reading(f"scanning version {self.version}"):
             scanner = self._dataset.scanner(
                 columns=list(columns),
@@ -217,7 +184,7 @@ class LancePinnedTable:
                 row_addr_blocklist=blocked,
                 with_row_id=ours,
                 include_deleted_rows=ours,
-                row_addr_allowlist=only.allowed,
+                row_addr_allowlist=allowed,
                 batch_size=batch_rows,
                 io_buffer_size=_READ_AHEAD_BYTES,
                 fragment_readahead=_fragments_ahead(scanned),

@@ -14,6 +14,7 @@ import pytest
 from lancewal_core.table.lance import pinned
 from lancewal_core.table.lance.row_mask import RowMask
 from lancewal_core.table.lance.table import LanceTable
+from lancewal_core.table.protocol import AllBut
 
 ROWS = 900
 
@@ -33,7 +34,7 @@ def test_all_other_rows_are_read(tmp_path: Path, by_lance: bool, stable: bool, m
             made.delete("k % 11 = 5")
         gone = sorted(rng.sample(range(ROWS), count))
         without = np.array([addresses[k] for k in gone], np.uint64)
-        batches = table.newest().scan_without(["s"], filter=filter, without=without, batch_rows=64)
+        batches = table.newest().scan(["s"], filter=filter, rows=AllBut(without), batch_rows=64)
         left = [k for k in range(ROWS) if k not in set(gone) and not (deleted and k % 11 == 5)]
         wanted = [f"s{k}" for k in left if filter is None or k % 3 == 1]
         assert sorted(s for batch in batches for s in batch.column("s").to_pylist()) == sorted(wanted)
