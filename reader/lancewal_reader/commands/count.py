@@ -2,37 +2,15 @@
 
 from __future__ import annotations
 
-from lancewal_core.cli.options import Output, OutputOption, TableAsked
+from lancewal_core.cli.options import Output, OutputOption
 from lancewal_core.cli.output import say, say_json
-from lancewal_reader.commands.options import (
-    AtLeastOption,
-    AtOption,
-    ConflictsOption,
-    Consistency,
-    ConsistencyOption,
-    FilterOption,
-    KeysMaxOption,
-    OnConflicts,
-    StalenessOption,
-    TimeoutOption,
-    open_by,
-    read_of,
-    say_left_out,
-    say_receipt,
-)
+from lancewal_reader.commands.options import FilterOption, ReadAsked, say_left_out, say_receipt
 
 
 def command(
-    asked: TableAsked,
+    asked: ReadAsked,
     filter: FilterOption = "",
-    consistency: ConsistencyOption = Consistency.STRONG,
-    at: AtOption = "",
-    at_least: AtLeastOption = "",
-    timeout: TimeoutOption = "30s",
-    max_staleness: StalenessOption = "",
     output: OutputOption = Output.TEXT,
-    conflicts: ConflictsOption = OnConflicts.LEAVE_OUT,
-    unmerged_keys_max: KeysMaxOption = None,
 ) -> None:
     """Count the rows of a table as of now, or at a point. Without --filter no row of the merged table is read, except
     for keys that the key index does not cover.
@@ -44,8 +22,8 @@ def command(
     from lancewal_reader.point.receipt import receipt_of
     from lancewal_reader.table import counted
 
-    read = read_of(consistency, at, at_least, timeout, max_staleness)
-    rows, schema = counted(open_by(asked, conflicts, unmerged_keys_max), filter or None, **read)
+    read = asked.read()
+    rows, schema = counted(asked.open(), filter or None, **read)
     say_left_out(schema)
     if output is Output.JSON:
         say_json({"rows": rows, "receipt": str(receipt_of(schema))})

@@ -6,33 +6,12 @@ from typing import Annotated
 
 import typer
 
-from lancewal_core.cli.options import TableAsked
 from lancewal_core.cli.output import say
-from lancewal_reader.commands.options import (
-    AtLeastOption,
-    AtOption,
-    ColumnsOption,
-    ConflictsOption,
-    Consistency,
-    ConsistencyOption,
-    GuardOption,
-    KeysMaxOption,
-    OnConflicts,
-    RowsOption,
-    StalenessOption,
-    TimeoutOption,
-    ToOption,
-    names_of,
-    open_by,
-    read_of,
-    say_left_out,
-    say_receipt,
-)
-from lancewal_reader.forms.row_output import Destination, RowOutput
+from lancewal_reader.commands.options import RowsAsked, names_of, say_left_out, say_receipt
 
 
 def command(
-    asked: TableAsked,
+    asked: RowsAsked,
     keys: Annotated[
         list[str],
         typer.Argument(
@@ -40,17 +19,6 @@ def command(
             help="A value; JSON if the primary key has several columns. A value may begin with a - after --.",
         ),
     ],
-    columns: ColumnsOption = "",
-    consistency: ConsistencyOption = Consistency.STRONG,
-    at: AtOption = "",
-    at_least: AtLeastOption = "",
-    timeout: TimeoutOption = "30s",
-    max_staleness: StalenessOption = "",
-    output: RowsOption = RowOutput.TEXT,
-    conflicts: ConflictsOption = OnConflicts.LEAVE_OUT,
-    unmerged_keys_max: KeysMaxOption = None,
-    to: ToOption = None,
-    guard_formulas: GuardOption = False,
 ) -> None:
     """Show the rows of primary keys, in the order of the keys. Keys that the key index covers are found without a scan.
 
@@ -63,11 +31,11 @@ def command(
     """
     from lancewal_reader.forms.key_text import keys_of_texts, without_row
 
-    destination = Destination(output, to, guard_formulas)
-    read = read_of(consistency, at, at_least, timeout, max_staleness)
-    opened = open_by(asked, conflicts, unmerged_keys_max)
+    destination = asked.destination()
+    read = asked.read()
+    opened = asked.open()
     wanted = keys_of_texts(opened.contract.rows, keys)
-    names = names_of(columns) or list(opened.schema.names)
+    names = names_of(asked.columns) or list(opened.schema.names)
     # Which keys have no row shows in the columns of the key.
     rows = opened.get(wanted, [*names, *(n for n in wanted.schema.names if n not in names)], **read).to_arrow()
     say_left_out(rows.schema)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
@@ -12,7 +13,7 @@ from lancewal_core.cli.options import TableAsked
 from lancewal_core.cli.output import say
 from lancewal_core.errors import InvalidInput
 from lancewal_core.settings.durations import EXPECTED, duration_s
-from lancewal_reader.forms.row_output import RowOutput
+from lancewal_reader.forms.row_output import Destination, RowOutput
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,74 +32,91 @@ class OnConflicts(StrEnum):
     FAIL = "fail"
 
 
-ColumnsOption: TypeAlias = Annotated[str, typer.Option(help="Comma-separated names; all by default.", metavar="NAMES")]
 FilterOption: TypeAlias = Annotated[
     str, typer.Option(help="A Lance SQL condition, e.g. \"status = 'open' AND amount > 10\".", metavar="SQL")
 ]
-ConsistencyOption: TypeAlias = Annotated[
-    Consistency, typer.Option(help="strong: every row durable before the call; eventual: the merged table alone.")
-]
-AtOption: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        help="A point: a receipt (lw1...), as a read prints it, version:412, positions:0=120,1=88, "
-        "timestamp:2026-01-31T00:00:00Z, record-time:... or snapshot:NAME.",
-        metavar="POINT",
-    ),
-]
-AtLeastOption: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        help="A point that the read must reach: a token (lw1...), a record such as orders-3-1841, or a receipt.",
-        metavar="TOKEN",
-    ),
-]
-TimeoutOption: TypeAlias = Annotated[str, typer.Option(help="How long --at-least waits.", metavar="DURATION")]
-StalenessOption: TypeAlias = Annotated[
-    str, typer.Option(help="Accepted for scripts that share their options; it has no effect here.", metavar="DURATION")
-]
-ConflictsOption: TypeAlias = Annotated[
-    OnConflicts, typer.Option(help="Policy for keys that came through two partitions.")
-]
-KeysMaxOption: TypeAlias = Annotated[
-    int | None,
-    typer.Option(
-        min=0,
-        help="Refuse the read if more keys than this have unmerged records: their rows are held in memory. Default: "
-        "10000000.",
-        metavar="COUNT",
-    ),
-]
-RowsOption: TypeAlias = Annotated[RowOutput, typer.Option("--output", "-o", help="Form of the rows.")]
-ToOption: TypeAlias = Annotated[Path | None, typer.Option(help="Write into this file instead of stdout.")]
-GuardOption: TypeAlias = Annotated[
-    bool, typer.Option("--guard-formulas", help="In CSV, put an apostrophe before texts that begin like a formula.")
-]
 
 
-def open_by(asked: TableAsked, conflicts: OnConflicts, unmerged_keys_max: int | None) -> Table:
-    from lancewal_reader.table import open_table
-    from lancewal_reader.unmerged.portions import UNMERGED_KEYS_MAX
+@dataclass(frozen=True, slots=True)
+class ReadAsked(TableAsked):
+    """Options of a command that reads."""
 
-    settings = asked.settings()
-    settings.need("table.uri")
-    return open_table(
-        settings.table.uri,
-        storage_options=settings.storage.options,
-        base_paths=settings.table.base_paths,
-        conflicts=conflicts.value,
-        unmerged_keys_max=UNMERGED_KEYS_MAX if unmerged_keys_max is None else unmerged_keys_max,
+    consistency: Annotated[
+        Consistency, typer.Option(help="strong: every row durable before the call; eventual: the merged table alone.")
+    ] = Consistency.STRONG
+    at: Annotated[
+        str,
+        typer.Option(
+            help="A point: a receipt (lw1...), as a read prints it, version:412, positions:0=120,1=88, "
+            "timestamp:2026-01-31T00:00:00Z, record-time:... or snapshot:NAME.",
+            metavar="POINT",
+        ),
+    ] = ""
+    at_least: Annotated[
+        str,
+        typer.Option(
+            help="A point that the read must reach: a token (lw1...), a record such as orders-3-1841, or a receipt.",
+            metavar="TOKEN",
+        ),
+    ] = ""
+    timeout: Annotated[str, typer.Option(help="How long --at-least waits.", metavar="DURATION")] = "30s"
+    max_staleness: Annotated[
+        str,
+        typer.Option(help="Accepted for scripts that share their options; it has no effect here.", metavar="DURATION"),
+    ] = ""
+    conflicts: Annotated[OnConflicts, typer.Option(help="Policy for keys that came through two partitions.")] = (
+        OnConflicts.LEAVE_OUT
     )
+    unmerged_keys_max: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="Refuse the read if more keys than this have unmerged records: their rows are held in memory. Default: "
+            "10000000.",
+            metavar="COUNT",
+        ),
+    ] = None
+
+    def read(self) -> Read:
+        """Return the options of the read; ``InvalidInput`` if a duration is wrong."""
+        return {
+            "consistency": self.consistency.value,
+            "at": self.at or None,
+            "at_least": self.at_least or None,
+            "max_staleness_s": _seconds("--max-staleness", self.max_staleness) if self.max_staleness else None,
+            "timeout_s": _seconds("--timeout", self.timeout),
+        }
+
+    def open(self) -> Table:
+        """Open the table that the options name; see ``open_table``."""
+        from lancewal_reader.table import open_table
+        from lancewal_reader.unmerged.portions import UNMERGED_KEYS_MAX
+
+        settings = self.settings()
+        settings.need("table.uri")
+        return open_table(
+            settings.table.uri,
+            storage_options=settings.storage.options,
+            base_paths=settings.table.base_paths,
+            conflicts=self.conflicts.value,
+            unmerged_keys_max=UNMERGED_KEYS_MAX if self.unmerged_keys_max is None else self.unmerged_keys_max,
+        )
 
 
-def read_of(consistency: Consistency, at: str, at_least: str, timeout: str, max_staleness: str) -> Read:
-    return {
-        "consistency": consistency.value,
-        "at": at or None,
-        "at_least": at_least or None,
-        "max_staleness_s": _seconds("--max-staleness", max_staleness) if max_staleness else None,
-        "timeout_s": _seconds("--timeout", timeout),
-    }
+@dataclass(frozen=True, slots=True)
+class RowsAsked(ReadAsked):
+    """Options of a command that reads and writes rows."""
+
+    columns: Annotated[str, typer.Option(help="Comma-separated names; all by default.", metavar="NAMES")] = ""
+    output: Annotated[RowOutput, typer.Option("--output", "-o", help="Form of the rows.")] = RowOutput.TEXT
+    to: Annotated[Path | None, typer.Option(help="Write into this file instead of stdout.")] = None
+    guard_formulas: Annotated[
+        bool, typer.Option("--guard-formulas", help="In CSV, put an apostrophe before texts that begin like a formula.")
+    ] = False
+
+    def destination(self) -> Destination:
+        """Return the destination of the rows; ``InvalidInput`` if nothing can be written there."""
+        return Destination(self.output, self.to, self.guard_formulas)
 
 
 def _seconds(option: str, text: str) -> float:

@@ -9,32 +9,10 @@ from typing import Annotated
 
 import typer
 
-from lancewal_core.cli.options import TableAsked
 from lancewal_core.cli.output import say
 from lancewal_core.errors import InvalidInput
 from lancewal_core.store.json_object import JsonFault, parse_value
-from lancewal_reader.commands.options import (
-    AtLeastOption,
-    AtOption,
-    ColumnsOption,
-    ConflictsOption,
-    Consistency,
-    ConsistencyOption,
-    FilterOption,
-    GuardOption,
-    KeysMaxOption,
-    OnConflicts,
-    RowsOption,
-    StalenessOption,
-    TimeoutOption,
-    ToOption,
-    names_of,
-    open_by,
-    read_of,
-    say_left_out,
-    say_receipt,
-)
-from lancewal_reader.forms.row_output import Destination, RowOutput
+from lancewal_reader.commands.options import FilterOption, RowsAsked, names_of, say_left_out, say_receipt
 
 
 class DistanceMetric(StrEnum):
@@ -45,7 +23,7 @@ class DistanceMetric(StrEnum):
 
 
 def command(
-    asked: TableAsked,
+    asked: RowsAsked,
     vector: Annotated[
         str,
         typer.Option(
@@ -56,7 +34,6 @@ def command(
     text: Annotated[str, typer.Option(help="Words; rows with any of them are found.", metavar="WORDS")] = "",
     filter: FilterOption = "",
     limit: Annotated[int, typer.Option(min=1, help="Number of best rows to show, for each vector.")] = 10,
-    columns: ColumnsOption = "",
     vector_column: Annotated[
         str, typer.Option(help="Column to search, where several have vectors.", metavar="NAME")
     ] = "",
@@ -72,16 +49,6 @@ def command(
         ),
     ] = "",
     exact: Annotated[bool, typer.Option("--exact", help="Compare every row, without an index.")] = False,
-    consistency: ConsistencyOption = Consistency.STRONG,
-    at: AtOption = "",
-    at_least: AtLeastOption = "",
-    timeout: TimeoutOption = "30s",
-    max_staleness: StalenessOption = "",
-    output: RowsOption = RowOutput.TEXT,
-    conflicts: ConflictsOption = OnConflicts.LEAVE_OUT,
-    unmerged_keys_max: KeysMaxOption = None,
-    to: ToOption = None,
-    guard_formulas: GuardOption = False,
 ) -> None:
     """Find the rows nearest to a vector, the best by words, or the best by both, unmerged rows too.
 
@@ -90,16 +57,16 @@ def command(
 
     Example: lancewal search -t s3://lake/notices --text "flood warning" --filter "price < 20" --columns id,title
     """
-    destination = Destination(output, to, guard_formulas)
-    read = read_of(consistency, at, at_least, timeout, max_staleness)
+    destination = asked.destination()
+    read = asked.read()
     sought = _vector_of(vector) if vector else None
-    opened = open_by(asked, conflicts, unmerged_keys_max)
+    opened = asked.open()
     found = opened.search(
         sought,
         text or None,
         filter=filter or None,
         limit=limit,
-        columns=names_of(columns),
+        columns=names_of(asked.columns),
         vector_column=vector_column or None,
         metric=None if metric is None else metric.value,
         text_columns=names_of(text_columns),
