@@ -46,7 +46,7 @@ def test_added_partitions_are_taken_up(kafka: KafkaBroker, topic_name: str, tmp_
     refused(world, f"has {MORE} partitions, not {MORE + 1}", "alter", "--partitions", str(MORE + 1))
     before = world.feed.history.fold(world.feed.history.ends)
     world.lancewal.succeed("table", "alter", "--partitions", str(MORE))
-    refused(world, "adds none", "alter", "--partitions", str(MORE))
+    refused(world, "would add none", "alter", "--partitions", str(MORE))
 
     # Keys have other partitions now, so their histories begin anew, each on the row that the old partitions left.
     feed = Feed(world.servers, topic_name, seed + 1, ("customer",))
@@ -152,7 +152,7 @@ def test_a_topic_made_anew_is_taken_up(kafka: KafkaBroker, topic_name: str, tmp_
         answer = world.lancewal.run("ingest", "run")
         assert f"table alter --topic-id {new}" in answer.err
 
-    refused(world, "are not merged yet. Merge what is durable: `lancewal merge`", "alter", "--topic-id", new)
+    refused(world, "are not merged yet. Merge the durable rows: `lancewal merge`", "alter", "--topic-id", new)
     world.merge_all()
     refused(world, "has id", "alter", "--topic-id", "another")
     before = world.feed.history.fold(world.feed.history.ends)

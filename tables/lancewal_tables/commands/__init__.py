@@ -1,6 +1,6 @@
-"""The commands of tables, and ``lancewal status``, a module each.
+"""The commands ``table``, ``conflict``, ``snapshot`` and ``status``, each in its own module.
 
-``contract_text`` shows contracts, ``alter_terms`` reads the changes that ``lancewal table alter`` is asked for.
+``contract_text`` formats a contract as text.  ``alter_terms`` converts the options of ``lancewal table alter``.
 
 May import: define, load, snapshots, status.
 """

@@ -1,4 +1,4 @@
-"""Options of ``lancewal table alter`` as terms of the contract."""
+"""Convert the options of ``lancewal table alter`` to terms of the contract."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _ON = {"bad-record": "on_bad_record", "misrouted": "on_misrouted"}
 def altered_terms(
     ttl: str, ttl_column: str, no_ttl: bool, windows: Mapping[str, str], on: Sequence[str], named: Mapping[str, str]
 ) -> dict[str, object]:
-    """Return the terms to alter, by their names in the contract; ``InvalidInput`` if an option says nothing, or two
-    things.
+    """Return the new values of the terms to alter, by their names in the contract.
 
-    ``windows``, and ``named``, a topic of dead letters and a consumer group: by their options.
+    ``windows`` and ``named`` map an option to its text; an empty text alters nothing.  ``named`` has the dead-letter
+    topic and the consumer group.  ``InvalidInput``: an option is invalid, or options contradict each other.
     """
     terms: dict[str, object] = {}
     if bool(ttl) != bool(ttl_column) or (no_ttl and ttl):
@@ -61,7 +61,7 @@ def _whole_s(option: str, text: str) -> int:
 
 
 def start_of(text: str) -> Start:
-    """Parse the value of ``--start``."""
+    """Parse the value of ``--start``; an empty text means ``earliest``.  ``InvalidSettings`` if the value is invalid."""
     from pydantic import TypeAdapter, ValidationError
 
     from lancewal_core.settings.sections import Start

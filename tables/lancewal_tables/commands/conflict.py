@@ -1,4 +1,4 @@
-"""``lancewal conflict list|settle``: keys that came through two partitions, and a person's decision about them."""
+"""``lancewal conflict list|settle``: show primary keys whose records came through two partitions, and settle them."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from lancewal_flusher.merge.settle import SettlePlan
 
 app = CommandApp(
-    help="Primary keys that came through two partitions of a topic that others key: look at them, and decide."
+    help="Show primary keys whose records came through two partitions of a topic, and decide which records count."
 )
 
 
 @app.command("list")
 def list_(
     asked: Asked,
-    limit: Annotated[int, typer.Option(min=0, help="Most keys to show; all are counted.")] = 100,
+    limit: Annotated[int, typer.Option(min=0, help="Most keys to show. The total counts all keys.")] = 100,
 ) -> None:
-    """Show the keys that wait for a decision: whose records the table has, and what waits from which partition.
+    """Show the keys that wait for a decision: the partition whose row the table has, and the waiting records.
 
-    The command shows primary keys, which are your data, and no other columns. As JSON: `seen`, the `total` number of
-    keys that wait, and the first `keys`.
+    The command shows primary keys, which are your data, and no other columns. As JSON: `seen` names the state that is
+    shown, `total` is the number of keys that wait, and `keys` has the first of these keys.
 
     Example: lancewal conflict list -o json
     """
@@ -68,33 +68,30 @@ def settle(
     asked: Asked,
     partition: PartitionArgument,
     key: Annotated[
-        list[str] | None, typer.Option("--key", help="A primary key, as `list` shows it; give it again for more.")
+        list[str] | None, typer.Option("--key", help="A primary key, as `list` shows it; may be repeated.")
     ] = None,
     every: Annotated[
-        bool, typer.Option("--all", help="All keys that wait and of which the partition has records.")
+        bool, typer.Option("--all", help="Decide about all waiting keys of which the partition has records.")
     ] = False,
     topic_id: Annotated[
         str,
-        typer.Option(
-            help="The topic's id where it is another one than today's, of before `lancewal table alter --topic-id`."
-        ),
+        typer.Option(help="Id of an earlier topic of this name, from before `lancewal table alter --topic-id`."),
     ] = "",
     seen: Annotated[
         str,
         typer.Option(
-            help="State that `list` or --dry-run showed: where something else waits by now, nothing is changed."
+            help="State (`seen`) that `list` or --dry-run showed. If other records wait by now, nothing is changed."
         ),
     ] = "",
     dry_run: DryRunOption = False,
     yes: YesOption = False,
 ) -> None:
-    """Let the records of one partition stand: its waiting records are applied to the table, those of other partitions
-    are dropped.
+    """Decide for one partition: apply its waiting records to the table, and drop those of other partitions.
 
-    If the table has that partition's row already, it stays as it is. One commit; the flusher may run beside it.
-    Repair the producers first: the next record through another partition is a conflict again. As JSON: `partition`,
-    `seen` as of `list`, the number of `keys`, how many of them waiting records have `changed`, `dropped` by
-    partition, and `dry_run`.
+    If the table already has that partition's row, the row stays as it is. There is one commit; the flusher may run
+    meanwhile. Repair the producers first: the next record through another partition is a conflict again. As JSON:
+    `partition`, `seen` (as in `list`), the numbers of `keys`, of keys `changed` by waiting records, and of keys
+    `dropped` by partition, and `dry_run`.
 
     Example: lancewal conflict settle orders-2 --all --dry-run
     """
@@ -108,21 +105,21 @@ def settle(
     with open_context(asked.settings(), on_threads=True) as context:
         region = _region(context.contract, partition, topic_id)
         if not dry_run:
-            agree(yes, "what waits of other partitions is dropped")
+            agree(yes, "the waiting records of other partitions are dropped")
         done = (plan_settle if dry_run else decide)(
             context,
             region,
             lambda held: keys_of_region(held, region) if every else keys_named(held, key or ()),
             seen or None,
         )
-    text = f"no key that waits came through partition {region.partition}; nothing was changed"
+    text = f"no waiting key has records of partition {region.partition}; nothing was changed"
     if done.keys.num_rows:
         text = "\n".join([*map(one_line, done.lines()), NOTHING_CHANGED if dry_run else "done"])
     asked.report(settled_json(done, dry_run=dry_run), text)
 
 
 def settled_json(done: SettlePlan, *, dry_run: bool) -> dict[str, object]:
-    """Return what was decided, or would be."""
+    """Return the JSON report of a decision, or with ``dry_run`` of one that would be made."""
     return {
         "partition": done.region.partition,
         "seen": None if done.in_force.conflicts is None else done.in_force.conflicts.merge,

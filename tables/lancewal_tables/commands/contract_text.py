@@ -1,4 +1,4 @@
-"""A contract for people, and the differences between two."""
+"""A contract as text for people, and the differences between two contracts."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ if TYPE_CHECKING:
 
 
 def contract_text(contract: Contract, *, made: bool = True) -> str:
-    """Return one line for each term, then the columns.  Not ``made``: terms that the table gets only when it is made are
-    left out."""
+    """Return one line for each term, then one for each column.
+
+    If ``made`` is false, leave out the table's UUID, which is drawn when the table is made."""
     said = {**_said(contract), **({} if made else {"contract": f"version {contract.version}"})}
     columns = {one_line(column.name): one_line(column.type) for column in contract.columns}
     lines = aligned([*said.items(), *columns.items()])
@@ -21,13 +22,13 @@ def contract_text(contract: Contract, *, made: bool = True) -> str:
 
 
 def changes_text(before: Contract, after: Contract) -> str:
-    """Return one line for each term that differs: what it is, and what it becomes."""
+    """Return one line for each term that differs: its name, its old value, and its new value."""
     was, becomes = _said(before), _said(after)
     return "\n".join(aligned([(name, was[name], f"-> {text}") for name, text in becomes.items() if text != was[name]]))
 
 
 def _said(contract: Contract) -> Mapping[str, str]:
-    """Return the terms without the columns, each in one line."""
+    """Return the text of each term by the term's name, one line each, without the columns."""
     starts = ", ".join("earliest" if position < 0 else str(position) for position in contract.start)
     if len(set(contract.start)) == 1:
         starts = "earliest" if contract.start[0] < 0 else str(contract.start[0])

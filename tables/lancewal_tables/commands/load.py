@@ -1,4 +1,4 @@
-"""``lancewal table load``."""
+"""``lancewal table load``: load files into a table in bulk."""
 
 from __future__ import annotations
 
@@ -31,15 +31,16 @@ def command(
         typer.Option("--duplicates", help="Policy for a key that the files have twice: stop, or take its last row."),
     ] = Duplicates.ERROR,
     begin: Annotated[
-        bool, typer.Option("--begin", help="Only begin the load --name: what Kafka deletes from now on stays deleted.")
+        bool,
+        typer.Option("--begin", help="Only begin the load --name: keys that Kafka deletes from now on stay deleted."),
     ] = False,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Load files into a table that may be streamed to: rows whose key has no row yet. Records from Kafka count as newer.
+    """Load files into a table: insert the rows whose key has no row yet. Records from Kafka count as newer.
 
-    Safe beside running services. The command may be repeated: it then adds what is missing. Rows that Kafka had
-    deleted before the load began come back: begin it with --begin before the files are written. --dry-run reads the
-    files and counts what would be inserted now.
+    Services may run meanwhile. If the command is repeated, it adds the rows that are missing. Rows that Kafka deleted
+    before the load began come back. To prevent that, begin the load with --begin before the files are written.
+    --dry-run reads the files and counts the rows that would be inserted now.
 
     Example: lancewal table load exports/ --name orders-2026 --duplicates last
     """
@@ -52,7 +53,7 @@ def command(
     from lancewal_tables.load.whole import load_files
 
     if begin and (files or name is None):
-        raise InvalidInput("--begin takes no files, and a --name by which the load is done afterwards")
+        raise InvalidInput("--begin needs a --name, and accepts no files: load them under this name afterwards")
     if not begin and not files:
         raise InvalidInput("name at least one file or folder to load")
     settings = asked.settings()
@@ -79,15 +80,15 @@ def command(
 
 
 def began_text(name: str, began: LoadRecord) -> str:
-    """Return the beginning of a load as text for people."""
+    """Return a sentence for people that says when a load began."""
     from datetime import UTC, datetime
 
     at = datetime.fromtimestamp(began.began_at_ms / 1000, UTC).isoformat(timespec="seconds")
-    return f"load {name} began at {at}: what Kafka has deleted since stays deleted"
+    return f"load {name} began at {at}: keys that Kafka has deleted since stay deleted"
 
 
 def summary_text(summary: LoadSummary, *, dry_run: bool = False) -> str:
-    """The summary for people."""
+    """Return the summary of a load as text for people."""
     are = "would be inserted" if dry_run else "inserted"
     left_out = [
         (summary.present, "whose key had a row"),
@@ -101,5 +102,5 @@ def summary_text(summary: LoadSummary, *, dry_run: bool = False) -> str:
         *(f"left out: {count} {why}" for count, why in left_out if count),
     ]
     if not summary.finished:
-        lines.append("stopped before the end; the same command goes on")
+        lines.append("stopped before the end; run the same command to continue")
     return "\n".join(lines)

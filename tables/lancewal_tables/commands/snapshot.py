@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from lancewal_core.table.protocol import Table
     from lancewal_tables.snapshots.make import Made
 
-app = CommandApp(help="Make, list and drop named snapshots: a table as it was, unmerged rows too, until it is dropped.")
+app = CommandApp(
+    help="Make, list and drop named snapshots. Each keeps a table's rows, unmerged ones too, until dropped."
+)
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the snapshot.", show_default=False)]
 TablesOption = Annotated[
@@ -45,22 +47,22 @@ def create(
     at: Annotated[
         str,
         typer.Option(
-            "--at", help="A point, as `lancewal read --at` takes it; by default what is durable.", metavar="POINT"
+            "--at", help="A point, as for `lancewal read --at`; by default all rows that are durable.", metavar="POINT"
         ),
     ] = "",
     duration: Annotated[
         str,
-        typer.Option("--for", help="Let garbage collection drop it after so long, such as 30d.", metavar="DURATION"),
+        typer.Option("--for", help="Let garbage collection drop it after this time, such as 30d.", metavar="DURATION"),
     ] = "",
     table: TablesOption = None,
     config: ConfigOption = None,
     storage_option: StorageOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Keep the table as it is, unmerged rows too, under a name: as a Lance branch, which plain Lance reads.
+    """Keep the table's rows, unmerged ones too, under a name. The snapshot is a Lance branch, which plain Lance reads.
 
-    Read it by `snapshot:NAME` as the point.  With `-t` once for each of several tables that one topic feeds, all are cut at
-    the same positions.
+    To read it, give `snapshot:NAME` as the point.  Give `-t` once for each of several tables that one topic feeds: all are
+    kept at the same positions.
 
     Example: lancewal snapshot create end-of-month --for 30d
     """
@@ -105,7 +107,7 @@ def list_all(asked: Asked) -> None:
     if found or asked.as_json or not faults:
         asked.report({"snapshots": found}, "\n".join(aligned([_row(one) for one in found])) or "no snapshots")
     if faults:
-        raise faults[0]  # behind the others, which are sound
+        raise faults[0]  # after the sound ones are shown
 
 
 @app.command()
@@ -115,7 +117,7 @@ def drop(
     dry_run: DryRunOption = False,
     yes: YesOption = False,
 ) -> None:
-    """Drop a snapshot, and what only it needs; also one whose making was cut short.
+    """Drop a snapshot, and the files that only it needs. An unfinished snapshot can be dropped too.
 
     Example: lancewal snapshot drop end-of-month --yes
     """
@@ -136,7 +138,7 @@ def _table(settings: Settings) -> Table:
 
     settings.need("table.uri")
     address = Address.of(settings)
-    address.contract()  # else it is no table of lancewal's
+    address.contract()  # raises an error unless it is a lancewal table
     return address.table()
 
 

@@ -1,4 +1,4 @@
-"""``lancewal status``: how far every partition of a table has come, and where its records stop."""
+"""``lancewal status``: the positions and the lag of every partition of a table, and where its records stop."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lancewal_core.table.contract import Contract
 
 WATCH_S = 2.0
-"""Seconds between two looks: as often as a person sees a difference.  Each look reads the whole state of the table."""
+"""Seconds between two looks.  A person sees no difference sooner, and each look reads the whole state of the table."""
 _CLEAR = "\x1b[H\x1b[2J"
 
 
@@ -30,7 +30,7 @@ def command(
     partition: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="PARTITION", help="Only these: numbers, or TOPIC-NUMBER, as messages name them; by default all."
+            metavar="PARTITION", help="Show only these: numbers, or TOPIC-NUMBER as in messages; by default all."
         ),
     ] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Look again every two seconds, until interrupted.")] = False,
@@ -43,16 +43,16 @@ def command(
         ),
     ] = None,
 ) -> None:
-    """Show how far every partition has come, from Kafka to a reader, and name the first step that does not move.
+    """Show the positions of every partition, from Kafka to a reader, and name the first step that does not move.
 
-    Exit code 1: there is a problem to report. A partition that does not move although records wait is a problem. So
-    is a partition none of whose newest records became a row, however many older ones did. So is something that strong
-    reads need and that is lost or damaged. A topic without records, an operator's pause, and rows that wait for their
-    seal or merge are no problems. Only the log, `/readyz` and `/status` of a running ingest tell why it has stopped a
-    partition.
+    Exit code 1: there is a problem to report. A partition that does not move although records wait is a problem. A
+    partition none of whose newest records became a row is a problem too, however many older records did. A lost or
+    damaged object that strong reads need is also a problem. A topic without records, an operator's pause, and rows
+    that wait for their seal or merge are not problems. To find out why ingest stopped a partition, look at its log,
+    `/readyz` or `/status`.
 
-    The command says what it has not looked at, and what cannot be known from here. With PARTITION, problems of other
-    partitions do not count. Problems of the whole table do, and so does everything that strong reads need.
+    The output names what the command did not check, and what it cannot find out. With PARTITION, problems of other
+    partitions do not count. Problems of the whole table count, and so does everything that strong reads need.
 
     Example: lancewal status -t s3://lake/orders
     """
@@ -91,14 +91,16 @@ def watched(
     clear: bool,
     stopping: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Show the result of ``look`` every ``WATCH_S``; as JSON an object a line."""
+    """Print the result of ``look`` every ``WATCH_S`` seconds until ``stopping``.
+
+    As JSON, each result is an object on one line.  ``clear``: clear the screen before each result."""
     while not stopping():
         status = look()
         if output is Output.JSON:
             typer.echo(json_text(json.dumps(asdict(status))))
         else:
             if clear:
-                typer.echo(_CLEAR, nl=False, color=True)  # not for a file, which `clear` says already
+                typer.echo(_CLEAR, nl=False, color=True)  # `clear` is false for a file, so keep the escape codes
             say(f"at        {utc_text(status.at_ms)}\n{status_text(status)}\n")
         clock.sleep(WATCH_S)
 
@@ -112,7 +114,7 @@ _FIGURES = range(9)
 
 
 def status_text(status: TableStatus) -> str:
-    """The status for people: the table, where its records stop, one aligned line for each partition, the problems."""
+    """Return the status as text: the table, where records stop, one aligned line for each partition, the problems."""
     primary, region = (one_line(", ".join(names)) for names in (status.primary_key, status.region_key))
     lines = [
         f"table     {one_line(status.uri)}",
@@ -146,7 +148,7 @@ def _why_1(problems: int) -> str:
 
 
 def _diagnosis(found: Diagnosis) -> list[str]:
-    """Say where records of the table stop."""
+    """Return lines that say at which step the table's records stop, and what to do."""
     return [
         f"state     {found.state} at {found.step}: {found.kind}: {one_line(found.message)}",
         *([f"do        {one_line(found.do)}"] if found.do else []),

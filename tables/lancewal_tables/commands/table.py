@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lancewal_core.settings.load import Settings
     from lancewal_core.table.contract import Contract
 
-app = CommandApp(help="Make lancewal tables, and show what a table is.")
+app = CommandApp(help="Create and change lancewal tables, load rows into them, and show their contracts.")
 
 
 @app.command()
@@ -26,9 +26,9 @@ def create(
     asked: Asked,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Create an empty table from `table` and `kafka` of the settings.
+    """Create an empty table from the sections `table` and `kafka` of the settings.
 
-    --dry-run refuses what would be refused now, and shows the contract that would be put.
+    --dry-run makes the same checks, and shows the contract that would be written.
 
     Example: lancewal table create -c lancewal.yaml
     """
@@ -43,9 +43,9 @@ def attach(
     asked: Asked,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Make an existing Lance table a lancewal table; its rows stay, its primary key is checked.
+    """Make an existing Lance table a lancewal table. Its rows stay, and its primary key is checked.
 
-    --dry-run refuses what would be refused now, and shows the contract that would be put.
+    --dry-run makes the same checks, and shows the contract that would be written.
 
     Example: lancewal table attach -c lancewal.yaml
     """
@@ -58,11 +58,11 @@ def attach(
 @app.command()
 def moved(
     asked: Asked,
-    former: Annotated[str, typer.Option("--from", help="Place of the original, as `lancewal table show` tells it.")],
+    former: Annotated[str, typer.Option("--from", help="Place of the original, as `lancewal table show` prints it.")],
 ) -> None:
-    """Take up a table whose folder was moved or copied to `table.uri`, as a table of its own, with all that the folder holds.
+    """Register a table whose folder was moved or copied to `table.uri`. It becomes a table of its own, with all its content.
 
-    Neither ingest nor flusher may have worked on it while it was copied.  Receipts of before are not taken any more.
+    Neither ingest nor flusher may have run on the table while it was copied.  Earlier receipts are no longer accepted.
 
     Example: lancewal table moved --from s3://old/orders
     """
@@ -78,35 +78,35 @@ def alter(
     topic_id: Annotated[
         str,
         typer.Option(
-            help="Id of the topic that was made again under the table's name, as the stop of ingest names it."
+            help="Id of the topic that was deleted and made again, as named by the error that stopped ingest."
         ),
     ] = "",
     start: Annotated[
         str,
         typer.Option(
-            help="With --topic-id, where each partition begins: earliest (the default), latest, or a time such as "
-            "2026-01-31T00:00:00Z. Of a topic restored from a backup the table has the records already: latest, while "
-            "producers are stopped."
+            help="With --topic-id, where reading begins in each partition: earliest (the default), latest, or a time such "
+            "as 2026-01-31T00:00:00Z. The table already has the records of a topic restored from a backup: choose latest, "
+            "while producers are stopped."
         ),
     ] = "",
     ttl: Annotated[
-        str, typer.Option(help="Rows expire so long after the time in --ttl-column, such as 30d.", metavar="DURATION")
+        str, typer.Option(help="Rows expire this long after the time in --ttl-column, such as 30d.", metavar="DURATION")
     ] = "",
     ttl_column: Annotated[str, typer.Option(help="Rows expire by the time in this column.")] = "",
-    no_ttl: Annotated[bool, typer.Option("--no-ttl", help="Rows expire no more.")] = False,
+    no_ttl: Annotated[bool, typer.Option("--no-ttl", help="Rows no longer expire.")] = False,
     history_window: Annotated[
         str, typer.Option(help="How long WAL entries stay after their merge, such as 2d.", metavar="DURATION")
     ] = "",
     version_window: Annotated[
         str,
-        typer.Option(help="How long table versions stay once a newer one is there, such as 7d.", metavar="DURATION"),
+        typer.Option(help="How long table versions stay once a newer one exists, such as 7d.", metavar="DURATION"),
     ] = "",
     on: Annotated[
         list[str] | None,
         typer.Option(
             "--on",
-            help="Policy for records that are no rows: bad-record or misrouted, then stop, dead-letter or ignore. "
-            "Repeatable.",
+            help="Policy for records that cannot become rows: bad-record or misrouted, then = and stop, dead-letter or "
+            "ignore. May be repeated.",
             metavar="WHAT=POLICY",
         ),
     ] = None,
@@ -114,18 +114,18 @@ def alter(
     group: Annotated[
         str,
         typer.Option(
-            help="The consumer group that takes the records from now on, as kafka.group_id of its ingest says. Ingest of "
-            "the former group stops taking records and waits."
+            help="The consumer group that takes the records from now on: kafka.group_id of its ingest. Ingest of the "
+            "former group stops taking records and waits."
         ),
     ] = "",
     dry_run: DryRunOption = False,
 ) -> None:
-    """Change the table's contract. Take up partitions that were added to the topic, or a topic that was made again, once
-    everything is merged. Or change when rows expire, what is kept, and what becomes of records that are no rows.
+    """Change the table's contract. Once everything is merged, take up partitions that were added to the topic, or a topic
+    that was made again. Or change when rows expire, how long data is kept, or what becomes of records that are not rows.
 
     Restart ingest and flusher afterwards. Running services take up policies (`--on`, `--dead-letter-topic`) and the consumer
-    group (`--group`) by themselves.
-    --dry-run refuses what would be refused now, and shows the terms before and after. With `-o json` it shows both contracts,
+    group (`--group`) without a restart.
+    --dry-run makes the same checks, and shows the terms before and after. With `-o json` it shows both contracts,
     as `before` and `after`.
 
     Example: lancewal table alter --on misrouted=dead-letter
@@ -172,10 +172,10 @@ app.command("load")(load_command)
 @app.command("export-memwal")
 def export_memwal(
     asked: TableAsked,
-    file: Annotated[Path, typer.Argument(help="File to write; replaced if it is there.", metavar="FILE")],
+    file: Annotated[Path, typer.Argument(help="File to write; an existing file is replaced.", metavar="FILE")],
 ) -> None:
-    """Write all generations of all partitions, history pages included, as one `MemWalIndexDetails` of Lance's MemWAL index
-    specification, for programs that know it.  Only reads the table.  Needs `table.uri`.
+    """Write all generations of all partitions, history pages included, as one `MemWalIndexDetails` message of Lance's MemWAL
+    index specification, for programs that read it.  The table is only read.  Needs `table.uri`.
 
     Example: lancewal table export-memwal memwal.binpb
     """
@@ -203,7 +203,7 @@ def _warn(text: str) -> None:
 
 
 def _show(contract: Contract, asked: Asked, *, dry_run: bool = False) -> None:
-    """``dry_run``: the contract of a table that is not made, which has no identity yet."""
+    """Report a contract.  ``dry_run``: the table does not exist yet, so its identity and column ids are left out."""
     said = contract.model_dump(mode="json")
     if dry_run:
         del said["table_uuid"], said["making"]

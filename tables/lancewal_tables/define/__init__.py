@@ -1,7 +1,7 @@
 """Making and changing a table's contract.
 
-``create`` and ``attach`` check (``topic``, ``unique_keys``) and ``register`` a table; ``alter`` writes a new version of
-its contract, ``move`` one for another place.
+``create`` and ``attach`` check a table (``topic``, ``unique_keys``) and ``register`` it.  ``alter`` writes a new version
+of the contract, and ``move`` writes one that names a new place.
 
 May import: nothing of this package.
 """

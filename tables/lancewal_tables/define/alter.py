@@ -1,25 +1,26 @@
-"""``lancewal table alter``: a new version of the contract.
+"""``lancewal table alter``: write a new version of the contract.
 
 Guarantees
  1. A key never has unmerged rows under both contracts.  The old contract ends only when every durable row is merged.
-    If the old partitions stay, nothing more may become durable under it either: Kafka holds nothing beyond, or a
-    record which ends what is drained (``lancewal_core.table.drain``); the drain is closed, and every log is ended
-    that may still grow by it.
- 2. The contract is swapped by compare-and-swap: of two commands at once one wins, the other says so.
- 3. Every process that works by the old contract notices: ingest because the topic is not the contract's, the flusher
-    before it trims, a reader before its next strong read.
- 4. A refusal names every partition that prevents the change, why, and the command for it.
- 5. ``look_only`` refuses what would be refused now, and stores nothing: it returns the contract that would
-    be put.
+    If the old partitions stay, no more rows may become durable under the old contract either.  Kafka then has no later
+    record of an old partition, or a record at which the drain ends (``lancewal_core.table.drain``).  The drain is
+    closed, and every log that may still grow under the old contract is ended.
+ 2. The contract is swapped by compare-and-swap.  If two commands run at once, one wins and the other reports that.
+ 3. Every process that works by the old contract notices the new one.  Ingest finds that the topic differs from its
+    contract, the flusher notices before it trims, and a reader before its next strong read.
+ 4. A refusal names every partition that prevents the change, the reason, and the command that helps.
+ 5. ``look_only`` makes the same checks and stores nothing.  It returns the contract that would be put.
 
 Steps
- 1. The topic must be what the command says, and not what the contract says.
- 2. Each region of the old contract: durable position = merged position.
- 3. ``alter``: that is where Kafka or the drain ends, by the version of the drain read before step 2; then close it.
- 4. End what is OPEN, as a new owner would (``end_region``).  Then step 2 again: what Kafka has lost may have been in
-    flight, and become durable since.  It is merged first, for which ingest is not needed.  ``rebind``: before step 2,
-    since the former topic no longer has an owner who would seal.
- 5. Put the next version of the contract.  Cut short between 3 and 5, the command goes on at 4 when it is run again.
+ 1. Check that the topic is as the command says, and differs from the contract.
+ 2. Check that each region of the old contract has its durable position equal to its merged position.
+ 3. ``add_partitions`` alone: check that Kafka or the drain ends at these positions, by the version of the drain that was
+    read before step 2.  Then close the drain.
+ 4. End each OPEN generation, as a new owner would (``end_region``), and repeat step 2.  Records that Kafka has lost may
+    have been in flight, and become durable since.  They are merged first, which does not need ingest.  ``rebind_topic``
+    ends generations before step 2, since the former topic no longer has an owner who would seal them.
+ 5. Put the next version of the contract.  If the command is interrupted between steps 3 and 5, it continues at step 4
+    when it is run again.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ if TYPE_CHECKING:
 
 
 class AskedTopic(Protocol):
-    """See ``TopicInspector``."""
+    """The questions that ``add_partitions`` asks about a topic; ``TopicInspector`` answers them."""
 
     def describe(self, topic: str) -> TopicState: ...
 
@@ -74,14 +75,16 @@ class AskedTopic(Protocol):
     def ends(self, topic: str, partitions: Collection[int], *, committed: bool = True) -> Mapping[int, Position]: ...
 
 
-_MERGE = "Merge what is durable: `lancewal merge` (ingest is not needed for it)"
-"""Advice for records that ingest takes no more."""
+_MERGE = "Merge the durable rows: `lancewal merge` (ingest need not run)"
+"""Advice in a message: merge rows that are durable under the old contract."""
 _ALTER = OwnerId("table-alter")
-"""Owner that a fence names whose log was ended by an alteration."""
+"""Owner that is named by the fence of a log that an alteration has ended."""
 
 
 def alter_partitions(settings: Settings, partitions: int, *, look_only: bool = False) -> Contract:
-    """Take up partitions that were added to the topic.  ``InvalidInput`` if guarantee 1 does not hold."""
+    """Take up partitions that were added to the topic, and return the new contract.
+
+    Errors: see ``add_partitions``."""
     with _opened(settings) as opened:
         return add_partitions(opened, lambda: uuid.uuid4().hex, partitions, brokers_of(settings), look_only=look_only)
 
@@ -89,7 +92,10 @@ def alter_partitions(settings: Settings, partitions: int, *, look_only: bool = F
 def add_partitions(
     opened: OpenedTable, new_id: Callable[[], str], partitions: int, kafka: AskedTopic, *, look_only: bool = False
 ) -> Contract:
-    """All steps, for a table opened with its newest contract."""
+    """Do steps 1 to 5 for a table that was opened with its newest contract, and return the new contract.
+
+    ``InvalidInput``: records of old partitions are not all durable and merged (guarantee 1).  ``InvalidSettings``: the
+    topic has another id or another number of partitions, or the contract already has as many."""
     store, old = opened.store, opened.contract
     # Step 1
     topic = kafka.describe(old.topic)
@@ -98,7 +104,7 @@ def add_partitions(
     if topic.partitions != partitions:
         raise _not_so(old, f"has {topic.partitions} partitions, not {partitions}")
     if partitions <= old.partitions:
-        raise InvalidSettings(f"the contract says {old.partitions} partitions already: {partitions} adds none")
+        raise InvalidSettings(f"the contract already has {old.partitions} partitions: {partitions} would add none")
     drain = read_drain(store, old)
     if drain is None or not drain.closed:
         # Step 2
@@ -131,18 +137,18 @@ def add_partitions(
 
 @dataclass(frozen=True, slots=True)
 class _Reached:
-    """How far a region has come; ``durable`` is None where it begins with the first record that Kafka has."""
+    """Positions of a region.  ``durable`` is None if the region begins with the first record that Kafka has."""
 
     region: Region
     durable: Position | None
     merged: Position
     open_from: Position | None
-    """Beginning of the generation that is OPEN; None if none is."""
+    """First position of the OPEN generation; None if no generation is OPEN."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """Records that Kafka has of a partition: from ``low`` to ``end``, and to ``high`` with what is not committed yet."""
+    """Positions of a partition in Kafka: committed records lie from ``low`` up to ``end``, uncommitted ones up to ``high``."""
 
     low: Position
     end: Position
@@ -151,7 +157,7 @@ class _Span:
 
 @dataclass(frozen=True, slots=True)
 class _Left:
-    """Work that is left to do for a partition, and the command for it where that is one."""
+    """A reason why a partition cannot be altered yet, and the command that removes the reason, if there is one."""
 
     partition: int
     problem: str
@@ -188,15 +194,15 @@ def _not_yet(contract: Contract, left: list[_Left], reached: list[_Reached]) -> 
     waiting = [at.region.partition for at in reached if _waits_for_a_seal(at)]
     seal = (
         f". Durable rows of partitions {', '.join(map(str, waiting))} are in open generations, which no merge takes: ingest "
-        "seals them after `ingest.seal_age_s`, or as it ends. To hasten that, stop it (SIGTERM) once all is durable, then "
-        "`lancewal merge`"
+        "seals them after `ingest.seal_age_s`, or when it ends. To merge them sooner, stop ingest (SIGTERM) once all "
+        "records are durable, then run `lancewal merge`"
     )
     return _refused(
         contract,
         left,
         f"Nothing was changed. {advice}With the producers stopped, start ingest again (`lancewal ingest run`), which takes "
-        "what the old partitions hold. Let ingest and flusher work until `lancewal status` shows nothing unmerged, and run "
-        f"the command again{seal if waiting else ''}",
+        "the records of the old partitions. Let ingest and flusher work until `lancewal status` shows nothing unmerged, and "
+        f"run the command again{seal if waiting else ''}",
     )
 
 
@@ -206,7 +212,7 @@ def _waits_for_a_seal(at: _Reached) -> bool:
 
 def _not_merged(contract: Contract, left: list[_Left]) -> InvalidInput:
     return _refused(
-        contract, left, f"Ingest takes no more by the old number. {_MERGE}, and run the command again, which goes on"
+        contract, left, f"Ingest takes no more by the old number. {_MERGE}, and run the command again to continue"
     )
 
 
@@ -239,10 +245,11 @@ def rebind_topic(
     *,
     look_only: bool = False,
 ) -> Contract:
-    """Take up a topic that was deleted and made again under its name.
+    """Take up a topic that was deleted and made again under its name, and return the new contract.
 
-    It is read from its first record, from its end, or from the first record at or after a time.  What lies before is
-    never read: the table has it already where the topic was restored from a backup."""
+    ``start``: read the topic from its first record, from its end, or from the first record at or after a time.  Earlier
+    records are never read; the table already has them if the topic was restored from a backup.  Errors: see
+    ``take_up_topic``."""
     with _opened(settings) as opened:
         inspector = inspector or brokers_of(settings)
         return take_up_topic(opened, lambda: uuid.uuid4().hex, topic_id, inspector, start, look_only=look_only)
@@ -257,14 +264,17 @@ def take_up_topic(
     *,
     look_only: bool = False,
 ) -> Contract:
-    """All steps, for a table opened with its newest contract."""
+    """Do steps 1, 4, 2 and 5 for a table that was opened with its newest contract, and return the new contract.
+
+    ``InvalidInput``: durable rows are not merged.  ``InvalidSettings``: the topic has another id than ``topic_id``, or the
+    contract already names this id."""
     old = opened.contract
     # Step 1
     topic = inspector.describe(old.topic)
     if topic.topic_id != topic_id:
         raise _not_so(old, f"has id {topic.topic_id}, not {topic_id}")
     if topic_id == old.topic_id:
-        raise InvalidSettings(f"the contract names topic id {topic_id} already")
+        raise InvalidSettings(f"the contract already names topic id {topic_id}")
     # Step 4
     for region in () if look_only else old.regions:
         end_region(opened, new_id, _ALTER, region)
@@ -293,10 +303,11 @@ def alter_terms(
     *,
     look_only: bool = False,
 ) -> Contract:
-    """Alter terms that decide no row (``BESIDE_ROWS``), by their names in the contract.
+    """Alter terms that do not decide which rows records give (``BESIDE_ROWS``), and return the new contract.
 
-    Nothing need be merged, and a process that goes on by the version before does no harm.  ``warn`` is called for a
-    dead-letter topic that is newly named, or newly used, and does not exist."""
+    ``changes``: new values by the terms' names in the contract.  Rows need not be merged first, and a process that still
+    works by the former version does no harm.  ``warn`` is called if a dead-letter topic is newly named or newly used, and
+    does not exist."""
     assert changes.keys() <= BESIDE_ROWS
     settings.need("table.uri")
     address = Address.of(settings)
@@ -317,7 +328,7 @@ def alter_terms(
         raise InvalidInput(f"{error}. Nothing was changed") from error
     check_ttl(new.ttl, new.rows, new.patches)
     if not changed_terms(old, new):
-        raise InvalidSettings("the contract says so already: nothing was changed")
+        raise InvalidSettings("the contract already has these terms: nothing was changed")
     try:
         check_settings(settings, new)
     except ContractMismatch as error:
@@ -334,20 +345,21 @@ def alter_terms(
 
 
 def _letters(contract: Contract) -> set[tuple[str, str]]:
-    """Return the settings that send letters to a dead-letter topic, each with the topic.  An operator who rejects a
-    record always sends."""
+    """Return the policies that send records to a dead-letter topic, each with the topic.
+
+    A record that an operator rejects (``by hand``) is always sent."""
     policies = {"by hand": "dead-letter", "bad-record": contract.on_bad_record, "misrouted": contract.on_misrouted}
     return {(what, contract.dead_letters) for what, policy in policies.items() if policy == "dead-letter"}
 
 
 def _missing_letters(settings: Settings, contract: Contract, inspector: TopicInspector | None) -> str | None:
-    """A warning, as at create.  The change needs no broker, so one that cannot be asked holds nothing up."""
+    """Return a warning if the dead-letter topic does not exist, or if the brokers cannot be asked; else None."""
     if inspector is None and not settings.kafka.bootstrap_servers:
         return None
     try:
         return no_dead_letter_topic(inspector or brokers_of(settings), contract.dead_letters)
     except KafkaUnavailable as error:
-        return f"whether the dead-letter topic {contract.dead_letters!r} exists is not known: {error}"
+        return f"cannot find out whether the dead-letter topic {contract.dead_letters!r} exists: {error}"
 
 
 @contextmanager
@@ -358,7 +370,9 @@ def _opened(settings: Settings) -> Iterator[OpenedTable]:
 
 
 def put_next(store: ObjectStore, old: Contract, new: Contract) -> Contract:
-    """Swap in the next version of the contract; ``ContractMismatch`` if somebody else was faster."""
+    """Store ``new`` as the next version of the contract, and return it.
+
+    ``ContractMismatch`` if the newest version is not ``old`` any more."""
 
     family = contract_family(old.making)
 

@@ -1,14 +1,14 @@
-"""``lancewal table attach``: an existing Lance table becomes a lancewal table; its rows stay as they are.
+"""``lancewal table attach``: make an existing Lance table a lancewal table.  Its rows stay as they are.
 
-Checked first, changing nothing: settings and topic, that lancewal has every column's type, that no row has a null in
-its primary key.  No primary key may be there twice.  Then
+First, everything is checked and nothing is changed: the settings, the topic, and whether lancewal supports each column's
+type.  No primary key may have a null or occur twice.  Then:
 
  1. Key columns that allow nulls are declared not nullable (a schema change of the Lance table; no data is written).
-    A crash after it: the same command continues.
- 2. to 4. are ``register``'s: contract, checkpoint, identity.
+    After a crash here, the same command continues.
+ 2. to 4. are the steps of ``register``: contract, checkpoint, identity.
 
-Rows that others write into the table between the check and step 2 are checked again.  Users who write keys into it
-later must know what they do: a Lance table cannot refuse it.
+If others write to the table between the check and step 2, the keys are checked again.  Keys that users write into the
+table later are their responsibility: a Lance table cannot refuse them.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ def attach_table(
     *,
     look_only: bool = False,
 ) -> Contract:
-    """Make the existing Lance table at ``table.uri`` a lancewal table and return its contract; ``look_only``: the one that
-    would be put.
+    """Make the existing Lance table at ``table.uri`` a lancewal table, and return its contract.
 
-    Errors: those of ``create_table``, ``TableMissing``, ``DuplicateKeys``; ``ContractMismatch`` if the settings declare
-    columns that are not the table's.
+    ``look_only``: only check, and return the contract that would be put.  ``warn`` is called with each warning.  Errors:
+    those of ``create_table``, ``TableMissing``, ``DuplicateKeys``; ``ContractMismatch`` if the settings declare other
+    columns than the table has.
     """
     check_asked(settings, "table.uri")
     address = Address.of(settings)
@@ -72,7 +72,7 @@ def attach_table(
     nullable = [name for name in rows.primary_key if pinned.schema.field(name).nullable]
     if look_only:
         if nullable:
-            warn(f"{nullable} of the Lance table would be declared not nullable, in a commit of its own")
+            warn(f"columns {nullable} of the Lance table would be declared not nullable, in a commit of its own")
         return first_contract(folder.table, columns_of(pinned, rows), rows, settings.table, topic)
     checked, changes = pinned.version, 0
     # Step 1
@@ -91,17 +91,18 @@ def attach_table(
 
 
 def existing_rows(pinned: LancePinnedTable, settings: Settings) -> RowSchema:
-    """The table's own columns with the declared keys; ``InvalidSchema`` names every column, and all else, that lancewal
-    cannot carry."""
+    """Return the Lance table's columns with the keys that the settings declare.
+
+    ``InvalidSchema`` names every column and every property of the table that lancewal does not support."""
     storage = str(pinned.dataset.data_storage_version)
     problems = []
     if storage in ("legacy", "0.1"):
         problems.append(
-            f"its files have Lance's format {storage}, which loses nulls: rewrite it in format 2.1 or later"
+            f"its files have Lance's format {storage}, which loses nulls: rewrite the table in format 2.1 or later"
         )
     if pinned.dataset.mem_wal_index_details() is not None:
         problems.append(
-            "Lance's own MemWAL is initialised on it, whose rows lancewal does not read. Write its rows into the table and "
+            "Lance's own MemWAL is initialised on it, and lancewal does not read its rows. Write its rows into the table and "
             'drop its index, `dataset.drop_index("__lance_mem_wal")` (docs/how-to/attach-a-table.md shows how)'
         )
     for field in pinned.schema:
@@ -112,15 +113,15 @@ def existing_rows(pinned: LancePinnedTable, settings: Settings) -> RowSchema:
             cast = (
                 f'dataset.alter_columns({{"path": "{field.name}", "data_type": {_in_python(alike)}}})' if alike else ""
             )
-            way = f"type {field.type} is not supported, and another has the same values: convert it by `{cast}`"
+            way = f"type {field.type} is not supported, but another has the same values: convert the column by `{cast}`"
             problems.append(f"column {field.name!r}: {way if alike else error}")
             continue
         if plain != field.type:
-            problems.append(f"column {field.name!r}: type {field.type} differs from {plain}, the one that lancewal has")
+            problems.append(f"column {field.name!r}: type {field.type} differs from {plain}, which lancewal supports")
         elif _inner_names(plain) != _inner_names(field.type):  # which Arrow takes for the same type
             problems.append(
                 f"column {field.name!r}: type {field.type} names the items of a list otherwise than {plain}, and Lance "
-                "would refuse rows of lancewal: write the column anew"
+                "would refuse rows of lancewal: rewrite the column"
             )
         if not field.nullable and field.name not in settings.table.primary_key:
             problems.append(
@@ -129,7 +130,7 @@ def existing_rows(pinned: LancePinnedTable, settings: Settings) -> RowSchema:
             )
         if storage == "2.0" and _has_struct(field.type):
             problems.append(
-                f"column {field.name!r}: files of Lance's format 2.0 cannot hold a null struct: rewrite it in 2.1"
+                f"column {field.name!r}: files of Lance's format 2.0 cannot hold a null struct: rewrite the table in 2.1"
             )
     if problems:
         raise InvalidSchema(f"{settings.table.uri} cannot be attached: " + "; ".join(problems))
@@ -144,7 +145,7 @@ def existing_rows(pinned: LancePinnedTable, settings: Settings) -> RowSchema:
 
 
 def _same_values(type_: pa.DataType) -> pa.DataType | None:
-    """Return the type of lancewal's that has the same values, and that Lance can cast a column to; None if there is none."""
+    """Return the supported type that has the same values, and to which Lance can cast a column; None if there is none."""
     types = pa.types
     if types.is_dictionary(type_):
         return _same_values(type_.value_type)
@@ -152,7 +153,7 @@ def _same_values(type_: pa.DataType) -> pa.DataType | None:
         item = _same_values(type_.value_type)
         return None if item is None else pa.list_(item)
     if types.is_struct(type_):
-        return None  # Lance casts none
+        return None  # Lance cannot cast structs
     if types.is_timestamp(type_) and type_.tz is not None:
         return pa.timestamp(type_.unit, "UTC")
     plain = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary(), pa.date64(): pa.date32()}.get(type_, type_)

@@ -1,11 +1,11 @@
-"""``lancewal table create``: an empty Lance table with a contract.
+"""``lancewal table create``: create an empty Lance table with a contract.
 
-Everything that a person can get wrong is checked first: settings, columns, keys, the topic, and what lies at the
-address.  Such an error changes nothing.  With ``look_only`` nothing else is done.  Then
+First, everything that a person can get wrong is checked: settings, columns, keys, the topic, and objects at the address.
+An error found here changes nothing.  With ``look_only`` nothing else is done.  Then:
 
- 1. Lance creates the empty table, keys not nullable: one commit, version 1.
-    A crash after it leaves an empty table of this schema without contract; the same command takes it up.
- 2. to 4. are ``register``'s: contract, checkpoint, identity.
+ 1. Lance creates the empty table, with keys that are not nullable: one commit, version 1.
+    A crash after this step leaves an empty table of this schema without a contract.  The same command continues with it.
+ 2. to 4. are the steps of ``register``: contract, checkpoint, identity.
 
 If two processes create the same table at once, one contract remains; the other process gets ``TableExists``.
 
@@ -52,10 +52,11 @@ def create_table(
     *,
     look_only: bool = False,
 ) -> Contract:
-    """Create the table that the settings describe and return its contract; ``look_only``: the one that would be put.
+    """Create the table that the settings describe, and return its contract.
 
+    ``look_only``: only check, and return the contract that would be put.  ``warn`` is called with each warning.
     Errors: ``InvalidSettings``, ``InvalidSchema``, ``TopicMissing``, ``TopicUnsuitable``, ``TableExists``,
-    ``StoreNotWritable``, ``StoreRefused``; ``KafkaUnavailable`` and ``StoreUnavailable`` to be tried again.
+    ``StoreNotWritable``, ``StoreRefused``; after ``KafkaUnavailable`` and ``StoreUnavailable``, try again.
     """
     check_asked(settings, "table.uri", "table.columns")
     rows = declared_rows(settings)
@@ -81,7 +82,7 @@ def create_table(
         except OSError as error:
             if _what_is_there(table, rows, settings)[0] is None:
                 raise store_error(error, f"creating a Lance table at {uri}") from error
-    for text in topic.warnings:  # not before: who cannot create is told why, and nothing besides
+    for text in topic.warnings:  # not earlier: if creation fails, only its error is shown
         warn(text)
     # Steps 2 to 4
     pinned = table.newest()
@@ -90,21 +91,21 @@ def create_table(
 
 
 def declared_rows(settings: Settings) -> RowSchema:
-    """Columns and keys as the settings declare them; ``InvalidSchema`` if they cannot be a table."""
+    """Return the columns and keys that the settings declare; ``InvalidSchema`` if they cannot form a table."""
     return declared_keys(declared_columns(settings.table), settings.table)
 
 
 def _columns_without_table(rows: RowSchema) -> tuple[Column, ...]:
-    """Return the columns without ids, which Lance gives them later."""
+    """Return the columns without ids, which Lance assigns when it creates the table."""
     return tuple(Column(name=f.name, type=format_type(f.type), field_ids=()) for f in rows.columns)
 
 
 def _what_is_there(
     table: LanceTable, rows: RowSchema, settings: Settings
 ) -> tuple[LancePinnedTable | None, Contract | None]:
-    """Return the empty table that an earlier try has left, and its contract if it got so far; None if there is no table.
+    """Return the empty Lance table of an interrupted run, and its contract if that run had put one.
 
-    Any other table is ``TableExists``."""
+    Both are None if there is no table.  ``TableExists`` if there is any other table."""
     try:
         address = Address.of(settings)
         begun = begun_contract(Folder(address.store(), table, address.way()))

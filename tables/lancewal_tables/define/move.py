@@ -1,17 +1,18 @@
 """``lancewal table moved``: a table whose folder was moved or copied goes on at its new place, as a table of its own.
 
 Guarantees
- 1. It gets a new identity, so it shares none with its original, should that still be worked on, nor with another copy: each
-    has its own consumer group, and takes no receipt of the other.
- 2. All that the folder holds stays: rows, unmerged ones included, positions, history.  The folder must have been copied while
-    neither ingest nor flusher worked on it; of a copy made meanwhile its parts may not fit together, which is not checked.
+ 1. The table gets a new identity.  It shares none with its original, even if that is still in use, nor with another copy.
+    Each table has its own consumer group, and accepts no receipt of another.
+ 2. All content of the folder stays: rows, unmerged ones included, positions, history.  The folder must have been copied
+    while neither ingest nor flusher worked on it.  Otherwise the parts of the copy may not fit together, which is not
+    checked.
 
 Steps
- 1. The next version of the contract, with a new uuid and this place, by compare-and-swap.  From here on services and readers
-    refuse the table until
- 2. ``lancewal.table_uuid`` in the Lance table's config is the new one.
+ 1. Put the next version of the contract, with a new uuid and this place, by compare-and-swap.  From here on, services and
+    readers refuse the table until step 2 is done.
+ 2. Set ``lancewal.table_uuid`` in the Lance table's config to the new uuid.
 
-After a crash between the two the same command continues: the config still names the uuid of the contract before.
+After a crash between the steps, the same command continues: the config still names the uuid of the former contract.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ from lancewal_tables.define.register import identify
 
 
 def move_table(settings: Settings, former: str) -> Contract:
-    """Take up the table at ``table.uri``, which lay at ``former``; its new contract.
+    """Register the table at ``table.uri`` that was moved or copied from ``former``, and return its new contract.
 
-    ``InvalidSettings`` if its contract names another place than ``former``, or this one; ``TableReplaced`` and
-    ``ContractMismatch`` if the Lance table is not the contract's.
+    ``InvalidSettings`` if its contract names another place than ``former``, or names ``table.uri``.  ``TableReplaced``
+    and ``ContractMismatch`` if the Lance table is not the contract's.
     """
     settings.need("table.uri")
     address = Address.of(settings)

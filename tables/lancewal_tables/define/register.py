@@ -2,25 +2,26 @@
 
 Guarantees
  1. An identity (``table_uuid``) is created with the contract that names it, in the run that puts that contract.  No other
-    table gets it: neither a copy of the folder, whenever it was made, nor a clone, whose config has the original's.
- 2. A run goes on with what an earlier run has left only if this folder's own contract says so.
+    table gets this identity: neither a copy of the folder, whenever the copy was made, nor a clone, whose config names the
+    original's identity.
+ 2. A run continues an interrupted run only if this folder's own contract says so.
  3. "Nothing merged" is recorded only for a version that is older than the identity: a run that comes too late records
     nothing.
 
 Steps, each done once however often it is repeated
- 0. The store proves that it keeps put-if-absent (``store_proof``), which all later puts rely on.  Without this proof no
-    lancewal table is made: what ``create`` has left is an empty Lance table.
- 1. Put contract version 1 by put-if-absent, with a new uuid and the table's place.  Of two runs at once one wins.  Nobody
-    looks at anything before this contract is there.
- 2. Put the checkpoint ``merges/<newest version>`` "nothing merged".  Walks for watermarks end there and never read what the
-    table was before (a restore or an overwrite long ago).
- 3. Set ``lancewal.table_uuid`` in the Lance table's config to the contract's, whatever it was.  Until then services and
-    readers refuse the table, so nothing is produced under the new identity.
- 4. Put a checkpoint of that version too.  From here on any clean-up may take lower versions.  If this checkpoint is missing,
-    the flusher's first round writes it.
+ 0. Prove that the store keeps put-if-absent (``store_proof``), which all later puts rely on.  Without this proof no
+    lancewal table is made, and only the empty Lance table of ``create`` stays.
+ 1. Put contract version 1 by put-if-absent, with a new uuid and the table's place.  If two runs do so at once, one wins.  No
+    process reads any other object before this contract exists.
+ 2. Put the checkpoint ``merges/<newest version>`` "nothing merged".  A walk for watermarks ends at this checkpoint, and
+    never reads older versions of the table (from before a restore or an overwrite long ago).
+ 3. Set ``lancewal.table_uuid`` in the Lance table's config to the contract's uuid, whatever the config had before.  Until
+    then services and readers refuse the table, so nothing is written under the new identity.
+ 4. Put a checkpoint of the version of step 3 too.  After that, a clean-up may delete any lower version.  If this checkpoint
+    is missing, the flusher's first round writes it.
 
-After a crash before step 1 the same command starts over.  After a later crash, it goes on with step 2 under the
-contract that is there.  This contract must be of version 1 and of this place, without a region yet.  The table's
+After a crash before step 1 the same command starts over.  After a later crash, it continues with step 2 under the
+stored contract.  This contract must have version 1 and name this place, and no region may exist yet.  The table's
 config must have another uuid.
 """
 
@@ -54,14 +55,14 @@ from lancewal_core.table.watermarks import NOTHING_MERGED, TABLE_UUID, Watermark
 from lancewal_tables.define.topic import FittingTopic
 
 _TRIES = 4
-"""Attempts of a commit that others' commits to the same key have met."""
+"""Attempts to set the uuid in the config, while other commits conflict."""
 
 
 def begun_contract(folder: Folder) -> Contract | None:
-    """Return the contract that an interrupted run has put, to go on with; None if nothing was put.
+    """Return the contract that an interrupted run has put, or None if none was put.
 
-    ``TableExists`` if this is a lancewal table, or a copy of one, or holds objects that one has left.
-    ``StoreRefused`` if the store lets nobody in.
+    ``TableExists`` if the folder is a lancewal table, or a copy of one, or holds objects of a former one.
+    ``StoreRefused`` if the store denies access.
     """
     uri = folder.table.uri
     try:
@@ -72,7 +73,7 @@ def begun_contract(folder: Folder) -> Contract | None:
     if contract is None:
         if left:
             raise TableExists(
-                f"{uri} has no contract, but {left[0]}: what a lancewal table has left there. If nothing of it is "
+                f"{uri} has no contract, but {left[0]}, an object of a former lancewal table. If no such object is "
                 f"needed, delete the folder {paths.ROOT.rstrip('/')} in it, and run the same command again"
             )
         return None
@@ -91,8 +92,7 @@ def begun_contract(folder: Folder) -> Contract | None:
 
 
 def _left(store: ObjectStore, contract: Contract | None) -> list[str]:
-    """Return keys of objects that the contract's table has already written; without a contract, those that any table has
-    left."""
+    """Return keys of some objects that the contract's table has written; without a contract, that any table has left."""
     making = None if contract is None else contract.making
     prefixes = [paths.pages_prefix(making), paths.regions_prefix(making)]
     if contract is None:
@@ -101,7 +101,7 @@ def _left(store: ObjectStore, contract: Contract | None) -> list[str]:
 
 
 def _names(table: LanceTable, contract: Contract) -> bool:
-    """Whether the contract's Lance table is there and is the contract's, or is not there at all."""
+    """Return whether the Lance table's config names the contract's uuid.  Also true if there is no Lance table."""
     try:
         return table.newest().config.get(TABLE_UUID) == contract.table_uuid
     except TableMissing:
@@ -111,7 +111,9 @@ def _names(table: LanceTable, contract: Contract) -> bool:
 def go_on(
     folder: Folder, pinned: LancePinnedTable, contract: Contract, settings: Settings, *, look_only: bool = False
 ) -> Contract:
-    """Steps 0 and 2 to 4 under the contract of an interrupted run; the settings must be those that it was made from."""
+    """Continue an interrupted run under its contract (steps 0 and 2 to 4), and return the contract.
+
+    The settings must be those from which the contract was made.  ``look_only``: only check."""
     check_settings(settings, contract)
     check_columns(pinned, contract)
     if not look_only:
@@ -124,7 +126,7 @@ def go_on(
 def first_contract(
     table: LanceTable, columns: Sequence[Column], rows: RowSchema, settings: TableSettings, topic: FittingTopic
 ) -> Contract:
-    """Return the contract that step 1 puts; nothing is written."""
+    """Return the first contract of a table, with a new identity.  Nothing is written."""
     return Contract(
         table_uuid=str(uuid4()),
         place=place_of(table.uri),
@@ -153,7 +155,9 @@ def first_contract(
 
 
 def register(folder: Folder, pinned: LancePinnedTable, contract: Contract) -> Contract:
-    """Steps 0 to 4 with its first contract, for a table whose newest version is ``pinned``."""
+    """Make a Lance table a lancewal table with its first contract (steps 0 to 4), and return the contract.
+
+    ``pinned``: the newest version of the table.  ``TableExists`` if another process was faster."""
     # Step 0
     _prove(folder)
     # Step 1
@@ -189,7 +193,7 @@ def _take_effect(folder: Folder, contract: Contract) -> None:
 
 
 def identify(table: LanceTable, contract: Contract) -> None:
-    """The Lance table's config names the contract's uuid."""
+    """Make the Lance table's config name the contract's uuid.  ``StoreUnavailable`` if other commits keep conflicting."""
     for _ in range(_TRIES):
         pinned = table.newest()
         if pinned.config.get(TABLE_UUID) == contract.table_uuid:
@@ -204,7 +208,9 @@ def identify(table: LanceTable, contract: Contract) -> None:
 
 
 def _checkpoint(folder: Folder, pinned: LancePinnedTable, contract: Contract) -> None:
-    """Step 2."""
+    """Record that nothing is merged in the pinned version (step 2).
+
+    ``StoreNotWritable`` if the record is missing afterwards."""
     version = TableVersion(pinned.version)
     Watermarks(folder.store, folder.table, contract.making).record(NOTHING_MERGED, version, "checkpoint")
     key = paths.merge_record(version, contract.making)
@@ -216,8 +222,8 @@ def _checkpoint(folder: Folder, pinned: LancePinnedTable, contract: Contract) ->
 
 
 def store_error(error: BaseException, act: str) -> LancewalError:
-    """Return the error for a failure of the store: a person must act, or try again."""
-    # A store's reason, such as NoSuchBucket, may stand in a later line.
+    """Return the error for a failure of the store during ``act``: one that may pass, or one that a person must solve."""
+    # A store's reason, such as NoSuchBucket, may be in a later line.
     said = f"{error} {error.__cause__}"
     text = str(error) if isinstance(error, LancewalError) else f"{first_line(error)}{what_to_set(said)}"
     found = refusal_of_puts(said)
@@ -227,6 +233,6 @@ def store_error(error: BaseException, act: str) -> LancewalError:
 
 
 def columns_of(pinned: PinnedTable, rows: RowSchema) -> tuple[Column, ...]:
-    """The table's columns, with the ids that Lance has given them."""
+    """Return the table's columns with the ids that Lance has assigned."""
     ids = pinned.field_ids
     return tuple(Column(name=f.name, type=format_type(f.type), field_ids=ids[f.name]) for f in rows.columns)

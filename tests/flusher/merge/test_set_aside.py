@@ -628,7 +628,7 @@ def test_the_commands(world: Conflicted) -> None:
     decision = {"partition": 1, "seen": seen, "keys": 1, "changed": 1, "dropped": {}}
     looked = run(world, "settle", "orders-1", "--key", '["r0",3]', "--dry-run", "-o", "json")
     assert told(looked) == {**decision, "dry_run": True}
-    assert "no key that waits came through partition 2" in run(world, "settle", "orders-2", "--all", "--yes")
+    assert "no waiting key has records of partition 2" in run(world, "settle", "orders-2", "--all", "--yes")
     for wrong in (["--key", '["r0",5]'], ["--key", "r0"], [], ["--all", "--key", '["r0",3]']):
         with pytest.raises(InvalidInput):
             run(world, "settle", "orders-1", *wrong, "--yes")
@@ -638,7 +638,7 @@ def test_the_commands(world: Conflicted) -> None:
         with pytest.raises(InvalidInput, match="has topic orders"):
             run(world, "settle", "others-1", "--all", *yes)
     with pytest.raises(
-        InvalidInput, match=r"With --yes, what waits of other partitions is dropped\. This cannot be undone"
+        InvalidInput, match=r"With --yes, the waiting records of other partitions are dropped\. This cannot be undone"
     ):
         run(world, "settle", "orders-1", "--all")
     assert world.table.dataset.version == version

@@ -473,7 +473,7 @@ def test_the_contract_is_changed(table: FlusherTable) -> None:
     assert read_contract(table.store, table.uri).ttl == TTL
     longer = alter_terms(settings, _ttl(Ttl("at", 2 * DAY_S)))
     assert (longer.version, longer.ttl) == (2, Ttl("at", 2 * DAY_S))
-    with pytest.raises(InvalidSettings, match="says so already"):
+    with pytest.raises(InvalidSettings, match="already has these terms"):
         alter_terms(settings, _ttl(Ttl("at", 2 * DAY_S)))
     with pytest.raises(InvalidSchema, match="has type int64"):
         alter_terms(settings, _ttl(Ttl("a", DAY_S)))

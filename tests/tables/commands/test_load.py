@@ -101,7 +101,7 @@ def test_begin_load_and_again(table: FlusherTable, run: Any, tmp_path: Path) -> 
 def test_what_is_refused(run: Any, tmp_path: Path) -> None:
     for options, message in [
         ((), "name at least one file"),
-        (("--begin",), "--begin takes no files, and a --name"),
+        (("--begin",), "--begin needs a --name, and accepts no files"),
         ((str(tmp_path / "no.parquet"),), "there is no file"),
         ((write(tmp_path, [5, 5]),), "(region='r0', id=5) 2 times"),
     ]:

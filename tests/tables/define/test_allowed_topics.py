@@ -193,4 +193,4 @@ def test_brokers_that_cannot_be_asked_hold_up_no_change(folder: Path) -> None:
     settings, said = unsaid(allowing(folder, "orders*")), list[str]()
     silent = Silent({"bootstrap.servers": "127.0.0.1:9"})
     assert alter_terms(settings, {"dead_letter_topic": "orders.bad"}, silent, said.append).dead_letters == "orders.bad"
-    assert said == ["whether the dead-letter topic 'orders.bad' exists is not known: no answer"]
+    assert said == ["cannot find out whether the dead-letter topic 'orders.bad' exists: no answer"]

@@ -291,7 +291,7 @@ def test_a_column_of_another_form_is_converted_as_the_message_says(
     uri = str(tmp_path / "t")
     dataset = lance.write_dataset(pa.table({"id": [1, 2, 3], "c": column}), uri)
     declared = Settings(table=TableSettings(uri=uri, primary_key=("id",), region_key=("id",)))
-    with pytest.raises(InvalidSchema, match=r"column 'c': type .* is not supported.*convert it by `") as caught:
+    with pytest.raises(InvalidSchema, match=r"column 'c': type .* is not supported.*convert the column by `") as caught:
         existing_rows(LanceTable(uri).newest(), declared)
     (advice,) = re.findall(r"`(dataset\.alter_columns\(.*\))`", str(caught.value))
     eval(advice, {"dataset": dataset, "pa": pa})

@@ -504,7 +504,7 @@ def test_a_group_is_altered_with_its_former_one_and_left_behind_by_what_moves(tm
         altered = alter_terms(settings_of(original), {"group_id": group})
         groups.append((altered.former_group_id, altered.group_id))
     assert groups == [(None, "first"), ("first", "second"), ("second", "third")]
-    with pytest.raises(InvalidSettings, match="says so already"):
+    with pytest.raises(InvalidSettings, match="already has these terms"):
         alter_terms(settings_of(original), {"group_id": "third"})
     kept = alter_terms(settings_of(original), {"grace_s": 7})
     assert (kept.former_group_id, kept.group_id) == ("second", "third")
