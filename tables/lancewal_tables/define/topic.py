@@ -1,6 +1,6 @@
-"""Whether a topic can carry a table: ``TopicUnsuitable`` says why not.
+"""Check whether a topic can carry a table; ``TopicUnsuitable`` says why not.
 
-Kafka's client is loaded where brokers are asked: a flusher without it does all else.
+Kafka's client is imported only where brokers are asked, so that a process without the client can do the rest.
 """
 
 from __future__ import annotations
@@ -28,24 +28,27 @@ def brokers_of(settings: Settings) -> TopicInspector:
 
 @dataclass(frozen=True, slots=True)
 class FittingTopic:
-    """A topic that can carry a table, as it is now."""
+    """The present state of a topic that can carry a table, and warnings for a person."""
 
     state: TopicState
     start: Sequence[int]
-    """Positions at which the table begins, by partition."""
+    """The table's first position in each partition, in the order of the partitions."""
     warnings: Sequence[str]
 
 
 def check_asked(settings: Settings, *needed: str) -> None:
-    """``InvalidSettings`` unless the settings have what makes a table of a topic, ``needed`` too, and allow the topic."""
+    """Raise ``InvalidSettings`` if a setting that defines a table or one of ``needed`` is missing, or the topic is not
+    allowed."""
     asked = settings.table
-    region_key = ("table.region_key",) if asked.format.key == "canonical" else ()  # else there are no such columns
+    region_key = ("table.region_key",) if asked.format.key == "canonical" else ()  # other formats have no such columns
     settings.need(*needed, "table.primary_key", *region_key, "kafka.bootstrap_servers", "table.topic")
     check_allowed(settings, asked.topic, asked.dead_letters)
 
 
 def fitting_topic(settings: Settings, rows: RowSchema, inspector: TopicInspector | None) -> FittingTopic:
-    """Ask the brokers for the table's topic.  ``TopicUnsuitable`` unless it can carry the table."""
+    """Ask the brokers about the table's topic, and return its state.  ``TopicUnsuitable`` if it cannot carry the table.
+
+    ``inspector``: by default, one that asks the brokers of the settings."""
     inspector, asked = inspector or brokers_of(settings), settings.table
     topic = inspector.describe(asked.topic)
     check_carries(topic, rows, asked)
@@ -59,37 +62,38 @@ def no_warning(text: str) -> None:
 
 
 def unpacks_unseen(topic: TopicState) -> str | None:
-    """Return a warning if the broker stores batches that are compressed.
+    """Return a warning if the broker stores compressed batches, else None.
 
-    A broker then checks only their compressed size.  Ingest has to find out how large they become when they are
-    unpacked."""
+    The broker then limits only the compressed size of a batch, and ingest has to find out the unpacked size."""
     compression = topic.stored.compression
     if compression == "uncompressed":
         return None
     if compression == "zstd":
-        found = "whoever produces can stop a partition by a batch that unpacks to more than ingest takes"
+        found = "any producer can stop a partition by a batch that unpacks to more than ingest takes"
     else:
         most = topic.stored.unpacked_bytes_max(0)
         found = f"the broker does not limit what a batch unpacks to, and {most} bytes are possible"
     return (
-        f"topic {topic.topic!r} has compression.type={compression}: {found}. Where producers are not trusted set it to "
+        f"topic {topic.topic!r} has compression.type={compression}: {found}. If producers are not trusted, set it to "
         "uncompressed: max.message.bytes then counts unpacked bytes"
     )
 
 
 def names_alike(rows: RowSchema) -> str | None:
-    """Return a warning if names differ in case alone: programs to which lancewal hands rows may mix such columns up."""
+    """Return a warning if names of columns differ only in case, else None.  Programs that get rows may mix them up."""
     alike = alike_but_for_case(rows.columns)
     if not alike:
         return None
     return (
-        f"the names {alike} differ in upper and lower case alone. Spark refuses to select such a column, and DuckDB reads one "
+        f"the names {alike} differ only in upper and lower case. Spark refuses to select such a column, and DuckDB reads one "
         "for the other without an error: choose names that differ otherwise"
     )
 
 
 def no_dead_letter_topic(inspector: TopicInspector, name: str) -> str | None:
-    """Return a warning where the dead-letter topic of this name does not exist: ingest would wait at its first dead letter."""
+    """Return a warning if the dead-letter topic ``name`` does not exist, else None.
+
+    Without the topic, ingest would wait at its first dead letter."""
     try:
         inspector.identify(name)
     except TopicMissing:
@@ -97,7 +101,7 @@ def no_dead_letter_topic(inspector: TopicInspector, name: str) -> str | None:
             f"the dead-letter topic {name!r} does not exist, and ingest waits at the first record that is to go there. "
             "Create it before ingest starts, or name another one by `lancewal table alter --dead-letter-topic`"
         )
-    except KafkaForbidden:  # ingest may have rights that whoever makes the table has not
+    except KafkaForbidden:  # ingest may have rights that the user of this command lacks
         return None
     return None
 

@@ -1,7 +1,7 @@
-"""Check that a table's primary key is one: no nulls, no key twice; and that rows to come have no key twice.
+"""Check primary keys: no nulls and no duplicates in a table, no duplicates among rows to be loaded.
 
-Exact, in bounded memory.  The keys are spread over as many passes as ``keys_at_once`` asks for.  Each pass scans the
-key columns and groups its share of the keys.
+The checks are exact, in bounded memory.  The keys are spread over as many passes as ``keys_at_once`` requires.  Each pass
+scans the key columns and groups its share of the keys.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.protocol import PinnedTable
 
 KEYS_AT_ONCE = 8_000_000
-"""About 30 bytes each beside the keys themselves: some hundred MB."""
+"""Keys held in memory at a time.  Each takes about 30 bytes in addition to its values: some hundred MB in all."""
 _SHOWN = 10
 
 
 def check_unique_keys(table: PinnedTable, rows: RowSchema, keys_at_once: int = KEYS_AT_ONCE) -> None:
-    """Check the keys.  ``InvalidSchema``: a key column has a null.  ``DuplicateKeys`` names up to ten keys, with their
-    counts."""
+    """Check the primary keys of all rows of a table version.
+
+    ``InvalidSchema``: a key column has a null.  ``DuplicateKeys`` names up to ten keys, with their counts."""
     total = sum(fragment.live_rows for fragment in table.fragments())
     passes = max(1, -(-total // keys_at_once))
 
@@ -51,16 +52,17 @@ def check_unique_rows(
     advice: str,
     keys_at_once: int = KEYS_AT_ONCE,
 ) -> None:
-    """``DuplicateKeys`` if a key comes twice among ``total`` rows that have no null in it.
+    """Raise ``DuplicateKeys`` if a key comes twice among ``total`` rows.  The key columns must not have nulls.
 
-    ``scan`` gives batches of the key columns, from the start each time; ``where`` and ``advice`` are for the message.
+    Each call of ``scan`` yields batches of the key columns from the start.  ``where`` and ``advice`` are parts of the
+    message.
     """
     passes = max(1, -(-total // keys_at_once))
     _refuse_twice((_share(scan(), rows.key, number, passes) for number in range(passes)), rows, where, advice)
 
 
 def _refuse_twice(shares: Iterable[pa.Table], rows: RowSchema, where: str, advice: str) -> None:
-    """Shares in which equal keys come together."""
+    """Raise ``DuplicateKeys`` if a share has a key twice.  Equal keys must be in the same share."""
     found: list[tuple[str, int]] = []
     duplicates = 0
     for keys in shares:
@@ -79,7 +81,7 @@ def _refuse_twice(shares: Iterable[pa.Table], rows: RowSchema, where: str, advic
 
 
 def _share(scan: Iterator[pa.RecordBatch], schema: pa.Schema, number: int, passes: int) -> pa.Table:
-    """The keys of one pass."""
+    """Return the keys of pass ``number`` of ``passes``."""
     batches = []
     for batch in scan:
         if passes > 1:

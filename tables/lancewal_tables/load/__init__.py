@@ -1,8 +1,8 @@
-"""Rows from elsewhere, in bulk.
+"""Bulk loads: rows from files, or from a Spark DataFrame, into a table.
 
-``files`` (or a ``dataframe`` of Spark) are read, their ``parquet_times`` exactly, and their ``columns`` converted.
-``whole`` brings them in part by part, each a commit (``part``), without keys that were deleted since (``deletes``).
-``duplicates`` says what becomes of keys that come twice.
+``files`` and ``dataframe`` read the rows, ``parquet_times`` reads times exactly, and ``columns`` converts values.
+``whole`` loads the rows in parts, each with one commit (``part``), without keys that were deleted since (``deletes``).
+``duplicates`` is the policy for keys that come twice.
 
 May import: define.
 """

@@ -12,8 +12,8 @@ These types fit:
  - large, view and dictionary forms of strings and binaries, and binaries of a fixed size
  - lists and structs whose parts fit
 
-Any other type is refused, such as a text that looks like a number.  The person who knows what it means must convert
-it.
+Any other type is refused, such as a text that looks like a number.  A person who knows the meaning must convert the
+column.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ _TYPE_SHOWN = 200
 
 
 def check_columns(found: pa.Schema, rows: RowSchema, where: str, int96: frozenset[str] = frozenset()) -> None:
-    """``InvalidSchema`` names columns of the file ``where`` that are missing, not the table's, twice, or do not fit.
+    """Raise ``InvalidSchema`` if columns of the file ``where`` are missing, unknown, duplicate, or of a type that does not
+    fit.
 
-    ``int96``: names of columns with such a time of Parquet, which Arrow shows as nanoseconds without a zone.
+    ``int96``: names of columns with Parquet's INT96 times, which Arrow shows as nanoseconds without a zone.
     """
     problems = [f"column {name!r} is missing" for name in rows.table.names if name not in found.names]
     for name in dict.fromkeys(found.names):
@@ -54,7 +55,7 @@ def check_columns(found: pa.Schema, rows: RowSchema, where: str, int96: frozense
 
 
 def fits(have: pa.DataType, want: pa.DataType) -> bool:
-    """See the module docstring."""
+    """Return whether values of type ``have`` fit a column of type ``want``, by the rules of the module docstring."""
     types = pa.types
     if have == want:
         return True
@@ -84,13 +85,15 @@ def fits(have: pa.DataType, want: pa.DataType) -> bool:
 
 
 def conform(batch: pa.RecordBatch, names: Sequence[str], rows: RowSchema, where: str) -> pa.RecordBatch:
-    """Return these columns of a batch whose columns fit, in the table's types.  ``InvalidSchema`` names column and file."""
+    """Return the columns ``names`` of a batch, cast to the table's types, which must fit (``fits``).
+
+    ``InvalidSchema`` names the column and the file ``where`` of a value that cannot be cast, or of a null in the key."""
     columns = []
     for name in names:
         field = rows.table.field(name)
         column = batch.column(name)
         try:
-            column.validate(full=True)  # text that is no UTF-8 would spoil every query of the column
+            column.validate(full=True)  # text that is not UTF-8 would spoil every query of the column
             columns.append(_cast(column, field.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             # Arrow's own message holds the value.

@@ -1,10 +1,10 @@
 """A bulk load of a Spark DataFrame: executors write Parquet into a staging folder, and the driver loads it.
 
-Guarantees: those of ``part``; the load begins before Spark computes the first row.  A second call with the same
-staging folder loads what is there, if Spark had finished it; otherwise Spark writes it first.
+The guarantees are those of ``part``, and the load begins before Spark computes the first row.  A second call with the
+same staging folder loads its files if Spark had finished writing them.  Otherwise Spark writes them first.
 
-Spark's own writer is parallel and commits a folder as a whole (``_SUCCESS``).  Decisions for each row need the table
-as it is at the commit, so the driver alone makes them.
+Spark's own writer is parallel and commits a folder as a whole (``_SUCCESS``).  The decision about each row needs the
+table at the time of the commit, so the driver alone decides.
 
 A classic session must be started before this module is imported (``spark_session``).
 """
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
 _DONE = "_SUCCESS"
 _OPTIONS = dict.fromkeys(("outputTimestampType", "spark.sql.parquet.outputTimestampType"), "TIMESTAMP_MICROS")
-"""Times as 64 bits, whatever the session says.  PySpark 4.0 takes neither, and writes INT96, which is loaded exactly too."""
+"""Make Spark write times as 64 bits, whatever the session says.
+
+PySpark 4.0 ignores both options and writes INT96, which is loaded exactly too."""
 
 
 def load_dataframe(
@@ -45,11 +47,11 @@ def load_dataframe(
     landed: Callable[[PartLoaded], None] = lambda _: None,
     stopping: Callable[[], bool] = lambda: False,
 ) -> LoadSummary:
-    """Load ``dataframe`` into the table at ``table.uri`` by way of ``staging``, which is left there.
+    """Load ``dataframe`` into the table at ``table.uri`` through the folder ``staging``, which is not deleted.
 
-    ``staging``: a folder that does not exist yet, or that an earlier call has written; driver and executors must both reach
-    it.  Spark's name of a bucket, ``s3a://``, is ``s3://`` for the driver.  ``name``: of the load, by default it follows from
-    ``staging``.  Errors: those of ``load_files``; ``SparkJobFailed`` where Spark gives up.
+    ``staging``: a folder that does not exist yet, or that an earlier call has written.  Driver and executors must both reach
+    the folder.  The driver reads Spark's ``s3a://`` as ``s3://``.  ``name``: name of the load, by default derived from
+    ``staging``.  The other arguments and the errors are those of ``load_files``; ``SparkJobFailed`` if Spark cannot write.
     """
     from lancewal_reader.spark.types import target_schema
 

@@ -1,11 +1,11 @@
-"""Keys that Kafka has deleted since a load began, as far as that is merged.  The load must not bring such a row back.
+"""Keys that merged records of Kafka have deleted since a load began.  The load must not bring their rows back.
 
-Guarantee: all deleted keys are known of every generation that was merged after the load began, up to W.  If such a
-generation is trimmed, its deletes cannot be read, and the error is ``OutsideHistoryWindow``.  Deletes that wait for a
-person's decision are not among the keys.
+Guarantee: the keys include all deletes of every generation that was merged after the load began, up to the watermarks
+W.  If such a generation is trimmed, its deletes cannot be read, and the error is ``OutsideHistoryWindow``.  Deletes
+that wait for a person's decision are not among the keys.
 
-A key that was deleted and then came again is among them too.  Its row is in the table, so it is not loaded either
-way.  Flushes are kept as long as their generation is.  A missing flush is folded again from its WAL entries.
+A key that was deleted and then came again is among the keys too.  The table has a row of the key, so the load leaves it
+out either way.  A flush is kept as long as its generation.  If a flush is missing, its WAL entries are folded again.
 """
 
 from __future__ import annotations
@@ -30,16 +30,18 @@ from lancewal_flusher.context import FlusherContext
 
 @dataclass(slots=True)
 class DeletesSince:
-    """See the module docstring.  ``name`` and ``began`` are the load's."""
+    """The deletes since a load began: see the module docstring.  ``name`` and ``began``: the load's name and record."""
 
     context: FlusherContext
     name: str
     began: LoadRecord
     _without: set[tuple[Region, Generation]] = field(default_factory=set)
-    """Generations without a delete."""
+    """Generations that are known to delete nothing."""
 
     def keys(self, in_force: InForce, conflicts: Conflicts) -> list[pa.Table]:
-        """The keys that each generation has deleted, up to W; tables of the key columns.  ``conflicts`` are those at W."""
+        """Return the keys that were deleted, up to the watermarks ``in_force``: one table for each generation that deletes.
+
+        ``conflicts``: the keys in conflict at ``in_force``.  ``OutsideHistoryWindow``: a generation is trimmed."""
         generations = self._merged_since(in_force)
         found = []
         for (region, record), gone in zip(generations, self._gone(generations), strict=True):
@@ -52,7 +54,7 @@ class DeletesSince:
         return found
 
     def _merged_since(self, in_force: InForce) -> list[tuple[Region, GenerationRecord]]:
-        """Return the generations that were merged after the beginning, without those that are known to delete nothing."""
+        """Return the generations that were merged since the load began, without those that are known to delete nothing."""
         unseen = [region for region in self.context.contract.regions if not self._seen(region, in_force)]
         histories = read_histories(self.context, unseen, in_force)
         found = []
@@ -75,12 +77,12 @@ class DeletesSince:
         return found
 
     def _seen(self, region: Region, in_force: InForce) -> bool:
-        """Whether nothing was merged of it since, or nothing that deletes."""
+        """Return whether each generation of the region that was merged since the load began is known to delete nothing."""
         merged = range(self.began.generation(region) + 1, in_force.generation(region) + 1)
         return all((region, Generation(g)) in self._without for g in merged)
 
     def _gone(self, generations: Sequence[tuple[Region, GenerationRecord]]) -> list[pa.Table]:
-        """Return what each generation deletes."""
+        """Return the keys that each generation deletes, in the order of ``generations``."""
         context, rows = self.context, self.context.contract.rows
         read = read_each(context, generations, lambda parts: read_gone_of(context.store, parts, rows))
         found = []

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Duplicates(StrEnum):
-    """``ERROR``: the load stops before it adds anything.  ``LAST``: its last row is loaded."""
+    """``ERROR``: the load stops before it adds anything.  ``LAST``: the last row of the key is loaded."""
 
     ERROR = "error"
     LAST = "last"

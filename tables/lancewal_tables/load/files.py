@@ -2,15 +2,16 @@
 
 Accepted are Parquet (``.parquet``, ``.pq``) and Arrow IPC files (``.arrow``, ``.feather``, ``.ipc``), local or in an
 ``s3://`` bucket that the table's store options open.  A folder stands for all such files in it, at any depth, in the
-order of their names.  Names that begin with ``_`` or ``.`` are skipped, as Spark and Hive mean them.
+order of their names.  Names that begin with ``_`` or ``.`` are skipped, as in Spark and Hive.
 
 Guarantees
  1. Every file's columns are checked before a row of any file is read (``columns``).
- 2. One batch is held in memory at a time; when a file is read backwards, one row group.
+ 2. One batch is held in memory at a time.  If a Parquet file is read backwards, one row group is.
  3. Times in Parquet are exact (``parquet_times``).
- 4. A file that cannot be read, whatever its bytes, is ``InvalidInput``.  So is an Arrow file with a batch that would unpack to
-    more than ``UNPACKED_BYTES`` and more than a hundred times its size.  A Parquet file may hold a value once, in a
-    dictionary, and name it many times.  Such values take at most ``UNPACKED_BYTES`` a batch, unless a single row takes more.
+ 4. A file that cannot be read, whatever its bytes, raises ``InvalidInput``.  So does an Arrow file with a batch that would
+    unpack to more than ``UNPACKED_BYTES`` and more than a hundred times its size.  A Parquet file may hold a value once, in
+    a dictionary, and refer to it many times.  Such values take at most ``UNPACKED_BYTES`` a batch, unless a single row
+    takes more.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _UNPACKED_RATIO = 100
 
 @dataclass(frozen=True, slots=True)
 class LoadFile:
-    """A file, and how to read it."""
+    """A stored file that is to be loaded."""
 
     store: ObstoreStore
     key: str
@@ -60,7 +61,7 @@ class LoadFile:
             return int(opened.metadata.num_rows if isinstance(opened, pq.ParquetFile) else opened.count_rows())
 
     def check(self, rows: RowSchema) -> None:
-        """Raise ``InvalidSchema`` if the file cannot be loaded."""
+        """Raise ``InvalidSchema`` if columns do not fit the table, and ``InvalidInput`` if the file cannot be read."""
         with self._readable():
             opened = self._open()
             if isinstance(opened, pq.ParquetFile):
@@ -70,7 +71,7 @@ class LoadFile:
                 self._check_unpacked()
 
     def batches(self, names: Sequence[str], rows: RowSchema, *, backwards: bool = False) -> Iterator[pa.RecordBatch]:
-        """Yield these columns of all rows, in the table's types; ``backwards``: the last batch first."""
+        """Yield the columns ``names`` of all rows, in the table's types; ``backwards``: the last batch first."""
         with self._readable():
             opened = self._open(names)
             if isinstance(opened, pq.ParquetFile):
@@ -96,7 +97,7 @@ class LoadFile:
         return pa.ipc.open_file(self._source(), options=options)
 
     def _check_unpacked(self) -> None:
-        """Guarantee 4."""
+        """Raise ``InvalidInput`` if a batch of the Arrow file would unpack to too many bytes (guarantee 4)."""
 
         def read(start: int, end: int) -> bytes:
             source.seek(start)
@@ -119,7 +120,7 @@ class LoadFile:
             raise self._unreadable(error) from error
 
     def _parquet(self, unit: str = "ns") -> Any:
-        """``unit``: of each INT96."""
+        """Open the Parquet file.  ``unit``: the unit in which INT96 times are read."""
         return pq.ParquetFile(self._source(), coerce_int96_timestamp_unit=unit)
 
     def _source(self) -> pa.PythonFile:
@@ -131,8 +132,9 @@ class LoadFile:
 
 
 def find_files(addresses: Sequence[str], options: Mapping[str, str]) -> tuple[LoadFile, ...]:
-    """Return the files that the addresses of files and folders stand for, in their order; ``InvalidInput`` if there are
-    none."""
+    """Return the files at the addresses, which may be files or folders, in their order.
+
+    ``InvalidInput``: an address has no file, a file has another format, or a file is named twice."""
     found = [file for address in addresses for file in _files_at(address, options)]
     for often, count in Counter(file.shown for file in found).most_common(1):
         if count > 1:
@@ -194,7 +196,7 @@ def _of_parquet(file: Any, names: Sequence[str], backwards: bool) -> Iterator[pa
 
 
 def _batch_rows(file: Any, names: Sequence[str]) -> int:
-    """Return so many rows that a batch takes ``BATCH_BYTES``, about: vectors make rows of kilobytes."""
+    """Return the number of rows with which a batch takes about ``BATCH_BYTES``, since vectors make rows of kilobytes."""
     known = file.metadata
     groups = [known.row_group(i) for i in range(known.num_row_groups)]
     row_bytes = max(1, sum(group.total_byte_size for group in groups) // max(known.num_rows, 1))
@@ -204,7 +206,7 @@ def _batch_rows(file: Any, names: Sequence[str]) -> int:
 
 
 def _dictionaries(group: Any, names: Sequence[str]) -> Iterator[int]:
-    """Bytes that a row's value of each column with a dictionary may have."""
+    """Yield the most bytes that one value may have, for each wanted column with a dictionary."""
     for column in (group.column(i) for i in range(group.num_columns)):
         wanted = column.path_in_schema.split(".")[0] in names
         if wanted and column.has_dictionary_page and column.physical_type == "BYTE_ARRAY":
@@ -221,7 +223,7 @@ def _of_arrow(file: Any, backwards: bool) -> Iterator[pa.RecordBatch]:
 
 
 class _Stored(io.RawIOBase):
-    """A stored object as a file that can be read and sought in."""
+    """A stored object as a seekable file, of which only the ranges that are read are fetched."""
 
     def __init__(self, file: LoadFile) -> None:
         self._file = file

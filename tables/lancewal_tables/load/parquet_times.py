@@ -1,10 +1,12 @@
-"""Times and dates in Parquet files, as Spark writes them: INT96, and its former calendar.
+"""Times and dates in Parquet files that Spark has written: INT96, and Spark's legacy calendar.
 
 Guarantees
- 1. An INT96 is read exactly, or refused as one.  pyarrow reads it as nanoseconds, which wrap beyond the years 1677 to 2262,
-    or as microseconds, which cut digits: it is read as both, and as milliseconds, which do neither where a column needs them.
- 2. An INT96 of Spark is an instant, and fits a column in UTC.  Others name no zone, and fit one without.
- 3. Where Spark marks a file as written by the former calendar, dates and times of before the calendars agree are refused.
+ 1. An INT96 time is read exactly, or the file is refused.  pyarrow reads INT96 as nanoseconds, which wrap beyond the years
+    1677 to 2262, or in coarser units, which cut digits.  So each time is read as nanoseconds, microseconds and
+    milliseconds, and the three are compared.
+ 2. An INT96 time from Spark is an instant, and fits a column in UTC.  One from another writer has no zone, and fits a
+    column without a zone.
+ 3. If Spark marks a file as written by the legacy calendar, dates and times from before the calendars agree are refused.
 """
 
 from __future__ import annotations
@@ -22,17 +24,17 @@ from lancewal_core.rows.schema import RowSchema
 
 _SPARK = b"org.apache.spark.version"
 _AGREE_DAY = -141_427
-"""1582-10-15, from which on both calendars have the same days."""
+"""1582-10-15 in days since 1970: from this day, both calendars have the same dates."""
 _AGREE_S = -2_208_988_800
-"""1900-01-01: times of earlier years depend on zones as well, for which Spark takes the same bound."""
+"""1900-01-01 in seconds since 1970.  Earlier times depend on zones as well; Spark uses the same bound."""
 _PER_S = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 Batches = Callable[[str], Iterator[pa.RecordBatch]]
-"""The file's batches, with each INT96 as a time of this unit."""
+"""A function that reads the file's batches, with INT96 times in the unit that is its argument."""
 
 
 def readable_schema(file: Any, rows: RowSchema) -> pa.Schema:
-    """The file's columns; an INT96 of Spark has the zone that the table's column has."""
+    """Return the file's columns, in which INT96 times from Spark have the zone of the table's column."""
     schema: pa.Schema = file.schema_arrow
     if _SPARK not in _metadata(file):
         return schema
@@ -45,7 +47,7 @@ def readable_schema(file: Any, rows: RowSchema) -> pa.Schema:
 
 
 def columns_of_int96(file: Any) -> frozenset[str]:
-    """Columns with an INT96 at any depth."""
+    """Return the names of the columns that have an INT96 time at any depth."""
     stored = _stored(file)
     return frozenset(f.name for f in file.schema_arrow if "INT96" in [next(stored) for _ in range(_leaves(f.type))])
 
@@ -53,7 +55,9 @@ def columns_of_int96(file: Any) -> frozenset[str]:
 def exact_batches(
     file: Any, batches: Batches, names: Sequence[str], rows: RowSchema, shown: str
 ) -> Iterator[pa.RecordBatch]:
-    """Yield these columns of the file, each time exactly.  ``InvalidSchema`` names column and file."""
+    """Yield batches of the columns ``names``, with exact times.
+
+    ``InvalidSchema`` names the column and the file (``shown``) of a time that cannot be read exactly."""
     int96 = sorted(columns_of_int96(file) & set(names))
     calendar = _Calendar.of(file)
     for fine, *coarser in zip(*map(batches, ("ns", "us", "ms") if int96 else ("ns",)), strict=True):
@@ -77,14 +81,13 @@ def exact_batches(
 
 
 def _wrong_int96(readings: Sequence[pa.Array], fraction: bool) -> str:
-    """Return what is wrong with a column that was read as nanoseconds, microseconds and milliseconds; nothing if all is
-    right.
+    """Return what is wrong with the times of a column; an empty text if they are exact.
 
-    ``fraction``: its nanoseconds are wanted.
+    ``readings``: the column read as nanoseconds, microseconds and milliseconds.  ``fraction``: nanoseconds are wanted.
     """
     for fine, micros, millis in zip(*map(_leaf_arrays, readings), strict=True):
         if fine.type == micros.type:
-            continue  # no INT96
+            continue  # not an INT96 time
         ns, us, ms = (leaf.cast(pa.int64()).fill_null(0).to_numpy() for leaf in (fine, micros, millis))
         if not ((us // 1000 == ms) & ((ns // 1000 == us) | (not fraction))).all():
             unit = "nanoseconds cannot hold: they end in 2262" if fraction else "microseconds cannot hold"
@@ -96,7 +99,7 @@ def _wrong_int96(readings: Sequence[pa.Array], fraction: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Calendar:
-    """Values of a file that may be of Spark's former calendar, as Spark's own reader takes it."""
+    """The kinds of times in a file that may be of Spark's legacy calendar, decided as Spark's own reader does."""
 
     times: bool
     int96: bool
@@ -112,7 +115,9 @@ class _Calendar:
         )
 
     def differs(self, column: pa.Array, int96: bool) -> bool:
-        """Whether a value is of before the calendars agree.  Spark never rebased times without a zone."""
+        """Return whether a value of the legacy calendar is from before the calendars agree.
+
+        Spark never rebased times without a zone, other than INT96."""
         if not (self.times or self.int96):
             return False
         return any(
@@ -134,7 +139,7 @@ def _metadata(file: Any) -> dict[bytes, bytes]:
 
 
 def _stored(file: Any) -> Iterator[str]:
-    """The physical type of each leaf, in the order of the schema."""
+    """Return an iterator over the physical type of each leaf, in the order of the schema."""
     return iter([file.schema.column(i).physical_type for i in range(len(file.schema))])
 
 
@@ -144,7 +149,9 @@ def _leaves(type_: pa.DataType) -> int:
 
 
 def _zoned(have: pa.DataType, want: pa.DataType, stored: Iterator[str]) -> pa.DataType:
-    """``have``, and each INT96 in it with the zone that ``want`` has there."""
+    """Return the type ``have``, in which each INT96 time has the zone of ``want``.
+
+    ``stored``: iterates over the physical types of the leaves."""
     if not have.num_fields:
         in_zone = next(stored) == "INT96" and pa.types.is_timestamp(want) and want.tz is not None
         return pa.timestamp("ns", want.tz) if in_zone else have
@@ -169,7 +176,7 @@ def _is_naive(type_: pa.DataType) -> bool:
 
 
 def _leaf_arrays(column: pa.Array) -> Iterator[pa.Array]:
-    """Return the innermost values, without those below a null."""
+    """Yield the arrays of the innermost values, without values below a null."""
     if pa.types.is_struct(column.type):
         for member in column.flatten():
             yield from _leaf_arrays(member)

@@ -1,35 +1,36 @@
-"""Bulk load: rows from elsewhere come into a table that is streamed to, and whatever came through Kafka is newer.
+"""Bulk load: insert rows into a table that also gets records from Kafka.  All records from Kafka count as newer.
 
 Guarantees
- 1. A loaded row is never over a row of Kafka: a key that has a row stays as it is; a key that Kafka brings, changes or
-    deletes later, or that waits unmerged, is settled by its merge as if the loaded row had been there before everything.
+ 1. A loaded row never replaces a row from Kafka.  A key that has a row stays as it is.  A key whose records are unmerged or
+    come later is settled by the merge of these records, as if the loaded row were older than all of them.
  2. A key that a merge, or a person's decision about keys in conflict, has deleted since the load *began* does not come back.
-    What was deleted before that is not known: such rows come back, but those of keys that have an owner (``keys.conflicts``).
-    A delete that waits for a decision has deleted nothing.
- 3. No key is there twice because of a load, whichever of it, a merge, another load or somebody's append commits first.
- 4. Each part lands whole or not.  Loading again, also after a crash at any point, adds what is missing and nothing twice,
-    and under the same name guarantee 2 reaches back to the first beginning.
- 5. It changes no row, and stands in no merge's way but by being a commit: a merge under way is planned again.
+    Deletes from before the beginning are not known: such rows come back, except those of keys that have an owner
+    (``keys.conflicts``).  A delete that waits for a decision has deleted nothing.
+ 3. A load never makes a key occur twice, whichever commits first: the load, a merge, another load or a user's append.
+ 4. Each part is committed as a whole or not at all.  Loading again, also after a crash at any point, adds the missing rows
+    and no row twice.  Under the same name, guarantee 2 counts from the first beginning.
+ 5. A load changes no row.  It affects merges only as a commit in between: a merge under way is planned again.
 
-A load *begins* when its name is first recorded (``load_record``), with the watermarks of then.  Unmerged generations need
-not be asked: a merge looks for its keys in all fragments, a loaded one too, and completes patches from it.
+A load *begins* when its name is first recorded (``load_record``), with the watermarks of that moment.  Unmerged generations
+need not be read: a merge looks for its keys in all fragments, loaded ones too, and completes patches from them.
 
 Steps of ``load_part``, for a part of the rows with distinct keys
  1. Finish the newest merge, pin V, check that it is the contract's table, read W(V).
  2. Leave out keys that have a live row in V: the key index names candidates, fragments that it does not cover are scanned.
  3. Leave out keys that generations between the beginning and W(V) have deleted (``deletes``).
- 4. Write the others as data files.
- 5. ONE commit from V with the sentinel, unchanged, and no watermarks: it conflicts with every merge, follow-up and load in
-    between, and they with it.  A table without fragments: a strict commit.
- 6. Committed: go on.  Conflict: again from step 1; the files are taken as they are if the same rows are left.  Unknown: look
-    for the part's uuid in the versions above V; where these are gone, ``CommitUnknown``: step 7 would be left out.
- 7. Landed above V + 1: somebody may have appended the same keys.  Keys with a live row in two of the fragments that are newer
-    than V: ours is hidden, in a commit with the sentinel.  Then prove that no merge came in between unseen (a clean-up can
-    hide one from Lance), else ``MergeUnproven``; and a column may have been renamed or dropped: ``ContractMismatch``.
- 8. Look whether the files exist: a clean-up with ``delete_unverified`` may have taken them before the commit.
+ 4. Write the other rows as data files.
+ 5. ONE commit from V with the unchanged sentinel and without watermarks.  It conflicts with every merge, follow-up and load
+    in between, and they conflict with it.  In a table without fragments, the commit is strict.
+ 6. Committed: go on.  Conflict: go back to step 1, and use the files again if the same rows are left.  Unknown: look for the
+    part's uuid in the versions above V.  If these are gone, raise ``CommitUnknown``, since step 7 cannot be done.
+ 7. If the commit landed above V + 1, a user may have appended the same keys.  If a key has live rows in two of the fragments
+    newer than V, hide the load's row, in a commit with the sentinel.  Then prove that no merge came in between unseen, since
+    a clean-up can hide one from Lance.  Without the proof, raise ``MergeUnproven``.  If a column was renamed or dropped, raise
+    ``ContractMismatch``.
+ 8. Check that the files exist: a clean-up with ``delete_unverified`` may have deleted them before the commit.
 
-A crash between 5 and 7, or ``CommitUnknown``, leaves a key that somebody appended meanwhile twice, until Kafka's next row
-for it; ``lancewal verify`` names it.
+After a crash between steps 5 and 7, or ``CommitUnknown``, a key that a user appended meanwhile occurs twice.  Kafka's next
+row for the key mends that.  ``lancewal verify`` names such keys.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ _Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class PartLoaded:
-    """Counts of what became of a part's rows."""
+    """The result of one part: how many of its rows were inserted or left out."""
 
     version: TableVersion | None
     """Version of the part's commit; None if no row was left to insert, or nothing was to be written."""
@@ -76,7 +77,7 @@ class PartLoaded:
     deleted: int
     """Keys that Kafka has deleted since the load began."""
     appended: int = 0
-    """Rows, of the inserted, that were hidden again: somebody appended the key meanwhile."""
+    """Rows that were inserted and hidden again, because somebody appended the key meanwhile."""
     refusals: int = 0
 
     def log(self, events: FlusherEvents) -> None:
@@ -102,14 +103,15 @@ class _Plan:
 
     @property
     def counts(self) -> tuple[int, int]:
-        """Numbers of keys that have a row, and of other keys that Kafka has deleted."""
+        """The number of keys that have a row, and the number of other keys that Kafka has deleted."""
         return int(self.present.sum()), int((self.deleted & ~self.present).sum())
 
 
 def load_part(context: FlusherContext, rows: pa.Table, deletes: DeletesSince) -> PartLoaded:
-    """Steps 1 to 8 for ``rows`` of the contract's columns with distinct keys, none null.
+    """Load one part (steps 1 to 8), and return its counts.  ``rows`` has the contract's columns, and distinct keys
+    without nulls.
 
-    ``PlanRetriesExhausted``: merges come faster than this part can be planned.
+    ``PlanRetriesExhausted``: merges come faster than this part can be planned.  Other errors: see the steps.
     """
     names = list(context.contract.primary_key)
     keys = rows.select(names).combine_chunks()
@@ -153,8 +155,8 @@ def load_part(context: FlusherContext, rows: pa.Table, deletes: DeletesSince) ->
         _check_files(context, written[1], landed)
         return PartLoaded(landed, int(plan.left.sum()) - hidden, present, deleted, hidden, refusals)
     raise PlanRetriesExhausted(
-        f"{REFUSALS_MAX} tries in a row to load one part were refused, the last time: {reason}. Keep merges away meanwhile, "
-        "with `lancewal pause flusher --for 10m`, and start again: what has landed stays"
+        f"{REFUSALS_MAX} tries in a row to load one part were refused, the last time: {reason}. Pause merges meanwhile, "
+        "with `lancewal pause flusher --for 10m`, and load again: rows that were inserted stay"
     )
 
 
@@ -176,7 +178,7 @@ def _plan(context: FlusherContext, keys: pa.Table, key_set: KeySet, deletes: Del
 
 
 def _present(context: FlusherContext, pinned: PinnedTable, keys: pa.Table, key_set: KeySet) -> _Mask:
-    """Step 2."""
+    """Return a mask of the keys that have a live row in the pinned version (step 2)."""
     found = np.zeros(len(key_set), np.bool_)
     for rows in find_live(pinned, key_set, context.keys.find(pinned, keys)).values():
         found[rows.places] = True
@@ -184,7 +186,9 @@ def _present(context: FlusherContext, pinned: PinnedTable, keys: pa.Table, key_s
 
 
 def _deleted(context: FlusherContext, in_force: InForce, key_set: KeySet, deletes: DeletesSince) -> _Mask:
-    """Step 3.  A key of an owner that has no row has none because of that owner's records."""
+    """Return a mask of the keys that were deleted since the load began, and of all keys that have an owner (step 3).
+
+    If a key has an owner and no row, the owner's records have deleted the row."""
     found = np.zeros(len(key_set), np.bool_)
     conflicts = read_conflicts(context.store, in_force.conflicts, context.contract)
     owned = conflicts.owners.select(key_set.names)
@@ -200,8 +204,9 @@ def _write(context: FlusherContext, rows: pa.Table, left: _Mask) -> tuple[str, .
 
 
 def _settle(context: FlusherContext, before: PinnedTable, ours: pa.Table, name: str) -> int:
-    """Step 7: rows of ours that are hidden because somebody appended their keys; known by their values, since a compaction
-    may have moved them."""
+    """Hide rows of the load whose keys somebody appended, and return how many were hidden (step 7).
+
+    The load's rows are recognised by their values, since a compaction may have moved them."""
     known = {f.fragment_id for f in before.fragments()}
     keys = KeySet(ours.select(list(context.contract.primary_key)).combine_chunks())
     for _ in range(REFUSALS_MAX):
@@ -212,7 +217,7 @@ def _settle(context: FlusherContext, before: PinnedTable, ours: pa.Table, name: 
             hidden = _second_rows(current, ours, keys, newer)
             changed = hide(current, hidden)
         except VersionGone:
-            continue  # cleaned up: there is a newer one
+            continue  # a clean-up deleted this version, so there is a newer one
         if not hidden:
             return 0
         if not isinstance(send_load(context, current, name, (), changed), Refused):
@@ -224,7 +229,7 @@ def _settle(context: FlusherContext, before: PinnedTable, ours: pa.Table, name: 
 
 
 def _second_rows(current: PinnedTable, ours: pa.Table, keys: KeySet, newer: Sequence[int]) -> dict[int, list[int]]:
-    """Return the physical row that is ours of each key with several live rows in these fragments, by fragment."""
+    """Return the load's physical row, by fragment, of each key with several live rows in the fragments ``newer``."""
     found = find_keys(current, keys, newer)
     often = np.bincount(found.places, minlength=len(keys))
     twice = np.flatnonzero(often[found.places] > 1)
@@ -241,7 +246,7 @@ def _second_rows(current: PinnedTable, ours: pa.Table, keys: KeySet, newer: Sequ
 
 
 def _check_files(context: FlusherContext, written: Sequence[str], landed: TableVersion) -> None:
-    """Step 8."""
+    """Raise ``ObjectMissing`` if a data file of the load does not exist (step 8)."""
     lost = lost_files(context, written)
     if lost:
         raise ObjectMissing(

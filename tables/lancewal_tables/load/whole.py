@@ -1,19 +1,19 @@
-"""A whole load: files into a table, part by part (``part`` has the protocol of one, and the guarantees).
+"""Load whole files into a table, part by part.  ``part`` has the guarantees, and the protocol of one part.
 
 Steps
  1. Find the files and check the columns of each.
  2. Begin: record the name and what is merged now, unless a load of this name began before.
- 3. No key may be twice in the files (``duplicates`` ``error``); the keys are read once for every ``keys_at_once`` of
-    them.
- 4. Read the rows in parts of at most ``part_rows`` or about ``part_bytes``, and load each.  With ``duplicates``
-    ``last`` read from the last row to the first.  If a key is there twice, its last row comes first, and is there
-    when the other comes.
- 5. Maintain the key index, so that the next part need not scan this one.
+ 3. With ``duplicates`` ``error``, check that no key is in the files twice.  The keys are read once for every
+    ``keys_at_once`` of them.
+ 4. Read the rows in parts of at most ``part_rows`` or about ``part_bytes``, and load each part.  With ``duplicates``
+    ``last``, read from the last row to the first.  The last row of a key is then loaded first, and its other rows are
+    left out.
+ 5. Maintain the key index, so that the next part need not scan this part.
 
-With ``look_only`` nothing is written: what would be loaded is counted by the version of now, part by part.  A key
-that two parts have then counts twice as inserted.
+With ``look_only`` nothing is written.  The rows that would be loaded into the present version are counted, part by part.
+A key in two parts then counts twice as inserted.
 
-After a stop between two parts, or a kill anywhere, what has landed stays, and the same load again goes on.
+After a stop between two parts, or a kill at any point, rows that were inserted stay.  The same load, run again, continues.
 """
 
 from __future__ import annotations
@@ -73,12 +73,12 @@ class LoadSummary:
     """Hidden again: somebody appended the key at the same time."""
     commits: int
     finished: bool
-    """False if it was stopped; the same load again goes on."""
+    """False if the load was stopped; the same load, run again, continues."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadAsked:
-    """Wishes of a person for a load, beside what is loaded."""
+    """Options of a load; the rows to load are given apart."""
 
     name: str
     duplicates: Duplicates = Duplicates.ERROR
@@ -100,8 +100,9 @@ def load_files(
 ) -> LoadSummary:
     """Load Parquet and Arrow IPC files, or folders of them, into the table at ``table.uri``.
 
-    ``name``: of the load.  By default it follows from the names and sizes of the files, so a repeated load goes on.
-    ``look_only``: say what would be loaded, and write nothing.
+    ``name``: name of the load, by default derived from the names and sizes of the files, so that a repeated load continues.
+    ``look_only``: count what would be loaded, and write nothing.  ``landed`` is called after each part.  ``stopping`` is
+    asked before each part.
 
     Raises ``InvalidSchema`` and ``DuplicateKeys`` before anything is loaded.  ``OutsideHistoryWindow``: the load
     began too long ago.  ``PlanRetriesExhausted``: merges come too fast.  Errors of the store and the table are raised
@@ -114,7 +115,9 @@ def load_files(
 
 
 def begin(settings: Settings, name: str, *, look_only: bool = False) -> LoadRecord:
-    """Do step 2 only: keys deleted from now on will not come back by a load of this name."""
+    """Record the beginning of the load ``name`` (step 2), and return the record.
+
+    Keys that are deleted from now on do not come back by a load of this name."""
     with open_context(settings, on_threads=True) as context:
         return _begin(context, name, look_only=look_only)
 
@@ -126,7 +129,9 @@ def load(
     landed: Callable[[PartLoaded], None] = lambda _: None,
     stopping: Callable[[], bool] = lambda: False,
 ) -> LoadSummary:
-    """Steps 1 to 5."""
+    """Load ``files`` into an opened table (steps 1 to 5), and return the counts.  Errors: see ``load_files``.
+
+    ``landed`` is called after each part, and ``stopping`` is asked before each part."""
     name, duplicates, bounds = asked.name, asked.duplicates, asked.bounds
     rows = context.contract.rows
     # Step 1
@@ -176,13 +181,15 @@ def load(
 
 
 def name_of(files: Sequence[LoadFile]) -> str:
-    """A name that the same files give again; another content of the same size is no harm: the load then began earlier."""
+    """Return a name that follows from the names and sizes of the files, so the same files give the same name.
+
+    Other content of the same size does no harm: its load then has an earlier beginning."""
     text = "\n".join(f"{file.shown.rpartition('/')[2]} {file.size}" for file in files)
     return f"files-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
 
 def _begin(context: FlusherContext, name: str, *, look_only: bool = False) -> LoadRecord:
-    """Step 2."""
+    """Record the beginning of a load unless it is recorded already, and return the record (step 2)."""
     _, in_force = context.watermarks.newest()
     merged = {region.name: int(mark.generation) for region, mark in sorted(in_force.regions.items())}
     here = LoadRecord(began_at_ms=context.clock.now_ms(), topic_id=context.contract.topic_id, merged=merged)
@@ -190,7 +197,7 @@ def _begin(context: FlusherContext, name: str, *, look_only: bool = False) -> Lo
 
 
 def _check_keys(files: Sequence[LoadFile], rows: RowSchema, bounds: LoadBounds) -> int:
-    """Step 3; how many rows there are."""
+    """Raise ``DuplicateKeys`` if a key is in the files twice; return the number of rows (step 3)."""
 
     total = sum(file.rows() for file in files)
 
@@ -211,7 +218,7 @@ def _check_keys(files: Sequence[LoadFile], rows: RowSchema, bounds: LoadBounds) 
 
 
 def _parts(files: Sequence[LoadFile], rows: RowSchema, bounds: LoadBounds, *, backwards: bool) -> Iterator[pa.Table]:
-    """The rows in their order; ``backwards``: the last part first, each still in its order."""
+    """Yield the rows in parts, in their order; ``backwards``: the last part first, with the rows of a part in order."""
     gathered: list[pa.RecordBatch] = []
     count = size = 0
     for file in reversed(files) if backwards else files:
@@ -229,7 +236,7 @@ def _parts(files: Sequence[LoadFile], rows: RowSchema, bounds: LoadBounds, *, ba
 
 
 def _last_of_each(part: pa.Table, rows: RowSchema) -> pa.Table:
-    """The last row of each key."""
+    """Return the last row of each key of the part, in the part's order."""
     names = list(rows.primary_key)
     keys = part.select(names).append_column("_place", pa.array(np.arange(part.num_rows)))
     last = keys.group_by(names).aggregate([("_place", "max")])["_place_max"]

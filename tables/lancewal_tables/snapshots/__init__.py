@@ -1,7 +1,7 @@
-"""Named snapshots: table and unmerged rows of one point, as a branch of the Lance table.
+"""Named snapshots: the merged and unmerged rows of one point, as a branch of the Lance table.
 
-``make`` makes one, ``together`` makes those of several tables at one vector of positions.  The flusher drops them
-when their time is over.
+``make`` makes a snapshot of one table, and ``together`` makes snapshots of several tables at the same positions.  The
+flusher drops snapshots when their time is over.
 
 May import: nothing of this package.
 """

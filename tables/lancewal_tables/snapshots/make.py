@@ -1,35 +1,35 @@
 """Make a named snapshot: the merged and unmerged rows of one point, as a branch of the Lance table.
 
 Guarantees
- 1. The branch has the rows of a read at the point; by default, of what was durable when the snapshot began.  The receipt in
-    the branch's metadata says which.
- 2. The branch is an ordinary Lance data set with the table's indexes, which do not cover rows that were unmerged.  Whoever
-    opens a branch reads it.  Before step 5 that is the table's version, or the rows without their receipt: no snapshot for
-    lancewal.
+ 1. The branch has the rows of a read at the point; by default, all rows that were durable when the snapshot began.  The
+    receipt in the branch's metadata says which rows these are.
+ 2. The branch is an ordinary Lance data set with the table's indexes, which do not cover rows that were unmerged.  Anyone
+    can open and read the branch.  Before step 5 it has the table's version, or the rows without their receipt, and lancewal
+    does not take it for a snapshot.
  3. The table, the WAL and the state of regions stay as they were, and no log entry is kept for the snapshot.  Lance keeps the
     version that the branch began at, and all files that this version names, until the branch is dropped.
- 4. Of two processes that make a snapshot of the same name at once, one succeeds.  A snapshot may be dropped while it is made,
-    and perhaps made again by another process.  The first maker then leaves that one alone: ``SnapshotMissing``, or another
-    error that says to make it again.  What happens between a look at the notes and the note right after it is not noticed:
-    Lance compares nothing there.
- 5. A process that dies leaves a branch that is begun.  ``drop`` removes it by its name, and garbage collection a day later.
-    A process that dies within step 2 may leave a branch that looks like a user's: ``drop`` says how to delete that.
+ 4. If two processes make a snapshot of the same name at once, one succeeds.  A snapshot may be dropped while it is made, and
+    perhaps made again by another process.  The first process then leaves the new snapshot alone, and ends with
+    ``SnapshotMissing``, or with another error that says to make it again.  A change between a check of the notes and the
+    write of a note right after it goes unnoticed: Lance compares nothing there.
+ 5. A process that dies leaves a branch that is begun.  ``drop`` removes the branch by its name, and garbage collection a day
+    later.  A process that dies within step 2 may leave a branch that looks like a user's: ``drop`` says how to delete it.
 
 Steps
  1. Plan a read at the point.  Fold its unmerged rows; find the rows of its version V that their keys supersede.
- 2. Begin the branch at V, and note that.  If something has that name already: ``InvalidInput``.  If V is gone: step 1.
+ 2. Create the branch at V, and note that it is begun.  If the name is taken: ``InvalidInput``.  If V is gone: step 1.
  3. Write the rows, and deletion vectors of the rows that they supersede, into the branch's folder; one commit, on the branch.
  4. Check that V still exists: a clean-up that had begun before step 2 does not know the branch.  If V is gone, drop the
     branch, and go to step 1.
  5. Note the receipt, and the branch's version: now it is a snapshot.  Before that, check that the note of step 2 is still
     there, which has an id of its own.  Check this too before the branch is dropped for an error.
 
-A clean-up that had begun before step 2 and takes V after step 4 would break the snapshot: reads end with
-``VersionGone``.  No clean-up of ours, or that users are told to make, takes a version that was the newest within the
-last hour.  The danger thus concerns only a point far back (``at``) whose version is due at that moment.
+A clean-up that had begun before step 2 and deletes V after step 4 would break the snapshot: reads end with
+``VersionGone``.  No clean-up that lancewal makes or recommends deletes a version that was the newest within the last
+hour.  So only a point further back (``at``) is at risk, if its version is due for deletion at that moment.
 
-A commit of an earlier snapshot of that name may still be on its way.  It can only land as the first version after V,
-in the place of ours.  Our version must therefore be that one.
+A commit of an earlier snapshot of that name may still be in flight.  It can only land as the first version after V.
+So the commit of step 3 must get that version, or it fails.
 """
 
 from __future__ import annotations
@@ -76,23 +76,23 @@ if TYPE_CHECKING:
 
 _TRIES = 10
 _MAKING_MAX_MS = 24 * 3600 * 1000
-"""No snapshot is being made for longer (``drop``)."""
+"""Longest time that the making of a snapshot takes, as ``drop`` assumes too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A snapshot, and the numbers of its unmerged rows."""
+    """A snapshot, and the numbers of its unmerged and hidden rows."""
 
     snapshot: Snapshot
     rows: int
-    """Unmerged rows that the branch has of its own."""
+    """Unmerged rows that were written into the branch."""
     hidden: int
-    """Rows of the version that unmerged rows supersede, or that were deleted."""
+    """Rows of the table's version that unmerged records replace or delete."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Unmerged:
-    """Rows that a read has beyond a version of the merged table."""
+    """The unmerged rows of a read, and the rows of a version of the merged table that they hide."""
 
     version: TableVersion
     hidden: Mapping[int, npt.NDArray[np.int64]]
@@ -103,11 +103,11 @@ class _Unmerged:
 def make_snapshot(
     context: FlusherContext, reads: Reads, name: str, at: Point | None = None, for_ms: int | None = None
 ) -> Made:
-    """Make a snapshot as the module docstring says.  ``reads`` are of the same table.  ``for_ms``: drop it after this
-    time from now.
+    """Make the snapshot ``name`` of the table at the point ``at``, by default of all durable rows.
 
-    ``InvalidInput``: the name is taken, or is no name, or the time is too far off.  Errors of a read at the point are
-    raised too.
+    ``reads`` must read the same table.  ``for_ms``: garbage collection drops the snapshot after this time from now.
+    ``InvalidInput``: the name is taken or not valid, or the time is too far off.  Errors of a read at the point are raised
+    too.
     """
     from lancewal_reader.point.read_options import read_options
     from lancewal_reader.reading.reads import wanted_of
@@ -192,7 +192,7 @@ def _dropped(name: str) -> SnapshotMissing:
 def _branch(
     context: FlusherContext, name: str, found: _Unmerged, receipt: str
 ) -> tuple[TableVersion, Mapping[str, str]]:
-    """Steps 2 to 4; return the branch's version that has the rows, and what was noted of the branch."""
+    """Create the branch and write the rows (steps 2 to 4).  Return the branch's version that has the rows, and its notes."""
     # Step 2
     if not context.table.create_branch(name, found.version):
         raise _taken(name, ours=True)
@@ -213,7 +213,7 @@ def _branch(
 
 
 def _commit(context: FlusherContext, name: str, found: _Unmerged, properties: dict[str, str]) -> TableVersion:
-    """Step 3."""
+    """Commit the unmerged rows and deletion vectors to the branch, and return the branch's version (step 3)."""
     if not found.hidden and not found.rows.num_rows:
         return found.version
     branch = context.table.branch(name)
@@ -222,5 +222,7 @@ def _commit(context: FlusherContext, name: str, found: _Unmerged, properties: di
     hidden = hide(first, found.hidden)
     outcome = branch.commit(TableCommit(found.version, new, hidden.updated, hidden.removed, properties, strict=False))
     if not isinstance(outcome, Committed) or outcome.version != found.version + 1:
-        raise StoreUnavailable(f"the commit of snapshot {name} has no verdict, or met another: make it again")
+        raise StoreUnavailable(
+            f"the commit of snapshot {name} is unknown, or came after another: make the snapshot again"
+        )
     return outcome.version

@@ -1,12 +1,12 @@
-"""Snapshots of several tables at one vector of positions: of tables that are fed by the same topic.
+"""Snapshots of several tables that the same topic feeds, at the same positions.
 
 Guarantees
- 1. All are made at the same positions, so a record is in each of them or in none.  By default these are the highest that every
-    table has durable: nothing that was durable in all tables when the command began is missing.
- 2. If one cannot be made, those that this call has made are dropped again, and its error is raised.
+ 1. All snapshots are made at the same positions, so a record is in each of them or in none.  By default these are the highest
+    positions that are durable in every table.  A record that was durable in all tables when the command began is not missing.
+ 2. If one snapshot cannot be made, the snapshots that this call has made are dropped again, and the error is raised.
 
-A table that lags by more than the history window of another is a named error of that other: ``OutsideHistoryWindow`` or
-``VersionGone``.
+If a table lags by more than the history window of another table, the other table's snapshot fails with
+``OutsideHistoryWindow`` or ``VersionGone``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Opened = tuple[FlusherContext, "Reads"]
 def make_together(
     opened: Sequence[Opened], name: str, at: Point | None = None, for_ms: int | None = None
 ) -> list[Made]:
-    """Make one snapshot for each table, and return them in that order; see the module docstring."""
+    """Make one snapshot of each table, as the module docstring says, and return them in the order of ``opened``."""
     wanted = common_point(opened, at)
     made: list[Made] = []
     try:
@@ -47,7 +47,9 @@ def make_together(
 
 
 def common_point(opened: Sequence[Opened], at: Point | None) -> Point | None:
-    """Return the point that all are made at; for one table the point that was asked for."""
+    """Return the point of all snapshots; for one table, ``at`` itself.
+
+    ``InvalidInput``: the tables share no positions, or ``at`` is a point of another form."""
     from lancewal_reader.point.at import AtPositions
 
     if len(opened) == 1:
@@ -57,7 +59,7 @@ def common_point(opened: Sequence[Opened], at: Point | None) -> Point | None:
     if at is None:
         return _durable_in_all(opened)
     if not isinstance(at, AtPositions):
-        raise InvalidInput("of several tables at once --at takes positions:..., which mean the same in each of them")
+        raise InvalidInput("for several tables, --at must be positions:..., which mean the same in each table")
     return at
 
 

@@ -1,6 +1,6 @@
-"""Status of a table, asked from outside: how far its records have come.
+"""Status of a table, read from outside its services: positions, lag and problems of each partition.
 
-``status`` takes it: ``unmerged_counts`` counts unmerged rows, ``rejections`` counts records that became no rows.
+``status`` makes the status: ``unmerged_counts`` counts unmerged rows, ``rejections`` counts records that became no rows.
 ``of_kafka`` asks the brokers, and ``partition_figures`` puts together the facts of a diagnosis.  ``readable`` says
 whether a strong read would find what it needs.  ``conflict_list`` shows keys in conflict.  ``memwal_export`` writes
 all states as Lance's MemWAL specification has them.

@@ -26,7 +26,9 @@ _WORDS = {Op.UPSERT: "row", Op.DELETE: "delete", Op.PATCH: "patch"}
 
 @dataclass(frozen=True, slots=True)
 class WaitingKeys:
-    """A key's waiting records in one region: the state that they give, and the positions between which they lie."""
+    """Waiting records of one key in one region.
+
+    ``state``: the result of these records: row, delete or patch.  They lie from position ``first`` up to ``next``."""
 
     region: str
     partition: int
@@ -37,7 +39,7 @@ class WaitingKeys:
 
 @dataclass(frozen=True, slots=True)
 class KeyInConflict:
-    """``owner``: the region whose records the table has of the key, if any."""
+    """A key that waits for a decision.  ``owner``: the region whose records of the key are in the table, or None."""
 
     key: list[object]
     owner: str | None
@@ -73,13 +75,13 @@ def _rows_of(rows: pa.Table, keys: KeySet) -> pa.Table:
 
 
 def keys_named(conflicts: Conflicts, named: Sequence[str]) -> pa.Table:
-    """The keys of these texts; ``InvalidInput`` for one that is no key, or does not wait."""
+    """Return the waiting keys that the texts name; ``InvalidInput`` if a text is not a key, or the key does not wait."""
     values: dict[str, object] = {}
     for text in named:
         try:
             values[text] = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise _no_key(text, f"is no JSON ({error})") from error
+            raise _no_key(text, f"is not JSON ({error})") from error
     # Millions may wait, so only keys that may be named become texts.
     schema = conflicts.waiting_keys.schema
     keys = [key for value in values.values() if (key := _key(value, schema)) is not None]
@@ -93,7 +95,7 @@ def keys_named(conflicts: Conflicts, named: Sequence[str]) -> pa.Table:
 
 
 def _key(values: object, schema: pa.Schema) -> pa.Table | None:
-    """The key that a text may stand for: ``_plain`` the other way round.  None where it stands for none."""
+    """Return the key with these JSON values, as the reverse of ``_plain``; None if they are not a key of this schema."""
     if not isinstance(values, list) or len(values) != len(schema) or None in values:
         return None
     columns = []
@@ -117,7 +119,7 @@ def _no_key(text: str, why: str) -> InvalidInput:
 
 
 def keys_of_region(conflicts: Conflicts, region: Region) -> pa.Table:
-    """All keys that wait and of which this region has a say."""
+    """Return all waiting keys of which the region has waiting records, or which it owns."""
     say = conflicts.keys_of(region)
     return conflicts.waiting_keys.filter(pa.array(say.contains(conflicts.waiting_keys.columns)))
 

@@ -1,4 +1,4 @@
-"""The region states of a whole table as one ``MemWalIndexDetails``, as Lance's MemWAL index specification has it.
+"""The region states of a whole table as one ``MemWalIndexDetails`` message of Lance's MemWAL index specification.
 
 Guarantees
  1. The message has every generation above each region's trimmed boundary, from its state and its history pages, without a
@@ -7,7 +7,8 @@ Guarantees
  2. The message has the specification's fields alone.  A decoder built from the specification meets no unknown field.
  3. The entries of a generation are those that its log has.  Where the log was trimmed, damaged or repaired, every position of
     the generation counts as an entry.  An OPEN generation has none.
- 4. A region is what its newest state said at one moment.  Regions are not read at the same moment.  Nothing is written.
+ 4. Each region is shown as its newest state was at one moment.  Different regions may be read at different moments.  Nothing
+    is written.
 
 ``last_updated_dataset_version`` is the table version that merged a generation.  Before the merge it is 0, since no table
 version has updated the generation yet.
@@ -31,7 +32,9 @@ Of = tuple[Region, GenerationRecord]
 
 
 def export_memwal(context: FlusherContext) -> bytes:
-    """See the module docstring.  ``StoreInconsistent`` where generations are missing, ``ObjectCorrupt``, ``FormatUnknown``."""
+    """Return the encoded message that the module docstring describes.
+
+    ``StoreInconsistent``: generations are missing.  ``ObjectCorrupt`` or ``FormatUnknown``: an object cannot be decoded."""
     in_force = context.watermarks.newest()[1]
     regions = sorted({*context.contract.regions, *in_force.regions})
     histories = read_histories(context, regions, in_force)
@@ -44,7 +47,7 @@ def export_memwal(context: FlusherContext) -> bytes:
 
 
 def _entries(context: FlusherContext, generations: Sequence[Of]) -> dict[Of, Positions]:
-    """First positions of the entries.  Generations in the same segments of a log are read together."""
+    """Return the first positions of each generation's entries.  Generations in the same segments are read together."""
     together: dict[tuple[LogId, SequenceNumber, SequenceNumber | None], list[Of]] = {}
     for region, record in generations:
         if record.next is not None:

@@ -1,7 +1,7 @@
-"""Answers of the brokers about a table's topic and ingest's group.
+"""Answers of the brokers about a table's topic and ingest's consumer group.
 
-A broker that is silent, a topic that is missing or another one, is a failure of the look and hides nothing else.
-Where no brokers are named, nothing is asked: that is no failure, and Kafka's client need not be installed.
+A silent broker, or a missing or replaced topic, becomes a failure in the result, and the rest of the status is shown.
+If the settings name no brokers, none is asked.  This is not a failure, and Kafka's client need not be installed.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ _PEEKED_MAX = 8
 
 @dataclass(slots=True)
 class KafkaLook:
-    """Findings about Kafka.  ``spans`` is empty, and ``members`` None, where it is not known."""
+    """Findings about Kafka.  If they are unknown, ``spans`` is empty, and ``members``, the number of members, is None."""
 
     spans: Mapping[int, KafkaSpan] = field(default_factory=dict)
     members: int | None = None
     group_unknown: str = ""
-    """Why ``members`` is not known though the topic answers: a user who may not ask, or brokers without a coordinator yet."""
+    """Why ``members`` is unknown although the topic is known: the user may not ask, or there is no coordinator yet."""
     same_count: bool = True
     """The topic has as many partitions as the contract says."""
     failure: Failure | None = None
-    """Why the topic cannot be asked, or is not the table's."""
+    """Why nothing is known of the topic: the brokers do not answer, or the topic is not the table's."""
     problems: list[str] = field(default_factory=list)
-    """Other findings that want a person."""
+    """Other problems that a person must solve."""
 
 
 def look_at_kafka(settings: Settings, contract: Contract, uri: str, now_ms: int, timeout_s: float) -> KafkaLook:
-    """Ask the brokers; errors of a broker become part of the result and are never raised."""
+    """Ask the brokers about the topic and the group.  Their errors become part of the result and are never raised."""
     found = KafkaLook()
     if not settings.kafka.bootstrap_servers:
         return found
@@ -78,17 +78,18 @@ def look_at_kafka(settings: Settings, contract: Contract, uri: str, now_ms: int,
 
 @dataclass(frozen=True, slots=True)
 class MisroutedRecord:
-    """A record that lies in another partition than it belongs in."""
+    """The partition in which a record belongs, and why its present partition may be wrong."""
 
     belongs: int
-    """Partition of the record; -1: none."""
+    """Partition that the record belongs in; -1: none."""
     why: str = ""
-    """Whether its key or its partition is wrong; empty: its row could not be told, and its key alone is a sign."""
+    """Says whether the key or the partition is wrong; empty if the row could not be read, and only the key was checked."""
 
 
 def misrouted(settings: Settings, contract: Contract, waiting: Mapping[int, int]) -> dict[int, MisroutedRecord]:
-    """Return which of the records at these positions are misrouted, as far as that can be told; the first partitions
-    count."""
+    """Return the misrouted records at the positions ``waiting``, by partition.
+
+    Only the first ``_PEEKED_MAX`` partitions are read.  Records that cannot be judged are left out."""
     from lancewal_kafka.retention import KafkaRetention
 
     positions = {p: Position(at) for p, at in list(waiting.items())[:_PEEKED_MAX]}
@@ -102,7 +103,7 @@ def misrouted(settings: Settings, contract: Contract, waiting: Mapping[int, int]
 
 
 def _placed(contract: Contract, key: bytes | None, value: bytes | None) -> MisroutedRecord | None:
-    """Return where a record belongs, and why it would be misrouted elsewhere; None if nothing tells."""
+    """Return where a record belongs, and why another partition would be wrong; None if neither key nor value says so."""
     by_key = None if key is None else partition_of(key, contract.partitions)
     if contract.keyed_by_bytes:
         return MisroutedRecord(NO_PARTITION if by_key is None else by_key, why_misrouted((), key, None))
@@ -114,7 +115,7 @@ def _placed(contract: Contract, key: bytes | None, value: bytes | None) -> Misro
 
 
 def _encoded(contract: Contract, key: bytes | None, value: bytes | None) -> bytes | None:
-    """Return the canonical encoding of a record's region key, if the record is plain enough to tell it."""
+    """Return the canonical encoding of a record's region key; None if the record is not plain JSON with these columns."""
     rows = contract.rows
     codec = RegionKeyCodec(pa.schema([rows.columns.field(name) for name in rows.region_key]))
     if value is None:  # a delete, if its key is one of the table's
@@ -126,11 +127,11 @@ def _encoded(contract: Contract, key: bytes | None, value: bytes | None) -> byte
         row = json.loads(value)
         return codec.encode([row[name] for name in rows.region_key])
     except (ValueError, RecursionError, LookupError, TypeError, ActionNeeded):
-        return None  # no JSON object, or a value of another form than its column's: ingest knows
+        return None  # not a JSON object, or a value does not fit its column: only ingest can judge
 
 
 def _spans(inspector: TopicInspector, contract: Contract, now_ms: int, found: KafkaLook) -> Mapping[int, KafkaSpan]:
-    """Return what Kafka has by partition; empty if it has another topic."""
+    """Return the positions in Kafka by partition; empty if the topic was replaced.  Findings are added to ``found``."""
     topic = inspector.describe(contract.topic)
     if topic.topic_id != contract.topic_id:
         found.failure = Failure(
@@ -142,8 +143,8 @@ def _spans(inspector: TopicInspector, contract: Contract, now_ms: int, found: Ka
     if topic.partitions != contract.partitions:
         found.same_count = False
         found.problems.append(
-            f"topic {contract.topic} has {topic.partitions} partitions, the contract says {contract.partitions}. Once "
-            "producers are stopped, and ingest, started again, and flusher have taken what the old ones hold: `lancewal "
+            f"topic {contract.topic} has {topic.partitions} partitions, the contract says {contract.partitions}. Stop the "
+            "producers, start ingest again, and let ingest and flusher take the records of the old ones. Then: `lancewal "
             f"table alter --partitions {topic.partitions}`"
         )
     partitions = range(min(topic.partitions, contract.partitions))
@@ -159,10 +160,9 @@ def _spans(inspector: TopicInspector, contract: Contract, now_ms: int, found: Ka
 
 
 def foreign_members(group: str, members: Sequence[GroupMember], contract: Contract, uri: str) -> list[str]:
-    """Return a problem for each other table that members of the group work for: each table then gets only a part of the
-    partitions.
+    """Return a problem for each other table whose ingest is in the group: each table then gets only some of the partitions.
 
-    Members at the contract's place are its own, even if the address looked at is a copy of the folder, such as a
+    Members that work at the contract's place belong to this table, even if ``uri`` is a copy of the folder, such as a
     backup.
     """
     from lancewal_kafka.group_member import parse_member_id
@@ -176,7 +176,7 @@ def foreign_members(group: str, members: Sequence[GroupMember], contract: Contra
     return [
         f"consumer group {group}: {len(hosts)} members ({', '.join(sorted(set(hosts)))}) work for the table "
         f"{of.table_uuid} at {of.place}. Each of the two tables gets the records of a part of the partitions only. Stop them. "
-        "If that table is a copy of this one, `lancewal table attach` or `table moved` makes it one of its own. If both have "
-        "the same kafka.group_id, give them two, or none"
+        "If that table is a copy of this one, `lancewal table attach` or `table moved` makes it a table of its own. If both "
+        "have the same kafka.group_id, give them two, or none"
         for of, hosts in found.items()
     ]

@@ -20,7 +20,7 @@ class SharedFacts:
     opened: OpenedTable
     in_force: InForce | None
     read: InForce | None
-    """Content of the version that a reader opens."""
+    """Watermarks of the version that a reader has open; None if they are unknown."""
     spans: Mapping[int, KafkaSpan]
     seal_age_s: float
     now_ms: int
@@ -32,7 +32,7 @@ def figures_of(seen: SharedFacts, counted: Sequence[UnmergedCounts]) -> list[Fig
 
 
 def stored_facts(seen: SharedFacts, counts: UnmergedCounts) -> Figures:
-    """Return the stored facts of one partition; asks nobody."""
+    """Return the figures of one partition from what has been read already, without requests."""
     region, index, in_force = counts.region, counts.index, seen.in_force
     newest = None if index is None else index.newest
     span = seen.spans.get(region.partition)
@@ -74,7 +74,7 @@ def records_wait(figures: Figures) -> bool:
 
 
 def standing(figures: Figures, now_ms: int) -> bool:
-    """Whether records wait, and nothing has moved for long."""
+    """Return whether records have waited, and the partition has not moved, for ``STANDS_S`` seconds."""
     it = figures.facts
     if it.kafka is None or it.durable is None or it.changed_ms is None:
         return False
@@ -82,14 +82,16 @@ def standing(figures: Figures, now_ms: int) -> bool:
 
 
 def _begun(index: RegionState | None) -> int | None:
-    """Return where the first generation began, as long as the state has it."""
+    """Return the first position of generation 1; None if the state does not have it any more."""
     if index is None or not index.generations or index.generations[0].generation != 1:
         return None
     return index.generations[0].first
 
 
 def _changed_ms(seen: SharedFacts, counts: UnmergedCounts, span: KafkaSpan | None) -> int | None:
-    """When its newest entry or its index was written, where old records wait."""
+    """Return when the partition's newest entry or state was written, in ms since 1970.
+
+    None if this is unknown, or if no record has waited for ``STANDS_S`` seconds."""
     if counts.durable is None or span is None or span.recent <= counts.durable:
         return None
     written = seen.opened.indexes.changed_at_ms(counts.region)
@@ -106,27 +108,27 @@ def _open(seen: SharedFacts, counts: UnmergedCounts, newest: GenerationRecord | 
         or not wal.rows
     ):
         return None
-    # It is as old as the claim or the seal before it, and so no younger than its first entry.
+    # The generation began at the claim or at the seal before it, so it is no younger than its first entry.
     due_ms = wal.first_at_ms + int(seen.seal_age_s * 1000)
     return WaitingGeneration(newest.generation, wal.first_at_ms, wal.rows, wal.nbytes, due_ms)
 
 
 def _sealed(counts: UnmergedCounts) -> WaitingGeneration | None:
-    """The oldest SEALED generation, without those that are known to have no row."""
+    """Return the oldest SEALED generation, or None.  Generations that are known to have no rows are left out."""
     for record in counts.in_log:
         wal = counts.in_wal.get(record.generation)
         without_rows = record.first == record.next if wal is None else not wal.rows
         if record.state is GenerationState.SEALED and not without_rows:
             wal = wal or InWal()
-            # Of a record that does not tell nothing does: its page was changed later, by whatever came then.
+            # If the record does not say when it was sealed, nothing does: its page may have changed later.
             return WaitingGeneration(record.generation, record.sealed_at_ms, wal.rows, wal.nbytes)
     return None
 
 
 def _unmerged(counts: UnmergedCounts) -> WaitingGeneration | None:
-    """The oldest flushed generation that would change the table, or may: its flush cannot be read.
+    """Return the oldest flushed generation that changes the table, or whose flush cannot be read; None if there is none.
 
-    An orderly stop leaves generations without rows.  Nobody misses them, so they must not look like a merge that is late.
+    An orderly stop leaves generations without rows.  They change nothing, so they must not look like a late merge.
     """
     found = [(record, part.changes, part.nbytes) for record, part in counts.snapshots if part.changes]
     found += [(record, 0, 0) for record in counts.unread]

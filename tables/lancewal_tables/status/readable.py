@@ -1,17 +1,17 @@
-"""Whether a strong read would find what it needs: indexes, logs, flushes and data files, looked at from outside.
+"""Check whether a strong read would find what it needs: region states, logs, flushes and data files.
 
 Guarantees
- 1. A problem that is named stops strong reads now, and is named with the command that helps.  Absence is proven by a
-    GET or HEAD, and what services may have changed meanwhile is read again first.
- 2. It costs at most ``BYTES_MAX`` bytes of checksums, one listing of data files, and ``FILES_MAX`` questions for
-    single ones that the listing does not show.  The report says what was not looked at.
+ 1. Each reported problem stops strong reads now, and names the command that helps.  Absence is proven by a GET or HEAD.
+    State that services may have changed meanwhile is read again first.
+ 2. The check reads at most ``BYTES_MAX`` bytes to verify checksums, lists the data files once, and asks for at most
+    ``FILES_MAX`` single files that the listing does not show.  The report says what was not checked.
 
 Steps
- 1. Each index reaches as far as the table has merged, and names what follows, as a plan asks of it.
- 2. Segments of generations without a flush, by their checksums, the newest first.  Their trailers were read before.
- 3. For each unmerged flush, check the side files by their checksums, and that the data files are there.  If some are
-    missing, a read goes to the log: its segments must be there.
- 4. The data files and deletion vectors of the table's newest version are there, as large as they were written.
+ 1. Check that each region's state covers what the table has merged, and lists what follows, as a read plan requires.
+ 2. Verify the checksums of segments of generations without a flush, the newest first.  Their trailers were read before.
+ 3. For each unmerged flush, verify the checksums of the side files, and check that the data files exist.  If some are
+    missing, a read uses the log instead, so its segments must exist.
+ 4. Check that the data files and deletion vectors of the table's newest version exist, with the sizes that were written.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ from lancewal_core.wal.segment import Trailer, decode_segment
 from lancewal_tables.status.unmerged_counts import UnmergedCounts
 
 BYTES_MAX = 64 << 20
-"""Some seconds from an object store."""
+"""Most bytes that a check reads: some seconds from an object store."""
 FILES_MAX = 1_000
 LISTED_MAX = 100_000
-"""Objects; a hundred requests of a store that lists a thousand at a time."""
+"""Most objects that are listed: a hundred requests to a store that lists a thousand at a time."""
 
 Check = Callable[[], Iterable[LancewalError]]
 """A check of chosen objects.  Returns what is wrong, or raises it."""
@@ -56,14 +56,14 @@ Check = Callable[[], Iterable[LancewalError]]
 
 @dataclass(slots=True)
 class Readability:
-    """Findings of the look."""
+    """The result: problems, and what was not checked."""
 
     problems: Sequence[str] = ()
     not_looked_at: list[str] = field(default_factory=list)
     _left: int = BYTES_MAX
 
     def take(self, nbytes: int) -> bool:
-        """Whether so many more bytes may be read."""
+        """Return whether ``nbytes`` more may be read, and count them if so."""
         if nbytes > self._left:
             return False
         self._left -= nbytes
@@ -77,7 +77,7 @@ def look(
     counted: Sequence[UnmergedCounts],
     segments: Sequence[Trailer],
 ) -> Readability:
-    """Steps 1 to 4.  ``segments``: those that have what no flush has."""
+    """Check everything that a strong read needs (steps 1 to 4).  ``segments``: those with entries that no flush has."""
     found = Readability()
     checks: list[Check] = [
         *(partial(_check_index, opened, in_force, counts) for counts in counted if counts.index_read),
@@ -92,13 +92,13 @@ def look(
 
 
 def _check_index(opened: OpenedTable, in_force: InForce, counts: UnmergedCounts) -> tuple[()]:
-    """Step 1."""
+    """Raise ``StoreInconsistent`` if the region's state does not fit what the table has merged (step 1)."""
     from lancewal_reader.plan.strong import unmerged_generations
 
     region = counts.region
     try:
         unmerged_generations(region, counts.index, in_force)
-    except Refresh:  # or merged, and trimmed, since these were read
+    except Refresh:  # perhaps only because the region was merged and trimmed since the states were read
         _, now = opened.watermarks.newest()
         index = opened.indexes.read([region]).get(region)
         try:
@@ -110,7 +110,7 @@ def _check_index(opened: OpenedTable, in_force: InForce, counts: UnmergedCounts)
 
 
 def _of_segments(opened: OpenedTable, segments: Sequence[Trailer], found: Readability) -> list[Check]:
-    """Step 2."""
+    """Return a check for each segment, as far as ``BYTES_MAX`` allows (step 2)."""
     checks, left = list[Check](), list[int]()
     for segment in sorted(segments, key=lambda segment: segment.written_at_ms, reverse=True):
         nbytes = sum(batch.section.length for batch in segment.batches)
@@ -136,7 +136,7 @@ def _check_segment(opened: OpenedTable, key: str) -> tuple[()]:
 
 
 def _of_flushes(opened: OpenedTable, counted: Sequence[UnmergedCounts], found: Readability) -> list[Check]:
-    """Step 3; each object is asked for once, whatever the number of generations that have something in it."""
+    """Return a check for each flush (step 3).  Each object is requested once, however many generations share it."""
     records = {(part.region, part.generation): record for counts in counted for record, part in counts.snapshots}
     flushes = [part for counts in counted for _, part in counts.snapshots]
     wanted = {
@@ -185,7 +185,7 @@ def _check_rows(table: Table, flushed: FlushedGeneration) -> None:
 
 
 def _check_log(opened: OpenedTable, region: Region, record: GenerationRecord, missing: ObjectMissing) -> None:
-    """A flush that is missing is read from the log, which must have all of it."""
+    """Raise ``ObjectMissing`` if the log does not have all entries of a generation whose flush is missing."""
     try:
         entries_of(opened, region, record)
     except PlanStale:
@@ -193,14 +193,14 @@ def _check_log(opened: OpenedTable, region: Region, record: GenerationRecord, mi
         if index is None or record not in index.generations:
             return  # merged or rebuilt since
         raise ObjectMissing(
-            f"{missing}, and its log does not have the rows any more. Put the file back; or, where Kafka still has the "
+            f"{missing}, and its log does not have the rows any more. Put the file back; or, if Kafka still has the "
             f"records: `lancewal repair segment {paths.wal_segment(record.log, record.first_sequence)}`",
             object=str(missing.where.get("object", "")),
         ) from missing
 
 
 def _wrong_files(opened: OpenedTable, pinned: PinnedTable, found: Readability) -> list[LancewalError]:
-    """Step 4."""
+    """Return an error for each file of the table's version that is missing or has the wrong size (step 4)."""
     wanted, folders = _files_of(pinned), (paths.DATA, paths.DELETIONS)
     listings = opened.tasks.map(lambda folder: opened.store.list(folder, limit=LISTED_MAX), folders)
     listed = {info.key: info.size for listing in listings for info in listing}
@@ -224,7 +224,7 @@ def _wrong_files(opened: OpenedTable, pinned: PinnedTable, found: Readability) -
     return [
         error(
             f"{key} of table version {pinned.version} {what}: put it back (an object store with versioning has it); "
-            "no command makes it anew",
+            "no command can rebuild it",
             object=key,
         )
         for key, (error, what) in wrong.items()
@@ -233,7 +233,7 @@ def _wrong_files(opened: OpenedTable, pinned: PinnedTable, found: Readability) -
 
 
 def _files_of(pinned: PinnedTable) -> Mapping[str, int]:
-    """Objects that the version refers to, and their sizes, 0 where that is not recorded."""
+    """Return the objects that the version refers to, with their sizes in bytes, or 0 if the size is not recorded."""
     found: dict[str, int] = {}
     for fragment in pinned.fragments():
         found |= fragment_objects(pinned.fragment_json(fragment.fragment_id))

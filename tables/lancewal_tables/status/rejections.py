@@ -1,11 +1,10 @@
-"""Counts of a partition's newest records that became rows, and why the others did not: from the trailers of WAL
-segments.
+"""Count a partition's newest records that became rows, and those that were rejected, by reason.
 
-What is unmerged is counted where it is counted anyway.  Of a partition that has nothing there, the newest ended
-generation is looked at as long as the WAL has it (``table.history_window_s``).  Its last ``SEGMENTS_MAX`` segments
-are read, of at most ``REGIONS_MAX`` partitions.  So nothing seen is no proof that nothing was rejected.
+``unmerged_counts`` counts the unmerged records.  If a partition has no unmerged records, its newest ended generation is
+read, as long as the WAL has it (``table.history_window_s``).  The trailers of its last ``SEGMENTS_MAX`` segments are
+read, for at most ``REGIONS_MAX`` partitions.  So counts of zero do not prove that nothing was rejected.
 
-What the contract ignores by now is not rejected: the policy was changed because of these records, or made for them.
+Records that the contract now ignores do not count as rejected: the policy was chosen for such records.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ REGIONS_MAX = 16
 
 @dataclass(slots=True)
 class RejectionCounts:
-    """Counts of one region."""
+    """Counts of one region: rows, rejected records by kind, and the offset of one example of each kind."""
 
     rows: int = 0
     kinds: Counter[str] = field(default_factory=Counter)
@@ -54,7 +53,7 @@ class RejectionCounts:
 
 @dataclass(frozen=True, slots=True)
 class LogStretch:
-    """Stretch of a log, from ``first`` up to ``end``; generations that were sealed together have one."""
+    """Part of a log, from segment ``first`` up to before ``end``.  Generations that were sealed together share one."""
 
     log: LogId
     first: Sequence
@@ -62,7 +61,7 @@ class LogStretch:
 
 
 def newest_ended(index: RegionState | None) -> tuple[GenerationRecord, LogStretch] | None:
-    """The newest ended generation that has records, and its last segments."""
+    """Return the newest ended generation that has records, and where its last segments lie; None if there is none."""
     ended = [
         r
         for r in (() if index is None else index.generations)
@@ -79,7 +78,7 @@ def read_stretch(opened: OpenedTable, stretch: LogStretch) -> tuple[Trailer, ...
 
 
 def add_newest(region: Region, newest: GenerationRecord, read: Iterable[Trailer], counts: RejectionCounts) -> None:
-    """Add what these segments have of a region's newest ended generation."""
+    """Add the entries that the segments ``read`` have of a region's newest ended generation to ``counts``."""
     for trailer in read:
         for header in trailer.entries:
             if header.region == region and header.first >= newest.first:

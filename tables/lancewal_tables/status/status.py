@@ -1,27 +1,27 @@
-"""Take the status of a table: read the index of every region, the logs' tails, W(newest), control and Kafka's ends.
+"""Make the status of a table: read the state of every region, the logs' tails, W(newest), control and Kafka's ends.
 
 Nothing is written.  The brokers may be silent, an index may be unreadable, or the table may have been restored.  A figure that
 this prevents is left out and becomes a problem in the result; the other figures are there.
 
- * *durable*: from the index, and for an OPEN generation from its log, walked to the tail (``unmerged_counts``).
- * *merged*: W(newest version).  Generations above it are *unmerged*, whatever state their index shows.
+ * *durable*: from the region's state, and for an OPEN generation from its log, walked to the tail (``unmerged_counts``).
+ * *merged*: W(newest version).  Generations above it are *unmerged*, whatever the region's state says.
  * *group*: its members tell by their client ids which table they work for (``group_member``).
  * *diagnosis*: the first step on the way of records that does not move (``lancewal_core.status``), as far as stored state and
    brokers show it.
- * of some *partitions* alone: their figures, diagnoses and problems, and everything about the whole table.  What strong reads
-   need is about the whole table: they need it of every partition.
+ * *partitions*: if only some are asked for, the result has their figures, diagnoses and problems, and everything about the
+   whole table.  Everything that strong reads need concerns the whole table, since they read every partition.
  * *problems* include what a strong read would stop at, as far as ``readable`` looks; ``not_looked_at`` is the rest.
  * *unmerged* rows and bytes: from the flush's manifest, and from the WAL where there is no flush yet; in the WAL a key may
    have several rows.
 
 Rounds of requests, for any number of regions, one after the other:
  - contract and newest version;
- - W, the operator's word and the pages of indexes;
+ - W, control and the pages of region states;
  - manifests, each once, and the logs;
- - what tells of rejected records of quiet partitions;
- - what a strong read would ask for (``readable``).
+ - trailers with rejected records, for partitions without unmerged entries;
+ - objects that a strong read would ask for (``readable``).
 
-Keys in conflict, and the watermarks of a reader's version, are one more where there are some.
+If there are keys in conflict, they take one more round.  So do the watermarks of a reader's version.
 
 Rounds of requests, as counted: 8 ("`lancewal status`").
 """
@@ -92,8 +92,8 @@ def table_status(
     """Return the status of the table at ``uri``.  ``NotALancewalTable`` or ``TableMissing`` if it is not one.
 
     ``reader_version``: the table version that a reader was seen to have open; by default the newest.
-    ``InvalidInput`` if there is no such version yet: nobody has it open, and nothing is to be repaired.  ``named``:
-    the partitions that are shown.  Its errors are raised before anything else is asked."""
+    ``InvalidInput`` if there is no such version yet: nobody has it open, and nothing is to be repaired.  ``named``
+    returns the partitions to show.  Its errors are raised before anything else is asked."""
     clock = clock or SystemClock()
     address = Address.of(settings, uri)
     store, table = address.store(), address.table()
@@ -124,7 +124,7 @@ def table_status(
         looked = (
             look(opened, pinned, in_force, counted, segments)
             if in_force is not None
-            # No strong read can begin, and why is a problem already.
+            # No strong read can begin, and the reason is among the problems already.
             else Readability(not_looked_at=["what strong reads need besides"])
         )
         problems += looked.problems
@@ -187,9 +187,9 @@ def _table_facts(
 def _with_misrouted(
     settings: Settings, contract: Contract, figures: list[Figures], facts: TableFacts, kafka: KafkaLook
 ) -> list[Figures]:
-    """Look at the next record of partitions where records wait, since it may tell why.
+    """Add to the figures whether the next record of a partition where records wait is misrouted.
 
-    A partition that has just stopped looks like one at work, so the record is judged at once if its row can be told.
+    A partition that has just stopped looks like a working one, so the next record is read even if the wait is short.
     """
     if contract.on_misrouted != "stop" or Service.INGEST.value in facts.paused or facts.members == 0:
         return figures
@@ -204,7 +204,9 @@ def _with_misrouted(
 
 
 def _judged(it: PartitionFacts, found: MisroutedRecord | None, kafka: KafkaLook) -> PartitionFacts:
-    """A draining ingest sends some records elsewhere by the topic's new number, so then nothing is certain."""
+    """Return the facts with the misrouted record, if any.
+
+    If the topic has another number of partitions, a draining ingest decides by that number, so the reason is left out."""
     if found is None:
         return it
     return replace(it, misrouted_to=found.belongs, misrouted_why=found.why if kafka.same_count else "")
@@ -218,7 +220,7 @@ def _unknown(kafka: KafkaLook, settings: Settings, reader_version: int | None) -
 
 
 def _add_newest_rejections(opened: OpenedTable, counted: Sequence[UnmergedCounts], problems: list[str]) -> None:
-    """Add the newest rejections of regions whose unmerged entries say nothing."""
+    """Add the newest rejections of regions without unmerged entries to their counts."""
     quiet = [counts for counts in counted if not counts.rejections.seen and counts.index is not None][:REGIONS_MAX]
     ended = [(counts, found) for counts in quiet if (found := newest_ended(counts.index)) is not None]
     read = _each(opened.tasks, partial(read_stretch, opened), dict.fromkeys(stretch for _, (_, stretch) in ended))
@@ -235,7 +237,7 @@ def _add_newest_rejections(opened: OpenedTable, counted: Sequence[UnmergedCounts
 def _in_force_control_indexes(
     opened: OpenedTable, pinned: PinnedTable, problems: list[str]
 ) -> tuple[InForce | None, Control, dict[Region, RegionState | None]]:
-    """Return W, control and the indexes, which are asked for at the same time, all after the version."""
+    """Return W, control and the region states.  They are read at the same time, all after the version was pinned."""
     of_version, of_control, of_pages = list[str](), list[str](), list[str]()
     in_force, (control, indexes) = together(
         opened.tasks,
@@ -251,7 +253,7 @@ def _in_force_control_indexes(
 
 
 def _indexes(opened: OpenedTable, problems: list[str]) -> dict[Region, RegionState | None]:
-    """Return the states of the regions that could be read: None for one that nobody has claimed."""
+    """Return the states of the regions that could be read; the state is None if nobody has claimed the region."""
     found: dict[Region, RegionState | None] = {}
     errors: dict[str, None] = {}  # a page that cannot be read is one problem
     for region, answer in opened.indexes.read_each(opened.contract.regions).items():
@@ -269,8 +271,9 @@ def _counts(
     indexes: Mapping[Region, RegionState | None],
     problems: list[str],
 ) -> tuple[list[UnmergedCounts], list[Trailer]]:
-    """Count for all regions, and return the segments with entries that no flush has.  Damage is one problem, and counts
-    nowhere."""
+    """Return the counts of all regions, and the segments with entries that no flush has.
+
+    A damaged object becomes one problem, and is not counted."""
     counted = [UnmergedCounts(region, indexes.get(region), region in indexes) for region in opened.contract.regions]
     flushed = list[tuple[UnmergedCounts, GenerationRecord]]()
     by_log: dict[LogId, list[tuple[UnmergedCounts, GenerationRecord]]] = defaultdict(list)
@@ -310,7 +313,7 @@ def _counts(
 
 
 def _each(tasks: Tasks, call: Callable[[K], T], items: Collection[K]) -> dict[K, T | LancewalError]:
-    """Return the result or the error of each call; all are made at the same time."""
+    """Return the result or the error of ``call`` for each item.  All calls are made at the same time."""
     wanted = list(items)
     answers = tasks.map(lambda item: or_error(partial(call, item)), wanted) if wanted else ()
     return dict(zip(wanted, answers, strict=True))

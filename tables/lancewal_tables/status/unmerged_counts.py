@@ -1,7 +1,7 @@
-"""Counts of one region for the status of a table, with the entries of its unmerged generations as their logs have them.
+"""Count the unmerged rows of each region for the status of a table, from flushes and from the entries in logs.
 
-The end of a walk is doubted as in a strong read (decision 0015).  If a later segment exists, or a generation begins
-or reaches beyond the end, the absent segment is named.  No position is then taken from the segments before it.
+The end of a walk is checked as in a strong read (decision 0015).  If a later segment exists, or a generation begins
+or reaches beyond the end, the error names the absent segment.  No position is then taken from the segments before it.
 
 Only the trailers of WAL segments are decoded and kept, so memory does not grow with the rows of a log.
 """
@@ -32,12 +32,12 @@ class InWal:
     rows: int = 0
     nbytes: int = 0
     first_at_ms: int | None = None
-    """When the first of its entries that moved anything was written."""
+    """When its first entry was written, in ms since 1970."""
 
 
 @dataclass(slots=True)
 class UnmergedCounts:
-    """Counts of one region."""
+    """Counts of one region's unmerged rows, and its unmerged generations."""
 
     region: Region
     index: RegionState | None = None
@@ -47,9 +47,9 @@ class UnmergedCounts:
     rows: int = 0
     nbytes: int = 0
     entry_at_ms: int = 0
-    """When its newest entry in an unmerged generation was written."""
+    """When its newest entry in an unmerged generation was written, in ms since 1970; 0: there is none."""
     owner_wrote_at_ms: int = 0
-    """When the newest segment of its OPEN generation's log was written."""
+    """When the newest segment of its OPEN generation's log was written, in ms since 1970; 0: there is none."""
     in_wal: dict[int, InWal] = field(default_factory=dict)
     """Counts by generation, for generations without a flush."""
     rejections: RejectionCounts = field(default_factory=RejectionCounts)
@@ -66,18 +66,20 @@ Held = Sequence[tuple[UnmergedCounts, GenerationRecord]]
 
 
 def walk_held(opened: OpenedTable, log: LogId, held: Held) -> Walk[Trailer]:
-    """The log as far as these generations, all in it, may have entries."""
+    """Walk the log over all segments in which the generations ``held``, all of this log, may have entries."""
     start, before = min(record.first_sequence for _, record in held), _before(held)
     walk_log = partial(walk_trailers, opened.store, opened.tasks, log)
     walked = walk_log(start, before=before)
     if before is None or walked.end < before:
         return confirm_end(opened.store, walked, walk_log)
-    walk_log(walked.end, before=Number(walked.end + 1))  # reads go on to the log's end: its fence must be whole
+    walk_log(
+        walked.end, before=Number(walked.end + 1)
+    )  # reads continue to the log's end, so its fence must be readable
     return walked
 
 
 def _before(held: Held) -> Number | None:
-    """Return where the last of these generations ends in the log; None if one is OPEN."""
+    """Return the segment before which the last of the generations ends in the log; None if one is OPEN."""
     ends = [record.end_sequence for _, record in held]
     known = [end for end in ends if end is not None]
     return Number(max(known)) if len(known) == len(ends) else None
@@ -125,7 +127,7 @@ def _check_end(
     before: int | None,
     held: Held,
 ) -> None:
-    """Raise where the walk has ended at a segment that was there."""
+    """Raise an error if the walk has ended at a missing segment and not at the end of the log."""
     begins = max(record.first_sequence for _, record in held)
     reached = walked.fence is not None or (walked.later is None if before is None else walked.end >= before)
     if reached and walked.end >= begins:

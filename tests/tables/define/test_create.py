@@ -249,7 +249,7 @@ def test_names_that_differ_in_case_alone() -> None:
     columns = pa.schema([("id", pa.int64()), ("status", pa.string()), ("Status", pa.string())])
     said = names_alike(RowSchema(columns, ("id",), ("id",)))
     assert said is not None
-    assert "'status' and 'Status' differ in upper and lower case alone" in said
+    assert "'status' and 'Status' differ only in upper and lower case" in said
     assert names_alike(RowSchema(columns.remove(1), ("id",), ("id",))) is None
 
 

@@ -104,7 +104,7 @@ def test_keys_of_every_type_have_an_order_and_are_found_by_what_is_shown(
     "text", ["[3]", "[1.0]", "[true]", '["1"]', "[1, 1]", "[]", "1", "null", "[null]", "[1e400]", "{}", "["]
 )
 def test_a_text_that_is_not_shown_names_no_key(text: str) -> None:
-    with pytest.raises(InvalidInput, match=r"does not wait for a decision|is no JSON"):
+    with pytest.raises(InvalidInput, match=r"does not wait for a decision|is not JSON"):
         keys_named(waiting(pa.int64(), [2, 1]), ["[1]", text])
 
 
