@@ -1,4 +1,4 @@
-"""Commands for an operator in doubt: compare a table with its topic, and repair what is damaged.
+"""Commands for an operator in doubt: compare a table with its topic, and repair damage.
 
 ``verify`` compares, ``repair`` repairs, and ``commands`` are the entry points.  The package uses several parts of
 lancewal at once: the decoder of ingest, the clients of Kafka, the reads of the reader.

@@ -1,4 +1,4 @@
-"""The commands ``lancewal verify`` and ``lancewal repair``, a module each.
+"""The commands ``lancewal verify`` and ``lancewal repair``, each in its own module.
 
 May import: repair, repair.index, verify.
 """

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lancewal_audit.repair.told import Told
 
 app = CommandApp(
-    help="Mend a table's state. Each command shows with --dry-run what it would do, and changes nothing. "
+    help="Repair a table's state. With --dry-run, each command shows what it would do, and changes nothing. "
     "As JSON: what was `found`, what was `done`, and `dry_run`. The first two are lists of sentences (`message`) with the "
     "fields of log events."
 )
@@ -32,7 +32,7 @@ _LOOKING = "looking for what is damaged"
 
 
 class RowsSince(StrEnum):
-    """Policy for the rows that were merged after the version that was restored."""
+    """Policy for rows that were merged after the restored version: drop them, or merge them again."""
 
     DROP = "drop"
     REPLAY = "replay"
@@ -45,7 +45,9 @@ def generation(
     number: Annotated[
         int | None,
         typer.Argument(
-            metavar="GENERATION", help="Rebuild this one, whatever it looks like; by default what is damaged.", min=1
+            metavar="GENERATION",
+            help="Rebuild this generation even if it is sound; by default all damaged ones.",
+            min=1,
         ),
     ] = None,
     dry_run: DryRunOption = False,
@@ -76,13 +78,14 @@ def region_(
         typer.Option("--before-gap", help="End the partition before offsets that no log has; Kafka must have them."),
     ] = False,
     version_seen: Annotated[
-        int, typer.Option(help="A version that was there, as a log line names it: lost, if it is no more.", min=0)
+        int,
+        typer.Option(help="A state version that a log line names. It existed, so it counts as lost if missing.", min=0),
     ] = 0,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Rebuild the state of a partition, whose newest versions are lost or damaged, from the logs.
+    """Rebuild the state of a partition from the logs, if its newest versions are lost or damaged.
 
-    Ingest must be stopped and paused, the flusher paused.
+    Ingest must be stopped and paused, and the flusher must be paused.
 
     Example: lancewal repair region orders-3 --dry-run
     """
@@ -118,15 +121,17 @@ def region_(
 @app.command()
 def segment(
     asked: Asked,
-    key: Annotated[str, typer.Argument(metavar="OBJECT", help="The object's key, as the message names it.")],
+    key: Annotated[str, typer.Argument(metavar="OBJECT", help="The segment's key, as the error message names it.")],
     accept_loss: Annotated[
         bool,
-        typer.Option("--accept-loss", help="Go on without what Kafka does not have any more, and record what it was."),
+        typer.Option(
+            "--accept-loss", help="Give up records that Kafka no longer has, and record which offsets were lost."
+        ),
     ] = False,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
 ) -> None:
-    """Read from Kafka again what a lost or damaged WAL segment held, and flush the generations that need it.
+    """Read the records of a lost or damaged WAL segment from Kafka again, and flush the generations that need them.
 
     Example: lancewal repair segment _lancewal/wal/LOG/NUMBER.arrow --dry-run
     """
@@ -154,12 +159,12 @@ def restored(
     asked: Asked,
     rows_since: Annotated[
         RowsSince,
-        typer.Option(help="Policy for rows that were merged since: drop, or replay, which merges them again."),
+        typer.Option(help="Policy for rows merged after the restored version: drop, or replay (merge them again)."),
     ],
     dry_run: DryRunOption = False,
     yes: YesOption = False,
 ) -> None:
-    """Decide what becomes of the rows that were merged since, after a user restored the Lance table.
+    """After a user restored the Lance table, decide what becomes of rows merged after the restored version.
 
     Example: lancewal repair restored --rows-since replay --dry-run
     """
@@ -183,7 +188,7 @@ def merged_position(
     dry_run: DryRunOption = False,
     yes: YesOption = False,
 ) -> None:
-    """Conclude what is merged, if the table versions that said it are gone, and record the conclusion.
+    """Infer the merged positions if the table versions that recorded them are gone, and record the result.
 
     Example: lancewal repair merged-position --dry-run
     """
@@ -201,7 +206,7 @@ def merged_position(
             asked,
             plan.lines(),
             None if dry_run else lambda: accept_watermark(context, plan),
-            None if yes else "this is taken for what is merged",
+            None if yes else "these merged positions are recorded",
         )
 
 
@@ -211,7 +216,7 @@ def index(
     name: Annotated[str, typer.Argument(help="The index, as `lancewal verify --indexes` and Lance name it.")],
     dry_run: DryRunOption = False,
 ) -> None:
-    """Rebuild a secondary index of the Lance table, with its own parameters.  No row changes.
+    """Rebuild a secondary index of the Lance table, with the parameters that it has.  No row changes.
 
     Example: lancewal repair index customer_idx --dry-run
     """
@@ -225,14 +230,16 @@ def index(
 
 
 def _mend(asked: Asked, found: Sequence[Told], do: Callable[[], Sequence[Told]] | None, ask: str | None = None) -> None:
-    """Report what was found, and do the repair.  ``do`` is None if nothing is to be changed; ``ask``: what a person must
-    agree to."""
+    """Report findings, do the repair, and report what was done.
+
+    ``do`` does the repair; None if nothing is to be changed.  ``ask``: the consequence that a person must agree to first.
+    """
     as_text = not asked.as_json
     if as_text:
         _tell(found)
     if do is not None and ask is not None:
         if not as_text:
-            _tell(found, err=True)  # whoever is asked must know of what
+            _tell(found, err=True)  # a person who is asked must see the findings
         agree(False, ask)
     done: Sequence[Told] = ()
     if do is not None:

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 INDEX_KEYS = 400
-"""Some hundred queries to each index: seconds on a local disk, a minute on an object store."""
+"""Sampled keys for the indexes: some hundred queries each, seconds on a local disk, a minute on an object store."""
 
 
 class From(StrEnum):
-    """Whose records the table is compared with."""
+    """Source of the records that the table is compared with."""
 
     TOPIC = "topic"
     WAL = "wal"
@@ -37,7 +37,8 @@ class From(StrEnum):
 def command(
     asked: Asked,
     from_: Annotated[
-        From, typer.Option("--from", help="Compare with the topic's records, the WAL's, or both, also with each other.")
+        From,
+        typer.Option("--from", help="Compare with records of the topic, the WAL, or both (and these with each other)."),
     ] = From.BOTH,
     at: Annotated[
         str,
@@ -49,7 +50,7 @@ def command(
     sample: Annotated[
         float | None, typer.Option(help="Fraction of the keys, from above 0 to 1: the same keys each time.")
     ] = None,
-    keys: Annotated[int | None, typer.Option(help="About so many keys instead of a fraction.", min=1)] = None,
+    keys: Annotated[int | None, typer.Option(help="About this many keys instead of a fraction.", min=1)] = None,
     partition: Annotated[
         list[str] | None,
         typer.Option(metavar="PARTITION", help="Only keys of this partition: 3, or orders-3; may be repeated."),
@@ -58,20 +59,20 @@ def command(
         bool, typer.Option("--indexes", help="Ask the table's secondary indexes too, and compare with a scan.")
     ] = False,
     index_keys: Annotated[
-        int, typer.Option(help="With --indexes: about so many of the keys, whose values are asked for.", min=2)
+        int, typer.Option(help="With --indexes: look up the values of about this many keys.", min=2)
     ] = INDEX_KEYS,
     no_foreign_rows: Annotated[
-        bool, typer.Option("--no-foreign-rows", help="A row that no record explains is a difference, not only named.")
+        bool, typer.Option("--no-foreign-rows", help="Count a row that no record explains as a difference.")
     ] = False,
     limit: Annotated[int, typer.Option(min=0, help="Most findings of each kind to name; all are counted.")] = 20,
     report: Annotated[
         Path | None, typer.Option(help="Write the report into this file, as JSON.", metavar="FILE")
     ] = None,
 ) -> None:
-    """Compare a table, and a read of it, with what its records make of each key. Nothing is changed.
+    """Compare a table, and a read of it, with the rows that its records give for each key. Nothing is changed.
 
     Exit code 0: everything that was compared is equal. 1: something differs, or no record is left to compare any row
-    with. 2 to 5:  the table could not be compared; these codes are those of every command.
+    with. 2 to 5: the table could not be compared; these codes mean the same for every command.
 
     Example: lancewal verify --from wal --sample 0.01
     """
@@ -111,7 +112,7 @@ def _hint(error: Exception) -> str:
     if isinstance(error, MemoryError):
         return ". Compare fewer keys: --sample or --keys"
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f". What waits lies in {tempfile.gettempdir()}: make room there, or set TMPDIR"
+        return f". Temporary files lie in {tempfile.gettempdir()}: make room there, or set TMPDIR"
     return ""
 
 

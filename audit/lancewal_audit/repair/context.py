@@ -1,4 +1,4 @@
-"""Context of repairs, opened from the settings: the same parts that ingest's protocols have."""
+"""Context of repairs, opened from the settings.  Repairs use the same context as ingest."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RepairContext = IngestContext
 
 @contextmanager
 def opened(settings: Settings) -> Iterator[RepairContext]:
-    """The table that the settings name; contract, table and settings agree."""
+    """Open the table that the settings name.  Raises an error unless contract, table and settings agree."""
     settings.need("table.uri")
     with ExitStack() as stack:
         tasks = ThreadTasks(workers=1)

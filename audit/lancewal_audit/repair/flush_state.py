@@ -1,8 +1,7 @@
-"""Check whether a flush holds what its generation's records give.  All of the flush is read, and its log too if that is
-there.
+"""Check whether a flush holds the rows that its generation's records give.
 
-Lance's data files carry no checksum, except for their keys: a file with a changed byte may read as other values.
-Only the log can tell.
+All of the flush is read, and the generation's entries in the log if they exist.  Lance's data files have no checksum,
+except for their keys: a file with a changed byte may read as other values.  Only the log can show that.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from lancewal_core.rows.row_text import row_texts
 
 @dataclass(frozen=True, slots=True)
 class FlushState:
-    """``problem``: why the flush cannot be used, None where it can.  ``log_problem``: why its log cannot."""
+    """Result of a check.  ``problem``: why the flush cannot be used; ``log_problem``: why the log cannot; None if it can."""
 
     record: GenerationRecord
     problem: str | None
@@ -34,12 +33,12 @@ class FlushState:
 
     @property
     def lost(self) -> bool:
-        """Neither the flush nor the log has the generation's rows."""
+        """Whether neither the flush nor the log has the generation's rows."""
         return self.problem is not None and self.log_problem is not None
 
 
 def flush_state(context: RepairContext, region: Region, record: GenerationRecord) -> FlushState:
-    """Look at the flush of a generation that is FLUSHED or later.  ``StoreUnavailable`` if the store is silent."""
+    """Check the flush of a generation that is FLUSHED or MERGED.  ``StoreUnavailable`` if the store does not answer."""
     stored, problem = _stored(context, region, record)
     expected, log_problem = _expected(context, region, record)
     if stored is not None and expected is not None and not same_rows(stored, expected, context.contract.primary_key):
@@ -57,7 +56,7 @@ def _stored(context: RepairContext, region: Region, record: GenerationRecord) ->
     try:
         content = read_folded(context.store, context.table, flushed, context.columns_of(flushed))
     except (LancewalError, pa.ArrowException, ValueError, OSError, RuntimeError) as error:
-        # The store has just answered: what Lance cannot read now, it calls unavailable whatever is wrong with it.
+        # The store has just answered, so the file is damaged, even if Lance calls the store unavailable.
         return None, first_line(error)
     return context.rows_of_flush(flushed, content), None
 
@@ -71,7 +70,7 @@ def _expected(context: RepairContext, region: Region, record: GenerationRecord) 
 
 
 def same_rows(one: Folded, other: Folded, primary_key: Sequence[str]) -> bool:
-    """Whether two folds hold the same keys in the same states with the same values, in whatever order."""
+    """Return whether two folds hold the same keys in the same states with the same values, in any order."""
     order = [(name, "ascending") for name in primary_key]
     for mine, theirs in zip((one.rows, one.gone, one.partials), (other.rows, other.gone, other.partials), strict=True):
         if mine.num_rows != theirs.num_rows:

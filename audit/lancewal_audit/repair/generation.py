@@ -3,14 +3,14 @@
 Guarantees
  1. The new flush is the fold of exactly the records of the generation.  If the log does not have them, nothing is
     changed and ``RepairRefused`` says so.
- 2. The compare-and-swap on the index decides: a generation that was rebuilt, or merged, by somebody else meanwhile
-    stays as they left it.  Running the command again does no harm.
- 3. No old file is touched; the garbage collector takes what nothing names.
+ 2. The compare-and-swap on the region's state decides: a generation that another process has rebuilt or merged
+    meanwhile stays as it is.  Running the command again does no harm.
+ 3. No old file is changed; the garbage collector deletes files that nothing refers to.
 
 Steps
- 1. Which FLUSHED generations does the table not hold yet?
- 2. Look at the flush of each, and at its log (``flush_state``).
- 3. For each flush that is damaged, or that was named: write another, and swap it in.
+ 1. Find the FLUSHED generations that the table does not hold yet.
+ 2. Check the flush of each, and its log (``flush_state``).
+ 3. For each flush that is damaged or was named, write another flush, and swap it in.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from lancewal_core.region.state import GenerationRecord, GenerationState, Region
 
 @dataclass(frozen=True, slots=True)
 class GenerationRepair:
-    """Flushes that were looked at, and those that are to be rebuilt."""
+    """Plan of a repair: ``seen`` are the flushes that were checked, ``rebuild`` those that are to be rebuilt."""
 
     region: Region
     seen: tuple[FlushState, ...]
     rebuild: tuple[FlushState, ...]
 
     def lines(self) -> list[Told]:
-        """Report what was looked at, and what is to be done."""
+        """Return one sentence for each checked flush: its problem, and whether it is to be rebuilt."""
         found = []
         for state in self.seen:
             what = "sound" if state.problem is None else state.problem
@@ -52,7 +52,10 @@ class GenerationRepair:
 
 
 def plan_generations(context: RepairContext, region: Region, generation: Generation | None) -> GenerationRepair:
-    """Steps 1 and 2.  ``generation``: rebuild that one alone, whatever it looks like."""
+    """Check the region's flushes, and return the plan (steps 1 and 2).
+
+    ``generation``: rebuild this generation alone, even if its flush is sound.  ``RepairRefused``: the log lacks its rows,
+    or the generation does not wait for a merge."""
     # Step 1
     index = context.indexes.read([region]).get(region)
     records = _waiting(context, region, index)
@@ -76,7 +79,7 @@ def plan_generations(context: RepairContext, region: Region, generation: Generat
 
 
 def repair_generations(context: RepairContext, plan: GenerationRepair) -> list[Told]:
-    """Step 3; return what was done, one line for each generation."""
+    """Rebuild the flushes of the plan (step 3).  Return what was done, one sentence for each generation."""
     done = []
     for state in plan.rebuild:
         record = state.record
@@ -91,7 +94,7 @@ def _waiting(context: RepairContext, region: Region, index: RegionState | None) 
     try:
         merged = context.watermarks.newest()[1].generation(region)
     except (TableRestored, MergedPositionUnknown):
-        merged = Generation(0)  # what was merged may be asked for again
+        merged = Generation(0)  # merged generations may have to be merged again
     found = () if index is None else index.generations
     return [r for r in found if r.state is GenerationState.FLUSHED and r.generation > merged]
 

@@ -2,8 +2,8 @@
 
 Guarantees
  1. The parts cover the generation from its first position to its end, each position once.  A part is an entry that a segment
-    holds undamaged, or a gap.  An OPEN generation ends where the last entry ends that any trailer shows.
- 2. ``rows_of`` a gap are what the decoder of ingest makes of Kafka's records under the contract that was in force.  Bad and
+    holds undamaged, or a gap.  An OPEN generation ends with the last of its entries that a trailer lists.
+ 2. ``rows_of`` decodes Kafka's records of a gap by ingest's decoder, under the contract that was in force.  Bad and
     misrouted records are left out, as they were before: each became a dead letter before its offset became durable, or was
     ignored by the policy in force.
  3. Offsets that a person accepted as lost are not read from anywhere.
@@ -43,7 +43,7 @@ Part = Entry | Gap
 def parts_of(
     context: RepairContext, region: Region, record: GenerationRecord, survey: LogSurvey | None
 ) -> tuple[Part, ...]:
-    """The parts of a generation, in order."""
+    """Return the parts of a generation, in order (guarantee 1).  ``survey``: its log, None if no object of it is left."""
     parts: list[Part] = []
     at = record.first
     version = context.contract.version
@@ -62,7 +62,9 @@ def parts_of(
 
 
 def rows_of(context: RepairContext, topic: TopicRecords, region: Region, part: Part) -> pa.RecordBatch | None:
-    """Return the rows of a part (guarantee 2); None if it has none."""
+    """Return the rows of a part (guarantee 2), or None if it has none.
+
+    ``RetentionLost``: Kafka does not have the records of a gap any more."""
     if isinstance(part, Entry):
         return part.rows
     first = behind_losses(context, region, part.first)
@@ -83,8 +85,9 @@ def rows_of(context: RepairContext, topic: TopicRecords, region: Region, part: P
 
 
 def behind_losses(context: RepairContext, region: Region, at: Position) -> Position:
-    """Return the first position from ``at`` on that no accepted loss of offsets covers.  Rows of lost ``tombstones`` are
-    there."""
+    """Return the first position, not below ``at``, that no accepted loss of ``offsets`` covers.
+
+    A loss of ``tombstones`` does not count: the other records of its positions exist."""
     for loss in read_losses(context.store, region, context.contract.making):
         if loss.kind == "offsets" and loss.first <= at < loss.next:
             at = Position(loss.next)

@@ -1,18 +1,17 @@
-"""``lancewal repair index``: rebuild a secondary index of the Lance table that finds rows by old values, twice or not at
-all.
+"""``lancewal repair index``: rebuild a secondary index that finds rows by old values, twice or not at all.
 
 Guarantees
- 1. No row changes: the commit puts an index in the place of an index.  Until it lands queries use the old one; no
-    query is without.
- 2. The new index has the name, the kind and the parameters of the old one.  If Lance does not tell all parameters
+ 1. No row changes: the commit replaces one index by another.  Until it lands, queries use the old index; at no moment is
+    there none.
+ 2. The new index has the name, the kind and the parameters of the old one.  If Lance does not report all parameters
     that matter, nothing is changed and ``RepairRefused`` says what to run.
- 3. It may run beside everything.  It covers the rows of the version that it read.  Queries scan later rows, as after
-    each merge, until the flusher extends the index.  Lance refuses the commit if a compaction or another build of the
-    index came first: then nothing was changed, and the command may be run again.
- 4. Running it again does the same once more.
+ 3. All services may run meanwhile.  The new index covers the rows of the version that it read.  Queries scan later rows, as
+    after each merge, until the flusher extends the index.  Lance refuses the commit if a compaction or another build of
+    the index came first.  Then nothing was changed, and the command may be run again.
+ 4. Running the command again builds the index once more.
 
 Steps
- 1. What is the index, by the newest version's description and statistics?
+ 1. Find kind and parameters of the index in the newest version's description and statistics.
  2. Build and commit.
 """
 
@@ -36,7 +35,7 @@ _CONFLICT = "commit conflict"
 
 @dataclass(frozen=True, slots=True)
 class LanceIndexPlan:
-    """The index, and the version that it would be built from."""
+    """Plan of the repair: how the index is to be built, and from which version."""
 
     table: LanceTable
     primary_key: tuple[str, ...]
@@ -45,9 +44,9 @@ class LanceIndexPlan:
     rows: int
 
     def lines(self) -> list[Told]:
-        """Report what there is, and what is to be built."""
+        """Return sentences about the present index and the one that is to be built."""
         build, column, version = self.build, ".".join(self.build.path), self.pinned.version
-        not_reported = [told(f"Lance does not tell {build.not_reported}")] if build.not_reported else []
+        not_reported = [told(f"Lance does not report {build.not_reported}")] if build.not_reported else []
         return [
             told(
                 f"index {build.name}: {build.kind} over {column}, {build.segments} segments",
@@ -57,7 +56,7 @@ class LanceIndexPlan:
                 segments=build.segments,
             ),
             told(
-                f"build it again from {self.rows} rows of version {version}: {build.call}",
+                f"rebuild it from {self.rows} rows of version {version}: {build.call}",
                 rows=self.rows,
                 version=version,
                 call=build.call,
@@ -67,7 +66,9 @@ class LanceIndexPlan:
 
 
 def plan_lance_index(context: RepairContext, name: str) -> LanceIndexPlan:
-    """Step 1.  ``InvalidInput`` where there is no such index."""
+    """Return the plan to rebuild the index ``name`` (step 1).
+
+    ``InvalidInput``: there is no such index.  ``RepairRefused``: Lance does not report its parameters."""
     assert isinstance(context.table, LanceTable)
     pinned = context.table.newest()
     check_table(pinned, context.contract)
@@ -77,7 +78,7 @@ def plan_lance_index(context: RepairContext, name: str) -> LanceIndexPlan:
         raise InvalidInput(f"the table has no index {name!r}; it has {known or 'none'}")
     if build.unknown:
         raise RepairRefused(
-            f"index {name} of kind {build.kind} cannot be built again by this command: {build.unknown}. Build it with "
+            f"index {name} of kind {build.kind} cannot be rebuilt by this command: {build.unknown}. Rebuild it with "
             f"pylance and its own parameters, as you first did, with name={name!r} and replace=True. Nothing was changed"
         )
     rows = sum(f.live_rows for f in pinned.fragments())
@@ -85,7 +86,9 @@ def plan_lance_index(context: RepairContext, name: str) -> LanceIndexPlan:
 
 
 def repair_lance_index(plan: LanceIndexPlan) -> list[Told]:
-    """Step 2; return what was done."""
+    """Build and commit the index (step 2); return what was done.
+
+    ``RepairRefused``: another commit came first."""
     name = plan.build.name
     try:
         done = plan.table.build_index_again(plan.pinned.dataset, plan.build)
@@ -97,7 +100,7 @@ def repair_lance_index(plan: LanceIndexPlan) -> list[Told]:
             ) from error
         raise read_error(error, f"building index {name} of version {plan.pinned.version}") from error
     version, rows = done.version, plan.rows - len(done.far_rows)
-    message = f"version {version}: index {name} is built anew over {rows} rows"
+    message = f"version {version}: index {name} is rebuilt over {rows} rows"
     found = [told(message, index=name, version=version, rows=rows)]
     if done.far_rows:
         keys = row_keys(plan.pinned, done.far_rows, plan.primary_key)

@@ -1,6 +1,6 @@
-"""Every log of a table, by a listing: its segments, what their trailers say of some regions, and what is damaged.
+"""Survey every log of a table by a listing: its segments, their entries of some regions, and damaged objects.
 
-Only an operator's tool may use a listing: services find logs by the indexes.
+Only an operator's tool may use a listing: services find logs through the region states.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lancewal_core.wal.segment import TRAILER_HINT, EntryHeader, Fence, Trailer,
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One entry of a region, and where it lies."""
+    """One entry of a region, and the log and segment that hold it."""
 
     log: LogId
     sequence: Sequence
@@ -39,15 +39,15 @@ class LogSurvey:
     log: LogId
     sequences: tuple[Sequence, ...]
     fence: Sequence | None
-    """Number at which the log has ended."""
+    """Number of the fence that ends the log; None if the log has no fence."""
     damaged: Mapping[Sequence, str]
-    """Objects whose trailer cannot be read, and why."""
+    """Numbers of objects whose trailer cannot be read, each with the reason."""
     pieces: Mapping[Region, tuple[Piece, ...]]
-    """Pieces by region, in the order of the log, from before the fence."""
+    """Entries before the fence by region, in the order of the log."""
 
     @property
     def holes(self) -> list[str]:
-        """Absent numbers between existing ones; numbers below the first may have been trimmed."""
+        """A sentence for each missing segment between existing ones.  Segments below the first may have been trimmed."""
         numbers = sorted(set(range(self.sequences[0], self.behind)) - set(self.sequences))
         return [f"{paths.wal_segment(self.log, Sequence(n))} is missing" for n in numbers]
 
@@ -57,13 +57,13 @@ class LogSurvey:
         return Sequence(self.sequences[-1] + 1)
 
     def joined(self, one: Piece, other: Piece) -> bool:
-        """Whether a walk of the log gets from one piece to the later other."""
+        """Return whether every segment from the one of ``one`` to the later one of ``other`` can be read."""
         span = range(one.sequence, other.sequence + 1)
         return other.sequence > one.sequence and all(n in self.sequences and n not in self.damaged for n in span)
 
 
 def survey_logs(context: RepairContext, regions: Collection[Region]) -> dict[LogId, LogSurvey]:
-    """All logs, with the pieces of these regions."""
+    """Return a survey of every log, with the entries of these regions."""
     by_log: dict[LogId, dict[Sequence, ObjectInfo]] = {}
     for info in context.store.list(paths.wal_prefix()):
         parsed = paths.parse_wal_segment(info.key)
@@ -109,7 +109,7 @@ def _piece(trailer: Trailer, entry: EntryHeader) -> Piece:
 
 
 def read_trailer(context: RepairContext, info: ObjectInfo) -> Trailer | Fence | str:
-    """The trailer of a listed object, by its last bytes; why not, where it cannot be read."""
+    """Return the trailer of a listed object, of which only the last bytes are read.  If it cannot be read, return why."""
     if not info.size:
         return f"{info.key} is empty"
     tail = context.store.get_range(info.key, max(0, info.size - TRAILER_HINT), info.size)

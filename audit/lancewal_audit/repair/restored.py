@@ -1,25 +1,25 @@
-"""``lancewal repair restored --rows-since drop|replay``: decide about rows merged since, after a user's restore.
+"""``lancewal repair restored --rows-since drop|replay``: after a user's restore, decide about rows merged since.
 
-* ``drop``: the restored version is the state up to all that was ever merged.  What those merges brought is dropped,
-  and what they set aside of keys in conflict: these are as the restored version had them.
-* ``replay``: the table is again at the watermarks of the version that was restored; all above is merged again.
+* ``drop``: the restored version counts as the state with everything that was ever merged.  Rows of the later merges are
+  dropped, and so are records that these merges set aside: keys in conflict are as the restored version had them.
+* ``replay``: the table is again at the watermarks of the restored version; all later generations are merged again.
 
 Guarantees
- 1. One put-if-absent decides, the record of the restore's own version under ``merges/``: of two persons one wins, and
-    the other is told.  No commit is needed: a merge from before the restore conflicts with it, and none is planned
-    from above it before that record is there.
- 2. Until then strong reads and merges stop, and nothing is trimmed.  From then on the record holds for later versions
-    that have none of their own.
+ 1. One put-if-absent decides: the record of the restore's own version under ``merges/``.  If two persons decide at once,
+    one wins, and the other gets an error.  No commit is needed: a merge from before the restore conflicts with it, and no
+    merge is planned after it until that record exists.
+ 2. Until then strong reads and merges stop, and nothing is trimmed.  Afterwards the record also holds for later versions
+    that have no record of their own.
  3. After ``replay`` every generation above the watermarks is FLUSHED again and can be read, from its flush or its
-    log.  If one cannot (its history window is over, its objects are lost), ``replay`` is refused beforehand, and the
-    error names it.
- 4. A crash at any point leaves the decision open: generations that are FLUSHED again are MERGED by the next round, if
-    the decision is ``drop``.  Repeating is right.
+    log.  If one cannot (its history window is over, or its objects are lost), ``replay`` is refused beforehand, and the
+    error names the generation.
+ 4. A crash at any point leaves the decision open.  If the decision is then ``drop``, the next round marks generations that
+    are FLUSHED again as MERGED.  The command may be repeated.
 
 Steps
- 1. Find the restores that nobody has decided, oldest first; what each leads to.
- 2. Per region: the generations above, from index and history pages.  Can each be read?
- 3. Compare-and-swap each index: MERGED generations above become FLUSHED (``transitions.revived``).
+ 1. Find the restores without a decision, oldest first, and the watermarks that the choice gives each.
+ 2. For each region, find the generations above the watermarks, in its state and history pages; check that each can be read.
+ 3. Compare-and-swap each region's state: MERGED generations above become FLUSHED (``transitions.revived``).
  4. Put the records, oldest first.
 """
 
@@ -51,16 +51,16 @@ from lancewal_core.table.watermarks import Decision, InForce, kind_of
 
 Choice = Literal["drop", "replay"]
 _STORED: Mapping[Choice, Decision] = {"drop": "keep", "replay": "replay"}
-"""Words of the record: the version keeps its rows, or they are replayed."""
+"""Stored words of the choices: the version keeps its rows, or later ones are replayed."""
 _CHOICES = {stored: choice for choice, stored in _STORED.items()}
 _TRIES = 5
 _LOOKED_AT = 1_000
-"""Number of newest merge records in which a decision is searched, to report it; a day or so makes more merges."""
+"""Number of newest merge records that are searched for a decision.  A table makes more merges in about a day."""
 
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """A version that is a restore, and the one that it brought back."""
+    """A table version that is a restore, and the version that it restored."""
 
     version: TableVersion
     restored: int
@@ -68,8 +68,7 @@ class Restore:
 
 @dataclass(frozen=True, slots=True)
 class RestoredPlan:
-    """Plan of the decision.  ``records``: what is to be in force at each undecided restore, oldest first; none if all is
-    decided."""
+    """Plan of the decision.  ``records``: the watermarks to record for each undecided restore, oldest first."""
 
     choice: Choice
     restores: tuple[Restore, ...]
@@ -77,14 +76,14 @@ class RestoredPlan:
     again: Mapping[Region, tuple[GenerationRecord, ...]]
     """Generations that are to be merged again."""
     decided: tuple[TableVersion, str] | None = None
-    """The newest restore that somebody has decided about, and how, where nothing is undecided."""
+    """If no restore is undecided: the newest restore with a decision, and the choice."""
 
     @property
     def in_force(self) -> InForce:
         return self.records[-1]
 
     def lines(self) -> list[Told]:
-        """Report which restores are undecided, and what each choice means."""
+        """Return sentences about the undecided restores, and about the effect of the choice."""
         if self.decided is not None:
             version, choice = self.decided
             said = f"the restore at table version {version} is decided: {choice} stands. No other is undecided, nothing to do"
@@ -121,7 +120,10 @@ class RestoredPlan:
 
 
 def plan_restored(context: RepairContext, choice: Choice) -> RestoredPlan:
-    """Steps 1 and 2.  ``RepairRefused``, ``MergedPositionUnknown``."""
+    """Return the plan for a choice (steps 1 and 2).
+
+    ``RepairRefused``: another decision stands, or the rows cannot be merged again.  ``MergedPositionUnknown``: what a
+    version holds cannot be told."""
     # Step 1
     restores = _undecided(context)
     if not restores:
@@ -129,7 +131,7 @@ def plan_restored(context: RepairContext, choice: Choice) -> RestoredPlan:
         if told is not None and told[1] != choice:
             raise RepairRefused(
                 f"the restore at table version {told[0]} is decided: {told[1]} stands, and the flusher goes by it. "
-                f"{choice} cannot be had any more. Nothing was changed",
+                f"{choice} is no longer possible. Nothing was changed",
                 version=told[0],
             )
         return RestoredPlan(choice, (), (), {}, told)
@@ -151,7 +153,9 @@ def plan_restored(context: RepairContext, choice: Choice) -> RestoredPlan:
 
 
 def repair_restored(context: RepairContext, plan: RestoredPlan) -> list[Told]:
-    """Steps 3 and 4; return what was done."""
+    """Revive generations and record the decision (steps 3 and 4); return what was done.
+
+    ``RepairRefused``: somebody else has decided otherwise."""
     # Step 3
     if plan.again:
         _revive(context, sorted(plan.again), plan.in_force)
@@ -179,7 +183,7 @@ def _undecided(context: RepairContext) -> tuple[Restore, ...]:
             context.watermarks.at(at)
             break
         except MergedPositionUnknown:
-            break  # ``replay`` may not need what lies below
+            break  # ``replay`` may not need older versions
         except TableRestored as error:
             version = TableVersion(int(str(error.where["version"])))
         info = context.table.transaction(version)
@@ -191,7 +195,7 @@ def _undecided(context: RepairContext) -> tuple[Restore, ...]:
 
 
 def _decision(context: RepairContext) -> tuple[TableVersion, str] | None:
-    """Return the newest restore, among the newest records, that a person has decided about, and the decision in force."""
+    """Return the newest restore that a person has decided about, and the choice; None if no newest record has one."""
     listed = [info.key for info in context.store.list(paths.merges_prefix(context.contract.making), limit=_LOOKED_AT)]
     versions = sorted((v for key in listed if (v := paths.parse_merge_record(key)) is not None), reverse=True)
     for version in versions[:_LOOKED_AT]:
@@ -204,7 +208,7 @@ def _decision(context: RepairContext) -> tuple[TableVersion, str] | None:
 
 
 def _in_force(context: RepairContext, version: int, decided: Mapping[int, InForce]) -> InForce:
-    """W of a version, as it will be once ``decided`` is recorded."""
+    """Return the watermarks of a version, as they will be once ``decided`` is recorded."""
     try:
         return context.watermarks.at(version)
     except TableRestored as error:
@@ -214,15 +218,16 @@ def _in_force(context: RepairContext, version: int, decided: Mapping[int, InForc
         return planned
     except MergedPositionUnknown as error:
         raise MergedPositionUnknown(
-            f"what table version {version} holds cannot be told: {error}. The other choice of --rows-since may not "
+            f"it is not known what table version {version} holds: {error}. The other choice of --rows-since may not "
             "need it",
             version=version,
         ) from error
 
 
 def _conflicts(context: RepairContext, restore: Restore, decided: Mapping[int, InForce]) -> ConflictsRef | None:
-    """Return the keys in conflict of the version restored, which describe its rows.  ``MergedPositionUnknown`` only if
-    some conflict."""
+    """Return the keys in conflict of the restored version, which describe its rows.
+
+    ``MergedPositionUnknown`` if they are unknown, unless the table never had keys in conflict."""
     if not context.contract.keyed_by_bytes:
         return None
     try:
@@ -234,7 +239,7 @@ def _conflicts(context: RepairContext, restore: Restore, decided: Mapping[int, I
 
 
 def _check_contract(context: RepairContext, before: InForce, after: InForce) -> None:
-    """Refuse where keys have moved between regions since: the order in which they are merged again would not be Kafka's."""
+    """Raise ``RepairRefused`` if keys have moved between regions since: merging again would not follow Kafka's order."""
     ours = set(context.contract.regions)
     moved = [r.name for r in before.regions if r not in ours and before.generation(r) != after.generation(r)]
     moved += before_alteration(context, after)
@@ -246,7 +251,7 @@ def _check_contract(context: RepairContext, before: InForce, after: InForce) -> 
 
 
 def before_alteration(context: RepairContext, in_force: InForce) -> list[str]:
-    """Names of the regions whose watermark lies below where ``alter --partitions`` has moved keys to others."""
+    """Return the names of regions whose watermark is below the position at which ``alter --partitions`` moved keys away."""
     altered = context.contract.altered_at
     regions = context.contract.regions[: len(altered)]
     return [r.name for r in regions if (in_force.position(r) or 0) < altered[r.partition]]
@@ -273,7 +278,7 @@ def _behind(context: RepairContext, index: RegionState, merged: Generation) -> l
     except OutsideHistoryWindow as error:
         raise region.error(
             RepairRefused,
-            f"what was merged behind generation {merged} cannot be merged again. It is trimmed: generations are kept "
+            f"what was merged after generation {merged} cannot be merged again. It is trimmed: generations are kept "
             f"{context.contract.history_window_s} s (history_window_s of the table) after their merge. Only --rows-since "
             "drop is possible. Nothing was changed",
         ) from error
@@ -287,13 +292,15 @@ def _check_readable(context: RepairContext, region: Region, records: list[Genera
         if state.lost:
             raise region.error(
                 RepairRefused,
-                f"generation {record.generation} is not to be had any more: {state.problem}; {state.log_problem}. Only "
+                f"generation {record.generation} cannot be read any more: {state.problem}; {state.log_problem}. Only "
                 "--rows-since drop is possible. Nothing was changed",
             )
 
 
 def _revive(context: RepairContext, regions: Collection[Region], in_force: InForce) -> None:
-    """Step 3; repeated if a collector has moved generations to a page meanwhile."""
+    """Make the MERGED generations above the watermarks FLUSHED again (step 3).
+
+    The swap is repeated if garbage collection has moved generations to a history page meanwhile."""
     for attempt in range(_TRIES):
         records = _above(context, regions, in_force)
 

@@ -1,4 +1,4 @@
-"""``lancewal repair segment``: read from Kafka again what a lost or damaged WAL segment held, and flush it.
+"""``lancewal repair segment``: read the records of a lost or damaged WAL segment from Kafka again, and flush them.
 
 The object itself is not replaced.  Objects are immutable, and the store offers only put-if-absent.  To replace an object it
 would have to be deleted first.  While it is away, the log seems to end there.  A claimer would fence the log in its place, and
@@ -6,23 +6,23 @@ a reader would see less than was durable.  Instead every generation that needs t
 the segment any more.
 
 Guarantees
- 1. A flush is the fold of exactly the generation's records: of its entries where they can be read, of Kafka's records
-    where they cannot (``generation_parts``).
- 2. If the topic is another one, or if Kafka no longer has the records, nothing is changed, unless a person accepts the loss.
-    Then exactly the records that exist nowhere are left out, and the loss is recorded before (``segment_loss``).
+ 1. A flush is the fold of exactly the generation's records: of its entries that can be read, and of Kafka's records in
+    place of the others (``generation_parts``).
+ 2. If the topic was replaced, or if Kafka no longer has the records, nothing is changed, unless a person accepts the loss.
+    Then exactly the records that exist nowhere are left out, and the loss is recorded first (``segment_loss``).
  3. An OPEN generation of that log is ended first, as any claimer ends it: a fence after the log, then SEALED by
-    compare-and-swap.  Ingest continues after the generation's end.  Records at its end that only the damaged object can have
-    shown are read by ingest from Kafka.
+    compare-and-swap.  Ingest continues after the generation's end.  If only the damaged object showed records at the end,
+    ingest reads them from Kafka again.
  4. Each step is one put-if-absent or compare-and-swap; the first process wins.  Repeating the command is safe.
- 5. Such a flush says that the log does not have what the flush holds (``repaired``).
+ 5. Such a flush is marked: its log does not have all of its rows (``repaired``).
  6. A receipt whose cut divides such a generation cannot be read again: its entries are gone.
 
 Steps
- 1. Is the object damaged?  Which generations of which regions need it, or come before one that does?
- 2. Which parts of each can be read, and does Kafka have the rest?
+ 1. Check that the object is damaged.  Find the generations that need it, and unflushed ones before them in their regions.
+ 2. Find the parts of each that can be read, and check that Kafka has the rest.
  3. Fence the log if a generation in it is OPEN; then look again.
- 4. Per region, in order: seal an OPEN generation.  Record what is given up, unless an owner who still had it has flushed it.
-    Write each flush and swap it in.
+ 4. Per region, in order: seal an OPEN generation.  Record the loss that is given up, unless an owner who still had the
+    records has flushed them.  Write each flush and swap it in.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from lancewal_core.wal.segment import decode_segment
 from lancewal_ingest.context import new_owner
 
 REPAIR = OwnerId("repair")
-"""Writer of the fences that end a log here."""
+"""Owner that is named by fences of this command."""
 _PERHAPS_IN_MEMORY = (
     "an ingest process that wrote this log and still runs may have these records in memory. Stop it in order first (SIGTERM): "
     "then it flushes what it has"
@@ -62,20 +62,20 @@ _PERHAPS_IN_MEMORY = (
 
 @dataclass(frozen=True, slots=True)
 class NeededGeneration:
-    """A generation that is to be flushed, its parts, and the positions that are read from Kafka."""
+    """A generation that is to be flushed, its parts, and the positions to read from Kafka."""
 
     region: Region
     record: GenerationRecord
     parts: tuple[Part, ...]
     spans: bool
-    """Whether the segment lies in the midst of it, even if it has nothing of it."""
+    """Whether the segment lies within the generation's segments, even if it holds no entry of the generation."""
     reads: tuple[tuple[Position, Position], ...] = ()
     given_up: tuple[GivenUp, ...] = ()
-    """Positions that are lost for good, if a person accepts it."""
+    """Positions that are lost for good, if a person accepts the loss."""
 
     @property
     def log_suffices(self) -> bool:
-        """Whether its entries can be read from the log, as always."""
+        """Whether all entries of the generation can be read from the log."""
         return not self.spans and not self.gaps
 
     @property
@@ -84,7 +84,7 @@ class NeededGeneration:
 
     @property
     def record_times(self) -> RecordTimes | None:
-        """Times of its records; None also if they are unknown, since nobody has noted those of a gap."""
+        """Times of the generation's records; None if it has none, or has gaps, whose times are unknown."""
         return None if self.gaps else RecordTimes.of(part.rows for part in self.parts if isinstance(part, Entry))
 
     @property
@@ -94,21 +94,22 @@ class NeededGeneration:
 
 @dataclass(frozen=True, slots=True)
 class SegmentPlan:
-    """Plan of the repair.  ``problem``: what is wrong with the object, None if nothing is.  ``needed``: by region,
-    oldest first."""
+    """Plan of the repair.
+
+    ``problem``: what is wrong with the object, or None.  ``needed``: generations to flush, by region, oldest first."""
 
     key: str
     log: LogId
     problem: str | None
     needed: tuple[NeededGeneration, ...]
     fence_at: Sequence | None
-    """Number at which the log is to be fenced; None if it has ended, or nothing in it is OPEN."""
+    """Number at which the log is to be fenced; None if it has ended, or no generation in it is OPEN."""
     accept_loss: bool = False
     compacted: bool = False
-    """Whether the topic is compacted, and its records are read all the same."""
+    """Whether the topic is compacted and its records are to be read."""
 
     def lines(self) -> list[Told]:
-        """Report what is wrong with the segment, and what is to be done."""
+        """Return sentences about the damage, the losses, and the generations that are to be flushed."""
         if self.problem is None:
             return [told(f"{self.key} is sound: nothing to do", object=self.key)]
         lost = [one.told() for g in self.needed for one in g.given_up]
@@ -124,18 +125,19 @@ class SegmentPlan:
             said = f"{g.region.name}: generation {g.record.generation} ({g.record.state.name}) is flushed; {read}"
             spans = [{"first": first, "next": end} for first, end in g.reads]
             found.append(told(said, **of_generation(g.region, g.record), read_from_kafka=spans))
-        return (
-            found if self.needed else [*found, told("no generation that is not in the table needs it: nothing to do")]
-        )
+        return found if self.needed else [*found, told("no unmerged generation needs it: nothing to do")]
 
 
 def plan_segment(context: RepairContext, topic: TopicRecords, key: str, *, accept_loss: bool = False) -> SegmentPlan:
-    """Steps 1 and 2."""
+    """Return the plan for the segment ``key`` (steps 1 and 2).  ``accept_loss``: a person accepts what is lost for good.
+
+    ``InvalidInput``: this is not the key of a segment.  ``RepairRefused``: the object is not part of a log.
+    ``RetentionLost`` or ``TopicUnsuitable``: records are lost, and ``accept_loss`` is false."""
     # Step 1
     place = paths.parse_wal_segment(key)
     if place is None:
         raise InvalidInput(
-            f"{key!r} is no WAL segment: name the object as the message does, from {paths.wal_prefix()} on"
+            f"{key!r} is not a WAL segment: name the object as the error message does, from {paths.wal_prefix()} on"
         )
     log, sequence = place
     problem = _problem(context, key)
@@ -150,7 +152,7 @@ def plan_segment(context: RepairContext, topic: TopicRecords, key: str, *, accep
         needed += _needed(context, index, log, sequence, surveys, inside)
     if not needed and not inside:
         raise RepairRefused(
-            f"{problem}. The object is no part of a log: nothing is known behind the log's end. Nothing was changed"
+            f"{problem}. The object is not part of a log: nothing is known after the log's end. Nothing was changed"
         )
     compacted = any(g.gaps for g in needed) and is_compacted(topic)
     for at, generation in enumerate(needed):
@@ -164,7 +166,7 @@ def plan_segment(context: RepairContext, topic: TopicRecords, key: str, *, accep
 
 
 def repair_segment(context: RepairContext, topic: TopicRecords, plan: SegmentPlan) -> list[Told]:
-    """Steps 3 and 4; return what was done."""
+    """End the log, and flush the generations of the plan (steps 3 and 4); return what was done."""
     # Step 3
     if plan.fence_at is not None:
         region = plan.needed[0].region
@@ -212,7 +214,7 @@ def _needed(
 ) -> list[NeededGeneration]:
     """Return the generations of a region that need the segment, and those before them that are not flushed yet.
 
-    ``inside``: the segment lies before the log's end, as far as that is known.
+    ``inside``: whether the segment lies before the known end of its log.
     """
     region = index.region
     merged = context.watermarks.newest()[1].generation(region)
@@ -263,7 +265,9 @@ def _flush(context: RepairContext, generation: NeededGeneration, record: Generat
 
 
 def _sealed(context: RepairContext, generation: NeededGeneration) -> GenerationRecord | None:
-    """The generation to be flushed: an OPEN one SEALED at its end and handed over; None if somebody has changed it."""
+    """Return the record of the generation that is to be flushed; None if another process has changed the generation.
+
+    An OPEN generation is first sealed at its end, and handed over."""
     record = generation.record
     if record.state is not GenerationState.OPEN:
         found = context.indexes.read([generation.region]).get(generation.region)
@@ -289,7 +293,7 @@ def _sealed(context: RepairContext, generation: NeededGeneration) -> GenerationR
 
 
 def _fence_of(context: RepairContext, log: LogId) -> Sequence:
-    """The number of a log's fence."""
+    """Return the number of a log's fence; ``RepairRefused`` if the log has none."""
     survey = survey_logs(context, ()).get(log)
     if survey is None or survey.fence is None:
         raise RepairRefused(f"log {log} has no end: run the command again")

@@ -1,13 +1,13 @@
-"""Permanent loss with a lost segment: positions whose records are in no segment, and that Kafka has dropped.
+"""Permanent loss through a lost segment: positions whose records are in no segment, and that Kafka has deleted.
 
 Guarantees
- 1. Only records that exist nowhere are given up: of a gap the positions below Kafka's first.  Records that Kafka still has
+ 1. Only records that exist nowhere are given up: the positions of a gap below Kafka's first.  Records that Kafka still has
     are read.
- 2. In a compacted topic everything that Kafka still has of a gap is read.  Beside the positions below Kafka's first, only
-    deletes may be lost: compaction removes a record after a later one superseded it, but a delete by itself.  The row that
-    such a delete took away may therefore stay.
- 3. Every loss has its record (``loss_record``), written before anything passes over the positions.  It names the segment,
-    since these positions had been durable and earlier reads may have seen what they held.
+ 2. In a compacted topic everything that Kafka still has of a gap is read.  Besides the positions below Kafka's first, only
+    deletes may be lost: compaction removes other records only after a later one superseded them, but deletes by themselves.
+    So a row that such a delete removed may stay.
+ 3. Every loss has its record (``loss_record``), written before a generation is flushed without the positions.  It names the
+    segment, since these positions had been durable and earlier reads may have seen their records.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from lancewal_core.region.loss_record import LossRecord, read_losses, replaced_b
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
-    """Positions [first, next) of a region; ``kind`` is that of a loss record."""
+    """Positions [``first``, ``next``) of a region that are given up; ``kind``: see ``LossRecord``."""
 
     region: Region
     first: Position
@@ -39,18 +39,18 @@ class GivenUp:
 
     @property
     def cause(self) -> str:
-        """The partition and positions that nobody has, and why."""
+        """The sentence that says which positions exist nowhere, and why."""
         what = f"topic {self.region.topic} partition {self.region.partition}: offsets {self.first} to {self.next - 1}"
         if self.kind == "offsets":
             return f"{what} are in no segment, and Kafka begins at {self.kafka_first}"
         return f"{what} are in no segment, and the topic is compacted: deletes among them may be gone"
 
     def told(self, before: str = "") -> Told:
-        """Report what it means to give these positions up.  ``before``: text that the sentence begins with."""
+        """Return the sentence that says what giving these positions up means.  ``before``: text at its beginning."""
         means = (
             "they are given up: their keys keep the state that earlier records gave them"
             if self.kind == "offsets"
-            else "rows that these took away may stay"
+            else "rows that these removed may stay"
         )
         loss = {"kind": self.kind, "first": self.first, "next": self.next}
         return told(f"{before}{self.cause}; {means}", **self.region.place, **loss)
@@ -61,7 +61,7 @@ def given_up(
 ) -> tuple[GivenUp, ...]:
     """Return the positions of the gaps that can no longer be read anywhere, and whose loss nobody has accepted yet."""
     found: list[GivenUp] = []
-    # What Kafka got a second time is not what was there: to be had is only what lies behind it.
+    # If the topic lost its tail, Kafka has other records at these offsets.  Only later offsets can be read again.
     low = Position(0)
     if gaps:
         losses = read_losses(context.store, region, context.contract.making)
@@ -77,7 +77,7 @@ def given_up(
 
 
 def is_compacted(topic: TopicRecords) -> bool:
-    """Whether Kafka may have removed records of the topic.  ``TopicReplaced`` if it is not even the same topic."""
+    """Return whether compaction may have removed records of the topic.  ``TopicReplaced`` if the topic was replaced."""
     try:
         topic.check()
     except TopicUnsuitable:
@@ -86,15 +86,15 @@ def is_compacted(topic: TopicRecords) -> bool:
 
 
 def refuse(lost: Seq[GivenUp]) -> None:
-    """Raise the error that names these lost positions, if there are any."""
+    """Raise ``RetentionLost`` or ``TopicUnsuitable`` with all these lost positions, if there are any."""
     if not lost:
         return
     first = lost[0]
     error = RetentionLost if first.kind == "offsets" else TopicUnsuitable
     raise error(
         f"{'. '.join(one.cause for one in lost)}. Restore the object from the store's own versions. If the ingest process "
-        "that wrote it still runs, stop it in order: it flushes what it has in memory. Or give them up: --accept-loss. "
-        "Nothing was changed",
+        "that wrote it still runs, stop it in order: it flushes what it has in memory. Or give the offsets up: "
+        "--accept-loss. Nothing was changed",
         **first.region.place,
     )
 

@@ -1,4 +1,4 @@
-"""Sentences of a repair for people, each with its subject, for programs."""
+"""Sentences of a repair, as text for people and as JSON with fields for programs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Told:
 
 
 def told(message: str, /, **about: object) -> Told:
-    """Return a sentence and its subject."""
+    """Return a sentence with the fields ``about``."""
     return Told(message, about)
 
 

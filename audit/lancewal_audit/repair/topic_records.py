@@ -1,8 +1,8 @@
-"""Records of a topic read again, outside the consumer group, once it is sure that they are the same as at first.
+"""Read records of a topic again, outside the consumer group, once it is certain that they are the same as before.
 
 Guarantees
- 1. The topic is the contract's (its id), and is not compacted: compaction drops records that were there.
- 2. ``read`` returns all committed records of [first, next), or raises: ``RetentionLost`` where Kafka has dropped some.
+ 1. ``check`` raises unless the topic has the contract's id and is not compacted: compaction deletes records.
+ 2. ``read`` returns all committed records of [first, end), or raises: ``RetentionLost`` if Kafka has deleted some.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ from lancewal_kafka.topic import TopicInspector, same_topic
 
 class TopicRecords(Protocol):
     def check(self) -> None:
-        """Guarantee 1: ``TopicReplaced`` or ``TopicUnsuitable``."""
+        """Raise ``TopicReplaced`` if the topic has another id, ``TopicUnsuitable`` if it is compacted (guarantee 1)."""
 
     def low(self, partition: int) -> Position:
-        """The first offset that Kafka still has."""
+        """Return the first offset that Kafka still has."""
 
     def read(self, region: Region, first: Position, end: Position) -> Records:
-        """Guarantee 2."""
+        """Return the committed records of [``first``, ``end``) (guarantee 2).
+
+        ``RetentionLost``: Kafka has deleted some.  ``TopicTruncated``: Kafka ends before ``end``."""
 
 
 class KafkaTopicRecords:
@@ -43,8 +45,8 @@ class KafkaTopicRecords:
         topic = same_topic(self._inspector, self._contract, "Nothing was changed")
         if topic.compacted:
             raise TopicUnsuitable(
-                f"topic {topic.topic} is compacted: records that were there may be gone, and what is read again would not "
-                "be the same. Restore the object from the store's own versions. Nothing was changed",
+                f"topic {topic.topic} is compacted: records may be gone, so reading again would not give the same. Restore "
+                "the object from the store's own versions. Nothing was changed",
                 topic=topic.topic,
             )
 

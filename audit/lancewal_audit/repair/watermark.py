@@ -1,25 +1,24 @@
-"""``lancewal repair merged-position``: conclude what is merged, if the versions that said it are gone; a person must
-accept it.
+"""``lancewal repair merged-position``: infer what is merged, if the versions that recorded it are gone.
 
 Guarantees
- 1. The conclusion is a lower bound of what is merged and finished.  Per region it is the higher of two: what the
-    newest record that is left of a finished merge says, and what the region's index has marked MERGED.  The latter is
-    done only after a finished merge.
- 2. A conclusion that is too low gives the same rows in the end: generations above it are still there, and are merged
-    again, in order.  That undoes what a user changed in their rows since.  Until it is done a plain reader may see
-    older values.  Strong reads do not, and reads of the table alone claim no positions, for it may hold rows after
-    these.  If keys have changed their region since, the rows would not be the same: then the command is refused.  If
-    keys are in conflict (``conflicts``), what the index has marked does not count: such a merge may have set records
-    aside in an object that nothing names any more.
- 3. One put-if-absent decides, the record of the newest version under ``merges/``.
- 4. A restore that can be seen and is not decided is refused.  The report says what cannot be seen: a restore among
-    the versions that are gone would make the conclusion too high.
+ 1. The conclusion is a lower bound of what is merged and finished.  For each region it is the higher of two positions: that
+    of the newest record left of a finished merge, and that of the newest generation marked MERGED in the region's state.
+    A generation is marked only after its merge is finished.
+ 2. A conclusion that is too low gives the same rows in the end: generations above it still exist, and are merged again, in
+    order.  These merges undo changes that a user made in their rows since.  Until they are done a plain reader may see
+    older values.  Strong reads do not.  Reads of the table alone claim no positions, for the table may hold later rows.  If
+    keys have changed their region since, the rows would not be the same, and the command is refused.  If keys are in
+    conflict (``conflicts``), marks in the region's state do not count: such a merge may have set records aside in an
+    object that nothing refers to any more.
+ 3. One put-if-absent decides: the record of the newest version under ``merges/``.
+ 4. If a restore is visible and not decided, the command is refused.  The report warns of a restore among the versions that
+    are gone, which would make the conclusion too high.
 
 Steps
- 1. Is W of the newest version unknown?  Which version is gone?
- 2. The newest record below it, or existing transaction, whose merge is finished.
- 3. Per region what the index has marked, and what waits above the conclusion.
- 4. Accepted: put the record.
+ 1. Check that W of the newest version is unknown, and find the version that is gone.
+ 2. Find the newest record below it, or existing transaction, whose merge is finished.
+ 3. For each region, find the generations marked in its state, and the generations above the conclusion.
+ 4. Once a person has accepted the conclusion, put the record.
 """
 
 from __future__ import annotations
@@ -39,19 +38,21 @@ from lancewal_core.table.protocol import TransactionInfo
 from lancewal_core.table.watermarks import NOTHING_MERGED, InForce, Watermark, decode_merge_record, watermarks_of
 
 _LOOKED_AT = 1_000
-"""Versions below the one that is gone whose transactions are looked at."""
+"""Most versions below the one that is gone whose transactions are read."""
 
 
 @dataclass(frozen=True, slots=True)
 class WatermarkPlan:
-    """Conclusion for ``version``, and its evidence."""
+    """Conclusion for the table's newest version ``version``, and its evidence.  ``gone``: the version that is gone."""
 
     version: TableVersion
     gone: int
     left: InForce
     """The newest watermarks that are left, of a version below the one that is gone."""
     marked: Mapping[Region, Watermark]
+    """Watermarks by the generations marked MERGED in the regions' states."""
     waiting: Mapping[Region, tuple[GenerationRecord, ...]]
+    """Flushed generations above the conclusion, which are merged again."""
 
     @property
     def conclusion(self) -> InForce:
@@ -66,7 +67,7 @@ class WatermarkPlan:
         return InForce(self.version, None, regions, self.left.conflicts)
 
     def lines(self) -> list[Told]:
-        """Report what is left, and the conclusion."""
+        """Return sentences about the evidence and the conclusion."""
         left = self.left.version
         found = [
             told(f"table version {self.gone} is gone, and nothing newer says what is merged", version=self.gone),
@@ -86,7 +87,7 @@ class WatermarkPlan:
                 told(
                     f"{region.name}: merged up to generation {mark.generation}, position {mark.next}, by {source}. "
                     f"{len(waits)} generations after it are merged, perhaps for the second time; "
-                    "changes made by hand in their rows since are undone",
+                    "changes that a user made in their rows since are undone",
                     **region.place,
                     generation=mark.generation,
                     position=mark.next,
@@ -100,10 +101,10 @@ class WatermarkPlan:
 
 
 def plan_watermark(context: RepairContext) -> WatermarkPlan | None:
-    """Steps 1 to 3; None if W is known.
+    """Return the conclusion and its evidence (steps 1 to 3); None if the merged positions are known.
 
     ``TableRestored``: a restore must be decided first.  ``ObjectMissing`` or ``ObjectCorrupt``: by the conclusion
-    keys in conflict wait, and they cannot be read.
+    keys in conflict wait, and they cannot be read.  ``RepairRefused``: generations cannot be merged again in order.
     """
     # Step 1
     version = context.table.newest().version
@@ -134,26 +135,27 @@ def plan_watermark(context: RepairContext) -> WatermarkPlan | None:
     moved = before_alteration(context, plan.conclusion)
     if moved:
         raise RepairRefused(
-            "the number of partitions was altered behind the merged positions that are left, and with it the partitions of "
+            "the number of partitions was altered after the merged positions that are left, and with it the partitions of "
             f"keys. {moved[:3]} would be merged again after newer rows. To go on, {ATTACH_A_COPY}. Nothing was changed"
         )
     return plan
 
 
 def _check_again(region: Region, index: RegionState, left: InForce) -> None:
-    """Refuse to merge only a part again.  A merge without a record has set records of keys in conflict aside, so all is
-    merged again, or nothing."""
+    """Raise ``RepairRefused`` if only some of the generations above ``left`` could be merged again.
+
+    A merge whose record is gone may have set records of keys in conflict aside, so all its generations are needed."""
     if index.generations[0].generation > left.generation(region) + 1:
         raise region.error(
             RepairRefused,
-            f"keys are in conflict, and what was set aside of them behind generation {left.generation(region)} cannot be "
-            f"told. Generations below {index.generations[0].generation}, which would be merged again, have left the index. "
-            f"To go on, {ATTACH_A_COPY}. Nothing was changed",
+            f"keys are in conflict, and it is not known which records were set aside after generation "
+            f"{left.generation(region)}. Generations below {index.generations[0].generation} would be merged again, and have "
+            f"left the region's state. To go on, {ATTACH_A_COPY}. Nothing was changed",
         )
 
 
 def accept_watermark(context: RepairContext, plan: WatermarkPlan) -> list[Told]:
-    """Step 4; return what was done."""
+    """Record the conclusion (step 4); return what was done.  ``RepairRefused`` if another process was faster."""
     found = context.watermarks.decide(plan.conclusion, "accepted")
     if (found.regions, found.conflicts) != (plan.conclusion.regions, plan.conclusion.conflicts):
         raise RepairRefused(
@@ -164,7 +166,7 @@ def accept_watermark(context: RepairContext, plan: WatermarkPlan) -> list[Told]:
 
 
 def _left(context: RepairContext, gone: int) -> InForce:
-    """The newest watermarks of a finished merge below ``gone``."""
+    """Return the newest watermarks of a finished merge below the version ``gone``."""
     left = _newest_below(context, gone)
     while (
         left.merge is not None
@@ -204,7 +206,7 @@ def _newest_below(context: RepairContext, below: int) -> InForce:
 
 
 def _marked(index: RegionState) -> Watermark | None:
-    """Return what is merged by the region's state: generations that have left the state are merged."""
+    """Return the watermark by the region's state: generations marked MERGED, or no longer listed, are merged."""
     if not index.generations:
         return None
     mark = Watermark(Generation(index.generations[0].generation - 1), index.generations[0].first)

@@ -92,7 +92,7 @@ def test_after_a_restore(world: Restored, choice: str) -> None:
     assert f"table version {world.second + 1} is decided: {choice} stands" in said
     assert "nothing to do" in said
     other = {"drop": "replay", "replay": "drop"}[choice]
-    with pytest.raises(RepairRefused, match=f"{choice} stands.*{other} cannot be had any more"):
+    with pytest.raises(RepairRefused, match=f"{choice} stands.*{other} is no longer possible"):
         command(world.pipeline, "restored", "--rows-since", other)
 
 
@@ -151,7 +151,7 @@ def test_replay_is_refused_where_neither_flush_nor_log_is_left(world: Restored) 
     for path in world.pipeline.objects(".arrow"):
         if record.log in str(path):
             path.unlink()
-    with pytest.raises(RepairRefused, match="is not to be had any more"):
+    with pytest.raises(RepairRefused, match="cannot be read any more"):
         command(world.pipeline, "restored", "--rows-since", "replay")
     world.stopped()
 

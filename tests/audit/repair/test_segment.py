@@ -196,7 +196,7 @@ def test_of_a_flushed_generation_whose_flush_is_lost_too(pipeline: Pipeline) -> 
     path = middle(pipeline)
     pipeline.hand_over()
     damage(path, "its rows")
-    assert "no generation that is not in the table needs it: nothing to do" in repair(pipeline, path, dry=True)
+    assert "no unmerged generation needs it: nothing to do" in repair(pipeline, path, dry=True)
     record = next(r for r in index_of(pipeline, 1).generations if r.state is GenerationState.FLUSHED)
     (Path(pipeline.uri) / (record.flush or "")).unlink()
     assert repair(pipeline, path)
@@ -238,9 +238,9 @@ def test_refused(pipeline: Pipeline) -> None:
     path = middle(pipeline)
     assert repair(pipeline, path, dry=True) == [f"{path.relative_to(pipeline.uri).as_posix()} is sound: nothing to do"]
     assert repair(pipeline, path) == []
-    with pytest.raises(InvalidInput, match="is no WAL segment"):
+    with pytest.raises(InvalidInput, match="is not a WAL segment"):
         repair(pipeline, Path(pipeline.uri) / "data" / "x")
-    with pytest.raises(RepairRefused, match="is no part of a log"):
+    with pytest.raises(RepairRefused, match="is not part of a log"):
         repair(pipeline, path.with_name("00000000000000009999.arrow"))
     damage(path, "its trailer")
     before = content(pipeline.uri)

@@ -219,7 +219,7 @@ def test_of_a_compacted_topic_only_deletes_are_given_up(pipeline: Pipeline) -> N
     with repairing(pipeline) as context, pytest.raises(TopicUnsuitable, match=r"is compacted.*--accept-loss"):
         plan_segment(context, topic, key)
     lines = give_up(pipeline, path, topic)
-    assert sum("rows that these took away may stay" in line for line in lines) == 4  # before and after
+    assert sum("rows that these removed may stay" in line for line in lines) == 4  # before and after
     assert [(partition, first, end) for partition, first, end in topic.asked] == [(p, *held[p]) for p in sorted(held)]
     assert recorded(pipeline, "tombstones") == held
     assert topic.without

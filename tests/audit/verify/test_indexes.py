@@ -128,7 +128,7 @@ def test_old_values_are_found_and_mended(table: AllIndexes) -> None:
     rows = table.dataset.to_table()
     for name in sorted(KEPT_OLD):
         for _ in range(2):
-            assert "is built anew" in run(table, name)
+            assert "is rebuilt" in run(table, name)
     assert found(verify(table.uri)) == {}
     assert table.dataset.to_table().equals(rows)
 
@@ -337,7 +337,7 @@ def test_a_vector_that_no_index_takes_is_named_and_left_out(tmp_path: Path) -> N
             table.dataset.create_index("v", "IVF_FLAT", num_partitions=1, metric="l2")
     done = CliRunner().invoke(app, ["index", "v_idx", "--config", str(config)])
     assert done.exit_code == 0, done.output
-    assert "built anew over 199 rows" in done.stdout
+    assert "rebuilt over 199 rows" in done.stdout
     assert "id=150" in done.stdout
     query = {"column": "v", "q": [160.0, 1.0, 0.0, 0.5], "k": 1}
     asked = table.dataset.scanner(columns=["id"], nearest=query, fast_search=True)

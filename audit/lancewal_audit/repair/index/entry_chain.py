@@ -1,6 +1,6 @@
 """Find a chain of a region's entries: positions without a gap, whichever logs the entries lie in.  Pure.
 
-An entry's rows follow from Kafka and the contract alone, so either of two entries over the same positions will do.
+An entry's rows follow from Kafka and the contract alone, so two entries over the same positions are equivalent.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def chain_between(pieces: Sequence[Piece], first: Position, end: Position, joine
 
 
 def runs(chain: Sequence[Piece], joined: Joined) -> list[list[Piece]]:
-    """Return the chain, cut where a walk of one log does not lead on: each part can be a generation."""
+    """Return the chain in parts, each of which one walk of one log can read.  So each part can be a generation."""
     parts: list[list[Piece]] = []
     for piece in chain:
         if parts and parts[-1][-1].log == piece.log and joined(parts[-1][-1], piece):

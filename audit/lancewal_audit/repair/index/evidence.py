@@ -17,14 +17,16 @@ from lancewal_core.table.watermarks import Watermark
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """Listed versions of the region's page: the newest in which its state can be read, and those above it in which it
-    cannot."""
+    """Listed versions of the region's page."""
 
     newest: int
+    """Number of the newest version; 0 if none is listed."""
     sound: tuple[int, RegionState] | None
+    """The newest version in which the region's state can be read, and this state."""
     damaged: tuple[str, ...]
+    """Errors of the versions above ``sound``."""
     page: StatePage | None
-    """The newest version of the page that can be read, apart from damaged records in it."""
+    """The newest version of the page; None if it cannot be read.  Single records in it may be damaged."""
 
 
 def versions_of(context: RepairContext, region: Region) -> Versions:
@@ -50,7 +52,7 @@ def versions_of(context: RepairContext, region: Region) -> Versions:
 
 
 def finished_mark(context: RepairContext, region: Region) -> Watermark:
-    """Return what a finished merge has put into the table.  An unfinished merge still needs its generations."""
+    """Return the region's watermark of the newest finished merge.  An unfinished merge still needs its generations."""
     _, in_force = context.watermarks.newest()
     finished = in_force.version == 0 or in_force.merge is None
     if not finished and context.store.get(paths.merge_finished(in_force.version, context.contract.making)) is None:
@@ -59,8 +61,7 @@ def finished_mark(context: RepairContext, region: Region) -> Watermark:
 
 
 def flushes_of(context: RepairContext, region: Region) -> dict[int, list[FlushedGeneration]]:
-    """Return by generation the flushes that are complete enough to be read; flushes of all regions are listed in one
-    place."""
+    """Return the region's flushes by generation, the longest first, without those that cannot be decoded."""
     manifests = [info.key for info in context.store.list(paths.flushes_prefix()) if _is_manifest(info.key)]
 
     def read(key: str) -> list[FlushedGeneration]:

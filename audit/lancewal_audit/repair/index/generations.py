@@ -1,14 +1,14 @@
-"""Choose the generations of a rebuilt index from what is left of the old one, the flushes and the logs.
+"""Choose the generations of a rebuilt region state from the rest of the old state, the flushes and the logs.
 
 Rules
- 1. Generations that the newest readable version names as ended stay, if it reaches up to the watermark.
+ 1. Generations that ended by the newest readable version stay, if that version reaches up to the watermark.
  2. After them, generations that have a flush keep their number and positions: a merge may be under way with them.
- 3. After those, entries without a gap become SEALED generations, one for each stretch of a log.
- 4. Positions below the first of them count as trimmed, unless index and history pages still name them.
- 5. It is not known when a rebuilt generation was flushed, and when it was sealed only if its flush says so.  The
-    times of its records are those of its entries, or what its flush says of them.
- 6. The first generation begins where something says that the region began.  The first entry that is left says no such
-    thing.
+ 3. After those, entries without a gap become SEALED generations, one for each part of the chain that lies in one log.
+ 4. Positions below the first generation count as trimmed, unless the old state and history pages still list them.
+ 5. The time when a rebuilt generation was flushed is unknown.  The time when it was sealed is known only from its flush.
+    The times of its records are those of its entries, or those in its flush.
+ 6. The first generation begins where the region began, by some evidence.  The first entry that is left is no evidence
+    of that.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ from lancewal_core.table.watermarks import Watermark
 def known_generations(
     versions: Versions, mark: Watermark, flushes: Mapping[int, list[FlushedGeneration]]
 ) -> list[GenerationRecord]:
-    """Return the generations of the readable version, as far as they had ended; none if that version is too old to go on
-    from."""
+    """Return the ended generations of the newest readable version; none if that version is too old to continue from."""
     if versions.sound is None:
         return []
     records = []
@@ -54,7 +53,9 @@ def known_generations(
 
 
 def start_of(known: Seq[GenerationRecord], mark: Watermark, first: Callable[[], Position]) -> tuple[int, Position]:
-    """The next generation's number and first position.  ``first``: the region's, where nothing of it is known or merged."""
+    """Return the next generation's number and first position.
+
+    ``first`` returns the region's first position; it is called if no generation is known or merged."""
     if known and known[-1].next is not None:
         return known[-1].generation + 1, known[-1].next
     if mark.generation:
@@ -70,7 +71,9 @@ def first_position(
     survey: Mapping[LogId, LogSurvey],
     low: Callable[[], Position],
 ) -> Position:
-    """Return where the region began.  ``low``: the first offset that Kafka still has."""
+    """Return the region's first position.  ``low`` returns the first offset that Kafka still has.
+
+    The position comes from the readable version, else the contract, else a flush of generation 1, else the logs."""
     sound = None if versions.sound is None else versions.sound[1]
     if sound is not None and sound.generations and sound.generations[0].generation == 1:
         return sound.generations[0].first
@@ -82,9 +85,10 @@ def first_position(
 
 
 def _beginning(region: Region, survey: Mapping[LogId, LogSurvey], low: Callable[[], Position]) -> Position:
-    """Return where a region began of which only its logs tell: the first offset that Kafka had then, which only grows.
+    """Return the first position of a region if nothing but its logs says it.
 
-    If Kafka still has offsets below the first entry, entries are lost.  If it begins there, none is.
+    The region began at Kafka's first offset of that time, and this offset only grows.  So if Kafka still has offsets
+    below the first entry, entries before it are lost.  ``RepairRefused`` if the position cannot be told.
     """
     first = min((p for log in survey.values() for p in log.pieces[region]), key=lambda p: p.first, default=None)
     if first is None:
@@ -111,7 +115,7 @@ def flushed_behind(
     pieces: list[Piece],
     survey: Mapping[LogId, LogSurvey],
 ) -> list[GenerationRecord]:
-    """Generations that have a flush, one after the other."""
+    """Return the consecutive generations from ``start`` that have a flush, in the state FLUSHED (rule 2)."""
     generation, at = start
     records: list[GenerationRecord] = []
     while made := [s for s in flushes.get(generation, ()) if s.first == at]:
@@ -120,7 +124,7 @@ def flushed_behind(
         if chain:
             record = sealed(generation, chain)
         else:
-            # Its log is gone, or it has no entry: nothing is there that could be taken for all of it.
+            # Its log is gone, or it has no entry, so no chain of entries covers all of it.
             record = replace(_bare(generation, at), next=flushed.next, record_times=flushed.record_times)
         records.append(
             replace(record, state=GenerationState.FLUSHED, flush=flushed.key, sealed_at_ms=flushed.sealed_at_ms)
@@ -142,7 +146,7 @@ def sealed(generation: int, chain: list[Piece]) -> GenerationRecord:
 
 
 def _bare(generation: int, at: Position) -> GenerationRecord:
-    """SEALED, without entries, in a log that has no object."""
+    """Return a SEALED generation without entries, in a log that does not exist."""
     return GenerationRecord(
         Generation(generation), GenerationState.SEALED, OwnerId("repair"), LogId("lost"), at, at, Sequence(0), Sequence(0),
         None, None, None,
@@ -150,8 +154,9 @@ def _bare(generation: int, at: Position) -> GenerationRecord:
 
 
 def in_order(records: list[GenerationRecord]) -> list[GenerationRecord]:
-    """Return the records with each FLUSHED one after a SEALED one made SEALED too: its flush was written and never
-    swapped in."""
+    """Return the records with each FLUSHED one after a SEALED one made SEALED too.
+
+    Generations are flushed in order, so such a flush was written and never swapped in."""
     found: list[GenerationRecord] = []
     for record in records:
         if found and found[-1].state is GenerationState.SEALED and record.state is GenerationState.FLUSHED:
@@ -161,7 +166,9 @@ def in_order(records: list[GenerationRecord]) -> list[GenerationRecord]:
 
 
 def empty_generation(generation: Generation, at: Position, context: RepairContext) -> GenerationRecord:
-    """Return a generation without entries.  An index names at least one generation, which says where the region goes on."""
+    """Return a generation without entries at position ``at``, for a state without generations.
+
+    A state lists at least one generation, which says where the region continues."""
     return replace(_bare(generation, at), log=LogId(context.new_id()))
 
 
@@ -172,8 +179,10 @@ def trimmed_boundary(
     known: list[GenerationRecord],
     records: list[GenerationRecord],
 ) -> tuple[Generation, Position, int | None]:
-    """Return the trimmed boundary and the highest record time below it.  They are those of the readable version, if
-    everything above is still named somewhere.  Otherwise the times of what is missing are unknown."""
+    """Return the trimmed boundary (generation and position) and the highest record time below it, in ms or None.
+
+    If every generation above the readable version's boundary is still listed, the three are those of that version.
+    Otherwise all below the first of ``records`` counts as trimmed, and the record time is unknown."""
     first = records[0]
     if known and versions.sound is not None:
         sound = versions.sound[1]
@@ -188,7 +197,7 @@ def trimmed_boundary(
 def leads_as_far(
     index: RegionState, records: list[GenerationRecord], mark: Watermark, survey: Mapping[LogId, LogSurvey]
 ) -> bool:
-    """Whether an index leads as far as the generations that were found."""
+    """Return whether the state ``index`` reaches as far as the generations ``records`` that were found."""
     newest = index.newest
     if newest is None or newest.generation < mark.generation:
         return False

@@ -1,31 +1,31 @@
-"""``lancewal repair region``: a region's index is lost or damaged in the newest versions of its page; make one from what
-the logs hold.
+"""``lancewal repair region``: rebuild a region's state from the logs, if the newest versions of its page have lost it.
 
 Guarantees
- 1. The new index covers every position from a certain beginning to the last that any log leads to, without a gap.
-    The beginning comes from an older version that can be read, or the table's watermark, or else where the region
-    began.  A gap stops the repair, with the offsets that are missing.  With ``before_gap`` the region ends there, if
-    Kafka still has what came next for ingest to read, and not something else at its offsets.
- 2. Generations that have a flush keep their number and their positions, so that everything that refers to them stays
-    right; the others are SEALED.  None is OPEN: whoever claims next goes on at the end.
- 3. No former owner adds to it: ingest is paused and its group has no member, the flusher is paused, and every log is
-    ended by a fence before the logs are read.
- 4. The new index follows the existing versions as any swap does: by a put-if-absent at the number after the newest.
-    A process that knows the newest loses to it, or wins, and then the repair is refused.  The same index goes to all
-    numbers that are absent between the last that can be read and one well above every known one.  A process that
-    remembers a lost version thus meets it too.  The numbers are put in ascending order.  If a later number were put
-    first, the newest so far would for a while have an absent number after it.  A process that knows it would take it
-    for the newest still, and swap.
- 5. A crash leaves fences, or some of these numbers.  Its write id says up to where they go: repeating does the rest.
+ 1. The new state covers every position from a known beginning to the last position that any log leads to, without a gap.
+    The beginning comes from an older version that can be read, or the table's watermark, or else is the region's first
+    position.  A gap stops the repair, and the error names the missing offsets.  With ``before_gap`` the region ends
+    before the gap, if Kafka still has these offsets for ingest to read, with the same records.
+ 2. Generations that have a flush keep their number and their positions, so that references to them stay right; the
+    others are SEALED.  No generation is OPEN: the next claimer continues at the end.
+ 3. No former owner adds to the region: ingest is paused and its group has no member, the flusher is paused, and every log
+    is ended by a fence before the logs are read.
+ 4. The new state follows the existing versions as any swap does: by a put-if-absent at the number after the newest.
+    A process that knows the newest version loses to it, or wins, and then the repair is refused.  The same object is put
+    at all numbers that are absent between the last readable version and a number well above every known one.  So a
+    process that remembers a lost version meets the new state too.  The numbers are put in ascending order.  If a later
+    number were put first, the newest version so far would for a while have an absent number after it.  A process that
+    knows this version would still take it for the newest, and swap.
+ 5. A crash leaves fences, or some of these numbers.  The object's write id names the last number, so a repeated command
+    puts the rest.
  6. Other regions of the page keep their records as the newest version has them, damaged ones too.  If that version
-    cannot be read, or a later one is known to be lost, older versions say nothing certain of these regions.  The
-    regions are then marked as lost, for a repair of their own, and named.
+    cannot be read, or a later one is known to be lost, older versions say nothing certain of these regions.  They are
+    then marked as lost, for a repair of their own, and the report names them.
 
 Steps
- 1. Which versions are there, and which can be read?
- 2. The watermark, of a finished merge; the flushes of the region.
- 3. Survey the logs; choose the generations.
- 4. Nobody is at work (guarantee 3); end all logs; choose again.
+ 1. List the versions of the page, and find those that can be read.
+ 2. Read the watermark of a finished merge, and the region's flushes.
+ 3. Survey the logs, and choose the generations.
+ 4. Check that no service works (guarantee 3), end all logs, and choose the generations again.
  5. Put the new version at each of the numbers, in ascending order.
 """
 
@@ -68,25 +68,25 @@ MARGIN = 100
 MARGIN_BLIND = 1_000
 """Number of versions above the highest known one that a process may remember, if no version is listed."""
 _FILLS = "repair-"
-"""Prefix of a write id that names the last number to which the version goes."""
+"""Prefix of a write id that contains the last number at which the version is put."""
 _SHOWN = 5
-"""Versions that cannot be read, by name."""
+"""Most unreadable versions that a report names."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexPlan:
-    """Plan of the repair.  ``index``: the index to write; None if the newest listed version is right."""
+    """Plan of the repair.  ``index``: the state to write; None if the newest listed version is right."""
 
     region: Region
     versions: Versions
     index: RegionState | None
     missing: tuple[Position, Position] | None
-    """Positions that no log has, though logs hold later ones."""
+    """Positions [first, next) that no log has, though logs hold later ones; None if there is no gap."""
     unreadable: tuple[str, ...]
-    """Segments that may hold more."""
+    """Damaged and missing segments, which may have held more of the region."""
 
     def lines(self) -> list[Told]:
-        """Report what there is, and what is to be written."""
+        """Return sentences about the listed versions, and about the state that is to be written."""
         sound = self.versions.sound
         found = [
             told(
@@ -101,23 +101,24 @@ class IndexPlan:
         if len(self.versions.damaged) > _SHOWN:
             found.append(told(f"{len(self.versions.damaged) - _SHOWN} more cannot be read"))
         if self.index is None:
-            return [*found, told("it says all that the logs say")]
+            return [*found, told("it covers everything in the logs")]
         for r in self.index.generations:
             said = f"generation {r.generation}: {r.state.name}, positions {r.first} to {r.next}, log {r.log}"
             found.append(told(said, **of_generation(self.region, r)))
         if self.missing is not None:
             first, end = self.missing
-            said = f"offsets {first} to {end - 1} are in no log; what comes behind is left out"
+            said = f"offsets {first} to {end - 1} are in no log; everything after them is left out"
             found.append(told(said, **self.region.place, first=first, next=end))
-        return [*found, *(told(f"it may hold more: {key}") for key in self.unreadable)]
+        return [*found, *(told(f"may have held more: {key}") for key in self.unreadable)]
 
 
 def plan_index(
     context: RepairContext, region: Region, low: Callable[[], Position], *, before_gap: bool = False, above: int = 0
 ) -> IndexPlan:
-    """Steps 1 to 3.  ``low``: the first offset that Kafka has; ``above``: a version that is known to have been there.
+    """Find out which state to write, and return the plan (steps 1 to 3).
 
-    ``RepairRefused`` where the logs have a gap, ``RetentionLost`` where Kafka cannot fill it either.
+    ``low`` returns the first offset that Kafka has.  ``above``: number of a version that is known to have existed.
+    ``RepairRefused``: the logs have a gap.  ``RetentionLost``: Kafka cannot fill the gap either.
     """
     # Step 1
     versions = versions_of(context, region)
@@ -149,10 +150,10 @@ def plan_index(
     if missing is not None and not before_gap:
         raise region.error(
             RepairRefused,
-            f"offsets {missing[0]} to {missing[1] - 1} are in no log that can be read, though logs hold what comes behind "
-            f"them. Damaged or lost: {list(unreadable)[:3] or 'none is known'}. Restore the missing segments from the "
-            "store's own versions. Or, where Kafka still has these offsets and all behind them, run the command with "
-            "--before-gap, and ingest reads them again. Nothing was changed",
+            f"offsets {missing[0]} to {missing[1] - 1} are in no log that can be read, though logs hold later ones. Damaged "
+            f"or lost: {list(unreadable)[:3] or 'none is known'}. Restore the missing segments from the store's own "
+            "versions. Or, if Kafka still has these offsets and all after them, run the command with --before-gap, and "
+            "ingest reads them again. Nothing was changed",
         )
     if missing is not None:
         _check_kafka(context, region, missing[0], low())
@@ -166,8 +167,9 @@ def plan_index(
 
 
 def _check_kafka(context: RepairContext, region: Region, at: Position, low: Position) -> None:
-    """Raise ``RetentionLost`` unless ingest can go on at ``at`` with the same records, or after what was accepted as
-    lost there."""
+    """Raise ``RetentionLost`` unless ingest can read the same records again from ``at`` on.
+
+    Offsets that a person accepted as lost are skipped."""
     losses = read_losses(context.store, region, context.contract.making)
     needed, below = behind_losses(context, region, at), replaced_below(losses)
     if needed < below:
@@ -186,7 +188,9 @@ def _check_kafka(context: RepairContext, region: Region, at: Position, low: Posi
 
 
 def check_quiet(context: RepairContext, members: Callable[[], int]) -> None:
-    """Guarantee 3: ``RepairRefused`` while a service may change the region.  ``members``: of the consumer group."""
+    """Raise ``RepairRefused`` while a service may change the region (guarantee 3).
+
+    ``members`` returns the number of members of the consumer group."""
     control = read_control(context.store, context.contract.making)
     running = [s for s in Service if control.paused(s, context.clock.now_ms()) is None]
     if running:
@@ -195,8 +199,8 @@ def check_quiet(context: RepairContext, members: Callable[[], int]) -> None:
     count = members()
     if count:
         raise RepairRefused(
-            f"{count} ingest processes are members of the table's consumer group: stop them; one that remembers the index "
-            "that is lost would go on from it. Nothing was changed"
+            f"{count} ingest processes are members of the table's consumer group: stop them. A process that remembers the "
+            "lost state would continue from it. Nothing was changed"
         )
 
 
@@ -209,7 +213,10 @@ def repair_index(
     before_gap: bool = False,
     above: int = 0,
 ) -> list[Told]:
-    """Steps 4 and 5; return what was done.  ``above``: a version that a process is known to remember."""
+    """End the logs and write the new state (steps 4 and 5); return what was done.  Arguments: see ``plan_index``.
+
+    ``members`` returns the number of members of the consumer group.  ``RepairRefused``: a service may be at work, or the
+    state has changed meanwhile."""
     # Step 4
     check_quiet(context, members)
     plan = plan_index(context, region, low, before_gap=before_gap, above=above)
@@ -237,7 +244,7 @@ def repair_index(
     )
     if lost:
         named = ", ".join(str(partition) for partition in lost)
-        said = f"the states of these partitions lay in the same object and are lost too, repair each: {named}"
+        said = f"the states of these partitions were in the same object and are lost too, repair each: {named}"
         done.append(told(said, **region.place, lost_too=lost))
     return done
 
@@ -245,7 +252,7 @@ def repair_index(
 def _page_with(
     context: RepairContext, versions: Versions, index: RegionState, above: int
 ) -> tuple[StatePage, list[int]]:
-    """The page with this index, and of which partitions it says that their records are lost: guarantee 6."""
+    """Return the page with the state ``index``, and the partitions that the page marks as lost (guarantee 6)."""
     per_page = context.contract.regions_per_page
     page = context.contract.page_of(index.region)
     record = {index.region.partition: record_of(index, context.clock)}
@@ -257,7 +264,7 @@ def _page_with(
 
 
 def _go_on(context: RepairContext, plan: IndexPlan) -> list[Told]:
-    """Go on with a repair that was cut short (guarantee 5)."""
+    """Put the rest of the numbers of an interrupted repair (guarantee 5); return what was done, nothing if all are there."""
     newest, page = plan.versions.newest, plan.versions.page
     if page is None or not page.write_id.startswith(_FILLS):
         return []
@@ -267,7 +274,9 @@ def _go_on(context: RepairContext, plan: IndexPlan) -> list[Told]:
 
 
 def _fill(context: RepairContext, region: Region, data: bytes, numbers: range, newest: int) -> list[Told]:
-    """Guarantee 4.  Up to ``newest`` there are versions, which stay."""
+    """Put the version ``data`` at each absent number, in ascending order (guarantee 4); return what was done.
+
+    Versions that exist up to ``newest`` stay as they are."""
     page = context.contract.page_of(region)
     filled = 0
     for number in numbers:
@@ -281,5 +290,5 @@ def _fill(context: RepairContext, region: Region, data: bytes, numbers: range, n
     if not filled:
         return []
     top = numbers[-1]
-    said = f"version {top} of its state is written, and the same as {filled - 1} versions below it"
+    said = f"version {top} of its state is written, and {filled - 1} versions below it with the same content"
     return [told(said, **region.place, state_version=top, filled=filled - 1)]
