@@ -1,14 +1,14 @@
-"""One share of the keys: the state that their records give, compared with the merged table and with the read.
+"""Compare the states that the records of one share of the keys give with the merged table and with the read.
 
-Compared, per key
+Comparisons, per key
  1. the merged table of version V, as a plain Lance reader sees it, with the fold of the records below W(V);
  2. the read at the receipt with the fold of the records below its cut;
- 3. where both sources were read: Kafka's record at each offset with the WAL's.
+ 3. if both sources were read: Kafka's record at each offset with the WAL's.
 
 A difference that the merged table has is not reported again for the read if the key has no later records.
 
 In a table keyed by bytes, nothing orders the records of a key that came through several partitions.  The row that the
-table shows for such a key may be a person's decision.  Such keys are counted, and compared by 3 alone.
+table shows for such a key may be a person's decision.  Such keys are counted, and only comparison 3 covers them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from lancewal_core.rows.murmur2 import NO_PARTITION
 from lancewal_core.rows.schema import OP, PRESENT, TIMESTAMP, RowSchema
 
 LOOKED_UP = 1_000
-"""Keys of wrong or missing rows for which hidden rows are looked for."""
+"""Most keys of wrong or missing rows for which hidden rows are searched."""
 
 Key = Values
 
@@ -44,7 +44,7 @@ class WantedRow:
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of what was compared."""
+    """Counts of the compared records, keys and rows; see the fields of ``Report``."""
 
     records: int = 0
     keys: int = 0
@@ -56,7 +56,7 @@ class Tally:
 
 
 class Comparison:
-    """Compares one share after the other; ``tally`` is what has been counted so far."""
+    """Compares shares one after the other; ``tally`` has the counts so far."""
 
     def __init__(self, scope: Scope, evidence: Evidence, findings: Findings) -> None:
         rows = scope.contract.rows
@@ -78,7 +78,7 @@ class Comparison:
         self.tally = Tally()
 
     def table(self, records: Sequence[RowOperation], merged: pa.Table, read: pa.Table) -> None:
-        """Compare 1 and 2 of one share.  ``records`` lie in the ranges, in any order."""
+        """Make comparisons 1 and 2 of one share.  ``records`` lie in the compared ranges, in any order."""
         below, behind = self._fold(records)
         conflicting = self._conflicting(records)
         for states in (below, behind):
@@ -96,7 +96,7 @@ class Comparison:
         self._compare(READ, behind, read, settled, conflicting)
 
     def logs(self, topic: Sequence[RowOperation], wal: Sequence[RowOperation]) -> None:
-        """Compare 3 of one share."""
+        """Make comparison 3 of one share: Kafka's records with the WAL's."""
         ours = {(r.partition, r.offset): r for r in self._overlap(topic)}
         theirs = {(r.partition, r.offset): r for r in self._overlap(wal)}
         for place in sorted(ours.keys() | theirs.keys()):
@@ -112,7 +112,7 @@ class Comparison:
                     self._wal("wal_differs", there, columns)
 
     def rejected(self) -> None:
-        """Compare the rejected records of both sources, where both have records."""
+        """Compare the rejected records of both sources, at positions that both have."""
         for partition, region in self._regions.items():
             first, end = self._both[partition]
             if first == end:
@@ -128,7 +128,7 @@ class Comparison:
     # -- details -------------------------------------------------------------------------------------------------
 
     def _fold(self, records: Sequence[RowOperation]) -> tuple[dict[Key, KeyState], dict[Key, KeyState]]:
-        """Return the states of the keys below W(V), and at the cut."""
+        """Return the states of the keys by the records below W(V), and by all records below the cut."""
         below: dict[Key, KeyState] = {}
         behind: dict[Key, KeyState] = {}
         for record in sorted(records, key=self._order):
@@ -140,8 +140,8 @@ class Comparison:
         return below, behind
 
     def _conflicting(self, records: Sequence[RowOperation]) -> set[Key]:
-        """Return the keys in force at the version read, and those whose records came through several partitions in one
-        era."""
+        """Return the keys in conflict: those of the version that is read, and those whose records came through several
+        partitions in one era."""
         if self._rows_tell_regions:
             return set()
         came: dict[tuple[Key, int], int] = {}
@@ -164,7 +164,9 @@ class Comparison:
         settled: Mapping[Key, set[str]],
         conflicting: Collection[Key],
     ) -> dict[Key, set[str]]:
-        """Report differences that are neither ``settled`` nor ``conflicting``; return the kinds found by key."""
+        """Report differences between states and rows, and return their kinds by key.
+
+        Keys that are ``conflicting`` are left out, and kinds that are ``settled`` for a key are not reported again."""
         found: dict[Key, list[Values]] = {}
         partitions: dict[Key, int] = {}
         belongs = table[PARTITION].to_pylist()
@@ -213,7 +215,7 @@ class Comparison:
         return told
 
     def _expired(self, state: KeyState) -> bool:
-        """Whether the row may be gone because its time to live is over."""
+        """Return whether the row may be missing because its time to live is over."""
         if self._expires is None:
             return False
         at, threshold = self._expires
@@ -251,7 +253,9 @@ class Comparison:
 
 
 def _expiry(scope: Scope) -> tuple[int, int] | None:
-    """The column by which rows expire, and its smallest value that has not; None where rows never do."""
+    """Return the number of the column by which rows expire, and its smallest value that has not expired.
+
+    None if rows never expire."""
     ttl = scope.contract.ttl
     if ttl is None:
         return None
@@ -269,7 +273,7 @@ def key_reader(rows: RowSchema) -> Callable[[Values], Key]:
 
 
 def shown_key(columns: pa.Schema, names: Sequence[str], key: Key) -> dict[str, object]:
-    """A key's columns as JSON has them: binaries in hexadecimal, dates and times as text."""
+    """Return a key's columns as JSON values: binaries in hexadecimal, dates and times as text."""
     shown: dict[str, object] = {}
     for name, value in zip(names, key, strict=True):
         type_ = columns.field(name).type
@@ -283,5 +287,5 @@ def shown_key(columns: pa.Schema, names: Sequence[str], key: Key) -> dict[str, o
 
 
 def _told(partition: int | None) -> int | None:
-    """Return the partition; None if a row does not tell its partition."""
+    """Return the partition, or None for ``NO_PARTITION``: nothing says to which partition the row belongs."""
     return None if partition == NO_PARTITION else partition

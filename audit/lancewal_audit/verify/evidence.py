@@ -1,11 +1,11 @@
-"""The records that a table is judged by: Kafka's, the WAL's, or both.
+"""The records with which a table is compared: Kafka's, the WAL's, or both.
 
-For each region the table is compared with the source that begins earlier.  Kafka is taken where it has everything, or
-where both begin together.  Where both sources have records, these are also compared with each other.
+For each region the table is compared with the source that begins earlier.  Kafka is used if it has all records, or if
+both begin together.  Positions that both sources have are also compared with each other.
 
-Kafka never has everything of a compacted topic.  If a key has newer records, or was deleted long ago, its older records are
-gone without a trace.  For such a topic the WAL is compared wherever it begins no later than Kafka.  A row without
-a record is then not covered, never foreign.
+Kafka never has all records of a compacted topic.  If a key has newer records, or was deleted long ago, its older records
+are gone without a trace.  For such a topic the WAL is used if it begins no later than Kafka.  A row without a record is
+then unchecked, never foreign.
 
 If a person decided after a restore that merged rows are dropped, records up to the restore say nothing about the
 rows.
@@ -31,20 +31,21 @@ from lancewal_core.rows.murmur2 import NO_PARTITION
 from lancewal_core.rows.schema import OFFSET, OP, PRESENT, TIMESTAMP
 
 _COMPACTED = "the topic is compacted: Kafka may have removed older records"
-_REPLACED = "the topic lost its tail once: what it has before may be something else than what was read"
+_REPLACED = "the topic lost its tail once: its earlier records may not be those that ingest read"
 _DROPPED = "a restore dropped what was merged before (`lancewal repair restored --rows-since drop`)"
 
 
 class Evidence:
-    """Ranges and records of both sources.  ``topic`` None: the WAL alone; ``from_wal`` False: Kafka alone.
+    """Ranges and records of both sources.
 
-    The ranges are right once ``gather`` has read all."""
+    If ``topic`` is None, the WAL alone is read; if ``from_wal`` is false, Kafka alone.  The ranges are final once
+    ``gather`` has read all records."""
 
     def __init__(self, scope: Scope, wal: WalRecords, topic: TopicReader | None, *, from_wal: bool) -> None:
         self._scope = scope
         self._topic = topic
         self.wal_records = wal
-        # Also where only Kafka is read: the index may know where a region began.
+        # Needed even if only Kafka is read: the region's state may know where the region began.
         ranges = wal.ranges(scope.cut)
         self.wal: dict[Region, Range] = ranges if from_wal else {}
         self.topic: dict[Region, Range] = {}
@@ -71,7 +72,7 @@ class Evidence:
         return max(sum(max(r.end - r.begin, 0) for r in side.values()) for side in (self.topic, self.wal))
 
     def gather(self, writer: ShareWriter, findings: Findings) -> None:
-        """Read both sources, and report what the WAL lacks."""
+        """Read both sources, and report damage and gaps of the WAL."""
         if self._topic is not None:
             read = self._topic.read(self.topic, self._scope.losses)
             self._shares["topic"] = writer.records("topic", read, self.topic)
@@ -82,7 +83,7 @@ class Evidence:
             _tell_gaps(self.wal_records, self.wal, findings)
 
     def chosen(self, region: Region) -> Range:
-        """Source that the table is compared with."""
+        """Return the range of the source with which the region is compared."""
         kafka, log = self.topic.get(region), self.wal.get(region)
         if kafka is None or log is None:
             found = kafka or log
@@ -97,15 +98,14 @@ class Evidence:
         kafka, log = self.topic.get(region), self.wal.get(region)
         if kafka is None or log is None:
             return Position(0), Position(0)
-        # Below Kafka's first offset only losses: nothing there is missing in it.
+        # Below Kafka's first offset there are only accepted losses, so Kafka lacks nothing there.
         first = max(kafka.begin, log.begin)
         return (first, log.end) if first < log.end else (Position(0), Position(0))
 
     def whole_partitions(self) -> frozenset[int]:
-        """Return the partitions of which every record is there, and whose keys had no row before.  -1 is among them if
-        all are.
+        """Return the partitions whose records are all there, and whose keys had no row before the first record.
 
-        That number is for rows that do not tell their partition.
+        If all partitions are, -1 is in the result too.  It is the partition of rows that do not tell theirs.
         """
         whole = frozenset(region.partition for region in self._scope.cut if self.chosen(region).whole)
         incomplete = len(whole) < len(self._scope.cut)
@@ -152,7 +152,7 @@ def _tell_gaps(wal: WalRecords, ranges: dict[Region, Range], findings: Findings)
 
 
 def _records_of(table: pa.Table, columns: pa.Schema, ranges: Mapping[int, Range]) -> list[RowOperation]:
-    """The records of a share that lie in their region's range."""
+    """Return the records of a share that lie in the range of their region."""
     found = []
     system = (table[name].cast(pa.int64()).to_pylist() for name in (PARTITION, OFFSET, OP, TIMESTAMP))
     for partition, offset, op, timestamp, present, values in zip(

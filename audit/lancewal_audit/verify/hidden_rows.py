@@ -1,4 +1,4 @@
-"""Rows that a deletion vector hides, though they are what their key's records give."""
+"""Find rows that a deletion vector hides although they are the rows that their key's records give."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ROW_ID = "_rowid"
 
 
 def hidden_rows(pinned: LancePinnedTable, rows: RowSchema, wanted: Sequence[WantedRow]) -> Iterator[Finding]:
-    """The hidden rows of a version that the wanted keys should show."""
+    """Yield a finding for each hidden row of a version that equals the row wanted for its key."""
     if not wanted:
         return
     names = list(rows.primary_key)
@@ -47,7 +47,9 @@ def hidden_rows(pinned: LancePinnedTable, rows: RowSchema, wanted: Sequence[Want
 def _with_hidden(
     pinned: LancePinnedTable, fragment_id: int, names: Sequence[str]
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """All physical rows of a fragment in their order, hidden ones without a row id; and the number of each batch's first."""
+    """Yield all physical rows of a fragment in batches, each with the number of its first row in the fragment.
+
+    Hidden rows have a null as their row id."""
     fragments = [pinned.dataset.get_fragment(fragment_id)]
     first = 0
     with reading(f"scanning fragment {fragment_id} of version {pinned.version}"):

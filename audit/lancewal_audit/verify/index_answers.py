@@ -1,15 +1,16 @@
-"""The answer of a scalar or full text index to one question, and the errors in it.
+"""Ask a scalar or full text index one question, and find the errors in its answer.
 
-An answer is right if each of its rows has what was asked for, no row comes twice, and a scan finds that number.  Then it has
-exactly the rows of the scan.  The scan therefore only counts, for all questions of all indexes together (``index_check``).
+An answer is right if each of its rows has the value asked for, no row comes twice, and a scan finds as many rows.  Then
+the answer has exactly the rows of the scan.  So the scan only counts, for all questions of all indexes together
+(``index_check``).
 
 Questions, by kind
  * BTREE, BITMAP, ZONEMAP, BLOOMFILTER: rows with a value, or with none (null).
  * LABEL_LIST: rows whose list has an element.
- * NGRAM: rows that contain a text; the rows that are equal to it are counted.
+ * NGRAM: rows that contain a text.  The scan counts the rows that are equal to the text.
  * INVERTED: rows with a word of which the index's own tokenizer makes one token.  The scan counts texts that have the word's
-   letters and digits between other characters.  To split all texts into tokens would be slow: only texts of the answer, and
-   texts so counted, are split.
+   letters and digits between other characters.  To split all texts into tokens would be slow.  Only texts of the answer, and
+   texts that the scan has counted, are split.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ from lancewal_core.table.lance.index_build import TOKENIZER, IndexBuild
 from lancewal_core.table.protocol import ROW_ADDRESS
 
 ANSWER_ROWS_MAX = 1_000_000
-"""Most rows of one answer that are looked at.  If more rows have a value, missing rows are not noticed."""
+"""Most rows of one answer that are checked.  If an answer has more, missing rows are not noticed."""
 WORD_ROWS_MAX = 2_000
-"""A word that more rows have is skipped, since each row's text is split into tokens here."""
+"""Most rows of a word.  A word in more rows is skipped, since each row's text is split into tokens here."""
 WORDS_OF_A_TEXT = 2
 _RUN = re.compile("[0-9A-Za-z]+")
 _BETWEEN = "[^0-9a-z]+"
@@ -47,13 +48,13 @@ class IndexAnswer:
     """Answer of an index to one question."""
 
     wrong: pa.Table
-    """Rows of the answer that do not have what was asked for: the key's columns."""
+    """Keys of the rows that do not have the value asked for."""
     twice: pa.Table
-    """Rows that the answer has a second time."""
+    """Keys of the rows that the answer has a second time."""
     counted: int
-    """Number of rows, each once, that the scan counts too."""
+    """Number of distinct rows of the answer that the scan must count too."""
     whole: bool = True
-    """False: there were more than were looked at."""
+    """False if the answer had more rows than are checked."""
 
 
 class Questions(Protocol):
@@ -62,17 +63,19 @@ class Questions(Protocol):
     def __len__(self) -> int: ...
 
     def uses_index(self, dataset: Any) -> bool:
-        """Whether Lance answers them by this index."""
+        """Return whether Lance answers these questions by this index."""
 
     def ask(self, dataset: Any, number: int, keys: Sequence[str]) -> IndexAnswer | None:
-        """Return the answer to one question; None if it cannot be compared."""
+        """Return the answer to the question ``number``; None if the answer has too many rows.
+
+        ``keys``: columns of the primary key."""
 
     def count(self, column: pa.Array) -> npt.NDArray[np.int64]:
-        """Per question the rows of a batch that it is about, by their values alone."""
+        """Return for each question the number of rows in the scanned ``column`` that match."""
 
 
 def column_of(batch: pa.RecordBatch, path: Sequence[str]) -> pa.Array:
-    """The values of a column, or of a member of a struct; null where the struct is."""
+    """Return a column, or a member of a struct column; the member is null where the struct is null."""
     found = batch.column(path[0])
     for name in path[1:]:
         found = pc.struct_field(found, name)
@@ -81,8 +84,9 @@ def column_of(batch: pa.RecordBatch, path: Sequence[str]) -> pa.Array:
 
 @dataclass(slots=True)
 class Values:
-    """Questions of BTREE, BITMAP, ZONEMAP, BLOOMFILTER, LABEL_LIST and NGRAM.  ``values`` has each value once, and no
-    null."""
+    """Questions to indexes of the kinds BTREE, BITMAP, ZONEMAP, BLOOMFILTER, LABEL_LIST and NGRAM.
+
+    ``values``: each value once, without null.  ``nulls``: ask for rows with null too, as the last question."""
 
     build: IndexBuild
     values: pa.Array
@@ -125,7 +129,7 @@ class Values:
                 return f"{self.build.sql} = {value}"
 
     def _tests(self, number: int) -> tuple[Callable[[pa.Array], Mask], Callable[[pa.Array], Mask]]:
-        """Return which rows have what was asked for, and which of them the scan counts."""
+        """Return two functions of a column: which rows have the value asked for, and which of them the scan counts."""
         if number == len(self.values):
             return _is_null, _is_null
         value = self.values[number]
@@ -153,7 +157,7 @@ class Values:
 
 @dataclass(slots=True)
 class Words:
-    """Questions of INVERTED.  ``words`` as they are in a text."""
+    """Questions to an index of the kind INVERTED.  ``words``: as they are in a text, before the tokenizer."""
 
     build: IndexBuild
     words: Sequence[str]
@@ -219,7 +223,7 @@ class Words:
 
 
 def tokenizer(parameters: Mapping[str, Any]) -> Callable[[str], frozenset[str]]:
-    """The index's own, of a text's tokens."""
+    """Return a function that splits a text into tokens, with the parameters of the index."""
     given = {name: value for name, value in parameters.items() if name in TOKENIZER}
 
     @lru_cache(1_000)
@@ -230,7 +234,7 @@ def tokenizer(parameters: Mapping[str, Any]) -> Callable[[str], frozenset[str]]:
 
 
 def words_of(texts: Iterable[str], parameters: Mapping[str, Any]) -> Sequence[str]:
-    """Return the longest word of each text that is one token."""
+    """Return up to ``WORDS_OF_A_TEXT`` of the longest words of each text that are one token, each word once."""
     tokens = tokenizer(parameters)
     found: dict[str, None] = {}
     for text in texts:
@@ -241,7 +245,9 @@ def words_of(texts: Iterable[str], parameters: Mapping[str, Any]) -> Sequence[st
 
 
 def values_of(build: IndexBuild, type_: pa.DataType, values: Iterable[object]) -> Values:
-    """Distinct values of a column (of its elements, where it is a list) that can be asked for."""
+    """Return questions for the distinct values of a column, or of the elements of a list column.
+
+    Values that equality does not find, such as NaN, are left out."""
     plain = list(values)
     if build.kind == "LABEL_LIST":
         type_ = type_.value_type
@@ -254,7 +260,7 @@ def values_of(build: IndexBuild, type_: pa.DataType, values: Iterable[object]) -
 def _askable(kind: str, value: object) -> bool:
     if kind == "NGRAM":
         return isinstance(value, str) and re.search("[0-9A-Za-z]{3}", value) is not None
-    # NaN equals nothing, and two zeros are equal here and not in Lance.
+    # NaN equals nothing, and 0.0 equals -0.0 here but not in Lance.
     return not isinstance(value, float) or (value == value and value not in (0.0, float("inf"), float("-inf")))
 
 
@@ -262,7 +268,7 @@ _DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
 
 def literal(scalar: pa.Scalar) -> str:
-    """A value as SQL has it."""
+    """Return a value as an SQL literal."""
     type_ = scalar.type
     if pa.types.is_timestamp(type_):
         text = scalar.cast(pa.int64()).cast(pa.timestamp(type_.unit)).cast(pa.string()).as_py()
@@ -330,7 +336,7 @@ def _distinct(rows: pa.Array, numbers: pa.Array) -> Iterator[tuple[int, int]]:
 
 
 def _pairs(rows: pa.Array, numbers: pa.Array, count: int) -> npt.NDArray[np.int64]:
-    """Per number in how many rows it is."""
+    """Return for each number below ``count`` in how many distinct rows it occurs; a null number counts nowhere."""
     known = np.asarray(numbers.is_valid())
     at, which = np.asarray(rows)[known].astype(np.int64), np.asarray(numbers.drop_null()).astype(np.int64)
     each = np.unique(at * max(count, 1) + which)

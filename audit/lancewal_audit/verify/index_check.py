@@ -1,20 +1,20 @@
-"""``lancewal verify --indexes``: does each secondary index find what a scan without it finds?
+"""``lancewal verify --indexes``: check that each secondary index finds the rows that a scan without it finds.
 
 Guarantees
  1. Nothing is changed, and each comparison is within one version of the table.
- 2. A row that is named was found by a value that it does not have, was found twice, or was not found by one that it has.
- 3. An index that cannot be looked at, or none of whose answers comes from it, is named as such, with the reason; one whose
+ 2. A reported row was found by a value that it does not have, was found twice, or was not found by a value that it has.
+ 3. The report names each index that cannot be checked, or by which Lance does not answer, with the reason.  An index whose
     files cannot be read is a finding.
- 4. Time: some hundred questions to an index, each a query; and one scan of the indexed columns for all of them.  Memory: the
-    sample, one answer (``ANSWER_ROWS_MAX``), one batch of the scan.
+ 4. Time: some hundred queries to each index, and one scan of the indexed columns for all indexes.  Memory: the sample, one
+    answer (``ANSWER_ROWS_MAX``), one batch of the scan.
 
-A sample: an index may be wrong about values that were not asked for.  Values from before are known only from records that the
-topic or the WAL still has.
+Only a sample of the keys is asked for: an index may be wrong about other values.  Former values are known only from records
+that the topic or the WAL still has.
 
 Steps
- 1. The questions, from the sample: per kind of index (``index_answers``).
+ 1. Make the questions from the sample, by the kind of index (``index_answers``).
  2. Ask each index.
- 3. Scan: how many rows there are to each question; where the sampled keys lie, and their vectors.
+ 3. Scan: count the rows of each question, and find the sampled keys and their vectors.
  4. Ask the vector indexes (``index_vectors``).
 """
 
@@ -54,12 +54,12 @@ _VALUES = ("BTREE", "BITMAP", "ZONEMAP", "BLOOMFILTER", "LABEL_LIST", "NGRAM")
 _ROW_ID = "_rowid"
 _BATCH_ROWS = 65_536
 _NAMED = 20
-"""Rows of one answer that become findings of their own; the others are counted with the last."""
+"""Most rows of one answer that become findings with a key; the other rows become findings without one."""
 
 
 @dataclass(slots=True)
 class _Asking:
-    """Questions under way about one index."""
+    """Questions to one index, its answers, and the counts of the scan."""
 
     build: IndexBuild
     unindexed: int
@@ -68,12 +68,13 @@ class _Asking:
     counts: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     asked: int = 0
     found: int = 0
-    """Rows named as wrong, missing or twice."""
+    """Number of findings about this index."""
     why_not: str = ""
+    """Why the index is not checked; empty if it is."""
 
 
 class IndexCheck:
-    """The indexes of a version.  ``sample`` is filled by the caller, share by share, before ``run``."""
+    """The check of all indexes of a version.  The caller fills ``sample``, share by share, before ``run``."""
 
     def __init__(self, pinned: LancePinnedTable, rows: RowSchema, keys_max: int) -> None:
         self._pinned = pinned
@@ -95,7 +96,7 @@ class IndexCheck:
         return [asking for asking in self._asking if not asking.why_not]
 
     def run(self, findings: Findings) -> tuple[IndexReport, ...]:
-        """Steps 1 to 4."""
+        """Ask all indexes (steps 1 to 4), add the findings, and return a report for each index."""
         for asking in self._asking:
             if asking.build.damaged:
                 self._tell(findings, asking, "index_damaged", [None], asking.build.unknown)
@@ -118,7 +119,7 @@ class IndexCheck:
 
     @contextmanager
     def _reading(self, asking: _Asking, findings: Findings) -> Iterator[None]:
-        """An index that cannot be read is a finding, as long as the store answers and the rows can be read."""
+        """Turn an error of an index that cannot be read into a finding.  Errors of the store are raised as they are."""
         try:
             with reading(f"asking index {asking.build.name} of version {self._pinned.version}", names_nothing=True):
                 yield
@@ -150,7 +151,9 @@ class IndexCheck:
                     asking.answers[number] = answer
 
     def _scan(self) -> Mapping[tuple[str, ...], list[VectorRow]]:
-        """Step 3; the sampled rows by the column of each vector index."""
+        """Scan the table and count the rows of each question (step 3).
+
+        Return the sampled rows with their vectors, by the column of each vector index."""
         looked_at = self._looked_at
         vectors = [asking.build.path for asking in looked_at if asking.build.kind.startswith("IVF_")]
         found: dict[tuple[str, ...], list[VectorRow]] = {path: [] for path in vectors}
@@ -244,7 +247,7 @@ def _why_not(build: IndexBuild, rows: RowSchema) -> str:
 
 
 def _is_near_to_something(vector: Sequence[float | None]) -> bool:
-    """Rows that users wrote may have a null in it, or what is not finite."""
+    """Return whether all numbers of a vector are finite.  Rows that users wrote may have nulls or NaN in a vector."""
     return None not in vector and bool(np.isfinite(np.array(vector, np.float64)).all())
 
 

@@ -1,7 +1,7 @@
-"""Keys that are looked up through the indexes by the values that they have or had, from the records and from the rows.
+"""Sample keys, with present and former values from records and rows, for queries to the indexes.
 
 At most half of the keys have more than one value in an indexed column, by their records.  The others are any keys,
-including rows without a record.  A hash of the key chooses them, so each run takes the same ones.  Memory:
+including rows without a record.  A hash of the key chooses them, so each run takes the same keys.  Memory:
 ``keys_max`` keys, with at most ``VALUES_MAX`` values of a column each.
 """
 
@@ -24,7 +24,7 @@ VALUES_MAX = 4
 
 @dataclass(frozen=True, slots=True, order=True)
 class SampledKey:
-    """A key and its values.  ``values``: by column, oldest first; a value that came again is at its last place."""
+    """A key and its values.  ``values``: by column, oldest first; a value that came again is only at its last place."""
 
     hash: int
     key: Key = field(compare=False)
@@ -32,7 +32,7 @@ class SampledKey:
 
 
 class IndexSample:
-    """Takes in one share of the records and rows after the other."""
+    """Samples up to ``keys_max`` keys from shares of records and rows, given one after the other."""
 
     def __init__(self, rows: RowSchema, columns: Sequence[str], keys_max: int) -> None:
         self._rows = rows
@@ -47,7 +47,7 @@ class IndexSample:
         return [*self._changed, *self._others[: self._keys_max - len(self._changed)]]
 
     def add(self, records: Sequence[RowOperation], rows: pa.Table) -> None:
-        """Take in one share: all records of its keys, and their rows in the merged table."""
+        """Sample one share.  ``records``: all records of its keys; ``rows``: their rows in the merged table."""
         values: dict[Key, dict[str, list[object]]] = {}
         for record in sorted(records, key=lambda r: (r.partition, r.offset)):
             key = self._key(record.values)
@@ -78,7 +78,7 @@ class IndexSample:
         return len(stratum) < most or _hash(key) < stratum[-1].hash
 
     def key_table(self) -> pa.Table:
-        """The keys as a table of the key's schema."""
+        """Return the sampled keys as a table of the primary key's columns."""
         names, schema = self._rows.primary_key, self._rows.key
         columns = [
             stored([found.key[i] for found in self.keys], schema.field(name).type) for i, name in enumerate(names)

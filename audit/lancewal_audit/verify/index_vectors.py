@@ -1,10 +1,10 @@
 """Checks of a vector index that hold although its results are approximate.
 
-A search may return only the sampled rows and probes all partitions, so nothing is left to chance:
+Each search is limited to sampled rows and probes all partitions, so its results must be right:
 
- 1. each sampled row is found, once;
- 2. a row is nearer by the vector that it has than by one that it had: a segment that still holds the old vector finds it so;
- 3. where vectors are stored as they are (FLAT), each distance is that of the row's vector.
+ 1. Each sampled row is found once.
+ 2. A row is nearer to its present vector than to a former one.  A segment that still holds the former vector breaks this.
+ 3. If the index stores vectors unchanged (FLAT), each distance is that of the row's present vector.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ROW_ID = "_rowid"
 
 @dataclass(frozen=True, slots=True)
 class VectorRow:
-    """A sampled row: the number of its key, and its vectors as the table and its records have them."""
+    """A sampled row: the number of its key in the sample, its row id, its vector, and its former vectors."""
 
     key: int
     row_id: int
@@ -36,7 +36,10 @@ class VectorRow:
 
 @dataclass(slots=True)
 class VectorAnswer:
-    """Numbers of keys whose row is found by a vector that it does not have, not at all, or twice."""
+    """Result for one index.  ``asked`` counts searches; the lists have numbers of keys in the sample.
+
+    ``wrong``: the row is found by a vector that it does not have.  ``missing``: it is not found.  ``twice``: found twice.
+    """
 
     wrong: list[int]
     missing: list[int]
@@ -45,13 +48,13 @@ class VectorAnswer:
 
 
 def uses_vector_index(dataset: Any, build: IndexBuild, vector: Vector) -> bool:
-    """Whether Lance answers queries of the column by this index."""
+    """Return whether Lance answers queries of the column by this index."""
     plan = dataset.scanner(columns=[_ROW_ID], nearest=_nearest(build, vector, 1)).explain_plan()
     return f"name={build.name}," in plan
 
 
 def ask_vectors(dataset: Any, build: IndexBuild, rows: Sequence[VectorRow]) -> VectorAnswer:
-    """See the module docstring."""
+    """Make the checks of the module docstring for these rows."""
     answer = VectorAnswer([], [], [], len(rows))
     if not rows:
         return answer
@@ -77,7 +80,7 @@ def ask_vectors(dataset: Any, build: IndexBuild, rows: Sequence[VectorRow]) -> V
         for before in row.before:
             apart = distance(metric, before, row.vector)
             answer.asked += 1
-            # Vectors that differ less than quantisation does tell nothing.
+            # Two vectors that are closer than the error of quantisation prove nothing.
             if apart is not None and apart > usual / 20 and _is_stale(dataset, build, row, before, apart):
                 answer.wrong.append(row.key)
                 break
@@ -92,7 +95,7 @@ def _is_stale(dataset: Any, build: IndexBuild, row: VectorRow, before: Vector, a
 
 
 def _found(dataset: Any, build: IndexBuild, vector: Vector, row_ids: Sequence[int]) -> dict[int, list[float]]:
-    """Return the distances of the rows found, by row id."""
+    """Search for a vector among the rows ``row_ids``, and return the distances of the rows found, by row id."""
     rows = dataset.scanner(
         columns=[_ROW_ID, "_distance"],
         nearest=_nearest(build, vector, 2 * len(row_ids) + 10),
@@ -109,7 +112,7 @@ def _nearest(build: IndexBuild, vector: Vector, count: int) -> Mapping[str, Any]
 
 
 def distance(metric: str, one: Vector, other: Vector) -> float | None:
-    """Return the distance as Lance computes it; None where that says nothing of whether two vectors are equal."""
+    """Return the distance as Lance computes it; None if the distance does not show whether two vectors are equal."""
     match metric:
         case "l2":
             return float(((one - other) ** 2).sum())
@@ -123,7 +126,7 @@ def distance(metric: str, one: Vector, other: Vector) -> float | None:
 
 
 def _usual(metric: str, vectors: Sequence[Vector]) -> float:
-    """Return about the distance of two rows that have nothing to do with each other: the median of neighbours."""
+    """Return the usual distance of two unrelated rows: the median over neighbours in the sample."""
     pairs = pairwise(vectors)
     found = [apart for one, other in pairs if (apart := distance(metric, one, other)) is not None]
     return float(np.median(found)) if found else 0.0

@@ -1,12 +1,11 @@
-"""The rules of the protocol once more: fold the records of a key one by one, over plain values.
+"""An independent implementation of the fold: the records of a key one by one, over plain Python values.
 
-Nothing is shared with ``lancewal_core.rows.fold``, which is what is being verified.  Rules, in the order of the
-records:
+Nothing is shared with ``lancewal_core.rows.fold``, which this module verifies.  Rules, in the order of the records:
 
  * an upsert sets every column; a column that the record leaves out is null;
  * a delete removes the row;
- * a patch sets the columns it carries: of the row, or of nulls if the key is known to have no row.  If the state
-   before is not known, only those columns are known afterwards.
+ * a patch sets the columns that it carries: of the row, or of a row of nulls if the key is known to have no row.  If the
+   former state is unknown, only these columns are known afterwards.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ Values = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True)
 class RowOperation:
-    """One row operation: the values of all columns, and for a patch which of them it carries."""
+    """One record: the values of all columns, and for a patch in ``present`` the bits of the columns that it carries."""
 
     partition: int
     offset: int
@@ -33,13 +32,13 @@ class RowOperation:
     timestamp: int = 0
 
     def carries(self, column: int) -> bool:
-        """Whether a patch sets this column."""
+        """Return whether a patch sets this column."""
         return self.present is not None and bool(self.present[column >> 3] >> (column & 7) & 1)
 
 
 @dataclass(slots=True)
 class KeyState:
-    """State of a key as far as it is known, and the record that did it."""
+    """State of a key as far as it is known, with the partition and offset of its newest record."""
 
     partition: int
     offset: int
@@ -50,7 +49,7 @@ class KeyState:
     """Per column whether its value is known; None: all are."""
 
     def differing(self, values: Values) -> list[int]:
-        """Columns that are known to have another value than in ``values``."""
+        """Return the numbers of the columns that are known to have another value than in ``values``."""
         if self.values == values:
             return []
         return [
@@ -61,7 +60,9 @@ class KeyState:
 
 
 def apply(state: KeyState | None, record: RowOperation, *, began_without_row: bool) -> KeyState:
-    """Return the key's state after one more record.  ``began_without_row``: no state means no row, not an unknown row."""
+    """Return the key's state after one more record.
+
+    ``began_without_row``: if ``state`` is None, the key is known to have no row; otherwise its row is unknown."""
     width = len(record.values)
     if record.op == Op.UPSERT:
         return KeyState(record.partition, record.offset, True, record.values, None)
@@ -81,12 +82,12 @@ def apply(state: KeyState | None, record: RowOperation, *, began_without_row: bo
 
 
 def same(ours: object, theirs: object) -> bool:
-    """Whether two values are equal, at any depth.  NaN equals NaN, and 0.0 equals -0.0."""
+    """Return whether two values are equal, at any depth.  NaN equals NaN, and 0.0 equals -0.0."""
     return ours == theirs or repr(ours) == repr(theirs)
 
 
 def plain_rows(table: pa.Table | pa.RecordBatch, names: Sequence[str]) -> list[Values]:
-    """Rows as tuples of Python values; dates and times as the integers that Arrow stores, which have no bounds."""
+    """Return rows as tuples of Python values.  Dates and times become the integers that Arrow stores, without bounds."""
     if table.num_rows == 0:
         return []
     columns = [table.column(name) for name in names]
@@ -108,5 +109,5 @@ def _plain(type_: pa.DataType) -> pa.DataType:
 
 
 def stored(values: Sequence[object], type_: pa.DataType) -> pa.Array:
-    """Return the Arrow array of which ``plain_rows`` gives these values: its inverse for one column."""
+    """Return the Arrow array for values as ``plain_rows`` returns them for one column."""
     return pa.array(values, _plain(type_)).cast(type_)

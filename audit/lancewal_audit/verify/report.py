@@ -1,6 +1,6 @@
-"""Report of ``lancewal verify``: what was compared, what could not be, and every difference with its kind.
+"""Report of ``lancewal verify``: what was compared, what could not be compared, and every difference with its kind.
 
-A report holds keys, positions and names of columns, never values.
+A report holds keys, positions and names of columns, but no values of other columns.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ KINDS: dict[str, str] = {
     "wal_held": "a segment cannot be read, and nothing is lost: flushes or the table hold its rows",
     "wal_lacks": "Kafka's record is a row, and the WAL has none at its offset",
     "wal_adds": "the WAL has a row at an offset where Kafka has none",
-    "wal_differs": "the WAL's row is another than Kafka's record gives",
+    "wal_differs": "the WAL's row differs from the row that Kafka's record gives",
     "wal_rejects": "a record is a dead letter only in Kafka or only in the WAL",
     "index_wrong": "an index finds the row by a value, a word or a vector that the row does not have",
     "index_missing": "an index does not find a row by a value that the row has",
@@ -40,7 +40,7 @@ WAL = "wal"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One difference, or one row that is named."""
+    """One difference, or one row that is only reported."""
 
     kind: str
     """One of ``KINDS``."""
@@ -62,7 +62,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Findings:
-    """Counts all, keeps the first ``kept_max`` of each kind and place."""
+    """Counts all findings, and keeps the first ``kept_max`` of each kind and place."""
 
     kept_max: int
     counts: Counter[str] = field(default_factory=Counter)
@@ -84,11 +84,11 @@ class RegionReport:
     region: str
     partition: int
     cut: int
-    """Position up to which the read sees."""
+    """Position up to which the read has the records."""
     merged: int
     """Position up to which the table version holds the records."""
     topic: str
-    """Range that Kafka has below the cut; empty where it was not asked."""
+    """Range that Kafka has below the cut; empty if Kafka was not read."""
     wal: str
     compared_from: str
     """Source of the records that the table was compared with."""
@@ -97,23 +97,23 @@ class RegionReport:
     from_the_beginning: bool
     why_not: str
     topic_with_wal: str
-    """Records of the two sources that were compared with each other."""
+    """Range of positions at which the two sources were compared with each other."""
     accepted_losses: tuple[str, ...]
     rejected: int
-    """Records that are no rows, among those compared."""
+    """Number of compared records that became no row."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexReport:
-    """Questions that one secondary index of the merged table was asked."""
+    """Result of the check of one secondary index of the merged table."""
 
     name: str
     kind: str
     column: str
     unindexed_rows: int
-    """Rows that it does not cover: queries scan them."""
+    """Rows that the index does not cover; queries scan them."""
     asked: int
-    """Values, words or vectors."""
+    """Number of values, words or vectors that were looked up."""
     findings: int
     looked_at: bool
     why_not: str
@@ -137,7 +137,7 @@ class Report:
     keys: int
     """Keys with records."""
     keys_partly: int
-    """Compared keys that have only patches left: their other columns come from records that are gone."""
+    """Compared keys with only patches left, so that only the patched columns were compared."""
     rows_read: int
     """Rows of the chosen keys in the read."""
     rows_merged: int
@@ -149,13 +149,13 @@ class Report:
     findings: tuple[Finding, ...]
     """The first findings of each kind."""
     differences: int
-    """Number of findings, without those that are only named."""
+    """Number of findings that count as a difference."""
     notes: tuple[str, ...]
     indexes: tuple[IndexReport, ...] = ()
-    """Indexes that were to be looked at."""
+    """Secondary indexes, if ``--indexes`` asked for them."""
     keys_in_conflict: int = 0
-    """Keys that came through several partitions, which nothing orders, decided ones included.  Their rows are not
-    compared."""
+    """Keys whose records came through several partitions, decided ones included.  Nothing orders such records, so the
+    keys' rows are not compared."""
     rows_in_conflict: int = 0
     """Rows of these keys in the read."""
 
@@ -165,7 +165,7 @@ class Report:
 
     @property
     def nothing_compared(self) -> bool:
-        """Whether there are rows, but no record of any of them is left, so that equality says nothing of them."""
+        """Whether there are rows but no record of them is left, so that ``equal`` says nothing about them."""
         return self.rows_read > 0 and not self.keys
 
     def as_json(self) -> dict[str, Any]:
@@ -173,7 +173,7 @@ class Report:
 
 
 def report_text(report: Report) -> str:
-    """The report for people."""
+    """Return the report as text for people."""
     share = "all keys" if report.sample >= 1 else f"{report.sample:.6g} of the keys"
     lines = [
         f"table     {report.uri}",

@@ -1,4 +1,4 @@
-"""Scope of one run: the receipt, the regions, where each began, and whether the table began empty."""
+"""Scope of one run: the receipt, the regions with their cuts, and the facts that limit what can be compared."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ from lancewal_reader.point.receipt import Receipt
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """One state of the table, and the regions that are looked at."""
+    """The state of the table that is verified, and the regions whose records are read."""
 
     contract: Contract
     eras: Eras
     receipt: Receipt
     pinned: LancePinnedTable
-    """The receipt's version."""
+    """The table version of the receipt."""
     in_force: InForce
-    """W of it."""
+    """Watermarks of that version."""
     aside: Conflicts
-    """Keys in conflict, as set aside at that version."""
+    """Keys in conflict at that version, and their records that were set aside."""
     cut: Mapping[Region, Position]
     """The receipt's positions of the regions whose records are read."""
     losses: Mapping[Region, tuple[LossRecord, ...]]
-    """Accepted losses whose offsets are in no table.  Losses of deletes alone are not among them: the other records are
-    in the table."""
+    """Accepted losses of offsets.  Losses of deletes alone are left out: the other records at their positions are in the
+    table."""
     replaced: Mapping[Region, Position]
-    """Position below which Kafka may have other records than those that were read, since it lost its tail; 0 if it did
+    """Position below which Kafka may have other records than ingest read, since the topic lost its tail; 0 if it did
     not."""
     dropped: Mapping[Region, Position]
-    """Position up to which a person has dropped merged rows, after a restore.  Records below it say nothing of the rows."""
+    """Position up to which a person has dropped merged rows, after a restore.  Earlier records say nothing of the rows."""
     empty_before: bool
     """Whether the table is known to have had no rows before the first record."""
     now_ms: int
-    """Time after the read: a row that has not expired now had not expired then."""
+    """A time after the read, in ms since 1970.  A row that has not expired at this time had not expired at the read."""
 
     def merged(self, region: Region) -> Position:
-        """Position up to which the version holds the region."""
+        """Return the position up to which the version has the region's records."""
         return self.in_force.position(region) or Position(0)
 
     @property
@@ -64,9 +64,9 @@ def find_scope(
     in_force: InForce,
     partitions: frozenset[int] | None,
 ) -> Scope:
-    """``partitions``: only keys that belong to these; None: all.
+    """Return the scope of a run.  ``partitions``: verify only keys that belong to these partitions; None: all keys.
 
-    Where the number of partitions was changed, a key's records may lie in any region, so all are read.
+    If the number of partitions was changed, a key's records may lie in any region, so all regions are read.
     """
     store, contract, now_ms = opened.store, opened.contract, opened.clock.now_ms()
     eras = Eras(contracts_up_to(store, contract))
@@ -86,7 +86,7 @@ def find_scope(
 
 
 def _dropped(opened: OpenedTable, version: int) -> dict[Region, Position]:
-    """By all records of the decision ``keep`` up to a version."""
+    """Return the highest position of each region in the decisions ``keep`` up to a version."""
     keys = [
         info.key
         for info in opened.store.list(paths.merges_prefix(opened.contract.making))
@@ -101,7 +101,7 @@ def _dropped(opened: OpenedTable, version: int) -> dict[Region, Position]:
 
 
 def _empty_before(opened: OpenedTable, eras: Eras) -> bool:
-    """Whether the version at which the table became a lancewal table still exists, and has no rows.
+    """Return whether the version at which the table became a lancewal table still exists, and has no rows.
 
     That version is the first with a record of watermarks, and these are empty.  After a bulk load the answer is False.
     """

@@ -1,4 +1,4 @@
-"""The report, from what was found and counted."""
+"""Put together the report of a run from its findings and counts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lancewal_reader.point.receipt import Receipt
 
 @dataclass(frozen=True, slots=True)
 class VerifyRun:
-    """Request of a run, and how much was read."""
+    """The request of a run, and the numbers of rows that were read."""
 
     uri: str
     asked_at: str | None
@@ -29,8 +29,8 @@ class VerifyRun:
 
 
 def summarise(run: VerifyRun, scope: Scope, evidence: Evidence, tally: Tally, findings: Findings) -> Report:
-    """See ``Report``."""
-    # What is hidden is missing or differs as well.
+    """Return the report of a run."""
+    # A hidden row is missing or differs as well.
     only_named = ("hidden", "wal_held") if run.foreign_rows_differ else ("hidden", "wal_held", "foreign")
     named_only = sum(findings.counts[kind] for kind in only_named)
     names = [name for name, side in (("the topic", evidence.topic), ("the WAL", evidence.wal)) if side]
@@ -94,7 +94,7 @@ def _notes(scope: Scope, tally: Tally, run: VerifyRun) -> list[str]:
 
 
 def _receipt_version(at: str | None) -> int | None:
-    """None for a point that is no receipt: a read was made at it, so it is one of another form."""
+    """Return the table version of a receipt; None if the point has another form."""
     try:
         return None if at is None else Receipt.parse(at).version
     except InvalidInput:

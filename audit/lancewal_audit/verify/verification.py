@@ -1,21 +1,21 @@
-"""Verify a table: fold its records again, and compare them with what is read.
+"""Verify a table: fold its records again, and compare the result with the table's rows.
 
 Guarantees
  1. Nothing of the table, its objects, its topic or its consumer group is changed.
- 2. Both sides of the comparison are of one state: a receipt, and the records below its cut.  Services may go on
+ 2. Both sides of the comparison are of one state: a receipt, and the records below its cut.  Services may run
     meanwhile.
  3. Memory is bounded: that of a strong read, some 32 MB for each of at most four kinds of rows, and one share of the
-    keys at a time, of about ``SHARE_ROWS`` records or rows (more only if single keys have more).  What waits lies on
-    the local disk, in the folder for temporary files: the chosen records and rows, compressed.  Indexes: see
+    keys at a time, of about ``SHARE_ROWS`` records or rows (more only if single keys have more).  Chosen records and rows
+    of the other shares are on the local disk, compressed, in the folder for temporary files.  Indexes: see
     ``index_check``.
 
 Steps
- 1. A strong read, or the read at a receipt: its rows, and the receipt {V, cut}.
- 2. Version V as a plain Lance reader sees it; W(V).
- 3. The records below the cut (``evidence``).
- 4. Share by share: the rules of ``key_fold``, the comparisons of ``compare``.
- 5. Rows that are wrong or missing are looked for among those that deletion vectors hide.
- 6. If asked for: version V's secondary indexes are asked for values that a sample of the keys has and had
+ 1. Read the table strongly, or at a receipt: this gives the rows, and the receipt {V, cut}.
+ 2. Scan version V as a plain Lance reader does, and read W(V).
+ 3. Read the records below the cut (``evidence``).
+ 4. Share by share, fold the records by ``key_fold``, and make the comparisons of ``compare``.
+ 5. Search for wrong and missing rows among the rows that deletion vectors hide.
+ 6. If asked for, look up present and former values of a sample of the keys through version V's secondary indexes
     (``index_check``).
 """
 
@@ -67,19 +67,22 @@ class VerifyRequest:
     at: str | None = None
     """A point as text, such as a receipt or ``version:412``; None: a strong read now."""
     fraction: float = 1.0
-    """Share of the keys to compare, unless ``keys`` says about how many."""
+    """Fraction of the keys to compare, unless ``keys`` is given."""
     keys: int | None = None
+    """About this many keys are compared; None: ``fraction`` of them."""
     partitions: frozenset[int] | None = None
     """Partitions to compare; None: all."""
     foreign_rows_differ: bool = False
     findings_max: int = 20
     """Most findings of each kind that are named."""
     index_keys: int | None = None
-    """About so many keys are asked for through the indexes; None: the indexes are not looked at."""
+    """About this many keys are looked up through the indexes; None: the indexes are not checked."""
 
 
 def verify_table(settings: Settings, uri: str, asked: VerifyRequest) -> Report:
-    """Steps 1 to 6.  Errors are those of a strong read, and of the sources; a difference is no error."""
+    """Verify the table at ``uri`` (steps 1 to 6), and return the report.
+
+    Errors are those of a strong read, and of the sources.  A difference is a finding in the report, not an error."""
     if asked.sources != "wal":
         settings.need("kafka.bootstrap_servers")
     tasks = ThreadTasks(workers=1, io_threads=_IO_THREADS)
@@ -153,7 +156,7 @@ def _fraction(asked: VerifyRequest, scope: Scope) -> float:
 
 
 def _plain_scan(scope: Scope) -> Iterator[pa.RecordBatch]:
-    """Not by our own scan, which leaves hidden rows out by itself."""
+    """Scan the version by plain Lance, not by lancewal's own scan, which leaves hidden rows out by itself."""
     if scope.live_rows:
         with reading(f"scanning version {scope.pinned.version}"):
             yield from scope.pinned.dataset.scanner(columns=scope.contract.rows.table.names).to_batches()

@@ -1,7 +1,7 @@
-"""The records that a table is judged by.
+"""The records with which a table is compared.
 
-``source`` is the interface, ``topic`` and ``wal`` the two sources, ``eras`` the contracts under which records were
-taken.
+``topic`` and ``wal`` read the two sources, ``source`` has the types that both use, and ``eras`` the contracts under which
+records were taken.
 
 May import: nothing of this package.
 """

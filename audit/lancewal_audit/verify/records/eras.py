@@ -22,7 +22,7 @@ class Eras:
         self.newest = contracts[-1]
         self._contracts = [c for c in contracts if c.topic_id == self.newest.topic_id]
         self.rebound = len(self._contracts) < len(contracts)
-        """Rows of an earlier topic may be in the table."""
+        """Whether rows of an earlier topic may be in the table."""
 
     @property
     def altered(self) -> bool:
@@ -32,7 +32,7 @@ class Eras:
     def parts(
         self, partition: int, first: Position, end: Position
     ) -> Iterator[tuple[int, Contract, Position, Position]]:
-        """Offsets [first, end) of a partition by era: its number, its contract, and the part of the offsets."""
+        """Divide the offsets [``first``, ``end``) of a partition by era.  Yield each era's number, contract, and offsets."""
         begins = [self._begin(era, partition) for era in range(len(self._contracts))]
         for era, contract in enumerate(self._contracts):
             low = max(first, begins[era])
@@ -41,7 +41,7 @@ class Eras:
                 yield era, contract, Position(low), Position(high)
 
     def era_of(self, partition: int, offset: int) -> int:
-        """The era that an offset lies in."""
+        """Return the number of the era in which an offset lies."""
         return max(era for era in range(len(self._contracts)) if era == 0 or self._begin(era, partition) <= offset)
 
     def _begin(self, era: int, partition: int) -> int:

@@ -1,8 +1,8 @@
-"""Records that a source has of a region, whichever source it is.
+"""Types for the records of a region in a source, Kafka or the WAL.
 
-A source holds the records of [begin, end), ``end`` being the cut of the read, and nothing before.  Kafka keeps
-records for the topic's retention, the WAL for the history window.  It is *whole* if no record of the region was
-durable before ``begin``.
+A source has the records of [``begin``, ``end``) and none before; ``end`` is the cut of the read.  Kafka keeps records for
+the topic's retention, the WAL for the history window.  The range is *whole* if no record of the region was durable
+before ``begin``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lancewal_core.rows.schema import OFFSET
 
 @dataclass(frozen=True, slots=True)
 class RegionRecords:
-    """Records of one region in a row: their rows (a WAL batch), and the offsets of those that are no rows."""
+    """Consecutive records of one region: a WAL batch of their rows, and the offsets of the rejected records."""
 
     region: Region
     rows: pa.RecordBatch
@@ -32,9 +32,10 @@ class RegionRecords:
 
 
 def rows_of_columns(rows: pa.RecordBatch, columns: pa.Schema, where: str) -> pa.RecordBatch:
-    """Return these rows, if they have the ``columns`` of the table's contract; ``ContractMismatch`` if they have others.
+    """Return ``rows`` if they have the ``columns`` of the table's contract; ``ContractMismatch`` if they have others.
 
-    The rows themselves are checked, and not the contract that they name, since this verifies the gate of the fold.
+    The columns themselves are checked, not the contract version that an entry names, since ``verify`` must not rely on
+    the checks of the product.  ``where``: the rows' object, for the message.
     """
     for name, type_ in zip(columns.names, columns.types, strict=True):
         found = rows.schema.field(name).type if name in rows.schema.names else "absent"
@@ -51,7 +52,7 @@ def rows_of_columns(rows: pa.RecordBatch, columns: pa.Schema, where: str) -> pa.
 
 @dataclass(slots=True)
 class Range:
-    """Range of one region that a source has.  Filled while it is read."""
+    """Range of positions of one region that a source has.  Reading the source fills ``rejected`` and ``gaps``."""
 
     region: Region
     begin: Position
@@ -60,7 +61,7 @@ class Range:
     why_not_whole: str = ""
     rejected: array[int] = field(default_factory=lambda: array("q"))
     gaps: list[tuple[Position, Position]] = field(default_factory=list)
-    """Records that the source must have and lacks.  ``begin`` lies after the last of them."""
+    """Positions [first, next) that the source must have and lacks.  ``begin`` is after the last of them."""
 
     @property
     def empty(self) -> bool:
@@ -68,16 +69,16 @@ class Range:
 
     @property
     def text(self) -> str:
-        """``[begin, end)`` as positions."""
+        """The text ``[begin, end)`` with the positions, or ``nothing``."""
         return "nothing" if self.empty else f"[{self.begin}, {self.end})"
 
     def starts_at(self, begin: Position, why: str) -> None:
-        """Something before ``begin`` is not there (any more)."""
+        """Move the beginning up to ``begin``, for the reason ``why``; the range is then not whole."""
         if begin > self.begin:
             self.begin, self.whole, self.why_not_whole = begin, False, why
 
     def take(self, taken: RegionRecords) -> pa.RecordBatch:
-        """Note the rejected ones before the end; the rows before it."""
+        """Add the rejected offsets below the end, and return the rows below the end."""
         self.rejected.extend(offset for offset in taken.rejected if offset < self.end)
         rows = taken.rows
         if rows.num_rows and rows.column(OFFSET)[-1].as_py() >= self.end:
@@ -86,7 +87,7 @@ class Range:
 
 
 class EntryPlaces:
-    """Places of the entries of a region: some bytes for each, found by an offset."""
+    """Places of the entries of a region by offset, with few bytes for each entry."""
 
     def __init__(self) -> None:
         self._logs: list[LogId] = []
@@ -98,18 +99,20 @@ class EntryPlaces:
         self._rows.append((first, next_, len(self._logs) - 1, number))
 
     def in_order(self) -> list[tuple[Position, Position]]:
-        """[first, next) of each entry, by position."""
+        """Return the positions [first, next) of each entry, in order."""
         self._rows.sort()
         return [(Position(first), Position(next_)) for first, next_, _, _ in self._rows]
 
     def around(self, log: LogId, first: int, end: int) -> tuple[int | None, int | None]:
-        """Numbers in a log of the last entry before an offset, and of the first from another one on."""
+        """Return the segment numbers, in one log, of the last entry before ``first`` and of the first entry from ``end`` on.
+
+        None if there is no such entry."""
         ours = [row for row in self._rows if self._logs[row[2]] == log]
         before = max((row[3] for row in ours if row[1] <= first), default=None)
         return before, min((row[3] for row in ours if row[0] >= end), default=None)
 
     def object_of(self, offset: int) -> str | None:
-        """Key of the segment with the entry that covers an offset."""
+        """Return the key of the segment with the entry that covers an offset, or None."""
         self._rows.sort()
         at = bisect_right(self._rows, offset, key=lambda row: row[0]) - 1
         if at < 0 or self._rows[at][1] <= offset:

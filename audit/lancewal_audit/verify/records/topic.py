@@ -1,11 +1,11 @@
-"""The records that Kafka still has, as ingest would make rows of them now.
+"""The records that Kafka still has, decoded to rows as ingest would do now.
 
 Guarantees
- 1. Committed records of [begin, end) of each region, in offset order, each once; ``begin`` is Kafka's first offset, or the
-    contract's start where that is later.
- 2. Decoded by ingest's own decoder under the contract of their era.  Every record before the cut is durable, so one that is
-    no row, or lies in the wrong partition, was rejected: by policy, or by ``lancewal offset reject``.
- 3. Offsets of an accepted loss give nothing, also where Kafka shows them.
+ 1. The committed records of [``begin``, ``end``) of each region are read in offset order, each once.  ``begin`` is Kafka's
+    first offset, or the contract's start if that is later.
+ 2. Ingest's own decoder decodes them under the contract of their era.  Every record before the cut is durable.  So a record
+    that is not a row, or lies in the wrong partition, was rejected: by policy, or by ``lancewal offset reject``.
+ 3. Offsets of an accepted loss give no rows, even if Kafka shows records there.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _Read = Callable[[Region, Position, Position], Iterator[Records]]
 
 
 class TopicReader:
-    """Reads one table's topic.  ``TopicReplaced`` if it is not the contract's, ``KafkaUnavailable`` if nobody answers."""
+    """Reads one table's topic.  ``TopicReplaced`` if the topic has another id, ``KafkaUnavailable`` if no broker answers."""
 
     def __init__(self, settings: Settings, eras: Eras) -> None:
         contract = eras.newest
         self._eras = eras
         self._contract = contract
-        # What ingest could not read, and a person led it past, is not read here either.
+        # Batches that ingest could not read, and that a person made it skip, are not read here either.
         client = unpacking_bounded(settings.kafka.client(), settings.ingest.memory_bytes_max, contract.record_bytes_max)
         group = settings.kafka.group(contract.table_uuid)
         self._inspector = TopicInspector(client)
@@ -55,9 +55,10 @@ class TopicReader:
         beginnings: Mapping[Region, Position | None],
         losses: Mapping[Region, Sequence[LossRecord]],
     ) -> dict[Region, Range]:
-        """Return what Kafka has of each region.  ``beginnings``: where each began, None if that is unknown.
+        """Return the range that Kafka has of each region below its cut.
 
-        ``TopicTruncated`` if the topic ends before a cut.
+        ``beginnings``: the first position of each region, or None if unknown.  ``TopicTruncated`` if the topic ends before
+        a cut.
         """
         partitions = [region.partition for region in cut]
         if not partitions:
@@ -84,7 +85,7 @@ class TopicReader:
     def read(
         self, ranges: Mapping[Region, Range], losses: Mapping[Region, Sequence[LossRecord]]
     ) -> Iterator[RegionRecords]:
-        """All records of these ranges, region by region.  A range begins later if retention overtakes the reading."""
+        """Yield all records of these ranges, region by region.  A range begins later if retention overtakes the reading."""
         with self._open() as consumer:
             for region, range_ in ranges.items():
                 yield from self._read_region(partial(consumed, consumer), region, range_, losses[region])
@@ -129,7 +130,7 @@ class TopicReader:
 
 
 def _behind_losses(beginning: Position, losses: Sequence[LossRecord]) -> Position:
-    """The first position from ``beginning`` on that no accepted loss covers."""
+    """Return the first position, not below ``beginning``, that no accepted loss covers."""
     at = beginning
     for loss in losses:
         if loss.first <= at:

@@ -2,20 +2,20 @@
 
 Guarantees
  1. Each segment that a kept generation may lie in is read once, for all its regions together.
- 2. Rows count only where an entry belongs to a kept generation, as in a read.  What a generation must hold and does not (a
-    segment is gone, or cannot be read) is a gap of the region, and the range that counts begins behind it.
- 3. What was trimmed meanwhile is no gap.
- 4. Of a generation that ``lancewal repair segment`` has flushed nothing is missed: its flush, which says so, has its
+ 2. Rows count only if their entry belongs to a kept generation, as in a read.  If a generation lacks positions, because a
+    segment is gone or cannot be read, they are a gap of the region, and the range that counts begins after the gap.
+ 3. Positions that were trimmed meanwhile are not a gap.
+ 4. No entries are missed of a generation that ``lancewal repair segment`` has flushed: its flush, which is marked, has its
     records.
- 5. A damaged segment takes nothing along of a generation that is merged, or FLUSHED: the table or the flush, which the
-    read that is verified has just read, holds its rows.  A segment that is gone is missed all the same: something deletes
-    what it must not.
+ 5. A damaged segment loses no rows of a generation that is MERGED or FLUSHED.  The table or the flush holds these rows, and
+    the read that is verified has just read them.  A segment that is gone counts as missed all the same: something deletes
+    objects that must stay.
 
 Steps
- 1. ``ranges``: each region's index and history pages; the range begins at the trimmed position.
- 2. ``read``: log by log.
- 3. ``close``: the entries of each region must follow each other up to the cut.  A gap below the trimmed position as it is by
-    then was trimmed.
+ 1. ``ranges``: read each region's state and history pages.  The range begins at the trimmed position.
+ 2. ``read``: read the segments, log by log.
+ 3. ``close``: check that the entries of each region follow each other up to the cut.  A gap below the present trimmed
+    position was trimmed.
 """
 
 from __future__ import annotations
@@ -49,8 +49,9 @@ class Damaged:
 
 
 class WalRecords:
-    """Reader of one table's WAL.  Afterwards ``places`` says where each offset lies, and ``damaged`` what could not be
-    read."""
+    """Reader of one table's WAL.
+
+    After ``read``, ``places`` says which segment holds each offset, and ``damaged`` lists unreadable segments."""
 
     def __init__(self, opened: OpenedTable) -> None:
         self._opened = opened
@@ -60,14 +61,14 @@ class WalRecords:
         self.places: dict[Region, EntryPlaces] = {}
         self.damaged: list[Damaged] = []
         self._gone: set[str] = set()
-        """Keys of segments that must be there and are not."""
+        """Keys of segments that must exist and do not."""
         self._flushes: dict[str, Flush] = {}
-        """Flushes that were asked for, by their manifests, which never change."""
+        """Manifests that were read, by their keys.  They never change."""
 
     # -- step 1 --------------------------------------------------------------------------------------------------
 
     def ranges(self, cut: Mapping[Region, Position]) -> dict[Region, Range]:
-        """Return what the WAL should have of each region."""
+        """Return the range of each region that the WAL should have below the cut (step 1)."""
         found = {}
         indexes = self._indexes.read(cut)
         for region, end in cut.items():
@@ -80,12 +81,12 @@ class WalRecords:
         return found
 
     def beginning(self, region: Region) -> Position | None:
-        """Return where the region began, if its first generation is still kept."""
+        """Return the region's first position if its first generation is still kept, else None."""
         records = self._kept.get(region)
         return records[0].first if records and records[0].generation == 1 else None
 
     def _generations(self, region: Region, index: RegionState | None) -> tuple[Position, list[GenerationRecord]]:
-        """Return the trimmed position, and all generations after it, from an index that was just read."""
+        """Return the trimmed position and all generations after it.  ``index``: the region's state, just read."""
         for attempt in range(_READS):
             if attempt:
                 index = self._indexes.read([region]).get(region)
@@ -105,7 +106,7 @@ class WalRecords:
     # -- step 2 --------------------------------------------------------------------------------------------------
 
     def read(self) -> Iterator[RegionRecords]:
-        """All entries of the kept generations."""
+        """Yield all entries of the kept generations (step 2)."""
         by_log: dict[LogId, list[tuple[Region, GenerationRecord]]] = {}
         for region, records in self._kept.items():
             for record in records:
@@ -127,7 +128,7 @@ class WalRecords:
                     yield RegionRecords(entry.region, rows, [r.offset for r in entry.rejected])
 
     def _segments(self, log: LogId, records: list[GenerationRecord], regions: frozenset[Region]) -> Iterator[Segment]:
-        """The segments in which these generations may lie; of a generation that is OPEN up to the log's tail."""
+        """Yield the segments in which these generations may have entries; for an OPEN generation up to the log's tail."""
 
         def read(number: int) -> Segment | Fence | Damaged | None:
             key = paths.wal_segment(log, Sequence(number))
@@ -159,13 +160,15 @@ class WalRecords:
                             tail = True
                             break
                         case None:
-                            self._gone.add(paths.wal_segment(log, Sequence(at)))  # ``close`` sees which records it had
+                            self._gone.add(
+                                paths.wal_segment(log, Sequence(at))
+                            )  # ``close`` finds the missing positions
                     at += 1
 
     # -- step 3 --------------------------------------------------------------------------------------------------
 
     def close(self, ranges: Mapping[Region, Range]) -> None:
-        """Note the gaps, and begin the ranges after them."""
+        """Add the gaps to the ranges, and begin each range after its last gap (step 3)."""
         lacking = {
             region: gaps
             for region, range_ in ranges.items()
@@ -182,10 +185,10 @@ class WalRecords:
                     range_.gaps.append((max(first, trimmed), end))
                     range_.starts_at(end, f"the WAL lacks {max(first, trimmed)} to {end - 1}")
 
-    # -- what is lacking and not missed ----------------------------------------------------------------------------
+    # -- gaps that nothing needs -----------------------------------------------------------------------------------
 
     def missed(self, region: Region, first: Position, end: Position) -> bool:
-        """Whether anything needs the entries of a gap (guarantees 4 and 5)."""
+        """Return whether anything needs the entries of a gap (guarantees 4 and 5)."""
         at = first
         for record in self._kept[region]:
             if record.next is None or not record.first <= at < record.next:
@@ -197,7 +200,7 @@ class WalRecords:
         return at < end
 
     def _in_damaged(self, region: Region, record: GenerationRecord, first: int, end: int) -> bool:
-        """Whether these offsets of a generation lay in segments that are there and cannot be read."""
+        """Return whether these offsets of a generation were in segments that exist and cannot be read."""
         before, behind = self.places[region].around(record.log, first, end)
         low = record.first_sequence if before is None else max(Sequence(before + 1), record.first_sequence)
         part = replace(
@@ -207,12 +210,13 @@ class WalRecords:
         return damaged and not gone
 
     def is_repaired(self, key: str) -> bool:
-        """Guarantee 4 of a segment: for all generations that may lie in it."""
+        """Return whether all generations that may have entries in the segment ``key`` were repaired (guarantee 4)."""
         return all(self._repaired(region, record) for region, record in self._in(key))
 
     def holders(self, key: str) -> list[str] | None:
-        """Return what holds the rows of all generations that may lie in a damaged segment; None if not all are held
-        (guarantee 5)."""
+        """Return what holds the rows of each generation that may have entries in a damaged segment (guarantee 5).
+
+        None if the rows of some generation are held nowhere else."""
         records = self._in(key)
         return [_holder(record) for _, record in records] if all(self._held(*one) for one in records) else None
 
@@ -239,7 +243,7 @@ class WalRecords:
 
 
 def _spans(record: GenerationRecord, key: str) -> bool:
-    """Whether entries of the generation may lie in this segment."""
+    """Return whether entries of the generation may lie in the segment ``key``."""
     log, number = paths.parse_wal_segment(key) or (None, 0)
     return (
         record.log == log

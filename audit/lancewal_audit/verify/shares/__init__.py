@@ -1,6 +1,6 @@
-"""The keys that are compared, share by share.
+"""The keys that are compared, in shares that fit into memory.
 
-``sample`` chooses them, ``by_share`` gathers their rows and records, ``on_disk`` keeps these.
+``sample`` chooses the keys, ``by_share`` gathers their rows and records, and ``on_disk`` stores them.
 
 May import: verify.records.
 """

@@ -14,12 +14,12 @@ from lancewal_core.names.ids import Region
 from lancewal_core.table.contract import Contract
 
 PARTITION = "_partition"
-"""Column of the shares beside those of the rows: the partition of a record, or the partition to which a row's key belongs."""
+"""Additional column of the shares: the partition of a record, or the partition to which a row's key belongs."""
 _FIELD = pa.field(PARTITION, pa.int32(), nullable=False)
 
 
 class ShareWriter:
-    """``count`` shares of each kind of rows, below ``folder``."""
+    """Writes ``count`` shares of each kind of rows into files below ``folder``."""
 
     def __init__(self, contract: Contract, choice: KeySample, folder: Path, count: int) -> None:
         self._rows = contract.rows
@@ -28,7 +28,7 @@ class ShareWriter:
         self.count = count
 
     def rows(self, name: str, batches: Iterable[pa.RecordBatch]) -> Shares:
-        """Rows of a table, with the contract's columns in any order."""
+        """Write the chosen rows of a table, and return their shares.  The batches have the contract's columns in any order."""
         schema = self._rows.table
         shares = Shares(self._folder / name, schema.append(_FIELD), self.count)
         for batch in batches:
@@ -37,7 +37,7 @@ class ShareWriter:
         return shares
 
     def records(self, name: str, taken: Iterable[RegionRecords], ranges: Mapping[Region, Range]) -> Shares:
-        """Write the records of a source as they are read; rejected offsets go to the region's range."""
+        """Write the chosen records of a source, and return their shares.  Rejected offsets go to the region's range."""
         shares = Shares(self._folder / name, self._rows.wal.append(_FIELD), self.count)
         for part in taken:
             chosen, _, hashes = self._choice.choose(ranges[part.region].take(part))

@@ -12,11 +12,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 BUFFER_BYTES = 32 << 20
-"""Most bytes of one ``Shares`` that wait in memory."""
+"""Most bytes that one ``Shares`` holds in memory before it writes them to disk."""
 
 
 class Shares:
-    """``count`` shares under ``folder``.  What is added is read back in the order in which it was added."""
+    """Rows in ``count`` shares, as files in ``folder``.  The rows of a share keep the order in which they were added."""
 
     def __init__(self, folder: Path, schema: pa.Schema, count: int) -> None:
         folder.mkdir()
@@ -28,7 +28,7 @@ class Shares:
         self.rows = 0
 
     def add(self, batch: pa.RecordBatch, hashes: npt.NDArray[np.int32]) -> None:
-        """Rows, and the hash of each one's key."""
+        """Add rows to the shares by the hashes of their keys, one for each row."""
         if batch.num_rows == 0:
             return
         numbers = hashes % self._count
@@ -43,7 +43,7 @@ class Shares:
             self._write()
 
     def load(self, number: int) -> pa.Table:
-        """Return the rows of one share.  Its file is gone afterwards."""
+        """Return the rows of one share, and delete its file."""
         self._write()
         path = self._path(number)
         batches: list[pa.RecordBatch] = []

@@ -1,4 +1,4 @@
-"""Choose the keys that are compared, and the share of the work of each key, by a hash of the primary key alone.
+"""Choose the keys that are compared, and the share of each key, by a hash of the primary key alone.
 
 Every run with the same fraction chooses the same keys, on every side: records, read and table.
 """
@@ -25,9 +25,10 @@ Numbers = npt.NDArray[np.int32]
 
 
 class KeySample:
-    """Keys of ``fraction`` of the hashes, and of these partitions (by today's number of partitions; None: of all).
+    """Choice of keys: those with the lowest ``fraction`` of the hashes, in these partitions (None: all partitions).
 
-    ``InvalidInput`` for partitions of a table keyed by bytes: nothing says to which of them a key belongs.
+    A key's partition follows from today's number of partitions.  ``InvalidInput`` if partitions are given for a table
+    keyed by bytes: nothing says to which partition a key belongs.
     """
 
     def __init__(self, contract: Contract, fraction: float, partitions: frozenset[int] | None) -> None:
@@ -48,7 +49,7 @@ class KeySample:
             self._checker = PartitionChecker(codec, contract.partitions)
 
     def choose(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Numbers, Numbers]:
-        """Return the rows with a chosen key, the partition that each belongs to (-1: no row tells), and its key's hash."""
+        """Return the rows with a chosen key, the partition to which each belongs (-1: unknown), and its key's hash."""
         hashes = self._hashes([batch.column(name) for name in self._primary_key])
         belongs = np.full(len(hashes), NO_PARTITION, np.int32)
         if self._checker is not None:
@@ -62,7 +63,7 @@ class KeySample:
 
     def _hashes(self, columns: Sequence[pa.Array]) -> Numbers:
         texts = [_bytes(column) for column in columns]
-        # Any function of the key will do, so what nulls and NULs in it are taken for is no matter.
+        # Any function of the key will do, so it does not matter how nulls and NUL bytes are encoded.
         joined = pc.binary_join_element_wise(
             pa.repeat(_SALT, len(columns[0])), *texts, pa.scalar(b"\x00", pa.binary()), null_handling="replace"
         )
