@@ -1,4 +1,4 @@
-"""``lancewal demo``."""
+"""``lancewal demo``: run the demonstration, and print its summary."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from lancewal_core.errors import ActionNeeded, LancewalError
 
 
 class FolderNotEmpty(ActionNeeded):
-    """The folder to keep is not a new one."""
+    """The folder given by ``--keep`` has files in it already."""
 
 
 def command(
-    flights: Annotated[int | None, typer.Option(min=100, help="Only the first so many of the 336,776 flights.")] = None,
+    flights: Annotated[int | None, typer.Option(min=100, help="Number of flights; by default all 336,776.")] = None,
     rate: Annotated[float, typer.Option(min=1, help="Messages a second in the live part.")] = 5_000,
     keep: Annotated[
         Path | None, typer.Option(help="Run in this folder, new or empty, and leave everything in it.", metavar="DIR")

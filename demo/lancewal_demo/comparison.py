@@ -1,4 +1,4 @@
-"""Two tables compared cell by cell, as sets of rows in which a row may stand several times."""
+"""Compare two tables cell by cell, as multisets of rows: order does not count, and a row may occur several times."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ _EXAMPLES_MAX = 3
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """``name`` says what was compared; ``missing`` and ``surplus`` are rows found too rarely and too often."""
+    """Result of a comparison.
+
+    ``rows`` and ``columns``: size of the expected table.  ``missing`` and ``surplus``: numbers of rows that the other table
+    lacks or has in addition.  ``examples``: some of these rows as text."""
 
     name: str
     rows: int
@@ -34,7 +37,9 @@ class Comparison:
 
 
 def compare(name: str, expected: pa.Table, found: pa.Table) -> Comparison:
-    """Compare all of ``expected``'s columns, by value, null equal to null.  ``found`` may have further columns."""
+    """Compare ``found`` with ``expected`` by the values of all expected columns; null equals null.
+
+    ``name``: what is compared, for the summary.  ``found`` may have further columns."""
     import duckdb
 
     there = found.select(expected.column_names).cast(expected.schema)

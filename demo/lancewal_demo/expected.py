@@ -1,7 +1,7 @@
-"""What must come out, computed by DuckDB straight from the CSV file.
+"""The expected results, computed by DuckDB straight from the CSV file.
 
-Nothing here shares code with the feed or with lancewal: the flights that departed, one row each, and their delays by
-carrier.  Sums are of integers, so every figure is exact; a mean is a sum divided by a count.
+The results are the flights that departed, one row each, and their delays by carrier.  This module shares no code with the
+feed or with lancewal.  Sums are of integers, so every figure is exact; a mean is a sum divided by a count.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ NO_EXTENSIONS: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
 }
-"""DuckDB's settings under which it fetches nothing from the network."""
+"""Settings with which DuckDB fetches nothing from the network."""
 
 _FLIGHTS = """
     SELECT make_date(year, month, day) AS flight_date, carrier, flight::INTEGER AS flight, origin,
@@ -47,7 +47,7 @@ _BY_CARRIER = f"""
 
 
 def expected_rows(csv: Path) -> pa.Table:
-    """The table as it must be in the end, without ``sent_at``, in no order."""
+    """Return the rows that the table must have in the end, without ``sent_at``, in no particular order."""
     rows = _query(_FLIGHTS, csv)
     # DuckDB's times have no zone unless an extension is loaded; the file's are UTC.
     place = rows.column_names.index("time_hour")
@@ -55,7 +55,7 @@ def expected_rows(csv: Path) -> pa.Table:
 
 
 def expected_by_carrier(csv: Path) -> pa.Table:
-    """The delays by carrier, in no order."""
+    """Return the expected delays by carrier, one row each, in no particular order."""
     return _query(_BY_CARRIER, csv)
 
 

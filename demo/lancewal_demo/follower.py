@@ -1,11 +1,11 @@
-"""``python -m lancewal_demo.follower TABLE OUTPUT``: a reader that asks again and again for what is new.
+"""``python -m lancewal_demo.follower TABLE OUTPUT``: a reader that repeats strong reads and measures freshness.
 
-It keeps one table open and repeats a strong read of the rows that were sent lately.  For each read it appends a line
-of JSON to OUTPUT (``Sight``): how far the read saw each partition, and how old the rows were that it saw for the first
-time, from the moment the producer sent them to the moment they were here.
+The reader keeps one table open and repeats a strong read of the rows that were sent lately.  For each read it appends a
+line of JSON to OUTPUT (``Sight``): how many messages the read took into account, and the ages of the rows that it saw for
+the first time.  The age of a row is the time from its sending by the producer to the end of the read.
 
-A row's first sight is exact: within one region key the table gets rows in the order in which they were sent, so a row
-is new if it was sent after all that was seen of its region key.
+A first sight is exact: the table gets the rows of one region key in the order in which they were sent.  So a row is new
+if it was sent after every row of its region key that was seen before.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ import pyarrow.compute as pc
 from lancewal_demo.feed import REGION_KEY, SENT_AT
 
 _LOOK_BACK_MS = 30_000
-"""Partitions may lag so far apart without a row being overlooked."""
+"""Time in ms by which partitions may lag apart without a row being overlooked."""
 _PAUSE_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """One strong read."""
+    """The result of one strong read."""
 
     at: float
-    """When it was finished, seconds since 1970."""
+    """When the read finished, in seconds since 1970."""
     seconds: float
     version: int
-    """Of the table."""
+    """Version of the table."""
     visible: int
     """Messages that the read took into account, all partitions together."""
     ages: dict[str, int]
@@ -68,14 +68,14 @@ def main(uri: str, output: Path) -> None:
 
 
 class Seen:
-    """The newest ``sent_at`` seen of each region key."""
+    """Remembers the newest ``sent_at`` that was seen of each region key."""
 
     def __init__(self) -> None:
         self.newest_ms = 0
         self._newest: dict[str, int] = {}
 
     def first_seen(self, rows: pa.Table, now_ms: int) -> dict[str, int]:
-        """Ages of the rows that are new, and remember them as seen."""
+        """Return the ages in ms of the rows that are new, and remember these rows as seen."""
         if rows.num_rows == 0:
             return {}
         keys = pc.binary_join_element_wise(*(rows[name] for name in REGION_KEY), " ").combine_chunks()
@@ -101,12 +101,12 @@ class Sights:
         self.all: list[Sight] = []
 
     def visible(self) -> int:
-        """Messages that the newest read saw."""
+        """Return the number of messages that the newest read took into account."""
         self.all.extend(self._new())
         return self.all[-1].visible if self.all else 0
 
     def ages_after(self, at: float) -> Counter[int]:
-        """Age in ms -> rows seen for the first time by reads that finished after ``at``."""
+        """Return by age in ms the numbers of rows seen for the first time by reads that finished after ``at``."""
         ages: Counter[int] = Counter()
         for sight in self.all:
             if sight.at > at:
@@ -126,7 +126,7 @@ class Sights:
 
 
 def percentile(ages: Counter[int], percent: float) -> int | None:
-    """The smallest age that at least ``percent`` of the rows do not exceed; None without rows."""
+    """Return the smallest age that at least ``percent`` of the rows do not exceed; None if there are no rows."""
     wanted, count = ages.total() * percent / 100, 0
     for age in sorted(ages):
         count += ages[age]

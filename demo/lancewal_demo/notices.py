@@ -1,9 +1,9 @@
 """The second act: notices to passengers, with an embedding each, found as they arrive.
 
-Notices are made of the flights.  Their embeddings are made without a model: each word has a direction of its own, and a notice
-the sum of its words'.  Most are sent, and merged, before; then one after the other arrives, some of them in the place of an
-earlier one, and is sought by its own embedding or by its own words until it is the best one found.  At the end searches must
-show what numpy and DuckDB find by comparing all notices as they are now.
+Notices are made from the flights.  Their embeddings need no model: each word has its own direction, and the embedding of a
+notice is the sum of the directions of its words.  Most notices are sent and merged first.  Then further ones arrive one by
+one, and some replace an earlier one.  Each is searched by its own embedding or words until it is the best result.  At the
+end, searches must give the results that numpy and DuckDB find by comparing all present notices.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ _CANCELLED = "is cancelled"
 _SOUGHT = "baggage belt"
 
 Texts = Mapping[int, str]
-"""Of each notice as it is now."""
+"""The present text of each notice, by its id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What searches found while notices arrived."""
+    """Results of the searches while notices arrived."""
 
     by_vector_ms: Sequence[float]
-    """From sending a notice until a search by its embedding showed it."""
+    """Times in ms from sending a notice until a search by its embedding found it; ``by_words_ms`` likewise by words."""
     by_words_ms: Sequence[float]
     merged: int
-    """Notices of the merged table that the last search looked at, and those that newer ones hid."""
+    """Number of merged notices that the last search looked at; ``hidden`` of them were replaced by newer ones."""
     hidden: int
     unmerged: int
     comparisons: tuple[Comparison, ...]
@@ -66,13 +66,13 @@ def _direction(word: str) -> npt.NDArray[np.float64]:
 
 
 def embedding(text: str) -> list[float]:
-    """The sum of one direction for each word, of length 1."""
+    """Return the embedding of a text: the sum of its words' directions, scaled to length 1."""
     total = np.sum([_direction(word) for word in text.split()], axis=0)
     return [round(float(value), 6) for value in total / np.linalg.norm(total)]
 
 
 def texts_of(feed: Feed) -> list[str]:
-    """Of a notice about each of the first flights; no two are the same."""
+    """Return the texts of notices about the first flights of the feed; no two are the same."""
     return [
         f"{flight['carrier']}{flight['flight']} from {flight['origin']} to {flight['dest']}: "
         f"{_EVENTS[number % len(_EVENTS)]}, notice n{number}"
@@ -81,7 +81,9 @@ def texts_of(feed: Feed) -> list[str]:
 
 
 def find_notices(folder: Path, servers: str, feed: Feed, bar: Bar) -> Found:
-    """Make a table of notices in ``folder``, which is made, and end what it started."""
+    """Make a table of notices in the new folder ``folder``, search while notices arrive, and return the results.
+
+    All started services are stopped at the end.  ``bar`` shows the number of notices found."""
     folder.mkdir()
     table, texts = folder / "table", dict(enumerate(texts_of(feed)))
     live = [texts.popitem() for _ in range(min(LIVE, len(texts) // 2))]

@@ -1,7 +1,7 @@
-"""Sends the feed to Kafka with a stock client: nothing of lancewal is needed to produce.
+"""Send the feed to Kafka with an ordinary client: producing needs no part of lancewal.
 
-What a producer must do: key each record by the region key, let murmur2 choose the partition (as Java's client does by
-itself), and name the operation in the header ``lancewal.op`` unless it is an upsert.
+A producer must key each record by the region key, let murmur2 choose the partition (as Java's client does by default),
+and name the operation in the header ``lancewal.op`` unless it is an upsert.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OP_HEADER = "lancewal.op"
 PARTITIONS = 4
 _CHUNK = 2_000
 _SILENT = logging.getLogger("lancewal.demo.kafka")
-"""librdkafka reports every passing trouble with a broker that has just been started; what matters comes as an error."""
+"""Logger that drops librdkafka's messages about a broker that has just started.  Real problems are raised as errors."""
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
 _PACED_CHUNK_S = 0.01
@@ -32,11 +32,11 @@ _TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What one ``send`` brought into the topic."""
+    """The messages that one call of ``send`` has sent: their number, bytes and the seconds that it took."""
 
     messages: int
     nbytes: int
-    """Of keys and values."""
+    """Bytes of keys and values."""
     seconds: float
 
 
@@ -65,7 +65,7 @@ class FlightProducer:
     def send(
         self, messages: Iterable[Message], tick: Callable[[int], None], messages_per_s: float | None = None
     ) -> Sent:
-        """Send all, as fast as the broker takes them or at a steady rate, and wait until all are stored.
+        """Send all messages, as fast as the broker takes them or at a steady rate, and wait until all are stored.
 
         ``tick`` is called every few thousand messages (every 10 ms at a steady rate) with the number sent so far.
         Raises ``KafkaUnavailable`` if a message was not stored.
@@ -115,7 +115,7 @@ class FlightProducer:
 
 
 def make_topics(servers: str, partitions_of: Mapping[str, int]) -> None:
-    """Create topics, name to number of partitions, with unlimited retention."""
+    """Create topics with unlimited retention.  ``partitions_of``: the number of partitions by topic."""
     from confluent_kafka.admin import (  # type: ignore[attr-defined] # imported there, not listed
         AdminClient,
         NewTopic,

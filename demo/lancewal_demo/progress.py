@@ -1,4 +1,4 @@
-"""What the demonstration shows while it works: bars on a terminal, plain lines everywhere else."""
+"""Progress of the demonstration: bars on a terminal, plain lines everywhere else."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Protocol, Self
 
 
 class Bar(Protocol):
-    """One thing that gets done bit by bit."""
+    """Progress of one task with a known total."""
 
     def update(self, done: int) -> None:
-        """``done`` of the bar's total are done."""
+        """Show that ``done`` of the bar's total are done."""
 
 
 class Display(Protocol):
-    """Runs inside ``with``."""
+    """Shows steps and bars; used as a context manager."""
 
     def __enter__(self) -> Self: ...
 
@@ -25,10 +25,10 @@ class Display(Protocol):
     ) -> None: ...
 
     def step(self, text: str) -> None:
-        """Say what is done now."""
+        """Show the step that begins now."""
 
     def bar(self, text: str, total: int) -> Bar:
-        """Show a bar from now on."""
+        """Show a new bar, and return it."""
 
 
 def make_display() -> Display:
@@ -36,7 +36,7 @@ def make_display() -> Display:
 
 
 class PlainDisplay:
-    """Lines on stderr, each with the seconds since the start; a bar is one line when it is full."""
+    """Prints lines to stderr, each with the seconds since the start; a bar becomes one line when it is full."""
 
     def __init__(self) -> None:
         self._started = time.monotonic()
@@ -69,7 +69,7 @@ class _PlainBar:
 
 
 class TerminalDisplay:
-    """Bars below the lines, redrawn by rich."""
+    """Shows bars below the lines on a terminal, redrawn by rich."""
 
     def __init__(self) -> None:
         from rich.console import Console

@@ -1,12 +1,12 @@
 """The demonstration, step by step.
 
-1. The input: the CSV file, the feed made of it, and what DuckDB says must come out.
-2. A Kafka broker, the topics and the table; most of the feed is in Kafka before anything reads it.
-3. Catching up: ingest, flusher and a reader that follows, until the reader sees all that waited.
-4. Live: the rest at a steady rate, while the reader measures how fresh the rows are that it sees.
-5. Read while part of it is still in the write-ahead log, by ``lancewal_reader`` and by Spark; compare with DuckDB.
+1. Prepare the input: the CSV file, the feed made from it, and the results that DuckDB expects.
+2. Start a Kafka broker, make the topics and the table, and send most of the feed before anything reads it.
+3. Catch up: start ingest, flusher and a reader that follows, and wait until the reader sees all messages.
+4. Live: send the rest at a steady rate, while the reader measures the freshness of the rows.
+5. Read the table by ``lancewal_reader`` and by Spark, while rows are still in the write-ahead log; compare with DuckDB.
 6. Stop ingest, which hands everything over, let the flusher merge it, and compare the table as plain Lance reads it.
-7. Notices with embeddings in a table of their own, found by vector and by words as they arrive.
+7. Send notices with embeddings to a table of their own, and find them by vector and by words as they arrive.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MERGED_S = 120.0
 @dataclass(frozen=True, slots=True)
 class Options:
     flights: int | None
-    """The first so many flights, None for all."""
+    """Use only this many flights, from the first; None: all."""
     live_messages_per_s: float
 
 
@@ -51,13 +51,13 @@ class _Input:
     live_from: int
     """Number of the first message of the live part."""
     rows: pa.Table
-    """What the table must hold in the end."""
+    """The rows that the table must have in the end."""
     by_carrier: pa.Table
-    """What Spark must find."""
+    """The delays by carrier that Spark must compute."""
 
 
 def run_demo(folder: Path, options: Options, display: Display) -> Summary:
-    """Run it in ``folder``, which must be empty.  Nothing that it started runs on afterwards."""
+    """Run the demonstration in ``folder``, which must be empty, and return the summary.  All services are stopped then."""
     started = time.monotonic()
     # Step 1
     display.step("reading the flights")
@@ -126,7 +126,7 @@ def _read_input(csv: Path, options: Options) -> _Input:
 
 
 def _messages_per_s(sights: list[Sight]) -> float | None:
-    """From the first read that saw anything to the newest one; None if that is the same."""
+    """Return the messages a second from the first read that saw any to the newest read; None if they are the same read."""
     first = next(sight for sight in sights if sight.visible)
     last = sights[-1]
     return (last.visible - first.visible) / (last.at - first.at) if last.visible > first.visible else None
@@ -135,7 +135,7 @@ def _messages_per_s(sights: list[Sight]) -> float | None:
 def _send_live(
     producer: FlightProducer, given: _Input, services: Services, sights: Sights, display: Display, options: Options
 ) -> Sent:
-    """Send the live part at its rate and wait until a read saw all of it."""
+    """Send the live part at its rate, and wait until a read has seen all of it."""
     start, stop = given.live_from, len(given.feed)
     sent = display.bar("live: sent", stop - start)
     visible = display.bar("live: seen", stop - start)
@@ -151,7 +151,7 @@ def _send_live(
 
 
 def _seldom(act: Callable[[], None]) -> Callable[[], None]:
-    """``act``, at most every ``_LOOK_S`` seconds however often it is called."""
+    """Return a function that calls ``act`` at most once every ``_LOOK_S`` seconds, however often it is called itself."""
     due = time.monotonic()
 
     def perhaps() -> None:
@@ -183,7 +183,7 @@ def _strong_read(table: Path) -> pa.Table:
 
 
 def _all_merged(services: Services) -> bool:
-    """Whether the table holds all that Kafka has."""
+    """Return whether the table has merged all records that Kafka has."""
     return all(found["merged"] == found["end"] or not found["end"] for found in services.status()["partitions"])
 
 

@@ -1,6 +1,6 @@
-"""The processes of the demonstration: each is the program that production runs, with a settings file and a log file.
+"""The processes of the demonstration: the same programs as in production, with a settings file and a log file each.
 
-``Services`` starts them, notices when one dies (with the end of its log), and ends all of them, whatever happens.
+``Services`` starts the processes, reports one that dies with the end of its log, and stops all of them in any case.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _POLL_S = 0.1
 _COMMAND_S = 120.0
 _STOP_S = 60.0
 _SHORT_JOB = "-XX:TieredStopAtLevel=1"
-"""Java compiles quickly rather than well: a job of seconds costs little more than half of the processor time."""
+"""Java option: compile quickly rather than well.  A job of seconds then costs little more than half the processor time."""
 
 
 def write_settings(place: Path, table: Path, servers: str, topic: str, messages: int) -> Path:
-    """The one settings file of all services."""
+    """Write the settings file that all services share."""
     settings: dict[str, Any] = {
         "table": {
             "uri": str(table),
@@ -48,10 +48,10 @@ def write_settings(place: Path, table: Path, servers: str, topic: str, messages:
 
 
 class Services:
-    """Runs inside ``with``; at its end everything that still runs is stopped, the newest first."""
+    """The running processes.  When the ``with`` block ends, all that still run are stopped, the newest first."""
 
     def __init__(self, folder: Path, settings: Path) -> None:
-        """``folder`` gets the log files."""
+        """Prepare to start services.  Log files go to ``folder``; ``settings`` is the settings file."""
         self._folder = folder
         self._settings = settings
         self._running: dict[str, Process] = {}
@@ -66,14 +66,14 @@ class Services:
             process.kill() if kind else process.stop()
 
     def start_service(self, name: str, *command: str) -> None:
-        """Start ``lancewal COMMAND`` and let it run."""
+        """Start ``lancewal`` with the given command in the background, under the name ``name``."""
         self._start(name, "lancewal_core.cli.program", *command, "--config", str(self._settings))
 
     def start_follower(self, table: Path, output: Path) -> None:
         self._start("follower", "lancewal_demo.follower", str(table), str(output))
 
     def run_command(self, name: str, *command: str) -> None:
-        """Run ``lancewal COMMAND`` to its end; ``StackFailed`` if it fails."""
+        """Run ``lancewal`` with the given command to its end; ``StackFailed`` if it fails."""
         self._start(name, "lancewal_core.cli.program", *command, "--config", str(self._settings))
         self._finish(name, _COMMAND_S)
 
@@ -87,7 +87,7 @@ class Services:
         return [json.loads(line) for line in output.read_text().splitlines()]
 
     def status(self) -> dict[str, Any]:
-        """What ``lancewal status`` says."""
+        """Return the JSON output of ``lancewal status``."""
         log = self._folder / "status.log"
         log.unlink(missing_ok=True)
         self.run_command("status", "--log-level", "error", "status", "--output", "json")
@@ -95,30 +95,32 @@ class Services:
         return found
 
     def stop(self, name: str) -> None:
-        """Ask a service to end and wait for it; ``StackFailed`` if it does not end well."""
+        """Stop a service in order and wait for its end; ``StackFailed`` if its exit code is not 0."""
         process = self._running.pop(name)
         process.stop(_STOP_S)
         if process.exit_code:
             raise StackFailed(f"{name} ended with exit code {process.exit_code}.\n{log_tail(process.log)}")
 
     def end(self, name: str) -> None:
-        """End a process that has no work to finish."""
+        """Stop a process that has no work to finish, whatever its exit code."""
         self._running.pop(name).kill()
 
     def check(self) -> None:
-        """``StackFailed`` with the end of its log if one that should run has ended."""
+        """Raise ``StackFailed``, with the end of its log, if a process that should run has ended."""
         for name, process in self._running.items():
             if process.exit_code is not None:
                 raise StackFailed(f"{name} ended with exit code {process.exit_code}.\n{log_tail(process.log)}")
 
     def wait_until(self, ready: Callable[[], bool], what: str, timeout_s: float) -> None:
-        """Return once ``ready()``; ``StackFailed`` if a service ends meanwhile or the time is up."""
+        """Wait until ``ready()`` is true; ``StackFailed`` if a service ends meanwhile or the time is up.
+
+        ``what``: name of the condition, for the message."""
         deadline = time.monotonic() + timeout_s
         while not ready():
             self.check()
             if time.monotonic() > deadline:
                 logs = "\n".join(log_tail(process.log, 5) for process in self._running.values())
-                raise StackFailed(f"{what} did not come about within {timeout_s:g} s.\n{logs}")
+                raise StackFailed(f"{what} did not finish within {timeout_s:g} s.\n{logs}")
             time.sleep(_POLL_S)
 
     def _start(self, name: str, module: str, *arguments: str, environment: Mapping[str, str] | None = None) -> None:

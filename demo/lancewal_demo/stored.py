@@ -1,7 +1,7 @@
-"""What a run has left in the object store: counted from the objects themselves.
+"""Count the objects that a run has left in the object store.
 
-The demonstration is shorter than the history window, so nothing was trimmed yet: every object that was ever written is
-still there.
+The demonstration is shorter than the history window, so nothing was trimmed yet, and every object that was written still
+exists.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lancewal_core.region.flushes.manifest import decode_flush
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Counts of objects; bytes of all objects by what they are for."""
+    """Numbers of objects, and the bytes of all objects by purpose."""
 
     segments: int
     generations: int
@@ -33,7 +33,7 @@ class Stored:
 
 
 def look_at(table: Path) -> Stored:
-    """Walk the table's folder."""
+    """Count the objects in the table's folder."""
     import lance
 
     counts: Counter[str] = Counter()

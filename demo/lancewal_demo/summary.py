@@ -1,4 +1,4 @@
-"""The result of a run, and how it is shown."""
+"""The result of a run, and its text for people."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _PERCENTS = (50, 95, 99)
 @dataclass(frozen=True, slots=True)
 class Summary:
     backlog: Sent
-    """What waited in Kafka when the services started."""
+    """Messages that were in Kafka before the services started."""
     caught_up_per_s: float | None
-    """Messages of it, durable and seen by the reader; None if the first read that saw any saw all."""
+    """Messages of the backlog a second, until the reader saw them; None if the first read that saw any saw all."""
     live: Sent
     ages: Counter[int]
-    """Freshness while the live part ran: age in ms at first sight -> rows."""
+    """Freshness while the live part ran: numbers of rows by their age in ms at first sight."""
     reads: int
-    """Strong reads of the follower."""
+    """Number of strong reads of the follower."""
     stored: Stored
     notices: Found
     comparisons: tuple[Comparison, ...]
     seconds: float
-    """The whole run."""
+    """Seconds that the whole run took."""
 
     @property
     def holds(self) -> bool:
@@ -40,7 +40,7 @@ class Summary:
 
 
 def summary_text(summary: Summary) -> str:
-    """A few aligned lines."""
+    """Return the summary as a few aligned lines."""
     sent, stored, notices = summary.backlog.messages + summary.live.messages, summary.stored, summary.notices
     input_bytes = summary.backlog.nbytes + summary.live.nbytes
     ages = [percentile(summary.ages, percent) for percent in _PERCENTS]

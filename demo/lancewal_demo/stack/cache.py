@@ -1,8 +1,8 @@
-"""The cache folder: what was fetched or built once and is the same for every checkout.
+"""The cache folder: files that are fetched or built once, and shared by all checkouts.
 
 1. An entry is a folder that is either complete or absent: it is filled under another name and then renamed.
-2. Two processes never fill the same entry at the same time; the second one waits and finds it complete.
-3. An entry's name carries whatever decides its content (version, hash of a lock file): entries are never changed.
+2. Two processes never fill the same entry at the same time; the second process waits and finds it complete.
+3. An entry's name contains everything that decides its content (version, hash of a lock file).  Entries never change.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from pathlib import Path
 
 
 def cache_directory() -> Path:
-    """``$XDG_CACHE_HOME/lancewal``, else ``~/.cache/lancewal``; a relative XDG_CACHE_HOME is ignored (XDG says so)."""
+    """Return ``$XDG_CACHE_HOME/lancewal``, else ``~/.cache/lancewal``.  XDG requires to ignore a relative XDG_CACHE_HOME."""
     configured = Path(os.environ.get("XDG_CACHE_HOME", ""))
     return (configured if configured.is_absolute() else Path.home() / ".cache") / "lancewal"
 
 
 def entry(name: str, fill: Callable[[Path], None]) -> Path:
-    """The folder ``name``; when it is absent, ``fill`` gets an empty folder and must put everything in it.
+    """Return the folder of the entry ``name``.  If it is absent, ``fill`` gets an empty folder and must fill it.
 
-    What ``fill`` leaves behind when it raises is kept as ``NAME.partial`` (for its logs) until the next try.
+    If ``fill`` raises an error, its files are kept as ``NAME.partial`` (for its logs) until the next try.
     """
     place = cache_directory() / name
     if place.is_dir():
@@ -45,10 +45,10 @@ def entry(name: str, fill: Callable[[Path], None]) -> Path:
 
 
 def progress(text: str) -> None:
-    """Tell the user what takes time; on stderr, so that results on stdout stay clean."""
+    """Print a line about a long step to stderr, so that stdout has results alone."""
     print(f"-- {text}", file=sys.stderr, flush=True)
 
 
 def digest(text: str) -> str:
-    """Twelve hex digits for an entry's name."""
+    """Return a hash of the text for an entry's name, as twelve hex digits."""
     return hashlib.sha256(text.encode()).hexdigest()[:12]

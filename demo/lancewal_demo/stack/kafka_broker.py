@@ -61,7 +61,7 @@ _QUICK_GROUPS = {
 
 
 class KafkaBroker(Restartable):
-    """Runs inside ``with``.  ``kill``, ``stop`` and ``restart`` keep the data and the ports."""
+    """A broker that runs inside ``with``.  ``kill``, ``stop`` and ``restart`` keep the data and the ports."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class KafkaBroker(Restartable):
         """Format the folder if it is new, start, and wait until the broker answers an admin request."""
         if self._wanted_port is not None and listens(self._wanted_port):
             raise StackFailed(
-                f"port {self._wanted_port} of 127.0.0.1 is taken: end what listens there, or give another port"
+                f"port {self._wanted_port} of 127.0.0.1 is taken: stop the program that listens there, or give another port"
             )
         self.directory.mkdir(parents=True, exist_ok=True)
         settings = self.directory / "server.properties"

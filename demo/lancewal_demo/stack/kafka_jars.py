@@ -1,4 +1,4 @@
-"""Kafka's jars, by ``kafka_jars.ivy.xml`` and ``kafka-jars.lock``."""
+"""Kafka's jars, as ``kafka_jars.ivy.xml`` declares and ``kafka-jars.lock`` pins them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ JARS = JarSet(
 
 
 def kafka_jars() -> Path:
-    """The folder with the jars; the first call on a machine takes about half a minute."""
+    """Return the folder with the jars.  The first call on a machine takes about half a minute."""
     return JARS.folder()
 
 

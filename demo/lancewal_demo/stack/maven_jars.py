@@ -1,8 +1,8 @@
 """Jars of Maven packages and all that these depend on: resolved with the Ivy that PySpark carries, checked against a lock,
 kept in the cache.
 
-Ivy knows its default repository by itself.  The lock has one line ``sha256  file`` a jar (the format of sha256sum);
-more, fewer or other files than it names are an error.
+Ivy uses its default repository.  The lock has one line ``sha256  file`` for each jar (the format of sha256sum).  More,
+fewer or other files than the lock names are an error.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lancewal_demo.stack.trust_store import trust_options
 
 @dataclass(frozen=True, slots=True)
 class JarSet:
-    """``dependencies`` is an Ivy file's text, ``lock`` the file with the sums, ``size`` what a person is told to wait for."""
+    """Jars to fetch.  ``dependencies``: text of an Ivy file; ``lock``: the file with the sums; ``size``: shown to the user."""
 
     name: str
     dependencies: str
@@ -31,19 +31,21 @@ class JarSet:
     size: str
 
     def folder(self) -> Path:
-        """The folder with the jars; the first call on a machine fetches them.  ``StackFailed`` if they are not the lock's."""
+        """Return the folder with the jars; the first call on a machine fetches them.
+
+        ``StackFailed`` if they differ from the lock."""
         return cache.entry(f"{self.name}-jars-{cache.digest(self.lock.read_text())}", self._fetch)
 
     def check(self, folder: Path) -> None:
-        """``StackFailed`` unless the folder holds the jars of the lock and no others."""
+        """Raise ``StackFailed`` unless the folder has exactly the jars of the lock."""
         lines = (line.split() for line in self.lock.read_text().splitlines())
         wanted, found = {name: digest for digest, name in lines}, _sums(folder)
         wrong = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
         if wrong:
-            raise StackFailed(f"These jars are not what {self.lock.name} says: {', '.join(wrong)} (in {folder}).")
+            raise StackFailed(f"These jars differ from {self.lock.name}: {', '.join(wrong)} (in {folder}).")
 
     def write_lock(self) -> None:
-        """Of what the repository has now."""
+        """Write a new lock for the jars that the repository has now."""
         with tempfile.TemporaryDirectory() as scratch:
             self._resolve(Path(scratch))
             self.lock.write_text("".join(f"{digest}  {name}\n" for name, digest in _sums(Path(scratch)).items()))

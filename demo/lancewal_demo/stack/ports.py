@@ -1,8 +1,8 @@
 """Free ports on 127.0.0.1 that stay free until they are used, and across a restart of the service.
 
 The kernel's own choice (port 0) comes from the range of outgoing connections.  A client that keeps trying to reach a
-killed service on such a port can be given the very same port as its local end, and then it talks to itself and the
-service cannot start again.  So ports are taken from below that range.
+killed service on such a port may get the same port as its local end.  Then the client is connected to itself, and the
+service cannot start again.  So ports are chosen below that range.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _TRIES = 200
 
 
 def free_ports(count: int) -> list[int]:
-    """``count`` different ports on which nobody listens now."""
+    """Return ``count`` different ports on which no program listens now; ``OSError`` if they cannot be found."""
     found: set[int] = set()
     choice = random.SystemRandom()
     highest = _first_outgoing_port() - 1
@@ -35,7 +35,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def listens(port: int) -> bool:
-    """Whether somebody accepts connections on this port of 127.0.0.1."""
+    """Return whether a program accepts connections on this port of 127.0.0.1."""
     with socket.socket() as probe:
         probe.settimeout(1.0)
         return probe.connect_ex(("127.0.0.1", port)) == 0

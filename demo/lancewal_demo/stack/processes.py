@@ -1,11 +1,11 @@
 """A service as a child process: started with a log file, watched until it is ready, stopped within a deadline.
 
-1. The child does not outlive this process, whatever ends this process (see ``die_with_parent``); on systems other than Linux
-   only an orderly end of Python stops it.
-2. The child is in a session of its own: Ctrl-C in the terminal reaches this process alone, which then stops its
-   services in the order it wants.
-3. Signals go only to children that this object started and that have not been waited for yet, so never to a
-   stranger that got the same process id.
+1. The child does not outlive this process, whatever ends this process (see ``die_with_parent``).  On systems other than
+   Linux, only an orderly end of Python stops the child.
+2. The child has a session of its own: Ctrl-C in the terminal reaches this process alone, which then stops its services in
+   its own order.
+3. Signals go only to children that this object started and has not waited for yet, so never to another process with the
+   same process id.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Process:
     def __init__(
         self, arguments: Sequence[str | Path], log: Path, *, environment: Mapping[str, str] | None = None
     ) -> None:
-        """``environment`` is added to the environment of this process."""
+        """Start the program.  ``environment`` is added to the environment of this process."""
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError(f"start {arguments[0]} from the main thread: the child dies with the thread")
         self.log = log
@@ -64,17 +64,17 @@ class Process:
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs; negative if a signal ended it."""
+        """Exit code of the child; None while it runs; negative if a signal ended it."""
         return self._child.poll()
 
     def kill(self) -> None:
-        """SIGKILL to the child and to whatever it started; nothing if it has ended."""
+        """Send SIGKILL to the child and all processes that it started; do nothing if it has ended."""
         if self.exit_code is None:
             os.killpg(self.pid, signal.SIGKILL)
         self._forget()
 
     def stop(self, grace_s: float = 20.0) -> None:
-        """SIGTERM, and ``kill`` if it still runs after ``grace_s`` seconds."""
+        """Send SIGTERM, and call ``kill`` if the child still runs after ``grace_s`` seconds."""
         if self.exit_code is None:
             self._child.terminate()
             try:
@@ -84,7 +84,7 @@ class Process:
         self._forget()
 
     def wait_until(self, ready: Callable[[], bool], what: str, timeout_s: float) -> None:
-        """Return once ``ready()`` is true; StackFailed with the log's end if the child ends or the time is up."""
+        """Wait until ``ready()`` is true; ``StackFailed`` with the log's end if the child ends or the time is up."""
         deadline = time.monotonic() + timeout_s
         while not ready():
             if self.exit_code is not None:
@@ -105,31 +105,31 @@ class Restartable:
     _grace_s = 20.0
 
     def start(self) -> None:
-        """Start ``_process``, and wait until it answers."""
+        """Start the server as ``_process``, and wait until it answers."""
         raise NotImplementedError
 
     def stop(self) -> None:
-        """An orderly shut-down."""
+        """Shut the server down in order."""
         if self._process is not None:
             self._process.stop(self._grace_s)
 
     def kill(self) -> None:
-        """End it as a crash does (SIGKILL)."""
+        """End the server as a crash does (SIGKILL)."""
         if self._process is not None:
             self._process.kill()
 
     def freeze(self) -> None:
-        """Let it take connections and say nothing on them, until ``thaw`` or ``kill``."""
+        """Make the server accept connections without answers (SIGSTOP), until ``thaw`` or ``kill``."""
         if self._process is not None:
             os.kill(self._process.pid, signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Go on where ``freeze`` has held it."""
+        """Let the server continue after ``freeze``."""
         if self._process is not None:
             os.kill(self._process.pid, signal.SIGCONT)
 
     def restart(self) -> None:
-        """Start it again; a running one is stopped first."""
+        """Start the server again; if it runs, stop it first."""
         self.stop()
         self.start()
 
@@ -146,9 +146,9 @@ class Restartable:
 def run_logged(
     arguments: Sequence[str | Path], log: Path, what: str, *, environment: Mapping[str, str] | None = None
 ) -> None:
-    """Run to the end; StackFailed with the log's end when the exit code is not 0.
+    """Run a program to its end; ``StackFailed`` with the log's end if the exit code is not 0.
 
-    Ctrl-C reaches the child too, so nothing is left running.
+    Ctrl-C reaches the child too, so it does not run on.
     """
     with open(log, "ab") as output:
         code = subprocess.run(
@@ -164,7 +164,7 @@ def run_logged(
 
 
 def log_tail(log: Path, lines: int = 30) -> str:
-    """The last ``lines`` lines under a heading that names the file."""
+    """Return the last ``lines`` lines of a log, under a heading that names the file."""
     with open(log, "rb") as file:
         file.seek(0, os.SEEK_END)
         file.seek(max(0, file.tell() - _TAIL_BYTES))

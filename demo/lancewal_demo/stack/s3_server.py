@@ -1,6 +1,6 @@
 """A real S3 server on 127.0.0.1: versitygw over a folder, one sub-folder a bucket.
 
-Conditional puts (create, e_tag) have exactly one winner there, which is what the log and the region index need.
+Conditional puts (create, e_tag) have exactly one winner, as logs and region states need.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _START_TIMEOUT_S = 30.0
 
 
 class S3Server(Restartable):
-    """Runs inside ``with``.  ``kill``, ``freeze``, ``stop`` and ``restart`` keep the objects and the port."""
+    """A server that runs inside ``with``.  ``kill``, ``freeze``, ``stop`` and ``restart`` keep the objects and the port."""
 
     access_key = "lancewal"
     secret_key = "lancewal-local-stack"
@@ -25,7 +25,9 @@ class S3Server(Restartable):
     """Enough to finish its requests; connections that clients keep open are cut."""
 
     def __init__(self, directory: Path, *, certificate: Path | None = None, key: Path | None = None) -> None:
-        """``directory`` is made if it is absent.  With ``certificate`` and its ``key`` it serves TLS only."""
+        """Prepare a server over ``directory``, which is made if it is absent.
+
+        With ``certificate`` and its ``key``, the server accepts TLS only."""
         self.directory = directory
         self._tls: list[str | Path] = []
         if certificate is not None and key is not None:
@@ -45,7 +47,7 @@ class S3Server(Restartable):
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables by which obstore and Lance, in this and in child processes, find the server."""
+        """Environment variables with which obstore and Lance find the server, in this process and in children."""
         return {
             "AWS_ENDPOINT": self.endpoint,
             "AWS_ALLOW_HTTP": str(not self._tls).lower(),
@@ -55,7 +57,7 @@ class S3Server(Restartable):
         }
 
     def bucket(self, name: str) -> str:
-        """Make the bucket unless it is there; gives the name back."""
+        """Make the bucket unless it exists, and return its name."""
         (self._buckets / name).mkdir(parents=True, exist_ok=True)
         return name
 
@@ -80,7 +82,7 @@ class S3Server(Restartable):
 
 
 def _takes_attributes(folder: Path) -> bool:
-    """Whether the file system stores extended attributes, where versitygw keeps an object's metadata."""
+    """Return whether the file system stores extended attributes, in which versitygw keeps an object's metadata."""
     if not hasattr(os, "setxattr"):
         return True
     try:

