@@ -305,7 +305,7 @@ def test_a_stray_commit_of_an_earlier_one_makes_it_fail(pipeline: Pipeline, monk
 
     with monkeypatch.context() as patch:
         patch.setattr(LanceTable, "commit", commit)
-        with pytest.raises(StoreUnavailable, match="make it again"):
+        with pytest.raises(StoreUnavailable, match="make the snapshot again"):
             snapshot(pipeline, "eom")
     assert lance.dataset(pipeline.uri).branches.list() == {}
     snapshot(pipeline, "eom")

@@ -57,7 +57,7 @@ def test_at_positions_and_at_nothing_else(two: list[Pipeline]) -> None:
     for pipeline in two:
         assert lance.dataset(pipeline.uri).checkout_version(("empty", None)).count_rows() == 0
     for at in ("version:1", "timestamp:2026-01-31T00:00:00Z"):
-        with pytest.raises(InvalidInput, match="takes positions"):
+        with pytest.raises(InvalidInput, match="must be positions"):
             make_together(opened(two), "other", point_of(at))
 
 
