@@ -1,6 +1,6 @@
 """Scans of a table by plain Lance as its users have it, or by lancewal's reader, in a process of its own.
 
-The process that merges encodes with more threads than Lance takes by itself (``lance_threads``), and Lance has one setting
+The process that merges encodes with more threads than Lance takes by itself (``row_files``), and Lance has one setting
 for a process.
 """
 
@@ -19,7 +19,7 @@ import lance
 
 from benchmarks.elapsed import Elapsed
 from benchmarks.keyed_rows import Model, Sums, check_sums, sum_up
-from lancewal_core.table.lance.lance_threads import CORES_RESERVED
+from lancewal_core.table.lance.row_files import CORES_RESERVED
 from lancewal_reader.table import open_table
 
 Kind = Literal["full", "aggregate"]

@@ -38,7 +38,7 @@ from lancewal_core.settings.load import Settings
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.obstore import open_store
 from lancewal_core.table.contract import Contract
-from lancewal_core.table.lance.lance_threads import use_all_cores
+from lancewal_core.table.lance.row_files import use_all_cores
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.protocol import CommitOutcome, TableCommit
 from lancewal_core.wal.entry import Entry

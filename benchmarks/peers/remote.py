@@ -13,7 +13,7 @@ from benchmarks.keyed_rows import Model, Sums
 from benchmarks.peers.cpu_time import cpu_s
 from benchmarks.peers.engines import Engine
 from benchmarks.peers.fetch import JARS, checked_jars, jars_of, python_of
-from lancewal_core.table.lance.lance_threads import CORES_RESERVED
+from lancewal_core.table.lance.row_files import CORES_RESERVED
 from lancewal_demo.stack import StackFailed, spark_java_home
 from lancewal_demo.stack.processes import log_tail
 

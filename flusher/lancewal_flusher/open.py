@@ -21,7 +21,7 @@ from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.obstore import local_folder
-from lancewal_core.table.lance.lance_threads import use_all_cores
+from lancewal_core.table.lance.row_files import use_all_cores
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.event_table import FlusherEvents
 from lancewal_flusher.tasks.runner import Runner, ThreadRunner

@@ -18,7 +18,7 @@ from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.drain import Drain
-from lancewal_core.table.lance.lance_threads import use_all_cores
+from lancewal_core.table.lance.row_files import use_all_cores
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,6 +18,7 @@ from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.protocol import (
     ROW_ADDRESS,
     AllBut,
+    ColumnsCommit,
     CommitLost,
     Committed,
     Conflicted,
@@ -172,6 +173,26 @@ def update(
 
 def strict(table: Table, pinned: PinnedTable, *new_keys: int) -> TableCommit:
     return replace(update(pinned, table.write_rows(rows(*new_keys))), strict=True)
+
+
+ADDED = 7
+"""Id of a column that ``changed`` adds: above all others."""
+
+
+def columns_commit(
+    pinned: PinnedTable, names: Mapping[str, str], *, added: bool = False, **properties: str
+) -> ColumnsCommit:
+    """A change to these columns of the version, each with its new name, and perhaps one more, ``n``."""
+    fields = [pinned.schema.field(old).with_name(new) for old, new in names.items()]
+    ids = {new: pinned.field_ids[old] for old, new in names.items()}
+    if added:
+        fields, ids = [*fields, pa.field("n", pa.float64())], {**ids, "n": (ADDED,)}
+    return ColumnsCommit(pinned.version, pa.schema(fields), ids, properties)
+
+
+def changed(table: Table, names: Mapping[str, str], *, added: bool = False) -> PinnedTable:
+    assert isinstance(table.change_columns(columns_commit(table.newest(), names, added=added)), Committed)
+    return table.newest()
 
 
 def with_sentinel(table: Table, pinned: PinnedTable, *new_keys: int) -> TableCommit:
@@ -382,7 +403,7 @@ def test_the_sentinel_makes_the_late_update_conflict(filled: User) -> None:
     assert keys(table.newest()) == [*range(20), 100]
 
 
-UserActs = Callable[[User], None]
+UserActs = Callable[[User], object]
 #: act, whether an update with the sentinel is rebased over it, whether a strict commit is.
 BETWEEN: list[tuple[str, UserActs, bool, bool]] = [
     ("append", lambda u: u.append(rows(50)), True, False),
@@ -393,6 +414,7 @@ BETWEEN: list[tuple[str, UserActs, bool, bool]] = [
     ("compaction", lambda u: u.compact(), False, False),
     ("restore", lambda u: u.restore(1), False, False),
     ("overwrite", lambda u: u.overwrite(rows(7)), False, False),
+    ("columns", lambda u: changed(u.table, {"k": "k", "v": "w"}, added=True), True, False),
 ]
 
 
@@ -440,6 +462,160 @@ def test_a_strict_commit_does_not_pass_an_update(user: User) -> None:
     late = strict(table, pinned, 1)
     assert isinstance(table.commit(update(pinned, table.write_rows(rows(1)))), Committed)
     assert isinstance(table.commit(late), Conflicted)
+
+
+# -- columns ---------------------------------------------------------------------------------------------------
+
+
+def shown(pinned: PinnedTable) -> list[dict[str, Any]]:
+    found = [row for batch in pinned.scan(pinned.schema.names) for row in batch.to_pylist()]
+    return sorted(found, key=lambda row: row["k"])
+
+
+def test_columns_are_added_renamed_and_put_into_another_order(filled: User) -> None:
+    table, before = filled.table, filled.table.newest()
+    outcome = table.change_columns(columns_commit(before, {"v": "w", "k": "k"}, added=True, why="test"))
+    assert isinstance(outcome, Committed)
+    newest = table.newest()
+    assert newest.version == outcome.version == before.version + 1
+    assert newest.schema.names == ["w", "k", "n"]
+    assert newest.schema.field("n").type == pa.float64()
+    assert [newest.schema.field(name).nullable for name in newest.schema.names] == [True, False, True]
+    assert newest.field_ids == {"w": before.field_ids["v"], "k": before.field_ids["k"], "n": (ADDED,)}
+    assert shown(newest) == [{"w": f"v{k}", "k": k, "n": None} for k in range(20)]
+    assert newest.take(pa.array([0], pa.uint64()), ["n", "w"]).to_pylist() == [{"n": None, "w": "v0"}]
+    assert [f.files for f in newest.fragments()] == [f.files for f in before.fragments()]
+    assert shown(before) == [{"k": k, "v": f"v{k}"} for k in range(20)]
+    info = table.transaction(newest.version)
+    assert isinstance(info, TransactionInfo)
+    assert (info.operation, info.properties) == ("Project", {"why": "test"})
+
+
+def test_a_dropped_column_is_gone_and_one_of_its_name_has_none_of_its_values(filled: User) -> None:
+    table = filled.table
+    old = table.newest().field_ids["v"]
+    assert shown(changed(table, {"k": "k"})) == [{"k": k} for k in range(20)]
+    newest = table.newest()
+    again = ColumnsCommit(newest.version, SCHEMA, {**newest.field_ids, "v": (9,)}, {})
+    assert isinstance(table.change_columns(again), Committed)
+    assert shown(table.newest()) == [{"k": k, "v": None} for k in range(20)]
+    assert table.newest().field_ids["v"] != old
+
+
+@pytest.mark.parametrize("written", ["before", "since"])
+def test_rows_of_other_columns_are_adopted_by_ids(filled: User, written: str) -> None:
+    """Files that were written before a change and committed after it, and files that lack the added column."""
+    table = filled.table
+    fragments = table.write_rows(rows(100, 101))
+    changed(table, {"k": "k", "v": "w"}, added=True)
+    expected: list[dict[str, Any]] = [{"k": 100, "w": "v100", "n": None}, {"k": 101, "w": "v101", "n": None}]
+    if written == "since":
+        new = pa.table({"k": [100, 101], "w": ["v100", "v101"], "n": [0.5, None]},
+                       schema=pa.schema([SCHEMA.field("k"), ("w", pa.string()), ("n", pa.float64())]))  # fmt: skip
+        fragments = table.write_rows(new, table.newest().field_ids)
+        expected[0]["n"] = 0.5
+    pinned = table.newest()
+    sentinel = pinned.fragment_json(pinned.fragments()[0].fragment_id)
+    assert isinstance(table.commit(update(pinned, fragments, [sentinel])), Committed)
+    assert shown(table.newest())[-2:] == expected
+
+
+def test_rows_of_columns_that_are_gone_keep_the_others(filled: User) -> None:
+    table = filled.table
+    fragments = table.write_rows(rows(100))
+    pinned = changed(table, {"k": "k"}, added=True)
+    sentinel = pinned.fragment_json(pinned.fragments()[0].fragment_id)
+    assert isinstance(table.commit(update(pinned, fragments, [sentinel])), Committed)
+    assert shown(table.newest())[-1] == {"k": 100, "n": None}
+
+
+def test_an_update_planned_before_a_change_of_columns_lands(filled: User) -> None:
+    table, pinned = filled.table, filled.table.newest()
+    commit = with_sentinel(table, pinned, 100)
+    hidden = pinned.hide_rows(pinned.fragments()[1].fragment_id, [0])
+    assert hidden is not None
+    commit = replace(commit, updated_fragments=(*commit.updated_fragments, hidden))
+    changed(table, {"k": "k", "v": "w"}, added=True)
+    assert isinstance(table.commit(commit), Committed)
+    assert shown(table.newest()) == [{"k": k, "w": f"v{k}", "n": None} for k in [*range(10), *range(11, 20), 100]]
+
+
+BESIDE_A_CHANGE: list[tuple[str, UserActs, bool]] = [
+    ("append", lambda u: u.append(rows(50)), True),
+    ("index", lambda u: u.create_index(), True),
+    ("config", lambda u: u.update_config(), True),
+    ("delete", lambda u: u.delete(15), True),
+    ("compaction", lambda u: u.compact(), True),
+    ("update", lambda u: assert_committed(u.table.commit(with_sentinel(u.table, u.table.newest(), 100))), True),
+    ("columns", lambda u: changed(u.table, {"k": "k", "v": "w"}), False),
+    ("restore", lambda u: u.restore(1), False),
+    ("overwrite", lambda u: u.overwrite(rows(7)), False),
+]
+
+
+def assert_committed(outcome: object) -> None:
+    assert isinstance(outcome, Committed), outcome
+
+
+@pytest.mark.parametrize(("act", "rebased"), [c[1:] for c in BESIDE_A_CHANGE], ids=[c[0] for c in BESIDE_A_CHANGE])
+def test_what_a_change_of_columns_is_rebased_over(filled: User, act: UserActs, rebased: bool) -> None:
+    table, pinned = filled.table, filled.table.newest()
+    commit = columns_commit(pinned, {"k": "k", "v": "w"}, added=True)
+    act(filled)
+    before = table.newest()
+    outcome = table.change_columns(commit)
+    assert isinstance(outcome, Committed if rebased else Conflicted), outcome
+    newest = table.newest()
+    assert newest.version == before.version + rebased
+    assert keys(newest) == keys(before)
+    if rebased:
+        assert newest.schema.names == ["k", "w", "n"]
+
+
+def test_a_change_of_columns_does_not_pass_a_strict_commit(user: User) -> None:
+    table, pinned = user.table, user.table.newest()
+    assert isinstance(table.commit(strict(table, pinned, 1)), Committed)
+    assert isinstance(table.change_columns(columns_commit(pinned, {"k": "k"})), Conflicted)
+
+
+def test_a_change_of_columns_of_a_version_that_was_cleaned_up(filled: User) -> None:
+    table, pinned = filled.table, filled.table.newest()
+    commit = columns_commit(pinned, {"k": "k"})
+    filled.append(rows(50))
+    filled.clean_up()
+    assert not isinstance(table.change_columns(commit), Committed)
+    assert table.newest().schema.names == ["k", "v"]
+
+
+def test_columns_in_place_of_a_version_before_a_change(filled: User) -> None:
+    table, pinned = filled.table, filled.table.newest()
+    fragment = pinned.fragments()[0].fragment_id
+    written = pinned.write_columns(fragment, np.array([2]), pa.table({"v": ["new"]}), pinned.fragment_json(fragment))
+    commit = replace(update(pinned, updated=[written]), columns_written=("v",))
+    changed(table, {"k": "k", "v": "w"})
+    assert isinstance(table.commit(commit), Committed)
+    assert [row["w"] for row in shown(table.newest())][:4] == ["v0", "v1", "new", "v3"]
+
+
+def test_members_of_structs_are_added_renamed_and_dropped(tmp_path: Path) -> None:
+    """On Lance alone: the twin has no members."""
+    schema = pa.schema([("k", pa.int64()), ("s", pa.struct([("a", pa.int64()), ("b", pa.string())]))])
+    uri = str(tmp_path / "t")
+    lance.write_dataset(
+        pa.table({"k": [1, 2], "s": [{"a": 1, "b": "x"}, None]}, schema=schema), uri, data_storage_version="2.2"
+    )
+    table = LanceTable(uri)
+    pinned = table.newest()
+    own, (s, a, b) = pinned.field_ids["k"], pinned.field_ids["s"]
+    new = pa.schema([("k", pa.int64()), ("s", pa.struct([("c", pa.list_(pa.int32())), ("z", pa.string())]))])
+    commit = ColumnsCommit(pinned.version, new, {"k": own, "s": (s, 20, 21, b)}, {})
+    assert_committed(table.change_columns(commit))
+    assert a not in table.newest().field_ids["s"]
+    found = lance.dataset(uri).to_table()
+    assert found.schema == new
+    assert found.to_pylist() == [{"k": 1, "s": {"c": None, "z": "x"}}, {"k": 2, "s": None}]
+    lance.write_dataset(pa.table({"k": [3], "s": [{"c": [5], "z": "y"}]}, schema=new), uri, mode="append")
+    assert lance.dataset(uri).to_table().to_pylist()[2] == {"k": 3, "s": {"c": [5], "z": "y"}}
 
 
 def test_a_rebased_update_keeps_the_deletions_of_others(filled: User) -> None:
@@ -527,6 +703,7 @@ BESIDE_A_REWRITE: list[tuple[str, UserActs, bool]] = [
     ("compaction", lambda u: u.compact(), False),
     ("restore", lambda u: u.restore(1), False),
     ("overwrite", lambda u: u.overwrite(rows(7)), False),
+    ("columns", lambda u: changed(u.table, {"k": "k", "v": "w"}, added=True), True),
 ]
 
 

@@ -17,7 +17,7 @@ from lancewal_core.names import paths
 from lancewal_core.names.ids import Page, Region
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.region_key import encode_region_key
-from lancewal_core.rows.schema import Policy
+from lancewal_core.settings.sections import Policy
 from lancewal_core.table.contract import Contract, encode_contract
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.garbage.collect import GarbageReport, GarbageState, collect_garbage

@@ -13,6 +13,7 @@ Update, Delete, Rewrite        conflict if a fragment that it      conflict
                                updated or removed is one of ours,
                                else rebased
 Merge                          conflict                            conflict
+Project                        rebased                             conflict
 Overwrite, Restore             conflict                            conflict
 =============================  ==================================  ===========================================
 
@@ -20,6 +21,10 @@ Our ``Rewrite`` (a commit with ``rewritten``) is treated as an ``Update`` of the
 between is a conflict.  The one index covers fragments, by segments; extending it is a CreateIndex, which conflicts with a
 rewrite in between.  It is over the first column unless a test says otherwise.  Columns of it that are written in place take
 the fragments of that commit from what it covers.
+
+Our ``Project`` (``change_columns``) is rebased over all of these but Project, Merge, Overwrite and Restore.  A file says
+which field ids its columns have.  A version shows a column's values by its id, and nulls where no file has that.  Fields
+within a column do not change in the twin.
 
 A rebased commit's transaction names as read version the one below it, not the one it was computed from.  A commit whose
 read version was cleaned up conflicts; versions in between that are gone are not compared with.  New
@@ -46,6 +51,7 @@ from lancewal_core.table.protocol import (
     ROW_ADDRESS,
     AllBut,
     Branch,
+    ColumnsCommit,
     CommitLost,
     CommitOutcome,
     Committed,
@@ -68,6 +74,7 @@ from tests.twins.scheduler import Switch, no_switch
 _RESERVE = "BaseOperation"
 """What the binding calls the version by which a compaction reserves fragment ids."""
 _REBASED_OVER = {"CreateIndex", "UpdateConfig", _RESERVE}
+_NO_PROJECT_OVER = {"Project", "Merge", "Overwrite", "Restore"}
 _COMPARED = {"Update", "Delete", "Rewrite"}
 _UNNAMED_MS = 7 * 24 * 3600 * 1000
 """So long a data file that no version names is left alone."""
@@ -119,8 +126,22 @@ class _Fragment:
 
 
 @dataclass(frozen=True, slots=True)
+class _Columns:
+    """Columns of a version, with the ids of their fields."""
+
+    schema: pa.Schema
+    ids: Mapping[str, tuple[int, ...]]
+
+    @staticmethod
+    def first(schema: pa.Schema) -> _Columns:
+        numbers = itertools.count()
+        return _Columns(schema, {f.name: tuple(itertools.islice(numbers, _field_count(f.type))) for f in schema})
+
+
+@dataclass(frozen=True, slots=True)
 class _Version:
     number: int
+    columns: _Columns
     fragments: tuple[_Fragment, ...]
     next_fragment_id: int
     config: Mapping[str, str]
@@ -139,7 +160,8 @@ class _Version:
 class MemoryDataset:
     """What lies in the table's folder, shared by all clients."""
 
-    schema: pa.Schema
+    first_schema: pa.Schema
+    """Columns of the first version."""
     config: Mapping[str, str] = field(default_factory=dict)
     files: dict[str, pa.Table] = field(default_factory=dict)
     vectors: dict[tuple[int, str], frozenset[int]] = field(default_factory=dict)
@@ -159,6 +181,8 @@ class MemoryDataset:
     """By how much the clock is wrong of whoever commits a version."""
     written_ms: dict[str, int] = field(default_factory=dict)
     """When data files were written."""
+    file_ids: dict[str, Mapping[int, str]] = field(default_factory=dict)
+    """Per data file the names that its columns have there, by the ids of their fields."""
     branches: dict[str, _Branched] = field(default_factory=dict)
     name: str = ""
     """Of a branch."""
@@ -167,13 +191,18 @@ class MemoryDataset:
 
     def __post_init__(self) -> None:
         created = TransactionInfo("Overwrite", 0, {})
-        self.versions[1] = _Version(1, (), 0, dict(self.config), created)
+        self.versions[1] = _Version(1, _Columns.first(self.first_schema), (), 0, dict(self.config), created)
         if self.now_ms is not None:
             self.stored_ms[1] = self.now_ms()
 
     @property
     def newest(self) -> _Version:
         return self.versions[max(self.versions)]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the newest version."""
+        return self.newest.columns.schema
 
     def committed_ms(self, version: int) -> int:
         """When it was committed, by the clock of who did; where nobody asks for the time, versions follow one another."""
@@ -185,10 +214,12 @@ class MemoryDataset:
 
     def branched(self, name: str, version: int) -> MemoryDataset:
         """A data set that begins at this version, and shares files."""
-        made = MemoryDataset(self.schema, self.config, self.files, self.vectors, now_ms=self.now_ms, name=f"{name}-")
+        made = MemoryDataset(
+            self.first_schema, self.config, self.files, self.vectors, now_ms=self.now_ms, name=f"{name}-"
+        )
         made.versions = {version: self.versions[version]}
         made.stored_ms = {version: 0 if self.now_ms is None else self.now_ms()}
-        made.written_ms = self.written_ms
+        made.written_ms, made.file_ids = self.written_ms, self.file_ids
         return made
 
     def named(self) -> list[_Fragment]:
@@ -203,7 +234,9 @@ class MemoryDataset:
     def write(self, rows: pa.Table) -> _Fragment:
         """A data file that no version refers to."""
         name = f"{self.new_name()}.lance"
-        self.files[name] = rows.cast(self.schema).combine_chunks()
+        columns = self.newest.columns
+        self.files[name] = rows.cast(pa.schema([columns.schema.field(n) for n in rows.column_names])).combine_chunks()
+        self.file_ids[name] = {columns.ids[n][0]: n for n in rows.column_names}
         if self.now_ms is not None:
             self.written_ms[name] = self.now_ms()
         return _Fragment(0, name, rows.num_rows)
@@ -221,6 +254,7 @@ class MemoryDataset:
         segments: tuple[frozenset[int], ...] | None = None,
         restored: int | None = None,
         indexed: str | None = None,
+        columns: _Columns | None = None,
     ) -> int:
         """The next version."""
         newest = self.newest
@@ -228,6 +262,7 @@ class MemoryDataset:
         numbered = [replace(f, fragment_id=at + i) for i, f in enumerate(new)]
         version = _Version(
             newest.number + 1,
+            columns or newest.columns,
             tuple(sorted([*fragments, *numbered], key=lambda f: f.fragment_id)),
             at + len(numbered),
             newest.config if config is None else config,
@@ -264,7 +299,7 @@ class MemoryDataset:
             operation = theirs.transaction.operation
             if commit.rewritten and operation == "CreateIndex":
                 return f"version {number} ({operation}) conflicts with a rewrite read at {commit.read_version}"
-            if operation in _REBASED_OVER or (operation == "Append" and not commit.strict):
+            if operation in _REBASED_OVER or (operation in ("Append", "Project") and not commit.strict):
                 continue
             if operation in _COMPARED and not commit.strict and not theirs.touched & ours:
                 continue
@@ -290,6 +325,23 @@ class MemoryDataset:
             segments=covered,
         )
 
+    def change(self, commit: ColumnsCommit) -> int | str:
+        """Land a change of columns; the reason if it conflicts."""
+        read = self.versions.get(commit.read_version)
+        if read is None:
+            return f"read version {commit.read_version} is gone"
+        for number in sorted(n for n in self.versions if n > commit.read_version):
+            operation = self.versions[number].transaction.operation
+            if operation in _NO_PROJECT_OVER:
+                return f"version {number} ({operation}) conflicts with a change of columns"
+        types = {read.columns.ids[f.name]: f.type for f in read.columns.schema}
+        for column in commit.schema:
+            if types.get(commit.field_ids[column.name], column.type) != column.type:
+                raise NotImplementedError("the twin changes no fields within columns")
+        columns = _Columns(commit.schema, dict(commit.field_ids))
+        newest = self.newest
+        return self.add(newest.number, "Project", newest.fragments, properties=commit.properties, columns=columns)
+
     def hidden(self, fragment: _Fragment) -> frozenset[int]:
         """Physical rows that its deletion vector hides; raises ``VersionGone`` if that file is not there."""
         if fragment.vector is None:
@@ -299,21 +351,32 @@ class MemoryDataset:
             raise VersionGone(f"deletion file {fragment.vector} of fragment {fragment.fragment_id} is gone")
         return found
 
-    def rows(self, fragment: _Fragment) -> pa.Table:
-        """All physical rows; ``VersionGone`` if a data file is not there."""
+    def rows(self, fragment: _Fragment, columns: _Columns | None = None) -> pa.Table:
+        """All physical rows, with the columns of a version, the newest by default; ``VersionGone`` if a data file is not
+        there."""
         gone = [name for name in fragment.files if name not in self.files]
         if gone:
             raise VersionGone(f"data file {gone[0]} is gone")
-        rows = self.files[fragment.file]
-        for name, held in fragment.columns:
-            for column in held:
-                at = rows.column_names.index(column)
-                rows = rows.set_column(at, rows.schema.field(at), self.files[name][column])
-        return rows
+        columns = columns or self.newest.columns
+        found = []
+        for column in columns.schema:
+            values = pa.nulls(fragment.physical_rows, column.type)
+            for name in fragment.files:
+                stored = self.ids_of(name).get(columns.ids[column.name][0])
+                if stored is not None:
+                    values = self.files[name][stored]
+            found.append(values)
+        return pa.Table.from_arrays(found, schema=columns.schema)
 
-    def live(self, fragment: _Fragment) -> tuple[pa.Table, np.ndarray]:
+    def ids_of(self, file: str) -> Mapping[int, str]:
+        """Names that the columns of a file have there, by their ids.  Files that a test has put have the first columns."""
+        known = self.file_ids.get(file)
+        first = _Columns.first(self.first_schema)
+        return {ids[0]: name for name, ids in first.ids.items()} if known is None else known
+
+    def live(self, fragment: _Fragment, columns: _Columns | None = None) -> tuple[pa.Table, np.ndarray]:
         """Live rows of a fragment and their physical places."""
-        rows = self.rows(fragment)
+        rows = self.rows(fragment, columns)
         places = np.setdiff1d(np.arange(rows.num_rows), np.array(sorted(self.hidden(fragment)), np.int64))
         return rows.take(pa.array(places)), places
 
@@ -353,12 +416,11 @@ class MemoryPinned:
 
     @property
     def schema(self) -> pa.Schema:
-        return self._table.dataset.schema
+        return self._version.columns.schema
 
     @property
     def field_ids(self) -> Mapping[str, tuple[int, ...]]:
-        numbers = itertools.count()
-        return {f.name: tuple(itertools.islice(numbers, _field_count(f.type))) for f in self.schema}
+        return self._version.columns.ids
 
     def fragments(self) -> Sequence[Fragment]:
         return [
@@ -375,10 +437,13 @@ class MemoryPinned:
 
     def _file_fields(self, fragment: _Fragment) -> tuple[tuple[int, ...], ...]:
         """Fields that count in each file."""
-        where = dict.fromkeys(self.schema.names, fragment.file)
-        where |= {column: name for name, held in fragment.columns for column in held}
-        ids = self.field_ids
-        return tuple(tuple(i for c, name in where.items() if name == file for i in ids[c]) for file in fragment.files)
+        dataset = self._table.dataset
+        where = {i: name for name in fragment.files for i in dataset.ids_of(name)}
+        nested = {ids[0]: ids for ids in self.field_ids.values()}
+        return tuple(
+            tuple(i for own, name in where.items() if name == file for i in nested.get(own, (own,)))
+            for file in fragment.files
+        )
 
     def fragment_json(self, fragment_id: int) -> str:
         return self._fragment(fragment_id).json()
@@ -418,7 +483,7 @@ class MemoryPinned:
             if fragment_ids is not None and fragment.fragment_id not in fragment_ids:
                 continue
             self._table.begin("scan")
-            live, places = self._table.dataset.live(fragment)
+            live, places = self._table.dataset.live(fragment, self._version.columns)
             if rows is not None:
                 within = (
                     ~np.isin(_addresses(fragment.fragment_id, places), rows.addresses)
@@ -439,7 +504,7 @@ class MemoryPinned:
         for fragment in self._version.fragments:
             if fragment.fragment_id not in asked:
                 continue  # a file of it may be gone
-            rows, places = self._table.dataset.live(fragment)
+            rows, places = self._table.dataset.live(fragment, self._version.columns)
             for row, address in enumerate(_addresses(fragment.fragment_id, places).tolist()):
                 by_address[address] = (len(tables), row)
             tables.append(rows.select(list(columns)))
@@ -455,7 +520,8 @@ class MemoryPinned:
 
     def all_rows(self, fragment_id: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         self._table.begin("all rows")
-        yield from self._table.dataset.rows(self._fragment(fragment_id)).select(list(columns)).to_batches()
+        rows = self._table.dataset.rows(self._fragment(fragment_id), self._version.columns)
+        yield from rows.select(list(columns)).to_batches()
 
     def hidden_rows(self, fragment_id: int) -> np.ndarray:
         self._table.begin("hidden rows")
@@ -477,11 +543,12 @@ class MemoryPinned:
         self._table.begin("write columns")
         dataset, fragment = self._table.dataset, self._fragment(fragment_id)
         held = tuple(values.column_names)
-        old = dataset.rows(fragment).select(held)
+        old = dataset.rows(fragment, self._version.columns).select(held)
         source = np.arange(old.num_rows)
         source[rows] = old.num_rows + np.arange(values.num_rows)
         name = f"{dataset.new_name()}.lance"
         dataset.files[name] = pa.concat_tables([old, values.cast(old.schema)]).take(pa.array(source)).combine_chunks()
+        dataset.file_ids[name] = {self.field_ids[column][0]: column for column in held}
         self._table.end("write columns")
         kept = [(f, left) for f, c in fragment.columns if (left := tuple(n for n in c if n not in held))]
         return replace(_Fragment.parse(fragment_json), columns=(*kept, (name, held))).json()
@@ -615,7 +682,9 @@ class MemoryTable:
         found = self.dataset.versions.get(version)
         if found is None:
             raise VersionGone(f"version {version} is gone: a clean-up removed it", version=version)
-        rows = pa.concat_tables([self.dataset.live(f)[0] for f in found.fragments if f.fragment_id in fragment_ids])
+        rows = pa.concat_tables(
+            [self.dataset.live(f, found.columns)[0] for f in found.fragments if f.fragment_id in fragment_ids]
+        )
         starts = range(0, rows.num_rows, bounds.file_rows)
         written = tuple(self.dataset.write(rows.slice(start, bounds.file_rows)).json() for start in starts)
         self.end("rewrite")
@@ -659,6 +728,20 @@ class MemoryTable:
             outcome = Committed(TableVersion(number), MemoryPinned(self, self.dataset.versions[number]))
         self._switch("table.commit done")
         return CommitLost("the reply was lost") if fault is CommitFault.REPLY_LOST else outcome
+
+    def change_columns(self, commit: ColumnsCommit) -> CommitOutcome:
+        self._switch("table.change columns")
+        self._land()
+        fault = self._faults.commit()
+        if fault is CommitFault.NEVER_ARRIVED or fault is CommitFault.LANDS_LATER:
+            return CommitLost("the request was lost")
+        landed = self.dataset.change(commit)
+        self._switch("table.change columns done")
+        if fault is CommitFault.REPLY_LOST:
+            return CommitLost("the reply was lost")
+        if isinstance(landed, str):
+            return Conflicted(landed)
+        return Committed(TableVersion(landed), MemoryPinned(self, self.dataset.versions[landed]))
 
     # -- for the pinned versions ---------------------------------------------------------------------------------
 
@@ -730,7 +813,13 @@ class MemoryTable:
         touched = {f.fragment_id for f in newest.fragments}
         return TableVersion(
             self.dataset.add(
-                newest.number, "Restore", old.fragments, touched=touched, config=old.config, restored=version
+                newest.number,
+                "Restore",
+                old.fragments,
+                touched=touched,
+                config=old.config,
+                restored=version,
+                columns=old.columns,
             )
         )
 

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
-from typing import Literal, get_args
+from typing import Literal
 
 import pyarrow as pa
 
@@ -39,12 +39,6 @@ Signature = tuple[tuple[object, ...], ...]
 """Names, types and ids of columns, in their order."""
 KeyFormat = Literal["canonical", "bytes"]
 """Choice of a record's partition: by the canonical encoding of its row's region key, or by the bytes of its own key."""
-
-Policy = Literal["stop", "dead-letter", "ignore"]
-"""Handling of a record that is not a row of its partition, in all settings ``on_...``.  ``stop`` stops its partition
-right before the record.  ``dead-letter`` has the record acknowledged as a dead letter and goes on.  ``ignore`` skips and
-counts it."""
-POLICIES: tuple[Policy, ...] = get_args(Policy)
 
 SYSTEM_FIELDS: tuple[pa.Field, ...] = (
     pa.field(OFFSET, pa.int64(), nullable=False),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from fnmatch import fnmatchcase
 from ipaddress import IPv6Address
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import (
     AfterValidator,
@@ -21,9 +21,14 @@ from pydantic import (
 
 from lancewal_core.errors import InvalidSchema, InvalidSettings
 from lancewal_core.names.words import TOPIC_FORM, dead_letters_of, is_topic
-from lancewal_core.rows.schema import Policy
 from lancewal_core.settings.durations import duration_s
 from lancewal_core.store.address import table_address
+
+Policy = Literal["stop", "dead-letter", "ignore"]
+"""Handling of a record that is not a row of its partition, in all settings ``on_...``.  ``stop`` stops its partition
+right before the record.  ``dead-letter`` has the record acknowledged as a dead letter and goes on.  ``ignore`` skips and
+counts it."""
+POLICIES: tuple[Policy, ...] = get_args(Policy)
 
 
 def _no_bool(value: object) -> object:

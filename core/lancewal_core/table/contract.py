@@ -20,8 +20,9 @@ from lancewal_core.names.ids import Making, Page, Position, Region, TableUuid, T
 from lancewal_core.names.words import TOPIC_FORM, dead_letters_of, is_topic, word
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.rows.column_types import format_type, parse_type
-from lancewal_core.rows.schema import COLUMNS_MAX, KeyFormat, Policy, RowSchema, check_region_key, check_row_schema
+from lancewal_core.rows.schema import COLUMNS_MAX, KeyFormat, RowSchema, check_region_key, check_row_schema
 from lancewal_core.rows.ttl import Ttl, check_ttl
+from lancewal_core.settings.sections import Policy
 from lancewal_core.store.json_model import Version1, Version2, Word, decode_model
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.versioned import FIRST_VERSION, Family, newest_version

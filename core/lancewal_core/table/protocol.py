@@ -15,6 +15,8 @@ Guarantees that an implementation gives
     from an earlier version and land later.  Such an index does not cover the fragments, as in 4.  But one of its
     segments holds their old values, which an extension would bring back.  Code that extends indexes must look for that
     first (``fields_apart``).
+ 6. Commits by ``Project`` (``change_columns``) are rebased over appends, updates, deletes, rewrites and index builds, and
+    these over them: values belong to fields by their ids.  They conflict with each other and with ``Merge``.
 
 Fragments travel as JSON text (Lance's ``FragmentMetadata``), so that values pickle and can be stored.  A *row address*
 is ``fragment id << 32 | physical row`` (uint64).
@@ -168,6 +170,21 @@ class TableCommit:
     """Fragments to commit as ``Rewrite``: ``new_fragments`` hold their live rows, and nothing else changes."""
     columns_written: tuple[str, ...] = ()
     """Columns that ``write_columns`` wrote in ``updated_fragments``: indexes of them no longer cover these fragments."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnsCommit:
+    """A commit that changes the table's columns, and writes no data.
+
+    Columns and members of structs are added, with nulls in all rows, renamed, dropped and put into another order.  Types
+    of fields that stay do not change."""
+
+    read_version: TableVersion
+    schema: pa.Schema
+    """All columns of the new version, in its order; those added are nullable."""
+    field_ids: Mapping[str, tuple[int, ...]]
+    """Per column its id and, depth first, those of its nested fields.  A field that stays keeps its id."""
+    properties: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -450,6 +467,8 @@ class Table(Protocol):
         """
 
     def commit(self, commit: TableCommit) -> CommitOutcome: ...
+
+    def change_columns(self, commit: ColumnsCommit) -> CommitOutcome: ...
 
     def extend_index(self, name: str, merged_segments: int) -> CommitOutcome:
         """Let an index cover all rows of the newest version, by one new segment for rows that no segment covers yet.

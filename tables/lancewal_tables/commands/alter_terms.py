@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from lancewal_core.errors import InvalidInput, InvalidSettings
 from lancewal_core.names.words import TOPIC_FORM, is_topic
-from lancewal_core.rows.schema import POLICIES
 from lancewal_core.settings.durations import EXPECTED, duration_s
+from lancewal_core.settings.sections import POLICIES
 
 if TYPE_CHECKING:
     from lancewal_core.settings.sections import Start

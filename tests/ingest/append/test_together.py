@@ -12,7 +12,8 @@ import pytest
 from lancewal_core.names.ids import Generation, Position, Region, Sequence, TopicId
 from lancewal_core.rows.murmur2 import partitions_of
 from lancewal_core.rows.region_key import RegionKeyCodec
-from lancewal_core.rows.schema import KeyFormat, Policy
+from lancewal_core.rows.schema import KeyFormat
+from lancewal_core.settings.sections import Policy
 from lancewal_core.table.contract import Column, Contract
 from lancewal_core.table.drain import Drain
 from lancewal_ingest.append import prepare

@@ -14,7 +14,7 @@ from lancewal_core.names import paths
 from lancewal_core.names.ids import Position
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.rows.schema import Policy
+from lancewal_core.settings.sections import Policy
 from lancewal_core.store.object_store import ObjectInfo, ObjectStore, put_once
 from lancewal_core.table.contract import encode_contract
 from lancewal_core.wal.segment import Trailer

@@ -1,11 +1,11 @@
 """The only place that knows how Lance stores a table.
 
 ``table`` implements the protocol.  ``pinned`` is one version of it, whose scans a ``row_mask`` leaves rows out of.
-``deletions`` and ``columns`` write files that Lance's own calls write too slowly or not at all.  ``row_files`` writes
-files of new rows, ``rewrite`` rewrites fragments, and ``index_build`` builds secondary indexes.  ``text_index`` says
-what is in an index of texts, ``word_automaton`` its words.  ``branches`` are made and dropped.  ``base_paths`` are
-folders beside the table's own.  ``lance_threads`` sets how many threads Lance works with.  ``errors`` says what Lance's
-errors mean.
+``deletions`` and ``columns`` write files that Lance's own calls write too slowly or not at all, and ``fields`` makes
+schemas that Lance's own calls do not make.  ``row_files`` writes files of new rows, ``rewrite`` rewrites fragments, and
+``index_build`` builds secondary indexes.  ``text_index`` says what is in an index of texts, ``word_automaton`` its words.
+``branches`` are made and dropped.  ``base_paths`` are folders beside the table's own.  ``errors`` says what Lance's errors
+mean.
 
-May import: errors, names, process, rows, store, table.
+May import: errors, names, process, proto, rows, store, table.
 """

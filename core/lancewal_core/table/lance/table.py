@@ -50,6 +50,7 @@ from lancewal_core.table.lance.errors import (
     says_gone,
     writing,
 )
+from lancewal_core.table.lance.fields import with_fields
 from lancewal_core.table.lance.index_build import (
     IndexBuild,
     build_again,
@@ -64,6 +65,7 @@ from lancewal_core.table.lance.rewrite import rewrite_fragments
 from lancewal_core.table.lance.row_files import RowFiles
 from lancewal_core.table.protocol import (
     Branch,
+    ColumnsCommit,
     CommitLost,
     CommitOutcome,
     Committed,
@@ -345,7 +347,22 @@ class LanceTable:
                 fields_for_preserving_frag_bitmap=field_ids_of(lance_schema.fields()),
                 update_mode="rewrite_columns" if commit.columns_written else "rewrite_rows",
             )
-        transaction = Transaction(commit.read_version, operation, transaction_properties=dict(commit.properties))
+        return self._send(commit.read_version, operation, commit.properties)
+
+    def change_columns(self, commit: ColumnsCommit) -> CommitOutcome:
+        try:
+            base = self.opened(commit.read_version)
+        except VersionGone as error:
+            return Conflicted(str(error))
+        schema = with_fields(base.dataset.lance_schema, commit.schema, commit.field_ids)
+        # Columns that are added are nullable: without this Lance would refuse the commit after every append.
+        operation = LanceOperation.Project(schema, preserves_nullability=True)
+        return self._send(commit.read_version, operation, commit.properties)
+
+    def _send(
+        self, read_version: int, operation: LanceOperation.BaseOperation, properties: Mapping[str, str]
+    ) -> CommitOutcome:
+        transaction = Transaction(read_version, operation, transaction_properties=dict(properties))
         try:
             landed = lance.LanceDataset.commit(self.uri, transaction, storage_options=self._options)
         except CommitConflictError as error:

@@ -23,8 +23,7 @@ from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.lance import row_files
-from lancewal_core.table.lance.lance_threads import CORES_RESERVED
-from lancewal_core.table.lance.row_files import BYTES_IN_HALVES
+from lancewal_core.table.lance.row_files import BYTES_IN_HALVES, CORES_RESERVED
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.protocol import Committed, TableCommit, fragment_rows
 from lancewal_flusher.open import open_context as open_flusher
@@ -36,7 +35,7 @@ COUNT = """
 import os, sys
 from pathlib import Path
 import lance, pyarrow as pa
-from lancewal_core.table.lance.lance_threads import use_all_cores
+from lancewal_core.table.lance.row_files import use_all_cores
 if sys.argv[2] == "ours":
     use_all_cores()
 rows = pa.array(range(100_000))

@@ -1,0 +1,39 @@
+"""A Lance schema with fields whose ids we choose.
+
+Lance's Python names a schema's fields, and takes them back, as protobuf messages in depth-first order (what pickling a
+``LanceSchema`` uses).  A field that is there already keeps its message, so nothing that Lance notes beside it is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+from lance.schema import LanceSchema
+
+from lancewal_core.proto.lance_field_pb2 import LanceField
+
+
+def with_fields(base: LanceSchema, schema: pa.Schema, field_ids: Mapping[str, Sequence[int]]) -> LanceSchema:
+    """Return the fields of ``schema``, in its order, with these ids: per column its own and, depth first, those within.
+
+    A field of ``base`` with the same id only changes its name and place.  Others are new, and nullable."""
+    metadata, *old = _messages(base)
+    known = {field.id: field for field in map(LanceField.FromString, old)}
+    fields = [LanceField.FromString(message) for message in _messages(LanceSchema.from_pyarrow(schema))[1:]]
+    ids = [i for name in schema.names for i in field_ids[name]]
+    numbered = dict(zip((field.id for field in fields), ids, strict=True))
+    found = []
+    for field in fields:
+        own = LanceField()
+        own.CopyFrom(known.get(numbered[field.id], field))
+        own.name, own.id = field.name, numbered[field.id]
+        own.parent_id = numbered.get(field.parent_id, -1)
+        found.append(own.SerializeToString())
+    return LanceSchema._from_protos(metadata, *found)
+
+
+def _messages(schema: LanceSchema) -> tuple[str, *tuple[bytes, ...]]:
+    """Return the metadata as JSON, and a message for each field."""
+    found: tuple[str, *tuple[bytes, ...]] = schema.__reduce__()[1]  # type: ignore[assignment] # as pickle calls it
+    return found
