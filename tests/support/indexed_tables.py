@@ -7,14 +7,17 @@ partitions probed each row is found, once, and by the distance of the vector tha
 
 from __future__ import annotations
 
+import atexit
 import copy
 import shutil
+import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import lance
 import numpy as np
@@ -111,6 +114,13 @@ class AllIndexes(KeyedTable):
         self.rows_in_place = 0
         self.replaced: dict[int, list[Row]] = {}
         """By key: the rows that it had before, oldest first; also those of keys that have no row any more."""
+
+    @classmethod
+    def filled(cls, folder: Path, *, stable_row_ids: bool) -> Self:
+        """A table after ``fill``: the first of a kind is built, all are copies of it."""
+        made = _built(cls, stable_row_ids, values).copied(folder)  # type: ignore[arg-type] # a class is hashable
+        assert isinstance(made, cls)
+        return made
 
     def fill(self) -> None:
         for _ in range(FRAGMENTS):
@@ -243,7 +253,7 @@ class AllIndexes(KeyedTable):
         """What the indexes say wrongly, by column."""
         return differences(self.dataset, {id: row for (id,), row in self.model.items()}, self.replaced)
 
-    def copied(self, folder: Path) -> AllIndexes:
+    def copied(self, folder: Path) -> Self:
         """The same table once more, in another folder, to go on with."""
         shutil.copytree(self.uri, folder / "table")
         made = copy.copy(self)
@@ -251,10 +261,22 @@ class AllIndexes(KeyedTable):
         made.store = open_store(made.uri)
         made.model, made.replaced = dict(self.model), {id: [*rows] for id, rows in self.replaced.items()}
         made.tasks = ThreadTasks()
+        made._ids = copy.copy(self._ids)
         made._feeding = made.context()
         made._log = copy.copy(self._log)
         made._log._store = made.store
         return made
+
+
+@cache
+def _built(kind: type[AllIndexes], stable_row_ids: bool, _values: Callable[[int, int], Row]) -> AllIndexes:
+    """To copy from.  Tests of some kinds have values of their own."""
+    folder = tempfile.TemporaryDirectory(prefix="all-indexes-")
+    atexit.register(folder.cleanup)
+    made = kind(Path(folder.name), stable_row_ids=stable_row_ids)
+    made.fill()
+    made.close()
+    return made
 
 
 class _At:

@@ -42,9 +42,9 @@ KEPT_OLD = {"num_idx", "cat_idx", "tags_idx", "text_idx"}
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[bool, AllIndexes]]:
-    made = {stable: AllIndexes(tmp_path_factory.mktemp("table"), stable_row_ids=stable) for stable in (False, True)}
-    for table in made.values():
-        table.fill()
+    made = {
+        stable: AllIndexes.filled(tmp_path_factory.mktemp("table"), stable_row_ids=stable) for stable in (False, True)
+    }
     yield made
     for table in made.values():
         table.close()

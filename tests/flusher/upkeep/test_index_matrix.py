@@ -37,9 +37,7 @@ def forced(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[bool, AllIndexes]]:
     """By whether row ids are stable."""
-    made = {s: AllIndexes(tmp_path_factory.mktemp("table"), stable_row_ids=s) for s in (False, True)}
-    for table in made.values():
-        table.fill()
+    made = {s: AllIndexes.filled(tmp_path_factory.mktemp("table"), stable_row_ids=s) for s in (False, True)}
     yield made
     for table in made.values():
         table.close()

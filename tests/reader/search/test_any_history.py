@@ -217,8 +217,7 @@ class Past:
 def test_whatever_was_done_to_the_table(
     tmp_path: Path, stable_row_ids: bool, seed: int, pytestconfig: pytest.Config
 ) -> None:
-    rng, table = random.Random(seed), Searched(tmp_path, stable_row_ids=stable_row_ids)
-    table.fill()
+    rng, table = random.Random(seed), Searched.filled(tmp_path, stable_row_ids=stable_row_ids)
     opened, checks, number = open_table(table.uri), Checks(table, rng), count()
     past: Past | None = None
     # In turns; ``dev.py soak every-case`` takes all, and ``test_index_matrix`` takes each with both in every run.

@@ -43,8 +43,7 @@ def stable_row_ids() -> bool:
 @pytest.fixture
 def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stable_row_ids: bool) -> Iterator[SmallS3]:
     monkeypatch.setattr(merged, "FLAT_ROWS_MAX", 0)
-    made = OneOfEach(tmp_path, stable_row_ids=stable_row_ids)
-    made.fill()
+    made = OneOfEach.filled(tmp_path, stable_row_ids=stable_row_ids)
     with SmallS3() as store:
         objects = open_store(TABLE, store.options)
         for path in Path(made.uri).rglob("*"):

@@ -37,8 +37,7 @@ def of_many_lengths(id: int, age: int) -> Row:
 @pytest.fixture
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Texts]:
     monkeypatch.setattr(indexed_tables, "values", of_many_lengths)
-    table = Texts(tmp_path, stable_row_ids=True)
-    table.fill()
+    table = Texts.filled(tmp_path, stable_row_ids=True)
     scatter(table, flush=True)
     scatter(table, flush=False)
     yield table

@@ -56,8 +56,7 @@ WHERE = {
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Searched]:
     monkeypatch.setattr(merged, "FLAT_ROWS_MAX", 0)
     monkeypatch.setattr(indexed_tables, "values", values)
-    table = Searched(tmp_path, stable_row_ids=True)
-    table.fill()
+    table = Searched.filled(tmp_path, stable_row_ids=True)
     yield table
     table.close()
 

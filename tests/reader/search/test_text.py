@@ -62,8 +62,7 @@ class Texts(AllIndexes):
 def made(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Texts]:
     monkeypatch.setattr(indexed_tables, "values", values)
     monkeypatch.setattr(text_search, "ASKED_MIN", 1)
-    table = Texts(tmp_path, stable_row_ids=request.param)
-    table.fill()
+    table = Texts.filled(tmp_path, stable_row_ids=request.param)
     yield table
     table.close()
 

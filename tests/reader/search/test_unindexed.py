@@ -34,8 +34,7 @@ def made(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     """The last fragment is covered by no index."""
     monkeypatch.setattr(merged, "FLAT_ROWS_MAX", 0)
     monkeypatch.setattr(distance, "_FEW", 10)
-    table = AllIndexes(tmp_path, stable_row_ids=request.param)
-    table.fill()
+    table = AllIndexes.filled(tmp_path, stable_row_ids=request.param)
     table.adopt_new(PER_FRAGMENT)
     yield table
     table.close()

@@ -31,8 +31,7 @@ def _indexes_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(params=[False, True], ids=["addresses", "stable row ids"])
 def made(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[AllIndexes]:
-    table = AllIndexes(tmp_path, stable_row_ids=request.param)
-    table.fill()
+    table = AllIndexes.filled(tmp_path, stable_row_ids=request.param)
     yield table
     table.close()
 
@@ -139,8 +138,7 @@ def test_after_every_act(made: AllIndexes) -> None:
 
 @pytest.mark.parametrize("where", ["entry", "flushed generation", "fragment without index"])
 def test_the_best_row_is_only_there(tmp_path: Path, where: str) -> None:
-    made = AllIndexes(tmp_path, stable_row_ids=False)
-    made.fill()
+    made = AllIndexes.filled(tmp_path, stable_row_ids=False)
     queries = {**dict.fromkeys(VECTORS, [9.0] * WIDTH), **dict.fromkeys(BITS, [0, 255] * (WIDTH // 2))}
     for id in (3, 7_000):
         row = {**values(id, 1), **queries}
