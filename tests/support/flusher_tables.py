@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import lance
@@ -39,7 +40,14 @@ from lancewal_core.store.object_store import Done, put_once
 from lancewal_core.store.obstore import open_store
 from lancewal_core.table.contract import Column, Contract, encode_contract
 from lancewal_core.table.lance.table import LanceTable
-from lancewal_core.table.protocol import CommitLost, CommitOutcome, TableCommit, fragment_files
+from lancewal_core.table.protocol import (
+    ColumnsCommit,
+    CommitLost,
+    CommitOutcome,
+    Committed,
+    TableCommit,
+    fragment_files,
+)
 from lancewal_core.table.watermarks import NOTHING_MERGED, TABLE_UUID, Watermarks
 from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.writer import Durable, LogWriter
@@ -169,6 +177,7 @@ class FlusherTable:
         self._clock = SystemClock()
         self.tasks = ThreadTasks()
         self._feeding = self.context()
+        self._highest_id = max(self.contract.field_ids)
         self._owner = OwnerId("ingest-1")
         self._log = LogWriter(self.store, self._clock, LogId("log-1"), self._owner, self.contract.rows.wal)
 
@@ -217,7 +226,9 @@ class FlusherTable:
         for start in range(0, len(operations), size):
             part = operations[start : start + size]
             first, next_ = Position(at), Position(at + len(part))
-            stored = self._log.put([Entry(region, first, next_, 1, self._batch(keyed, at, part), ())])
+            stored = self._log.put(
+                [Entry(region, first, next_, self.contract.version, self._batch(keyed, at, part), ())]
+            )
             assert isinstance(stored, Durable)
             at = int(next_)
         claimant = Claimant(self._owner, self._log.log, self._log.next_unsent)
@@ -243,6 +254,37 @@ class FlusherTable:
             self._apply(keyed, operation)
         if flush:
             self.flush(partition)
+
+    def change_columns(self, changes: Mapping[str, str | None] = MappingProxyType({}), **added: str) -> None:
+        """The next version of the contract, and of the table's columns: ``changes`` has new names by the old ones, None for
+        a column that is dropped; ``added`` has types.  Columns keep their order, and those added come last."""
+        pinned = LanceTable(self.uri, self._storage).newest()
+        kept = [
+            column.model_copy(update={"name": changes.get(column.name, column.name)})
+            for column in self.contract.columns
+            if changes.get(column.name, column.name) is not None
+        ]
+        for name, type_ in added.items():
+            at = self._highest_id + 1
+            ids = tuple(range(at, at + 1 + type_.count("list<") + type_.count(":")))
+            self._highest_id = ids[-1]
+            kept.append(Column(name=name, type=type_, field_ids=ids))
+        self.contract = self.contract.model_copy(
+            update={"format": 2, "version": self.contract.version + 1, "columns": tuple(kept)}
+        )
+        commit = ColumnsCommit(pinned.version, self.contract.rows.table, self.contract.fields_of, {})
+        assert isinstance(LanceTable(self.uri, self._storage).change_columns(commit), Committed)
+        key = paths.contract_version(self.contract.version, None)
+        assert isinstance(put_once(self.store, key, encode_contract(self.contract)), Done)
+        self._log.schema = self.contract.rows.wal
+        self._feeding = self.context()
+        for row in self.model.values():
+            old = dict(row)
+            row.clear()
+            row.update(
+                {new: value for name, value in old.items() if (new := changes.get(name, name)) is not None}
+                | dict.fromkeys(added)
+            )
 
     def begin_anew(self) -> None:
         """Flushes are those of a process that has opened nothing yet."""

@@ -40,7 +40,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -49,6 +49,7 @@ import pyarrow.compute as pc
 from lancewal_core.errors import ContractMismatch
 from lancewal_core.rows.carry import Carry, carry
 from lancewal_core.rows.fold import Folded
+from lancewal_core.rows.row_range import RowRange
 from lancewal_core.rows.schema import PRESENT, RowSchema
 
 Rows = TypeVar("Rows")
@@ -76,6 +77,8 @@ def _carried(rows: Rows, written: RowSchema, way: Carry) -> Rows:
     if isinstance(rows, Folded):
         more = {"rows": _carried(rows.rows, written, way), "partials": _carried(rows.partials, written, way)}
         return replace(rows, **more)
+    if isinstance(rows, RowRange):
+        return cast("Rows", RowRange.whole(_carried(rows.rows, written, way)))
     assert isinstance(rows, pa.Table | pa.RecordBatch)
     others = [place for place, name in enumerate(rows.schema.names) if name not in set(written.columns.names)]
     fields = [*way.wanted.table, *(rows.schema.field(place) for place in others)]

@@ -89,7 +89,8 @@ class LogWriter:
         self.owner = owner
         self._store = store
         self._clock = clock
-        self._schema = schema
+        self.schema = schema
+        """Columns of the rows of all entries from the next segment on (``RowSchema.wal``)."""
         self.length = 0.0
         """Length of all segments that were sent, see ``length_of``."""
         self._next = Sequence(0)
@@ -130,7 +131,7 @@ class LogWriter:
             raise RuntimeError(f"segment {self._next} of log {self.log} is not settled")
         self._written_at_ms = self._clock.now_ms()
         segment = Segment(self.log, self._next, self.owner, tuple(entries), self._written_at_ms)
-        self._unsettled = encode_segment(segment, self._schema)
+        self._unsettled = encode_segment(segment, self.schema)
         self.length += length_of(len(entries))
         return self.put_again()
 

@@ -30,7 +30,7 @@ Steps of ``finish_newest``
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -38,6 +38,7 @@ import pyarrow as pa
 
 from lancewal_core.errors import (
     ATTACH_A_COPY,
+    Corrupt,
     MergeUnproven,
     ObjectMissing,
     PlanStale,
@@ -50,10 +51,11 @@ from lancewal_core.keys.origin import MergedFrom
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, Region, TableVersion
 from lancewal_core.region.flush_files import read_each, read_parts
+from lancewal_core.region.flushes.manifest import FlushedGeneration
 from lancewal_core.region.generation_entries import kept_entries
 from lancewal_core.region.state import GenerationRecord
 from lancewal_core.region.states import RegionIndexes
-from lancewal_core.rows.fold import fold
+from lancewal_core.rows.fold import Folded, fold
 from lancewal_core.rows.key_set import KeySet, distinct
 from lancewal_core.store.object_store import put_new
 from lancewal_core.table.checks import check_table
@@ -292,9 +294,12 @@ def _taken_keys(context: FlusherContext, facts: MergeFacts) -> list[tuple[Region
     the flush is gone."""
     rows = context.contract.rows
     taken = _taken(context.indexes, facts)
-    contents = read_each(
-        context, taken, lambda parts: read_parts(context.store, context.table, parts, list(rows.primary_key), rows)
-    )
+
+    def read(parts: Sequence[FlushedGeneration]) -> list[Folded | Corrupt]:
+        written = context.columns_of(parts[0])
+        return read_parts(context.store, context.table, parts, list(rows.primary_key), written)
+
+    contents = read_each(context, taken, read)
     keys = []
     for (region, record), content in zip(taken, contents, strict=True):
         if content is None or isinstance(content, ObjectMissing):

@@ -155,7 +155,7 @@ def _of_flushes(opened: OpenedTable, counted: Sequence[UnmergedCounts], found: R
         sides = {
             (part.region, part.generation): error
             for run in runs
-            for part, error in zip(run, check_sides(opened.store, run, opened.contract.rows), strict=True)
+            for part, error in zip(run, check_sides(opened.store, run, opened.columns_of(run[0])), strict=True)
         }
         errors: list[LancewalError | None] = []
         for part in parts:

@@ -1,0 +1,156 @@
+"""Rows of three contracts, unmerged at once: read, merged and finished against a model that follows the columns by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+
+from lancewal_core.rows.schema import Op
+from lancewal_flusher.merge.finish import finish_newest
+from lancewal_flusher.merge.merge import Merged, merge_next
+from lancewal_flusher.merge.plan import MergeLimits
+from lancewal_reader.table import open_table
+from tests.support.flusher_tables import (
+    COMBINE,
+    OPEN_ROWS,
+    FlusherTable,
+    Operation,
+    ScriptedTable,
+    delete,
+    patch,
+    upsert,
+    upserts,
+)
+
+
+def put(id: int, **values: Any) -> Operation:
+    return Operation(Op.UPSERT, id, values)
+
+
+def both(table: FlusherTable, operations: list[Operation]) -> None:
+    for partition in (0, 1):
+        table.generation(partition, operations)
+
+
+def three_contracts(table: FlusherTable, *, flush: bool = True) -> None:
+    """Columns a, s, tags; then b beside them; then c, which was a, without s, and another tags."""
+    table.generation(0, upserts(range(10)))
+    table.generation(1, [*upserts(range(6), a=3), patch(50, s="first")], flush=flush)
+    table.change_columns(b="float64")
+    table.generation(
+        0, [*(put(i, a=-i, b=i / 2) for i in range(5, 12)), patch(0, b=0.25), delete(1), patch(60, tags=["x"])]
+    )
+    table.generation(1, [put(1, b=1.5), patch(2, b=None, s="second"), patch(50, b=9.5), delete(3)], flush=flush)
+    table.change_columns({"a": "c", "s": None, "tags": None}, tags="list<int64>", d="string")
+    table.generation(0, [put(7, c=70, tags=[7]), patch(8, d="eight"), patch(0, c=1), patch(61, c=61)], flush=flush)
+    table.generation(1, [patch(4, tags=[]), put(5, d="five"), patch(50, c=5)], flush=flush)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Iterator[FlusherTable]:
+    made = FlusherTable(tmp_path)
+    yield made
+    made.close()
+
+
+def by_key(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(rows, key=lambda row: (row["region"], row["id"]))
+
+
+def check_reads(table: FlusherTable) -> None:
+    """Scan, some columns, a filter by a renamed column, a count and keys give the model's rows."""
+    expected = by_key(list(table.model.values()))
+    opened = open_table(table.uri)
+    assert opened.to_arrow().schema.names == table.contract.rows.table.names
+    assert by_key(opened.to_arrow().to_pylist()) == expected
+    for names in (["c"], ["tags", "d"], ["b"]):
+        found = opened.to_arrow(columns=["region", "id", *names]).to_pylist()
+        assert by_key(found) == [{name: row[name] for name in ("region", "id", *names)} for row in expected]
+    filtered = opened.to_arrow(filter="c > 0 or d is not null").to_pylist()
+    assert by_key(filtered) == [row for row in expected if (row["c"] or 0) > 0 or row["d"] is not None]
+    assert opened.count_rows() == len(expected)
+    keys = [{"region": row["region"], "id": row["id"]} for row in expected]
+    assert by_key(opened.get(keys).to_arrow().to_pylist()) == expected
+
+
+def merge_all(table: FlusherTable, limits: MergeLimits) -> None:
+    while {*table.states(0), *table.states(1)} != {"MERGED"}:
+        table.round(limits)
+        check_reads(table)
+    table.check()
+
+
+@pytest.mark.parametrize("limits", [OPEN_ROWS, COMBINE, MergeLimits()], ids=["adopt", "combine", "default"])
+@pytest.mark.parametrize("flush", [True, False], ids=["flushed", "in the log"])
+def test_rows_of_three_contracts(table: FlusherTable, limits: MergeLimits, flush: bool) -> None:
+    three_contracts(table, flush=flush)
+    check_reads(table)
+    while not flush and "SEALED" in table.states(1):
+        table.flush(1)
+    if not flush:
+        table.flush(0)
+    check_reads(table)
+    merge_all(table, limits)
+
+
+@pytest.mark.parametrize("merged", range(4))
+def test_a_merge_between_two_changes(table: FlusherTable, merged: int) -> None:
+    """Whatever was merged before the columns changed is read with the columns of now."""
+    steps: list[Callable[[], object]] = [
+        lambda: both(table, [*upserts(range(8)), patch(20, a=1)]),
+        lambda: table.change_columns(b="float64"),
+        lambda: table.generation(0, [put(1, a=5, b=0.5), patch(2, b=1.0)]),
+        lambda: table.change_columns({"a": "c", "s": None, "tags": None}, d="string"),
+        lambda: table.generation(0, [put(3, c=9, d="x"), patch(20, d="y")]),
+        lambda: table.change_columns(tags="string"),
+    ]
+    for place, step in enumerate(steps):
+        step()
+        if place == merged:
+            table.round()
+    check_reads(table)
+    merge_all(table, OPEN_ROWS)
+
+
+def test_rows_that_somebody_appends_beside_a_merge_of_old_rows_give_way(tmp_path: Path) -> None:
+    """The follow-up asks the flushes of every contract for their keys."""
+    table = FlusherTable(tmp_path)
+    table.generation(0, upserts([40]))
+    table.round()
+    table.generation(0, [*upserts(range(4)), patch(9, s="patched")])
+    table.change_columns({"s": None}, b="float64")
+    table.generation(0, [patch(1, b=0.5)])
+
+    def append() -> None:
+        rows = [{"region": "r0", "id": id, "a": -1, "tags": None, "b": None} for id in (1, 9, 30)]
+        lance.write_dataset(pa.Table.from_pylist(rows, table.contract.rows.table), table.uri, mode="append")
+        table.model["r0", 30] = rows[-1]
+
+    scripted = ScriptedTable(table.uri)
+    scripted.before.append(append)
+    context = replace(table.context(), table=scripted)
+    assert isinstance(merge_next(table.context(scripted), COMBINE), Merged)
+    finish_newest(context)
+    table.check()
+    table.close()
+
+
+def test_files_of_a_flush_are_gone(table: FlusherTable) -> None:
+    """It is rebuilt from entries of the contract that was, by the contract that is."""
+    table.generation(0, [*upserts(range(4)), upsert(4, a=4)])
+    flushed = table.flushed(0, 1)
+    table.change_columns({"a": "c", "tags": None}, d="string")
+    table.remove_files(flushed)
+    check_rows_of_c(table)
+    table.round()
+    table.check()
+
+
+def check_rows_of_c(table: FlusherTable) -> None:
+    assert by_key(open_table(table.uri).to_arrow().to_pylist()) == by_key(list(table.model.values()))
