@@ -1,6 +1,6 @@
 """lancewal's public names, each loaded when it is first used: ``import lancewal`` takes milliseconds.
 
-What is neither here nor in ``lancewal.errors``, ``lancewal.spark`` or ``lancewal.sandbox`` is private.
+All names outside of this module, ``lancewal.errors``, ``lancewal.spark`` and ``lancewal.sandbox`` are private.
 """
 
 from __future__ import annotations

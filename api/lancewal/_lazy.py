@@ -1,4 +1,4 @@
-"""Public names that are loaded when they are first used: a part that is not installed is missed only by who uses it."""
+"""Public names that are loaded when they are first used.  A missing part concerns only the code that uses its names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Any
 
 
 def names_of(module: str, places: Mapping[str, str]) -> Callable[[str], Any]:
-    """The ``__getattr__`` of a module; ``places``: by name the module, or ``module:name`` of what it stands for."""
+    """Return the ``__getattr__`` of ``module``.  ``places`` maps each public name to ``module``, or to ``module:member``.
+
+    The function raises ``AttributeError`` for any other name."""
 
     def load(name: str) -> Any:
         if name not in places:

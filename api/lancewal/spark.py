@@ -1,4 +1,4 @@
-"""Public names for programs on Spark.  ``session`` comes before whatever loads Lance, so nothing here does by itself."""
+"""Public names for programs on Spark.  Importing this module does not load Lance: ``session`` must run before that."""
 
 from __future__ import annotations
 

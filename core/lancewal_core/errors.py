@@ -32,15 +32,15 @@ ATTACH_A_COPY = (
     "copy the table's rows, not its folder, into a new Lance table and make that one a lancewal table "
     "(`lancewal table attach`; docs/how-to/attach-a-table.md shows both)"
 )
-"""Advice where no command mends a table.  ``attach`` also refuses keys that are there twice, and names them."""
+"""Advice for a table that no command can mend.  ``attach`` also refuses duplicate keys, and names them."""
 
 INDEX_LOST = "the store's listing is out of date, or the state is lost (`lancewal repair region`)"
-"""Reason why a region's state can end below what the table has merged, for messages."""
+"""Text for messages: why a region's state can end at a lower position than the table has merged."""
 FLUSH_DAMAGED = "`lancewal repair generation PARTITION` rebuilds it from the log; run it for each partition"
 """Advice for a damaged flush while the generation is not merged.  Generations of several partitions may share the
 flush's objects."""
 LOG_LOST = "if Kafka still has the records, run `lancewal repair segment` for the object that is lost or damaged"
-"""Advice where neither a flush nor its log is there."""
+"""Advice if both a flush and its log are missing."""
 
 
 class LancewalError(Exception):
@@ -64,7 +64,7 @@ class LancewalError(Exception):
 
 
 def or_error(call: Callable[[], T]) -> T | LancewalError:
-    """Return the result of the call, or the error that it raises, as one answer of several."""
+    """Return the result of the call, or the ``LancewalError`` that it raises: the answer for one item of a batch call."""
     try:
         return call()
     except LancewalError as error:
@@ -96,8 +96,8 @@ class StoreUnavailable(Retry):
 
 
 class StoreRefused(StoreUnavailable):
-    """The object store refuses access: rights, credentials or the bucket are wrong.  A service waits until that is
-    mended."""
+    """The object store refuses access: rights, credentials or the bucket are wrong.  A service waits until the
+    cause is mended."""
 
     exit_code = ASKS_FOR_A_PERSON
 
@@ -107,14 +107,15 @@ class KafkaUnavailable(Retry):
 
 
 class KafkaRefused(KafkaUnavailable):
-    """Broker and client do not trust each other: user, password or a certificate is wrong.  A service waits until that is
-    mended."""
+    """Broker and client do not trust each other: user, password or a certificate is wrong.  A service waits until the cause
+    is mended."""
 
     exit_code = ASKS_FOR_A_PERSON
 
 
 class KafkaBehind(Retry):
-    """The topic has lost its tail, and a person has accepted that.  It has not grown beyond the durable position yet."""
+    """The topic lost its newest records, and a person accepted the loss.  The topic has not grown past the durable position
+    yet."""
 
 
 class TokenTimeout(Retry):
@@ -206,7 +207,7 @@ class InvalidInput(ActionNeeded, ValueError):
 
 
 class WishUnreachable(ActionNeeded):
-    """No setting makes a deployment as it is wished for; the message says what is possible."""
+    """No setting fulfils the wishes given to ``lancewal estimate``; the message says what is possible."""
 
 
 class InvalidSettings(ActionNeeded):
@@ -314,11 +315,11 @@ class TableRestored(ActionNeeded):
 
 
 class MergedPositionUnknown(ActionNeeded):
-    """Table versions that may hold merged positions are gone."""
+    """The merged positions are unknown, since table versions that may hold them were removed."""
 
 
 class MergeUnproven(ActionNeeded):
-    """A merge landed, but versions before it are gone that could hold another merge."""
+    """A merge landed, but table versions before it were removed, and one of them could hold another merge."""
 
 
 class VersionGone(ActionNeeded):
@@ -334,8 +335,8 @@ class SnapshotMissing(ActionNeeded):
 
 
 class RecordsGivenUp(ActionNeeded):
-    """A token's record was given up.  Or a receipt covers records of a lost segment that were given up since, or just
-    then."""
+    """The record of a token was given up.  Or a receipt covers records of a lost segment, which were given up at the time
+    of the receipt or later."""
 
 
 class SearchUnsupported(ActionNeeded):

@@ -1,7 +1,7 @@
-"""Opening a table: by an address, or by the settings of a service, with more checks.
+"""Opening a table by its address, or by the settings of a service, which adds checks.
 
-``Address`` leads to the store and to the Lance table, whatever is there.  ``open_at`` opens a lancewal table for
-reading, ``open_by`` one to work on.
+``Address`` gives the store and the Lance table at an address without checking them.  ``open_at`` opens a lancewal table
+for reading, ``open_by`` one to work on.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lancewal_core.table.store_proof import StoreWay
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """A table's folder, whatever is in it: its objects, and the Lance table."""
+    """The store, the Lance table and the view of the store (``way``) for one folder, whose content is not checked."""
 
     store: ObjectStore
     table: LanceTable
@@ -43,7 +43,7 @@ class Address:
 
     @staticmethod
     def of(settings: Settings, uri: str | None = None) -> Address:
-        """The table that the settings name, or another one in the same store."""
+        """Return the address of ``table.uri``, or of ``uri``, with the storage options of the settings."""
         return Address(uri or settings.table.uri, settings.storage.options, settings.table.base_paths)
 
     @property
@@ -52,7 +52,7 @@ class Address:
         return self.uri.rstrip("/").rpartition("/")[2]
 
     def way(self) -> StoreWay:
-        """The store as this process sees it."""
+        """Return this process's view of the store: the address, the options and the environment."""
         return StoreWay.of(self.uri, self.options, os.environ)
 
     def store(self) -> TableStore:
@@ -71,7 +71,8 @@ class Address:
 
 
 def open_at(address: Address, tasks: Tasks, clock: Clock) -> OpenedTable:
-    """Open a table to read it.  It may be a copy, and its newest version is not compared with the contract yet.
+    """Open a table to read it.  The folder may be a copy, and the newest version is not compared with the contract
+    yet.
 
     Raise ``TableMissing`` if there is no Lance table, else ``NotALancewalTable`` if there is no contract.
     """
@@ -81,10 +82,10 @@ def open_at(address: Address, tasks: Tasks, clock: Clock) -> OpenedTable:
 
 
 def open_by(settings: Settings, tasks: Tasks, clock: Clock, store: ObjectStore | None = None) -> OpenedTable:
-    """Open a table to work on it.  Contract, place, settings and the table's newest version agree, or the error says
-    which does not.
+    """Open a table to work on it.  Raise an error that names the difference, unless contract, place, settings and the
+    table's newest version agree.
 
-    ``store`` is the table's, if it is open already.
+    ``store`` is the table's store, if the store is open already.
     """
     address = Address.of(settings)
     store = store or address.store()

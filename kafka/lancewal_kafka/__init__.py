@@ -1,7 +1,7 @@
-"""Kafka as every part asks it; nothing in here knows the store or the table.
+"""Access to Kafka for every part.  Nothing in here opens a store or a table.
 
-``clients`` says what clients are made of, ``errors`` what theirs mean.  ``topic`` asks brokers about a topic and its
-group, ``retention`` what it keeps, ``unpacking`` what a batch of it may become.  ``records`` is what was consumed,
-``reread`` consumes it once more, outside the group.  ``group_member`` is the name by which a member is known, and
-needs no client.
+``clients`` has the properties of clients, and ``errors`` turns their errors into those of lancewal.  ``topic`` asks the
+brokers about a topic and its consumer group, ``retention`` about the records that Kafka keeps.  ``unpacking`` bounds the
+unpacked size of a batch.  ``records`` are consumed messages, and ``reread`` reads records again, outside the group.
+``group_member`` is the client id of a group's member, and needs no client.
 """

@@ -1,7 +1,7 @@
-"""Properties of our Kafka clients.
+"""Properties of lancewal's Kafka clients.
 
 Guarantees
- 1. What correctness depends on cannot be changed by the pass-through (``kafka.options``): ``InvalidSettings``.
+ 1. The pass-through (``kafka.options``) cannot change a property that correctness depends on: ``InvalidSettings``.
  2. Properties that only a consumer knows reach no producer.
 """
 
@@ -14,7 +14,7 @@ from lancewal_core.errors import InvalidSettings
 Properties = dict[str, str | int | float | bool]
 
 REQUEST_TIMEOUT_S = 10.0
-"""How long a question to the broker may take before it counts as silent."""
+"""Seconds that a question to the broker may take before the broker counts as silent."""
 
 _PROTECTED: Properties = {
     "enable.auto.commit": False,
@@ -42,7 +42,7 @@ _CLASSIC: Properties = {
     # of 3 s joining took 3.2 to 4.1 s, so 1.3 to 1.7.  Two small requests a second.
     "heartbeat.interval.ms": 500,
 }
-"""Only of the classic group protocol; the newer one has it from the broker."""
+"""Properties of the classic group protocol alone.  With the newer protocol the broker sets them."""
 _ALIASES = {
     "auto.commit.enable": "enable.auto.commit",
     "metadata.broker.list": "bootstrap.servers",
@@ -54,30 +54,30 @@ _SHARED_PREFIXES = (
 )  # fmt: skip
 
 QUEUE_BYTES_MAX = 256 << 20
-"""More than this in librdkafka's queue makes nothing faster."""
+"""Most bytes for librdkafka's queue.  A larger queue makes nothing faster."""
 _RECEIVE = "receive.message.max.bytes"
 _RECEIVE_MOST = 2**31 - 1
 _ENVELOPE = 512
-"""Bytes that librdkafka wants beside the largest fetch."""
+"""Bytes that librdkafka needs on top of the largest fetch."""
 _GROWTH = 3
-"""Factor by which librdkafka enlarges its buffer until a frame of zstd fits that does not say what it unpacks to."""
+"""Factor by which librdkafka enlarges its buffer, until a frame of zstd fits that does not say its unpacked size."""
 _UNPACKED = 10_000
-"""Factor, about, by which records can be larger in memory than in the topic.  The worst is text that repeats itself, in
-zstd, each record a batch of its own.  librdkafka unpacks a whole answer before it looks whether there is room."""
+"""Approximate factor by which records can be larger in memory than in the topic.  The worst case is repetitive text in
+zstd, with one record in each batch.  librdkafka unpacks a whole answer before it checks whether there is room."""
 _FETCH_BYTES_MIN = 1_000
-"""librdkafka allows no less, and a broker sends a batch that is larger anyway."""
+"""Smallest size of a fetch that librdkafka allows.  A broker sends a larger batch anyway."""
 _FETCH_WAIT_MS = 25
-"""An answer of less waits a moment for more: each request names all partitions.  With 10,000 records/s of 64 partitions broker
-and two members took 1.12 cores so, and 1.27 otherwise (own measurement)."""
+"""Milliseconds that the broker waits for more records if an answer is small, since each request names all partitions.  With
+10,000 records/s of 64 partitions, broker and two members took 1.12 cores with it, and 1.27 without (own measurement)."""
 _FEW_PARTITIONS = 64
 _PARTITIONS_AT_ONCE = 10
-"""Partitions that a client asks for at once.  An answer holds what one partition in so many of the others may fill, too.
-With 300 partitions a client that gets one batch an answer took some hundred records a second.  One that gets thirty
-times as much took 30,000 (own measurement, two loaded cores)."""
+"""Number of partitions, beyond ``_FEW_PARTITIONS``, for which an answer gets room for one more partition's records.  With
+300 partitions a client took some hundred records a second if an answer held one batch.  With answers of thirty times
+that size it took 30,000 (own measurement, two loaded cores)."""
 
 
 def kafka_at(servers: str) -> str:
-    """Name the brokers that are asked, for people: all addresses that the client tries."""
+    """Return the name of the brokers for people: all addresses that the client tries."""
     return f"Kafka at {servers}"
 
 
@@ -87,8 +87,10 @@ def client_bytes(memory_bytes_max: int) -> int:
 
 
 def unpacking_bounded(client: Mapping[str, str], memory_bytes_max: int, record_bytes_max: int) -> dict[str, str]:
-    """``client`` for who reads records: with ``receive.message.max.bytes``, unless it has one.  A batch of zstd that unpacks
-    to more is unreadable; of other codecs librdkafka knows no limit (``batch_check``).  The largest record always passes."""
+    """Return ``client`` for reading records: ``receive.message.max.bytes`` is added if it is not set.
+
+    A batch of zstd that unpacks to more is unreadable.  For other codecs librdkafka has no limit (``batch_check``).  The
+    largest record always passes."""
     if _RECEIVE in client:
         return dict(client)
     fetched = client.get("fetch.max.bytes", "")
@@ -98,12 +100,13 @@ def unpacking_bounded(client: Mapping[str, str], memory_bytes_max: int, record_b
 
 
 def unpacked_bytes_max(client: Mapping[str, str]) -> int:
-    """Return how many bytes a batch of zstd may unpack to in an ``unpacking_bounded`` client."""
+    """Return the bytes that a batch of zstd may unpack to in an ``unpacking_bounded`` client.  ``InvalidSettings`` if the
+    property is not a number."""
     try:
         return int(client[_RECEIVE])
     except ValueError:
         raise InvalidSettings(
-            f"kafka.options: {_RECEIVE} is {client[_RECEIVE]!r}, no number", property=_RECEIVE
+            f"kafka.options: {_RECEIVE} is {client[_RECEIVE]!r}, which is not a number", property=_RECEIVE
         ) from None
 
 
@@ -117,13 +120,13 @@ def bounded_consumer_properties(
 ) -> Properties:
     """Return ``consumer_properties`` for a consumer that takes about ``memory_bytes``.
 
-    A quarter of that is for what it has fetched.  An answer of the broker may pass this once, by what it unpacks to.
-    For one of the ``partitions`` of the topic that may be twice what is left.  For many of them at a time, each full
-    of what unpacks to ten thousand times its size, it may be more.
+    A quarter of the memory is for fetched records.  One answer of the broker may exceed that quarter when it is
+    unpacked.  An answer with one of the ``partitions`` may then take twice the rest of the memory.  It may take more
+    if it has many partitions, all full of records that unpack to ten thousand times their size.
 
-    Answers are small, and one is asked for behind the other.  Near the broker that is as fast.  Measured on one
-    machine: large batches need 4 KB.  Records sent one by one need 16 KB, and are a quarter as fast with 8 KB.
-    Whoever is far from the broker and knows the producers sets ``fetch.max.bytes`` and
+    Answers are small, and each is requested after the one before.  Near the broker this is as fast as large ones.
+    Measured on one machine: large batches need 4 KB.  Records sent one by one need 16 KB, and are a quarter as fast
+    with 8 KB.  If the broker is far away and the producers are known, set ``fetch.max.bytes`` and
     ``max.partition.fetch.bytes``.
     """
     answer = max(_FETCH_BYTES_MIN, _of_an_answer(memory_bytes) // _UNPACKED)
@@ -137,9 +140,10 @@ def bounded_consumer_properties(
 
 
 def consumer_properties(client: Mapping[str, str], group: str, queue_bytes: int) -> Properties:
-    """Properties of the consumer; ``client`` holds ``bootstrap.servers`` and the pass-through.
+    """Return the properties of a consumer in ``group``; ``InvalidSettings`` by guarantee 1.
 
-    ``queue_bytes`` bounds what librdkafka fetches ahead, but for the last answer.
+    ``client`` holds ``bootstrap.servers`` and the pass-through.  ``queue_bytes`` bounds the bytes that librdkafka
+    prefetches; only the last answer may exceed it.
     """
     ours: Properties = {
         **_PROTECTED,
@@ -163,7 +167,7 @@ def consumer_properties(client: Mapping[str, str], group: str, queue_bytes: int)
 
 
 def lone_consumer_properties(client: Mapping[str, str], group: str, queue_bytes: int) -> Properties:
-    """Properties of a consumer that joins no group: it is assigned what it reads."""
+    """Return the properties of a consumer that joins no group, and is assigned its partitions."""
     alone = {name: value for name, value in client.items() if name not in _MEMBERSHIP}
     properties = consumer_properties(alone, group, queue_bytes)
     if "fetch.max.bytes" not in alone and _RECEIVE in alone and queue_bytes + _ENVELOPE > unpacked_bytes_max(alone):

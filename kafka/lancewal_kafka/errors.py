@@ -1,4 +1,4 @@
-"""Kafka's errors as the caller's: here alone its codes become errors of this project."""
+"""Translation of Kafka's error codes into errors of lancewal.  No other module translates them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lancewal_core.process.library_errors import without_secrets
 UNREADABLE = frozenset([KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG, KafkaError._NOT_IMPLEMENTED])
 """Errors of a batch that the client cannot unpack, whose checksum is wrong, or that has a form it does not know.  Their
 offset is that of the batch.  After an error of the first kind the client asks for the batch again, for ever.  After
-the others it goes on behind it."""
+the others the client goes on after the batch."""
 
 _NO_SUCH_TOPIC = frozenset([KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION])
 _NOT_ALLOWED = frozenset(
@@ -45,24 +45,25 @@ _REFUSED = re.compile(
     r"authentication (?:error|failed)|certificate verify failed|alert (?:bad certificate|certificate \w+|unknown ca)",
     re.IGNORECASE,
 )
-"""Words of librdkafka and OpenSSL where broker or client does not accept who the other is.  The question itself times out."""
+"""Words with which librdkafka and OpenSSL say that broker or client does not accept the other's identity.  The question
+itself only times out."""
 
 
 def error_of(error: BaseException | None) -> KafkaError | None:
-    """The ``KafkaError`` inside a ``KafkaException``."""
+    """Return the ``KafkaError`` inside a ``KafkaException``; None for any other error."""
     if isinstance(error, KafkaException) and error.args and isinstance(error.args[0], KafkaError):
         return error.args[0]
     return None
 
 
 def code_of(error: BaseException | None) -> int | None:
-    """The code of the ``KafkaError`` inside a ``KafkaException``."""
+    """Return the code of the ``KafkaError`` inside a ``KafkaException``; None for any other error."""
     found = error_of(error)
     return None if found is None else found.code()
 
 
 def leaderless(error: BaseException | None) -> bool:
-    """Whether the partition has no leader right now: behind its topic's creation, or while a broker goes."""
+    """Return whether the error says that a partition has no leader now: after its topic's creation, or while a broker goes."""
     return code_of(error) in _NO_LEADER
 
 
@@ -70,7 +71,8 @@ def explained(error: BaseException, act: str, topic: str, servers: str = "", hea
     """Return the error to raise instead of a Kafka exception: ``TopicMissing``, ``KafkaForbidden``, ``KafkaRefused`` or
     ``KafkaUnavailable``.
 
-    ``servers``: who was asked.  ``heard``: what the client has said meanwhile, which tells why nobody answers.
+    ``servers`` are the brokers that were asked.  ``heard`` is the last error that the client itself has reported, which
+    may say why no broker answers.
     """
     code = code_of(error)
     if code in _NO_SUCH_TOPIC:
@@ -103,24 +105,25 @@ def explained(error: BaseException, act: str, topic: str, servers: str = "", hea
 
 
 def forbidden(act: str, topic: str, said: str, rights: str) -> KafkaForbidden:
-    """``said`` comes right behind the sentence, and names who says it."""
+    """Return the error for an ``act`` that the brokers forbid.  ``said`` is the brokers' text, as the end of a sentence;
+    ``rights`` are those that the user needs."""
     return KafkaForbidden(
         f"{act}: the brokers do not allow it{said}. Grant this user {rights} (docs/reference/trust.md lists them), or set "
-        "another one in kafka.options",
+        "another user in kafka.options",
         topic=topic,
     )
 
 
 def not_accepted(error: BaseException) -> InvalidSettings:
-    """A client that cannot be made: librdkafka does not take its properties."""
+    """Return the error for a client that cannot be made, since librdkafka does not accept its properties."""
     return InvalidSettings(f"kafka.options: not accepted by librdkafka: {_text(error)}")
 
 
 def unreadable(topic: str, partition: int, position: Position, reason: str) -> RecordsUnreadable:
-    """Nobody can read on at ``position`` with this client."""
+    """Return the error for records at ``position`` that this client cannot read."""
     return RecordsUnreadable(
-        f"topic {topic} partition {partition}: what lies at offset {position} cannot be read: {reason}. Where it only unpacks "
-        "to more than is allowed, raise kafka.options receive.message.max.bytes, and restart. To go on without it: "
+        f"topic {topic} partition {partition}: the records at offset {position} cannot be read: {reason}. If they only "
+        "unpack to more than is allowed, raise kafka.options receive.message.max.bytes, and restart. To go on without them: "
         f"`lancewal offset reject {topic}-{partition}-{position}`",
         topic=topic,
         partition=partition,
@@ -136,6 +139,6 @@ def _text(error: BaseException) -> str:
 
 
 def text_of(error: KafkaError) -> str:
-    """Return librdkafka's text.  Where that says nothing but the request's name, return what the code means."""
+    """Return librdkafka's text.  If the text is empty or ends after the request's name, the meaning of the code follows."""
     said = without_secrets(error.str())
     return said + KafkaError(error.code()).str() if said.rstrip().endswith(":") or not said else said

@@ -1,7 +1,7 @@
-"""The Kafka client id of an ingest, which tells everybody who describes the consumer group which table the member works for.
+"""The Kafka client id of an ingest.  A description of the consumer group shows by it which table a member works for.
 
-``lancewal:<table uuid>:<place>``.  A person may give clients another name (``kafka.options``: ``client.id``); such a member
-tells nothing.
+The id is ``lancewal:<table uuid>:<place>``.  A person may give clients another id (``kafka.options``: ``client.id``).  The
+table of such a member is not known.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class MemberTable:
 
 
 def member_id(table_uuid: str, uri: str) -> str:
-    """The client id of an ingest of the table at ``uri``."""
+    """Return the client id of an ingest of the table at ``uri``."""
     return f"{_OURS}:{table_uuid}:{place_of(uri)}"
 
 
 def parse_member_id(client_id: str) -> MemberTable | None:
-    """Inverse of ``member_id``; None for any other client's."""
+    """Return the table in a client id that ``member_id`` made; None for any other id."""
     parts = client_id.split(":", 2)
     return MemberTable(parts[1], parts[2]) if len(parts) == 3 and parts[0] == _OURS else None

@@ -34,7 +34,7 @@ class Records:
 
     @classmethod
     def joined(cls, parts: Sequence[Records]) -> Records:
-        """One behind the other; of several regions they are in no order."""
+        """Return the records of all parts, one part after the other.  Records of several regions are in no order."""
         columns = zip(*((p.offsets, p.timestamps, p.keys, p.values, p.headers) for p in parts), strict=True)
         return cls(*(list(chain.from_iterable(column)) for column in columns))
 
@@ -48,7 +48,7 @@ class Records:
 
 
 UNREADABLE_HEADERS: list[tuple[str, bytes | None]] = [("\udcff", None)]
-"""Stands for headers of which a name is not UTF-8.  The name is a lone surrogate, which no client decodes to."""
+"""Placeholder for headers of which a name is not UTF-8.  The name is a lone surrogate, which no client decodes to."""
 
 # Unbound C methods, for ``map``.  The type hints do not know that a message without an error has all of these.
 TOPIC: Any = Message.topic
@@ -59,7 +59,7 @@ _MILLISECONDS = itemgetter(1)
 
 
 def as_records(messages: Sequence[Message]) -> Records:
-    """Messages, none of them an error, column-wise; those of several partitions are in no order."""
+    """Return messages, none of them an error, column-wise.  Records of several partitions are in no order."""
     # One pass of C for each attribute: no Python code runs for a message.
     return Records(
         list(map(_OFFSET, messages)),
@@ -71,7 +71,7 @@ def as_records(messages: Sequence[Message]) -> Records:
 
 
 def _headers(messages: Sequence[Message]) -> list[list[tuple[str, bytes | None]] | None]:
-    """The headers of each message, ``UNREADABLE_HEADERS`` where a name is not UTF-8.
+    """Return the headers of each message; ``UNREADABLE_HEADERS`` if a name is not UTF-8.
 
     Each message is asked once: the client's second answer would hold a null name, and comparing it ends the process.
     """
@@ -88,9 +88,10 @@ def _headers(messages: Sequence[Message]) -> list[list[tuple[str, bytes | None]]
 
 
 def by_partition(messages: Sequence[Message]) -> dict[int, Records]:
-    """Messages, none of them an error, column-wise by partition.
+    """Return messages, none of them an error, column-wise by partition.
 
-    A client hands them out in one list, in runs of a partition: columns are made of all at once, and divided by runs.
+    A client returns messages in one list, in runs of one partition.  Columns are made of all messages at once, and
+    divided by runs.
     """
     partitions = np.fromiter(map(PARTITION, messages), np.int64, len(messages))
     starts = _run_starts(partitions)

@@ -2,10 +2,10 @@
 
 Guarantees
  1. ``consumed`` gives the committed records of [first, end) in offset order, each once.  It ends once all were seen, or raises
-    ``OutOfRange`` (retention has taken the position), ``RecordsUnreadable`` (behind all that can be read before it), or
-    ``KafkaUnavailable`` (the broker is silent short of the end).
- 2. ``read_records`` gives no more of them than fit well into memory, from the first on.  Where the very first cannot be read,
-    ``RecordsUnreadable`` says behind which position it ends.
+    ``OutOfRange`` (retention has taken the position), ``RecordsUnreadable`` (after all records that can be read before it), or
+    ``KafkaUnavailable`` (the broker is silent before the end).
+ 2. ``read_records`` gives the first of these records, no more than fit well into memory.  If the very first cannot be
+    read, ``where["behind"]`` of ``RecordsUnreadable`` is the position after the unreadable batch.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _FEW_RECORDS = 500
 _WAIT_S = 0.5
 _GATHER_S = 0.01
 SILENT_S = 30.0
-"""Nothing for so long, short of the end, is a broker that does not answer."""
+"""Seconds without a record before the end after which the broker counts as silent."""
 _PROBE_S = 5.0
-"""Nothing for so long: transaction markers, or what was aborted."""
+"""Seconds without a record after which only transaction markers or aborted records are assumed to be there."""
 READ_RECORDS_MAX = 10_000
 READ_BYTES_MAX = 32 << 20
-"""Bytes at which ``read_records`` ends, but for what came with the last record."""
+"""Bytes of values at which ``read_records`` ends.  The records that came with the last one are added."""
 
 
 class OutOfRange(Exception):
@@ -46,7 +46,7 @@ class OutOfRange(Exception):
 
 
 class _LoneConsumer(Consumer):
-    """Knows whom it asks."""
+    """Consumer that knows the name of the brokers it asks (``asked``)."""
 
     asked = ""
 
@@ -55,7 +55,8 @@ class _LoneConsumer(Consumer):
 def lone_consumer(
     client: Mapping[str, str], group: str, topic: str, queue_bytes: int = QUEUE_BYTES, more: Properties | None = None
 ) -> Iterator[Consumer]:
-    """Kafka's own errors leave it as this project's.  ``more``: properties of this one consumer."""
+    """Yield a consumer that joins no group.  Kafka's errors inside ``with`` become errors of lancewal.  ``more`` are further
+    properties of the consumer."""
     properties: dict[str, Any] = {**lone_consumer_properties(client, group, queue_bytes), **(more or {})}
     try:
         made = _LoneConsumer(properties, logger=logging.getLogger("lancewal.kafka"))
@@ -74,7 +75,8 @@ def consumed(
     at_once: int = _RECORDS,
     silent_s: float = SILENT_S,
 ) -> Iterator[Records]:
-    """Guarantee 1, as they come.  Markers and aborted records are no records, but move the position."""
+    """Yield the committed records of [first, end) as they come, in offset order (guarantee 1).  Transaction markers and
+    aborted records are not among them, but move the position."""
     asked = getattr(consumer, "asked", "")
     place = TopicPartition(region.topic, region.partition, first)
     consumer.assign([place])
@@ -116,9 +118,9 @@ def consumed(
 def read_records(
     client: Mapping[str, str], group: str, region: Region, first: Position, end: Position
 ) -> tuple[Records, Position]:
-    """The committed records of [first, end), or of its beginning where they are many, and the position behind them.
+    """Return the committed records of [first, end), or the first of them if they are many, and the position after them.
 
-    ``end`` is not above what Kafka has.  ``RetentionLost`` if Kafka has deleted ``first``, ``KafkaUnavailable`` if nobody
+    ``end`` must not be above Kafka's end.  ``RetentionLost`` if Kafka has deleted ``first``, ``KafkaUnavailable`` if nobody
     answers.
     """
     found, nbytes = Records([], [], [], [], []), 0
@@ -147,10 +149,10 @@ def between(records: Records, low: Position, high: Position) -> Records:
 
 
 def _behind_unreadable(client: Mapping[str, str], group: str, region: Region, at: Position) -> Position:
-    """Find the position behind the batch that cannot be read at ``at``.
+    """Return the position after the batch that cannot be read at ``at``.
 
-    A read from any offset of a batch meets all of it, and the error has the batch's first offset.  The search goes
-    further and further on, then by halves.
+    A read from any offset of a batch meets the whole batch, and the error has the batch's first offset.  The search
+    doubles its steps until it is past the batch, then halves the range.
     """
     with lone_consumer(client, group, region.topic, _SHORT_QUEUE_BYTES) as consumer:
         place = TopicPartition(region.topic, region.partition)
@@ -171,7 +173,7 @@ def _behind_unreadable(client: Mapping[str, str], group: str, region: Region, at
 
 
 def _unreadable_batch(consumer: Consumer, region: Region, position: Position) -> int | None:
-    """The first offset of the batch that whoever reads from ``position`` meets and cannot read; None if it can be read."""
+    """Return the first offset of an unreadable batch that a read from ``position`` meets; None if it meets none."""
     consumer.assign([TopicPartition(region.topic, region.partition, position)])
     until = time.monotonic() + _PROBE_S
     while time.monotonic() < until:
@@ -186,7 +188,7 @@ def _unreadable_batch(consumer: Consumer, region: Region, position: Position) ->
 
 
 def _unreadable(message: Message) -> str | None:
-    """Why what lies there cannot be read; None of anything else."""
+    """Return the reason if the message says that a batch cannot be read; None for any other message."""
     error = message.error()
     return text_of(error) if error is not None and error.code() in UNREADABLE else None
 

@@ -1,4 +1,4 @@
-"""Questions about what a topic keeps, and for how long.  Any thread may ask; errors as those of ``topic``."""
+"""Questions about the records that a topic keeps, and for how long.  Any thread may ask.  Errors are those of ``topic``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lancewal_kafka.unpacking import StoredBatches
 _PEEK_QUEUE_BYTES = 1 << 20
 _PEEK_WAIT_S = 0.1
 _PEEK_WAITS = 30
-"""Times that a peek waits in vain before it gives up: behind the position there may be nothing but markers."""
+"""Times that a peek waits in vain before it gives up: after the position there may be nothing but markers."""
 _PEEK_BATCH_BYTES_MAX = 16 << 10
 
 
@@ -34,29 +34,30 @@ class KafkaRetention:
         self._inspector = TopicInspector(client, election_s=0)
 
     def config(self) -> TopicConfig:
-        """How long the topic keeps records, and deletes where it is compacted."""
+        """Return how long the topic keeps records, and deletes if it is compacted."""
         return self._inspector.configuration(self._topic)
 
     def stored_batches(self) -> StoredBatches:
-        """How the topic stores batches; ``KafkaForbidden`` where this user may not know."""
+        """Return how the topic stores batches; ``KafkaForbidden`` if this user may not read the topic's configuration."""
         return self.config().stored
 
     def lows(self, regions: Collection[Region]) -> dict[Region, Position]:
-        """The first offset of each partition of the topic that Kafka still has."""
+        """Return the first offset that Kafka still has, for each partition of the topic."""
         found = self._inspector.begins(self._topic, [region.partition for region in regions])
         return {region: found[region.partition] for region in regions}
 
     def timestamps(self, positions: Mapping[Region, Position]) -> dict[Region, int]:
-        """Milliseconds since 1970 of the first committed record at or behind each position.
+        """Return the time of the first committed record at or after each position, in milliseconds since 1970.
 
-        By a consumer of its own, which joins no group.  Partitions without an answer are left out.
+        They are read by a consumer that joins no group.  Partitions without an answer are left out.
         """
         found = self._peek({region.partition: at for region, at in positions.items()})
         times = {r: found[r.partition].timestamp()[1] for r in positions if r.partition in found}
         return {region: at for region, at in times.items() if at >= 0}
 
     def records(self, positions: Mapping[int, Position]) -> dict[int, Records]:
-        """The committed record at each position, in the same way; partitions that have none there are left out."""
+        """Return the committed record at each position, read as for ``timestamps``.  Partitions that have none there are left
+        out."""
         return {
             p: as_records([message]) for p, message in self._peek(positions).items() if message.offset() == positions[p]
         }
@@ -92,23 +93,25 @@ class Compaction:
     """A broker's settings for a compacted topic."""
 
     tombstones_s: float
-    """How long it keeps a tombstone at least (``delete.retention.ms``)."""
+    """Least seconds for which the broker keeps a tombstone (``delete.retention.ms``)."""
     recent: Position
-    """The first record that is not older than that; the end of the partition if there is none."""
+    """Position of the first record that is not older than ``tombstones_s``; ``end`` if there is none."""
     end: Position
     """The end of the partition."""
 
     def old_beyond(self, position: Position) -> Position:
-        """The end of what may be too old from ``position`` on: at or below it where nothing is; see condition 2."""
+        """Return the end of the records from ``position`` on whose tombstones may be gone.  It is at or below ``position`` if
+        there are none."""
         return self.end if self.recent < position else self.recent
 
 
 CONFIG_S = 60.0
-"""A topic's configuration changes rarely, and by people."""
+"""Seconds between two reads of a topic's configuration, which changes rarely, and by people."""
 
 
 class KafkaCompaction:
-    """Questions about one topic.  A user who may not read its configuration is told so, and goes on as without compaction."""
+    """Questions about the compaction of one topic.  If this user may not read the configuration, ``report`` is called with
+    the error, and the topic counts as not compacted."""
 
     def __init__(
         self, inspector: TopicInspector, topic: str, clock: Clock, report: Callable[[str, object], None]
@@ -121,7 +124,8 @@ class KafkaCompaction:
         self._again_at = float("-inf")
 
     def of_each(self, highs: Mapping[int, Position]) -> dict[int, Compaction | None]:
-        """None for a topic that is not compacted; ``highs`` are the partitions' ends.  ``KafkaUnavailable``."""
+        """Return the compaction of each partition; None for each if the topic is not compacted.  ``highs`` are the partitions'
+        ends.  ``KafkaUnavailable`` if no broker answers."""
         if not highs:
             return {}
         if self._clock.monotonic() >= self._again_at:

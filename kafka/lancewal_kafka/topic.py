@@ -1,11 +1,11 @@
 """Questions to the Kafka cluster about one topic: its partitions, its id, its offsets, its configuration.
 
 Guarantees
- 1. Every question is asked here alone, may be asked from any thread, and raises as ``errors`` says: ``KafkaUnavailable`` when
-    nobody answers in time, ``TopicMissing`` for a topic that is not there, ``KafkaForbidden`` where this user may not ask.
- 2. A partition without a leader, as right behind its topic's creation or while a broker goes, is asked again until
-    ``election_s`` (by default ``timeout_s``) have passed: Kafka's client does not by itself.  0 is for a loop that asks
-    again anyway, and must not stand still for one partition.
+ 1. No other module asks these questions.  Any thread may ask them.  Errors are those of ``errors``: ``KafkaUnavailable``
+    if nobody answers in time, ``TopicMissing`` for a topic that is not there, ``KafkaForbidden`` if this user may not ask.
+ 2. A partition may have no leader, right after its topic's creation or while a broker goes.  Such a partition is asked
+    again until ``election_s`` (by default ``timeout_s``) have passed, since Kafka's client does not ask again.  0 is for
+    a loop that asks again anyway, and must not wait for one partition.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ T = TypeVar("T")
 _ELECTION_PAUSE_S = 0.1
 _LEARN_S = 2.0
 _GRACE_S = 1.0
-"""Beyond the time that the client was given: it says itself that nobody answered."""
+"""Seconds to wait beyond the client's own limit, after which the client itself says that nobody answered."""
 
 _FOR_OFFSETS = "asking for offsets of"
 
 EARLIEST = -1
-"""In a contract's ``start``: whatever position is the first that Kafka has when the partition is first claimed."""
+"""Value in a contract's ``start``: the first position that Kafka has when the partition is first claimed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +65,9 @@ class TopicConfig:
 
     compacted: bool
     retention_s: float
-    """How long a record is kept at least, by its age; infinite where age deletes nothing."""
+    """Least seconds for which a record is kept, by its age; infinite if no record is deleted by age."""
     tombstones_s: float
-    """How long a delete is kept at least; infinite for a topic that is not compacted."""
+    """Least seconds for which a tombstone is kept; infinite for a topic that is not compacted."""
     stored: StoredBatches
 
 
@@ -91,10 +91,11 @@ class GroupMember:
 
 
 class TopicInspector:
-    """Asks the brokers.  ``client`` holds ``bootstrap.servers`` and the pass-through; ``timeout_s`` bounds each question.
+    """Client that asks the brokers about topics.  ``client`` holds ``bootstrap.servers`` and the
+    pass-through; ``timeout_s`` bounds each question.
 
-    ``InvalidSettings`` if librdkafka does not take these properties.  All are given to it, so that it finds one that it does
-    not know; those of other clients it ignores.
+    ``InvalidSettings`` if librdkafka does not take these properties.  It gets all of them, so that it finds an unknown one.
+    It ignores those of other kinds of clients.
     """
 
     def __init__(
@@ -122,14 +123,16 @@ class TopicInspector:
         return TopicFacts(topic_id(str(found.topic_id)), len(found.partitions))  # Uuid's == compares identity
 
     def check_right(self, topic: str, operation: AclOperation) -> None:
-        """``KafkaForbidden`` if this user may describe the topic and not do this with it."""
+        """Raise ``KafkaForbidden`` if the brokers say that this user may not do ``operation`` on the topic."""
         asked = self._admin.describe_topics(
             TopicCollection([topic]), request_timeout=self._timeout_s, include_authorized_operations=True
         )[topic]
         _check_right(self._answer(asked, "asking what is allowed on", topic), operation, f"topic {topic}", topic)
 
     def check_right_on_group(self, topic: str, group: str, operation: AclOperation) -> None:
-        """Check the same of the topic's consumer group.  If it does not exist yet, brokers say only whether one may ask."""
+        """Raise ``KafkaForbidden`` if the brokers say that this user may not do ``operation`` on the topic's consumer group.
+
+        If the group does not exist yet, only the right to describe it is checked."""
         asked = self._admin.describe_consumer_groups(
             [group], request_timeout=self._timeout_s, include_authorized_operations=True
         )[group]
@@ -157,7 +160,7 @@ class TopicInspector:
         )
 
     def describe(self, topic: str) -> TopicState:
-        """Id, number of partitions, clean-up policy and compression."""
+        """Return the topic's id, number of partitions, clean-up policy and compression."""
         check_topic(topic)
         facts, config = self.identify(topic), self.configuration(topic)
         return TopicState(topic, facts.topic_id, facts.partitions, config.compacted, config.stored)
@@ -165,8 +168,8 @@ class TopicInspector:
     def starts(self, topic: TopicState, start: Literal["earliest", "latest"] | datetime) -> tuple[int, ...]:
         """Return the start of each partition: ``EARLIEST``, or a position.
 
-        ``latest`` is the position behind all committed records, so an open transaction is taken whole.  A time is the
-        position of the first record at or after it, ``latest`` where there is none.
+        ``latest`` is the position after all committed records, so an open transaction is read whole.  A time gives the
+        position of the first record at or after the time, and ``latest`` if there is none.
         """
         if start == "earliest":
             return (EARLIEST,) * topic.partitions
@@ -178,20 +181,21 @@ class TopicInspector:
         return tuple(latest[p] if (first := at[p]) is None else first for p in range(topic.partitions))
 
     def begins(self, topic: str, partitions: Collection[int]) -> dict[int, Position]:
-        """The first offset of each partition that Kafka still has."""
+        """Return the first offset that Kafka still has, for each partition."""
         earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call] # no annotations there
         return {p: Position(offset) for p, offset in self._offsets(topic, partitions, earliest).items()}
 
     def since(
         self, topic: str, partitions: Collection[int], time_ms: int, *, committed: bool = True
     ) -> dict[int, Position | None]:
-        """The first record of each partition that is not older than ``time_ms``; None where there is none.  Not only
-        ``committed``: those of open transactions count."""
+        """Return the position of each partition's first record that is not older than ``time_ms``; None if there is none.
+
+        With ``committed`` False, records of open transactions count too."""
         found = self._offsets(topic, partitions, OffsetSpec.for_timestamp(time_ms), committed=committed)
         return {p: Position(offset) if offset >= 0 else None for p, offset in found.items()}
 
     def ends(self, topic: str, partitions: Collection[int], *, committed: bool = True) -> dict[int, Position]:
-        """The position behind the last committed record of each partition; not only ``committed``: behind the last of all."""
+        """Return the position after each partition's last committed record; if not ``committed``, after its last record."""
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call] # no annotations there
         offsets = self._offsets(topic, partitions, latest, committed=committed)
         return {partition: Position(offset) for partition, offset in offsets.items()}
@@ -245,7 +249,7 @@ class TopicInspector:
         return {at.partition: found for at, found in asked.items()}
 
     def _electing(self, asked: Future[Any]) -> bool:
-        """Guarantee 2."""
+        """Return whether the partition has no leader now, so that it must be asked again (guarantee 2)."""
         try:
             return leaderless(asked.exception(self._timeout_s + _GRACE_S))
         except TimeoutError:
@@ -281,7 +285,8 @@ def _check_right(described: Any, operation: AclOperation, what: str, topic: str)
 
 
 def same_topic(inspector: TopicInspector, contract: Contract, advice: str) -> TopicState:
-    """The topic as it is now: offsets mean what the contract's did, or ``TopicReplaced``; ``advice`` ends the error's text."""
+    """Return the topic as it is now.  ``TopicReplaced`` if its id is not the contract's, so that offsets mean other records;
+    ``advice`` ends the error's text."""
     topic = inspector.describe(contract.topic)
     if topic.topic_id != contract.topic_id:
         raise TopicReplaced(

@@ -57,7 +57,7 @@ def test_a_name_that_a_table_cannot_carry_is_refused(name: str) -> None:
 
 def test_half_a_surrogate_is_refused_where_it_is_read() -> None:
     """JSON can write it; no Arrow schema takes it, and no terminal shows it."""
-    with pytest.raises(InvalidSettings, match="no Unicode text") as caught:
+    with pytest.raises(InvalidSettings, match="not Unicode text") as caught:
         load_settings(None, {"LANCEWAL_TABLE__COLUMNS": '{"\\ud800": "int64"}'})
     str(caught.value).encode()
 

@@ -3,7 +3,7 @@
 Guarantees
  1. The last paragraph of a command's docstring is ``Example: lancewal ...``; ``--help`` ends with it.
  2. An option with an empty value is an error.
- 3. An unknown command or option is an error that names the likely one, of a group below too.  ``--json`` is an error
+ 3. An unknown command or option is an error that names the likely one, also one of a group below.  ``--json`` is an error
     that names ``-o json``.
 """
 
@@ -26,7 +26,7 @@ _EXAMPLE = "\n\nExample: "
 
 
 class OneCommand(TyperCommand):
-    """A command."""
+    """A command with guarantees 1 to 3: its help has an example, and its errors name the likely option."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         told, found, example = (named.get("help") or "").rpartition(_EXAMPLE)
@@ -58,10 +58,10 @@ class OneCommand(TyperCommand):
 
 
 class CommandGroup(TyperGroup):
-    """A group of commands."""
+    """A group of commands, which names the likely command for an unknown one (guarantee 3)."""
 
     def names(self, ctx: Any) -> Sequence[str]:
-        """Return the names of the commands that there are."""
+        """Return the names of the group's commands, from which a likely one is chosen."""
         return self.list_commands(ctx)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -130,7 +130,7 @@ def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def command_of(name: str, function: Callable[..., Any]) -> Any:
-    """A plain function as a command."""
+    """Return a plain function as a command of this name."""
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     alone.command(name, cls=OneCommand)(with_options(function))
     return typer.main.get_command(alone)

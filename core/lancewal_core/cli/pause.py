@@ -23,7 +23,7 @@ ServiceArgument = Annotated[Service, typer.Argument(help="The service of the tab
 
 
 def pause_s(text: str) -> float:
-    """Seconds of ``90s``, ``10m``, ``2h`` or ``1d``."""
+    """Return the seconds of ``90s``, ``10m``, ``2h`` or ``1d``; ``InvalidInput`` for another text, and above 3650 days."""
     seconds = duration_s(text)
     if seconds is None or not 0 < seconds <= _LONGEST_S:
         raise InvalidInput(f"--for {text}: {EXPECTED}, above 0 and at most 3650d")
@@ -81,7 +81,7 @@ def resume(
 
 
 def _table(settings: Settings) -> tuple[ObjectStore, Making | None]:
-    """The table's store and its making."""
+    """Return the table's store and its making.  ``NotALancewalTable`` if the folder has no contract."""
     from lancewal_core.store.obstore import open_store
     from lancewal_core.table.contract import read_contract
 

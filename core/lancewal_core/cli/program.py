@@ -5,7 +5,7 @@
    named or listed, never before, so one command starts fast and is not broken by another.
 2. A command whose extra is not installed is not listed; naming it says what to install.
 3. An error that lancewal raises on purpose is one line ``lancewal: <kind>: <message>`` on stderr, and its branch says the
-   exit code (``errors``); every other exception shows its traceback and is 5.
+   exit code (``errors``).  Every other exception shows its traceback, and the exit code is 5.
 4. Logs are JSON lines on stderr, ours with the name of a declared ``event``; stdout is the command's result.
 """
 
@@ -51,13 +51,13 @@ class ExtraMissing(ActionNeeded):
 
 
 def extra_of(entry: EntryPoint) -> str:
-    """The extra that a command belongs to: ``lancewal_ingest.commands.ingest:app`` to ``ingest``."""
+    """Return the extra that a command belongs to: ``ingest`` for ``lancewal_ingest.commands.ingest:app``."""
     package = entry.value.partition(".")[0].partition(":")[0].removeprefix("lancewal_")
     return _EXTRAS.get(package, package)
 
 
 def missing_requirements(entry: EntryPoint) -> list[str]:
-    """Distributions of the command's extra that are not installed."""
+    """Return the names of the distributions that the command's extra needs and that are not installed."""
     requirements = entry.dist.requires if entry.dist is not None else None
     missing = []
     for requirement in requirements or []:
@@ -170,7 +170,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def main() -> None:
-    """The console script."""
+    """Run the console script ``lancewal``, and end the process with its exit code."""
     without_pandas()
     end_process(run(sys.argv[1:]))
 

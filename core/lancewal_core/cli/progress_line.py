@@ -34,7 +34,7 @@ class _Open:
 
 
 class ProgressLine:
-    """A ``progress.Listener`` that writes to ``terminal``.  With ``ticking`` a thread draws; otherwise the caller calls
+    """A ``ProgressListener`` that writes to ``terminal``.  With ``ticking`` a thread draws; otherwise the caller calls
     ``draw``."""
 
     def __init__(self, terminal: TextIO, clock: Clock, *, ticking: bool = True) -> None:

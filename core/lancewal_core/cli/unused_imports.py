@@ -1,11 +1,10 @@
-"""Keeping optional libraries out of the program that other libraries would import, and that no command of lancewal
-uses.
+"""Keeping out of the program those optional libraries that other libraries would import and no command uses.
 
 ``pandas``: Arrow looks for it when it makes its first value, a fifth of what a service imports.  No command takes or
 gives a value of pandas.  If PySpark is loaded, it gets pandas as usual.  ``rich``: structlog looks for it to show
 tracebacks.  Our log has its own, and never asks for these.
 
-This is for the program alone.  In a process of others, a library must not decide about their imports.
+Only the program ``lancewal`` does this.  In a process of somebody else, a library must not decide about imports.
 """
 
 from __future__ import annotations

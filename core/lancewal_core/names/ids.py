@@ -11,8 +11,8 @@ E = TypeVar("E", bound=LancewalError)
 
 TableUuid = NewType("TableUuid", str)
 Making = NewType("Making", str)
-"""The making of a table at its place, by ``create`` or ``attach``.  A table that is dropped and made again has another
-one."""
+"""Id drawn when a table is made at its place, by ``create`` or ``attach``.  A table that is dropped and made again has
+another making."""
 TopicId = NewType("TopicId", str)
 LogId = NewType("LogId", str)
 """The WAL of one ingest process incarnation and table."""
@@ -44,7 +44,7 @@ class Region:
 
     @property
     def place(self) -> dict[str, object]:
-        """Topic and partition, as errors and reports carry them."""
+        """Topic and partition, as fields of errors and reports."""
         return {"topic": self.topic, "partition": self.partition}
 
     def error(self, kind: type[E], message: str, **where: object) -> E:
@@ -85,5 +85,6 @@ def position_after(offset: int) -> Position:
 
 
 def topic_id(text: str) -> TopicId:
-    """The id as ``kafka-topics --describe`` shows it, from that form or from ``str(Uuid)`` of the Python client."""
+    """Return a topic id in the form of ``kafka-topics --describe``, from that form or from ``str(Uuid)`` of the Python
+    client."""
     return TopicId(text.rstrip("=").replace("+", "-").replace("/", "_"))

@@ -9,10 +9,10 @@ Keys are relative to the table's root and use ``/``.  Promises:
    anything else raises ``InvalidInput``.
 3. Prefixes end with ``/``.
 4. Versioned objects sort newest first: see ``inverted_version``.
-5. Some names may be chosen by another process too.  Objects that are swapped, or put if absent under such a name, have
-   keys in the folder of the table's *making* (``made_folder``).  The contract's version 1, which names the making, is
-   the exception.  All other names are new for each object.  So what a process of a dropped table writes late is never
-   read by the table made after it.
+5. Two processes may choose the same name.  Objects that are swapped, or put if absent under such a name, have keys in
+   the folder of the table's *making* (``made_folder``).  The contract's version 1, which names the making, is
+   the exception.  All other names are new for each object.  So an object that a process of a dropped table writes
+   late is never read by the table made after it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _REGION = rf"{ROOT}regions/({_WORD})/({_WORD})/([0-9]{{5,10}})/"
 
 
 def inverted_version(version: int) -> str:
-    """20 digits of 2^64 - 1 - version: a listing in key order shows the newest first."""
+    """Return the 20 digits of 2^64 - 1 - ``version``: a listing in key order shows the newest first."""
     return _digits_20("version", _U64_MAX - _u64("version", version))
 
 
@@ -71,13 +71,13 @@ def made_folder(making: Making | None) -> str:
 
 
 def making_of(key: str) -> Making | None:
-    """Return the making whose folder the object lies in."""
+    """Return the making whose folder the object lies in; None if it lies in none."""
     match = _MADE.match(key)
     return Making(match[1]) if match and is_word(match[1]) else None
 
 
 def _without_making(key: str) -> str:
-    """The key that the object would have without a making."""
+    """Return the key that the object would have without a making."""
     making = making_of(key)
     return key if making is None else f"{ROOT}{key.removeprefix(made_folder(making))}"
 
@@ -91,7 +91,7 @@ def is_data_file(name: str) -> bool:
 
 
 def data_file(name: str) -> str:
-    """A data file of the table."""
+    """Return the key of the table's data file with this name."""
     if not is_data_file(name):
         raise InvalidInput(f"{name[:200]!r} is not the name of a data file")
     return f"{DATA}{name}"
@@ -179,7 +179,7 @@ def parse_merge_finished(key: str) -> TableVersion | None:
 
 
 def conflicts_prefix() -> str:
-    """Keys that came through two regions."""
+    """Folder of the objects that hold keys in conflict."""
     return f"{ROOT}conflicts/"
 
 
@@ -218,7 +218,7 @@ def store_proof(way: str) -> str:
     """Return the key of the proof that the store keeps put-if-absent on one way to it.  ``way`` is the SHA-256 of what
     a process sees."""
     if re.fullmatch("[0-9a-f]{64}", way) is None:
-        raise InvalidInput(f"{way[:200]!r} is no SHA-256 in hex")
+        raise InvalidInput(f"{way[:200]!r} is not a SHA-256 in hex")
     return f"{ROOT}store/{way}.json"
 
 
@@ -228,7 +228,7 @@ def parse_store_proof(key: str) -> str | None:
 
 
 def probe(name: str) -> str:
-    """An object that a process puts and deletes to see whether the store keeps put-if-absent."""
+    """Return the key of an object that a process puts and deletes to check whether the store keeps put-if-absent."""
     return f"{ROOT}probe/{_word('probe', name)}"
 
 
@@ -238,7 +238,7 @@ def parse_probe(key: str) -> str | None:
 
 
 def parcels_prefix() -> str:
-    """Tasks on their way to executors."""
+    """Folder of parcels, which carry tasks to executors."""
     return f"{ROOT}parcels/"
 
 
@@ -274,7 +274,7 @@ def key_parts_prefix() -> str:
 
 
 def key_part(name: str) -> str:
-    """A part of a key run; ``name`` is new for each."""
+    """Return the key of a part of a key run; ``name`` is new for each part."""
     return f"{key_parts_prefix()}{_word('key part', name)}.arrow"
 
 
@@ -321,15 +321,15 @@ def parse_wal_segment(key: str) -> tuple[LogId, Sequence] | None:
 def wal_bundle(log: LogId, first: Sequence, last: Sequence) -> str:
     """Return the key of copies of the segments from ``first`` to ``last``.
 
-    In key order it comes right after the last of them.  So a listing that begins after any segment shows all bundles
-    with later segments.  The object after the bundle is the next segment, if there is one."""
+    In key order the bundle comes right after the segment ``last``.  So a listing that begins after any
+    segment shows all bundles with later segments.  The object after the bundle is the next segment, if there is one."""
     if first > last:
         raise InvalidInput(f"a bundle of log {log} cannot go from {first} to {last}")
     return f"{log_prefix(log)}{_digits_20('sequence', last)}.bundle-{_digits_20('sequence', first)}.arrow"
 
 
 def parse_wal_bundle(key: str) -> tuple[LogId, Sequence, Sequence] | None:
-    """Log, first and last number."""
+    """Return the log, and the first and last sequence number, of a bundle; None for any other key."""
     match = re.fullmatch(rf"{wal_prefix()}({_WORD})/({_DIGITS_20})\.bundle-({_DIGITS_20})\.arrow", key)
     if not match or not is_word(match[1]) or not int(match[3]) <= int(match[2]) <= _U64_MAX:
         return None
@@ -377,7 +377,7 @@ def regions_prefix(making: Making | None) -> str:
 
 
 def topic_regions_prefix(region: Region, making: Making | None) -> str:
-    """Folder of the regions of this one's topic."""
+    """Folder of all regions of the topic of ``region``."""
     topic, topic_id = check_topic(region.topic), _word("topic id", region.topic_id)
     return f"{regions_prefix(making)}{topic}/{topic_id}/"
 
@@ -420,7 +420,7 @@ def losses_prefix(region: Region, making: Making | None) -> str:
 
 
 def loss_record(region: Region, first: Position, making: Making | None, number: int = 1) -> str:
-    """Record of an accepted loss that begins at ``first``, the ``number``-th of them from 1."""
+    """Return the key of the record of an accepted loss that begins at ``first``.  ``number`` counts such records from 1."""
     if not 1 <= number <= _LOSSES_MAX:
         raise InvalidInput(f"losses that begin at one position are numbered from 1 to {_LOSSES_MAX}, not {number}")
     behind = "" if number == 1 else f"-{number}"
@@ -501,7 +501,7 @@ def _region_of(match: re.Match[str]) -> Region | None:
 
 
 def _numbered(match: re.Match[str] | None) -> tuple[Region, int] | None:
-    """The region in groups 1 to 3, when its parts are those that ``region_prefix`` writes, and the number in group 4."""
+    """Return the region in groups 1 to 3 and the number in group 4; None if ``region_prefix`` would not write these groups."""
     region = None if match is None else _region_of(match)
     if match is None or region is None or match[3] != f"{region.partition:05d}" or int(match[4]) > _U64_MAX:
         return None

@@ -1,10 +1,10 @@
 """Words: the form of every stored identifier, such as an owner, a log, a write id, a uuid, the name of a file.
 
 Guarantees
- 1. A word has 1 to ``WORD_MAX`` characters of ``[a-zA-Z0-9._-]`` and is neither ``.`` nor ``..``.  So as a part of a
-    path it leads nowhere else, and it can be printed anywhere unchanged.
+ 1. A word has 1 to ``WORD_MAX`` characters of ``[a-zA-Z0-9._-]`` and is neither ``.`` nor ``..``.  So a word in a
+    path cannot lead to another folder, and a word can be printed anywhere unchanged.
  2. Every decoder takes identifiers by ``word``, or by the types made of it (``json_model.Word``, ``JsonObject.word``).
-    Code that writes identifiers makes nothing else.
+    Code that writes identifiers writes only words.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _is_word(text: str) -> bool:
 
 
 def is_topic(text: str) -> bool:
-    """Whether Kafka allows a topic of this name."""
+    """Return whether Kafka allows a topic of this name."""
     return len(text) <= TOPIC_MAX and is_word(text)
 
 
@@ -47,13 +47,13 @@ def dead_letters_of(topic: str) -> str:
 
 
 def word(text: str, what: str) -> str:
-    """Return ``text`` if it is a word.  Raise ``NoWord`` otherwise, which names ``what`` the text should have been."""
+    """Return ``text`` if it is a word, else raise ``NoWord``.  ``what`` is the name of the identifier in the message."""
     if not is_word(text):
         raise NoWord(f"its {what} {text[:_SHOWN]!a} is not an identifier: {FORM}")
     return text
 
 
 def as_word(text: str, length: int = WORD_MAX) -> str:
-    """Return a word of at most ``length`` characters that looks like ``text``, which comes from the machine."""
+    """Return ``text``, such as a host name, as a word of at most ``length`` characters; ``none`` if that is not possible."""
     made = _OTHER.sub("-", text)[:length]
     return made if is_word(made) else "none"

@@ -9,6 +9,8 @@ from typing import Protocol
 
 
 class Clock(Protocol):
+    """The source of time for code that must not read the machine's clock itself."""
+
     def now_ms(self) -> int:
         """Wall clock, milliseconds since 1970 (UTC)."""
 
@@ -16,7 +18,7 @@ class Clock(Protocol):
         """Seconds from an arbitrary start; never goes back."""
 
     def sleep(self, seconds: float) -> None:
-        """Let that much time pass."""
+        """Return after ``seconds`` have passed on this clock."""
 
 
 class SystemClock:

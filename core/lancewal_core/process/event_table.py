@@ -27,7 +27,7 @@ Level = Literal["debug", "info", "warning", "error"]
 
 
 class Event:
-    """An event of a table.  Of the class it is the declaration, of an object the function that logs it."""
+    """An event of a table.  Read from the class it is the declaration, from an object the function that logs the event."""
 
     def __init__(self, level: Level, message: str, fields: tuple[str, ...]) -> None:
         self.level = level
@@ -47,7 +47,7 @@ class Event:
 
 
 class EventTable:
-    """See the module docstring."""
+    """Base class of a service's table of events (module docstring).  ``common`` are fields of every line."""
 
     def __init__(self, **common: object) -> None:
         import structlog  # with what it imports for itself, when something may be logged
@@ -56,7 +56,7 @@ class EventTable:
 
     @classmethod
     def declared(cls) -> Sequence[Event]:
-        """Return the events of this class alone, in the order in which they are written."""
+        """Return the events that this class itself declares, in the order of the source."""
         return [member for member in vars(cls).values() if isinstance(member, Event)]
 
     def write(self, event: Event, fields: Mapping[str, object]) -> None:

@@ -148,7 +148,8 @@ def point(name: str, **where: object) -> Iterator[None]:
 
 @contextmanager
 def points(name: str, wheres: Iterable[Mapping[str, object]]) -> Iterator[None]:
-    """Enter ``point`` for each of several that take the step together: all before the step, and all after it."""
+    """Mark one step that several objects take together.  ``point`` is passed for each of ``wheres``: all before the step,
+    and all after it."""
     with ExitStack() as entered:
         for where in wheres if _active is not None else ():
             entered.enter_context(point(name, **where))

@@ -1,6 +1,6 @@
 """The HTTP side of a service: ``/metrics``, ``/livez``, ``/readyz``, ``/status``; ``/`` leads to the last.
 
-* ``/livez`` is 200 while the loop has turned within ``loop_limit_s``, and nothing that it has begun beside itself takes
+* ``/livez`` is 200 while the loop has turned within ``loop_limit_s``, and no task that it has begun beside itself takes
   longer.  A loop that hangs longer should be restarted.  The limit does not apply while the loop waits for a store or a
   broker that is known to be silent, nor to a service that has not started yet because of them.  A restart mends
   neither, and a new process would have lost the memory of the old one.
@@ -10,7 +10,7 @@
 Anybody who can reach the port costs the service little
  1. At most ``CONNECTIONS_MAX`` connections are open at a time, each with one thread.  A further one takes the place of
     the oldest, so that connections which ask nothing do not keep out the one that does.
- 2. A connection is ended ``REQUEST_S`` after it began, whatever has come of it: it serves one request.
+ 2. A connection is ended ``REQUEST_S`` after it began, even if no request has come.  It serves one request.
  3. A request has at most ``HEAD_BYTES_MAX`` of request line and headers; of a body nothing is read.
  4. A fault in a request is one log line.  A client that goes away is logged on the level ``debug`` only.
 """
@@ -92,9 +92,9 @@ class Health:
         remark: Callable[[], str] = lambda: "",
         beside: Callable[[], Sequence[tuple[str, float]]] = lambda: (),
     ) -> None:
-        """``waits`` says whether the loop may stand still for something that no restart mends.  ``remark`` is added to
-        the answer of a ready service.  ``beside`` lists what the loop has begun and not ended: a name, and for how many
-        seconds it has been under way."""
+        """``waits`` says whether the loop waits for a store or broker, which no restart mends.  ``remark`` is added to
+        the answer of a ready service.  ``beside`` lists the tasks that the loop has begun and that have not ended: the name
+        of each, and its duration so far in seconds."""
         self.clock = clock
         self.remark = remark
         self._problems = problems
@@ -131,7 +131,7 @@ class Health:
 
 
 class _Server(ThreadingHTTPServer):
-    """HTTP server with guarantees 1, 2 and 4."""
+    """HTTP server that bounds connections and their time, and logs faults (guarantees 1, 2 and 4)."""
 
     daemon_threads = True
     request_queue_size = 128  # in the kernel alone: a connection that finds no place there comes a second later
@@ -283,6 +283,6 @@ def _handler(registry: CollectorRegistry, health: Health, status: Page) -> type[
             self.wfile.write(answer.body)
 
         def log_message(self, format: str, *args: object) -> None:
-            """A request is not worth a log line."""
+            """Log nothing: a request is not worth a log line."""
 
     return Handler

@@ -67,5 +67,5 @@ def _s3_answer(found: re.Match[str]) -> str:
 
 
 def way_on(text: str, otherwise: str) -> str:
-    """Return advice for a store that takes no object, by its own words ``text``: make room, or ``otherwise``."""
+    """Return advice for a failed put: to make room if the store's error ``text`` says that it is full, else ``otherwise``."""
     return "The store is full: make room, or a larger one" if _NO_SPACE.search(text) else otherwise

@@ -13,7 +13,7 @@ Guarantees
  1. A name is declared once, with one kind, and nothing is registered globally.
  2. A scrape shows every metric with label ``table``, whose value the object was made with; an info has only what it
     declares.
- 3. A counter begins at 0, for each of its label's values that are declared too: it has a rate as soon as it moves.
+ 3. A counter begins at 0, for each label value that is declared with it (``known``): it has a rate as soon as it moves.
  4. A time (``..._timestamp_seconds``) that was never set is not shown, so nobody computes an age from it.
  5. If partitions are not shown separately, the label ``partition`` is gone, and one sample stands for all that differ
     in it alone.  Counters, histograms, positions, rows, bytes and booleans are summed; the sum of a boolean is the
@@ -53,7 +53,7 @@ class Declaration:
 
 
 class Declared(Generic[M]):
-    """A metric of a table.  Of the class it is the declaration, of an object the metric."""
+    """A metric of a table.  Read from the class it is the declaration, from an object the metric itself."""
 
     def __init__(self, kind: Kind, meaning: str, labels: tuple[str, ...], make: Callable[..., M]) -> None:
         self.kind = kind
@@ -120,7 +120,7 @@ class MetricTable(Collector):
 
     @classmethod
     def declared(cls) -> Sequence[Declaration]:
-        """Return the metrics of this class alone, in the order in which they are written."""
+        """Return the metrics that this class itself declares, in the order of the source."""
         return [member.declaration(cls.prefix) for _, member in cls._members()]
 
     @classmethod
@@ -162,8 +162,7 @@ def info(meaning: str, *labels: str) -> Declared[Info]:
 
 
 def show_only(gauge: Gauge, values: Mapping[tuple[str, ...], float]) -> None:
-    """Make these values all that the gauge shows: one for each tuple of label values, in the order of the gauge's
-    labels.
+    """Let the gauge show exactly ``values``: one for each tuple of label values, in the order of the gauge's labels.
 
     A scrape in between finds every label value that had a sample before and has one afterwards.
     """

@@ -1,8 +1,8 @@
-"""Steps of long work, for a person who waits for it.  The code that does the work names the step, and how far it is.
+"""Steps of long work, for a person who waits.  The code that does the work names the step and reports its progress.
 
 Nobody listens unless a command runs at a terminal (``cli.progress_line``); a step then costs next to nothing.
 
-Guarantee: a step changes nothing of the work, and raises nothing.
+Guarantee: a step does not change the work, and raises no error.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Step:
 
 
 class ProgressListener(Protocol):
-    """Called in the thread that does the work."""
+    """Receiver of the beginning and the end of each step, called in the thread that does the work."""
 
     def begun(self, step: Step) -> None: ...
 

@@ -18,16 +18,16 @@ class ServiceEvents(EventTable):
     )
     service_resumed = warning("The operator's pause has ended.")
     operation_failed = warning(
-        "Something failed, and is tried again.",
+        "An operation failed, and is tried again.",
         *("operation", "topic", "partition", "offset", "object", "kind", "error", "retry_s"),
     )
     invariant_violated = error(
-        "Something was seen which must never be, of a partition at the position: report it.",
+        "A partition was seen in a state that must never occur, at the position: report it.",
         *("kind", "topic", "partition", "position"),
     )
     end_forced = warning(
-        "Told to stop, the process waited for a store or a broker until its time was over. It ends as in a crash; the next "
-        "one goes on from what is stored.",
+        "The process was told to stop, and waited for a store or a broker until its time was over. It ends as in a crash; "
+        "the next process goes on from the stored state.",
         "timeout_s",
     )
     connection_lost = debug("A client of the HTTP port went away.", "client", "error")

@@ -47,7 +47,7 @@ class ServiceMetricTable(MetricTable, prefix="lancewal"):
 
     build = info("The service that this process is, and its release.", "service", "version")
     table = info(
-        "The table that it works on, the table's topic and address.",
+        "The table that the service works on, with the table's topic and address.",
         *("table", "topic", "topic_id", "uri"),
     )
 
@@ -73,7 +73,8 @@ class ServiceMetrics:
         self._failure_logged: dict[Hashable, float] = {}
 
     def started(self, contract: int, partitions: int, topic_id: str, uri: str, what: Mapping[str, str]) -> None:
-        """Show once what this process is, and which table it works on.  ``what`` is for the log; the topic is in it."""
+        """Show once what this process is, and which table it works on.  ``what`` has fields of the log
+        event: ``topic`` and ``table`` (its uuid), and perhaps ``group``, ``owner`` and ``runner``."""
         try:
             version = metadata.version("lancewal")
         except metadata.PackageNotFoundError:
@@ -103,7 +104,8 @@ class ServiceMetrics:
                 self.events.service_paused(until=until)
 
     def _to_be_logged(self, failure: Hashable) -> bool:
-        """Return whether to log a failure now, by guarantee 2.  If it returns True, the caller logs it."""
+        """Return whether to log a failure now: at most every ``REPEAT_LOG_S`` (guarantee 2).  After True
+        the caller logs it."""
         now = self._clock.monotonic()
         if now - self._failure_logged.get(failure, float("-inf")) < REPEAT_LOG_S:
             return False

@@ -3,7 +3,7 @@ that.
 
 Guarantees
  1. ``problem`` reports silence once nothing was heard for ``Pace.silent_s``, whatever the loop does meanwhile, and not
-    before.  One request that is lost, or an act that takes long by itself, is no silence.
+    before.  One lost request, or an act that takes long by itself, is not silence.
  2. The report ends as soon as there is an answer again.  An error that may pass (``Retry``) is not an answer, and is
     named.  Any other error is an answer: the loop's own errors say more.
  3. The watch's thread does not hold up the end of the process.

@@ -1,5 +1,5 @@
-"""The start of a service, tried until it succeeds.  The process itself waits for faults that may pass, or are mended
-outside.
+"""Starting a service, with retries until it succeeds.  The process waits for faults that may pass, or that are mended
+outside of it.
 
 Guarantees
  1. A start that fails for such a fault is repeated.  These are a store or a broker that does not answer, refuses access
@@ -42,7 +42,7 @@ Failed = Callable[[LancewalError, float], None]
 
 
 class Start:
-    """See the module docstring."""
+    """The start of one service (module docstring).  ``problem`` is None once the start has succeeded."""
 
     def __init__(self, clock: Clock, stopping: Callable[[], bool]) -> None:
         self.problem: Problem | None = Problem("starting", "the service has not begun its work yet")

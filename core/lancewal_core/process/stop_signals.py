@@ -1,9 +1,9 @@
-"""SIGTERM and SIGINT as a question that a loop asks, and an end of the process that comes in time whatever it waits
-for.
+"""Stopping a process by SIGTERM or SIGINT.  A loop asks whether a signal has come, and the process ends in time even if
+it hangs.
 
 Guarantees
- 1. The question is true from the first signal on.
- 2. ``end_in_time``: the process has ended so many seconds after the first signal.  This holds although every thread of
+ 1. ``stop_signals``: the answer is true from the first signal on.
+ 2. ``end_in_time``: the process has ended ``seconds`` after the first signal.  This holds although every thread of
     Python waits in a call of a library that does not come back (a store or a broker that accepts and says nothing).  It
     also holds if only code after the loop hangs: Python waits for threads before it ends.
  3. Such an end is like a crash, after one log line.  Unfinished work is left as a crash leaves it.  The protocols are
@@ -35,7 +35,7 @@ from lancewal_core.errors import MAY_PASS
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 HELD_S = 5.0
-"""Seconds that no thread of Python may run after the time is over."""
+"""Seconds after the end of its time at which the process is ended if no thread of Python could end it."""
 
 _STDERR = 2
 
@@ -65,8 +65,8 @@ def stop_signals() -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def end_in_time(seconds: float, late: Callable[[], None]) -> Iterator[None]:
-    """Give guarantee 2 from the first signal inside of ``with``.  For the main thread of a process that does nothing
-    else.
+    """End the process ``seconds`` after the first signal inside ``with``, if it has not ended (guarantee 2).  To be used by
+    the main thread of a process that does nothing else.
 
     ``late`` is called right before the end, to report it.  The exit code is that of faults that may pass."""
     reading, writing = os.pipe()
@@ -95,7 +95,7 @@ def end_in_time(seconds: float, late: Callable[[], None]) -> Iterator[None]:
 
 
 def end_process(code: int) -> NoReturn:
-    """End the process by guarantee 5 if a signal has come to ``stop_signals``; else as ``sys.exit`` does."""
+    """End the process at once if a signal has come to ``stop_signals`` (guarantee 5); else as ``sys.exit`` does."""
     if _told.is_set():
         with suppress(OSError):  # nobody reads it any more
             sys.stdout.flush()
@@ -108,7 +108,7 @@ def returned_in_time(call: Callable[[], None], timeout_s: float) -> bool:
     """Run ``call`` on a thread of its own for at most ``timeout_s``, and raise what it raises.  Return False if it has
     not returned.
 
-    This is for the last calls of a process, whose answer is only good to have.  A call that has not returned goes on,
+    This is for the last calls of a process, whose answers it can do without.  A call that has not returned goes on,
     and does not hold up the end of the process.  Nothing that it works on may be touched any more."""
     raised: list[BaseException] = []
 

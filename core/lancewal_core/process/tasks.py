@@ -63,6 +63,8 @@ class Task(Protocol[T_co]):
 
 
 class Tasks(Protocol):
+    """A way to run calls concurrently: threads, or the actors of a simulation."""
+
     def start(self, call: Callable[[], T]) -> Task[T]:
         """Begin ``call`` in parallel to the caller."""
 
@@ -71,7 +73,8 @@ class Tasks(Protocol):
 
 
 def together(tasks: Tasks, first: Callable[[], T], second: Callable[[], A]) -> tuple[T, A]:
-    """Return the results of both.  If both raise, raise the error of ``first``.  Neither may need what the other does."""
+    """Return the results of both calls, made concurrently.  If both raise, raise the error of ``first``.  Neither call may
+    depend on the other."""
     results: dict[int, Any] = {}
 
     def call(at: int) -> None:

@@ -20,7 +20,7 @@ def declared_columns(table: TableSettings) -> pa.Schema:
 
 
 def declared_keys(columns: pa.Schema, table: TableSettings) -> RowSchema:
-    """Columns with the keys that the settings declare; ``InvalidSchema`` if they cannot be a table."""
+    """Return ``columns`` with the keys that the settings declare; ``InvalidSchema`` if no table can have them."""
     rows = RowSchema(columns, table.primary_key, table.region_key)
     check_row_schema(rows)
     check_region_key(rows, table.format.key)
@@ -30,7 +30,7 @@ def declared_keys(columns: pa.Schema, table: TableSettings) -> RowSchema:
 def check_declared(table: TableSettings) -> None:
     """Raise ``InvalidSchema`` for declarations that no table can have.
 
-    A setting that is not set passes.  The contract may have its value, or a table that is still to be attached.  A
+    A setting that is not set passes: the contract may have its value, or a table that is still to be attached.  A
     region key that is written out without a column is an error, unless ``format.key`` is ``bytes``."""
     if "region_key" in table.model_fields_set and not table.region_key and table.format.key == "canonical":
         raise InvalidSchema(

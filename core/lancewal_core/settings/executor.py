@@ -1,4 +1,4 @@
-"""Settings and start of a process without a ``main`` of ours: an executor of Spark, or its planner.
+"""Settings and start of a process that runs no ``main`` of lancewal: an executor or a planner of Spark.
 
 Spark shows options, plans and settings in logs and on its web pages, so credentials travel in none of them.  The driver
 and every executor have their own credentials, as the services do.
@@ -31,8 +31,8 @@ def storage_options(environ: Mapping[str, str]) -> dict[str, str]:
 
 @functools.cache
 def start_worker() -> None:
-    """Set up a worker in the first task of a process.  It reads where events go; failpoints act in processes with a
-    ``main`` only.
+    """Set up a worker of Spark in the first task of its process.  The event log is configured from the environment, but no
+    failpoint is.
 
     PySpark collects garbage after every task, and each time looks through all that is loaded: 0.05 s with pyarrow and
     Lance (Spark 4.3).  Objects that exist by now stay, so they are taken out of that search.

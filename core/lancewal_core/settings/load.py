@@ -67,14 +67,14 @@ class Settings(BaseSettings):
 
     @property
     def looked_for(self) -> str:
-        """Settings file that was looked for when none was named; for messages."""
+        """Text for messages about settings that are missing: the file is empty, or no file was named."""
         return "The settings file is empty" if self._file_named else _NO_FILE
 
     _file_named: bool = PrivateAttr(False)
-    """Whether a file was read, too."""
+    """Whether a settings file was named."""
 
     BESIDE: ClassVar[frozenset[str]] = frozenset({"CONFIG", "SECRETS_DIR", "FAILPOINT", "TESTING", "EVENT_LOG"})
-    """``LANCEWAL_*`` variables that are no settings."""
+    """``LANCEWAL_*`` variables that are not settings."""
 
     @classmethod
     def settings_customise_sources(
@@ -100,7 +100,7 @@ class Settings(BaseSettings):
             raise _error(problems, file_named=self._file_named)
 
     def masked(self) -> dict[str, Any]:
-        """The tree as JSON values, secrets and credentials in URLs replaced by ``***``."""
+        """Return the tree as JSON values, with ``***`` for secrets and for credentials in URLs."""
         return cast("dict[str, Any]", masked(self.model_dump(mode="json"), ()))
 
 
@@ -134,7 +134,7 @@ def load_settings(path: Path | str | None, environ: Mapping[str, str] = _NOTHING
 
 
 def variable(key: str) -> str:
-    """The environment variable of ``section.key``."""
+    """Return the name of the environment variable for the setting ``section.key``."""
     return "LANCEWAL_" + "__".join(part.upper() for part in key.split("."))
 
 
@@ -166,7 +166,7 @@ def _merge(under: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _canonical(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return one spelling of option names, so that a variable overrides the file's option."""
+    """Return the values with one spelling of option names, so that a variable overrides the file's option."""
     spell: dict[tuple[str, str], Callable[[str], str]] = {
         ("storage", "options"): lambda name: name.lower(),
         ("kafka", "options"): lambda name: name.lower().replace("_", "."),
@@ -197,7 +197,7 @@ def _problem(line: Any, sources: list[Source]) -> SettingProblem:
     if line["type"] in ("model_type", "model_attributes_type", "dict_type"):
         text = "takes `name: value` pairs, each on a line of its own below it"
     if path == ("table", "columns") and len(line["loc"]) > 2:
-        text = f"{line['loc'][2]!r} has no type that is a text: a type with a comma or brackets stands in quotes"
+        text = f"{line['loc'][2]!r} needs a type as text: put a type with a comma or brackets in quotes"
     given = line["input"]
     if not column and isinstance(given, str | int | float) and not may_hold_secrets(path):
         text += f"; got {without_secrets(str(given)) if isinstance(given, str) else given!r}"

@@ -55,7 +55,7 @@ _MASK = "***"
 
 
 def is_secret(path: tuple[str, ...]) -> bool:
-    """Whether a value at ``path`` is not shown; ``table.primary_key`` is."""
+    """Return whether the value at ``path`` is masked: an option that is not in ``SHOWN``."""
     return path[:2] in OPTION_MAPPINGS and len(path) >= 3 and path[2] not in SHOWN
 
 

@@ -38,7 +38,7 @@ def _no_bool(value: object) -> object:
 
 
 def _seconds(value: object) -> object:
-    """A number, or a text with its unit: ``24h``."""
+    """Return the seconds of a text with a unit, such as ``24h``; any other value unchanged."""
     _no_bool(value)
     seconds = duration_s(value) if isinstance(value, str) else None
     return value if seconds is None else seconds
@@ -50,7 +50,7 @@ def _milliseconds(value: object) -> object:
 
 
 def _option_text(value: object) -> object:
-    """YAML's numbers and truth values as the text that an option wants."""
+    """Return YAML's numbers and truth values as the text that an option takes; any other value unchanged."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else value
@@ -121,7 +121,7 @@ class Section(BaseModel):
 
 
 class FormatSettings(Section):
-    """How records are written."""
+    """Format of the records in Kafka."""
 
     value: Literal["json"] = "json"
     """Format of record values.  JSON is the only format of this release."""
@@ -235,7 +235,7 @@ class TableSettings(Section):
     def _unicode_names(cls, columns: dict[str, str]) -> dict[str, str]:
         wrong = [ascii(name) for name in columns if any("\ud800" <= c <= "\udfff" for c in name)]
         if wrong:
-            raise ValueError(f"{', '.join(wrong)}: a column's name is no Unicode text")
+            raise ValueError(f"{', '.join(wrong)}: a column's name is not Unicode text")
         return columns
 
 
@@ -282,20 +282,20 @@ class KafkaSettings(Section):
         return options
 
     def allows(self, topic: str) -> bool:
-        """Whether a process may read the topic, and write dead letters to it; any, where ``topics`` is not set."""
+        """Return whether a process may read the topic, and write dead letters to it.  It may if ``topics`` is not set."""
         return not self.topics or any(fnmatchcase(topic, name) for name in self.topics)
 
     def group(self, table_uuid: str) -> str:
-        """The consumer group of the table's ingest."""
+        """Return the consumer group of the table's ingest."""
         return self.group_id or f"lancewal-{table_uuid}"
 
     def client(self) -> dict[str, str]:
-        """Properties that every Kafka client of ours starts from."""
+        """Return the properties that every Kafka client of lancewal starts from: ``options`` and the brokers."""
         return {**self.options, "bootstrap.servers": self.bootstrap_servers}
 
 
 class StorageSettings(Section):
-    """How the object store is reached."""
+    """Access to the object store."""
 
     options: Annotated[Options, Field(repr=False)] = {}
     """Lance's storage options, for WAL and table (``aws_region``, ``aws_endpoint``, ``aws_access_key_id``,
@@ -304,7 +304,7 @@ class StorageSettings(Section):
 
 
 class IngestSettings(Section):
-    """``lancewal ingest``."""
+    """Settings of ``lancewal ingest``."""
 
     memory_bytes_max: Bytes = ByteSize(512 << 20)
     """Memory for rows and records, a quarter of it for librdkafka's queue.  Ingest pauses consumption at this limit.
@@ -359,7 +359,7 @@ class IngestSettings(Section):
 
 
 class FlusherSettings(Section):
-    """``lancewal flusher run``, and its turns by hand."""
+    """Settings of ``lancewal flusher run``, and of commands that do one of its turns by hand."""
 
     merge_interval_s: Seconds = 10.0
     """Time between two looks for flushes to merge, and the duration of one look while more flushes come.  Each merge is

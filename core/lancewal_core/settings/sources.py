@@ -45,7 +45,7 @@ class Source:
     problems: tuple[SettingProblem, ...] = ()
 
     def place(self, path: tuple[str, ...]) -> str | None:
-        """Return where the value at ``path`` was set by this source, or the nearest mapping around it."""
+        """Return the place where this source sets ``path``, or the nearest mapping around it; None if it does not set it."""
         at: Any = self.values
         for part in path:
             # Options may be spelt differently: compare without case, dots and underscores.

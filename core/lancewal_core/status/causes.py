@@ -1,9 +1,9 @@
 """Every cause that may hold up records, declared once.  The reference page is generated from this list.
 
-A cause has the step at which records stop, and a state.  A *problem* wants a person.  *Waits* goes on by itself, or
-when an operator says so.  *Idle* means that there is nothing to do, *moving* that nothing is stalled.  ``seen`` says
-who can tell the cause: whoever reads stored state and asks the brokers (``outside``), or the service that meets it
-alone.
+A cause has the step at which records stop, and its diagnosis has a state.  A *problem* needs a person.  *Waits* goes on
+by itself, or when an operator says so.  *Idle* means that there is nothing to do, *moving* that nothing is stalled.
+``seen`` says who can tell the cause.  Any process that reads stored state and asks the brokers can (``outside``), or
+only the service that meets the fault.
 
 A partition that an error stops has that error's kind (docs/reference/errors.md) instead of a kind from here.
 """
@@ -61,19 +61,19 @@ class Cause(Enum):
         """The member's name in lower case."""
         return self.name.lower()
 
-    KAFKA_NOT_ASKED = (KAFKA, BROKERS, "The brokers cannot be asked, or have another topic; an error's kind.")
+    KAFKA_NOT_ASKED = (KAFKA, BROKERS, "The brokers cannot be asked, or have another topic; the kind is the error's.")
     NOTHING_PRODUCED = (KAFKA, BROKERS, "The partition never had a record.")
     RETENTION_PASSED = (KAFKA, BROKERS, "Kafka has deleted all records before the table's first claim.")
     STARTS_BEHIND = (KAFKA, BROKERS, "Every record that Kafka has lies before the table's start.")
-    RETENTION_LOST = (KAFKA, BROKERS, "Kafka has deleted records that were not durable; the error's kind.")
-    TOPIC_TRUNCATED = (KAFKA, BROKERS, "Kafka ends below what is durable; the error's kind.")
+    RETENTION_LOST = (KAFKA, BROKERS, "Kafka has deleted records that were not durable; the kind is that of the error.")
+    TOPIC_TRUNCATED = (KAFKA, BROKERS, "Kafka ends below the durable position; the kind is that of the error.")
     NO_INGEST = (CONSUMED, OUTSIDE, "The consumer group has no member: no ingest runs.")
     INGEST_PAUSED = (CONSUMED, OUTSIDE, "An operator has paused ingest.")
-    NOT_OPENED = (CONSUMED, OUTSIDE, "Ingest runs, and has never opened the partition; its page knows why.")
+    NOT_OPENED = (CONSUMED, OUTSIDE, "Ingest runs, and has never opened the partition; its /status names the reason.")
     CANNOT_OPEN = (CONSUMED, INGEST, "The owner of the partition cannot open it; the kind is that of the error.")
     OPEN_TRANSACTION = (CONSUMED, BROKERS, "All waiting records lie after the beginning of an open transaction.")
     THROTTLED = (CONSUMED, INGEST, "Ingest's memory is full: it consumes nothing.")
-    STANDS = (CONSUMED, OUTSIDE, "Records wait, and nothing becomes durable; ingest's page knows why.")
+    STANDS = (CONSUMED, OUTSIDE, "Records wait, and nothing becomes durable; ingest's /status names the reason.")
     STOPPED = (
         DECODED,
         INGEST,
@@ -90,9 +90,9 @@ class Cause(Enum):
     NOT_FLUSHED = (FLUSHED, OUTSIDE, "No process flushes a sealed generation: no ingest, and no flusher.")
     FLUSHER_PAUSED = (MERGED, OUTSIDE, "An operator has paused the flusher.")
     ROUNDS_FAIL = (MERGED, FLUSHER, "The flusher's rounds fail; the kind is that of the error.")
-    HELD_BACK = (MERGED, FLUSHER, "Others are merged, this one not; the kind is that of the error.")
+    HELD_BACK = (MERGED, FLUSHER, "Other partitions are merged, this one is not; the kind is that of the error.")
     MERGE_DUE = (MERGED, OUTSIDE, "Flushed rows wait for the next merge.")
-    PASSED_BY = (MERGED, OUTSIDE, "Merges land, but skip this partition; the flusher's page knows why.")
+    PASSED_BY = (MERGED, OUTSIDE, "Merges land, but skip this partition; the flusher's /status names the reason.")
     NO_FLUSHER = (MERGED, OUTSIDE, "No merge has landed for long: no flusher runs, or its rounds fail.")
     READER_BEHIND = (READ, READER, "The version that the reader has open lacks merged records.")
     NO_ROWS_LEFT = (

@@ -1,9 +1,9 @@
 """Diagnosis of a partition: the first step that is stalled, why, and what to do.  Pure: it depends on the facts alone.
 
 Guarantees
- 1. Each rule speaks only from facts that are known; one that lacks them says nothing.
- 2. A problem is named before anything that waits by itself, and of several problems the first on the way.
- 3. What is young is no problem: a step that could go on is given ``STANDS_S``, a merge the time that settings give it.
+ 1. Each rule uses only known facts.  A rule that lacks a fact gives no diagnosis.
+ 2. A problem is named before anything that waits by itself, and the problem of an earlier step before a later one.
+ 3. A short delay is not a problem: a step may take ``STANDS_S``, and a merge the time that the settings give it.
     Ages compare clocks of several machines, so a short one proves nothing.
 """
 
@@ -25,11 +25,11 @@ class Diagnosis:
     """The first stage that is stalled, and the suggested action."""
 
     step: PathStep
-    """The step of the way at which records stop."""
+    """Step at which records stop, on their way from Kafka to a reader."""
     kind: str
     """Stable name of the cause, or the kind of the error where one is known."""
     state: Urgency
-    """``problem`` wants a person; ``waits`` goes on by itself, or when an operator says so; ``moving``; ``idle``."""
+    """``problem`` needs a person; ``waits`` goes on by itself, or when an operator says so; ``moving``; ``idle``."""
     message: str
     """The facts that were seen."""
     do: str
@@ -44,13 +44,13 @@ Rule = Callable[[TableFacts, PartitionFacts], Diagnosis | None]
 
 
 def diagnose(table: TableFacts, partition: PartitionFacts) -> Diagnosis:
-    """Diagnose one partition."""
+    """Return the diagnosis of one partition."""
     found = [diagnosis for rule in _RULES if (diagnosis := rule(table, partition)) is not None]
     return first(found) or _end(table, partition)
 
 
 def overall(table: TableFacts, partitions: Sequence[Diagnosis], *, all_of_them: bool = True) -> Diagnosis:
-    """Diagnose the whole table, or some partitions and faults that concern all of them."""
+    """Return the diagnosis of the whole table, or of some partitions and the faults that concern all partitions."""
     if table.kafka is not None:
         return _said(Cause.KAFKA_NOT_ASKED, Urgency.PROBLEM, table.kafka)
     silent = bool(partitions) and all(found.kind == Cause.NOTHING_PRODUCED.kind for found in partitions)
@@ -71,7 +71,7 @@ def overall(table: TableFacts, partitions: Sequence[Diagnosis], *, all_of_them: 
 
 
 def first(found: Iterable[Diagnosis]) -> Diagnosis | None:
-    """Return the most urgent diagnosis, by guarantee 2; None if there is none."""
+    """Return the most urgent diagnosis, of equally urgent ones that of the earliest step; None if there is none."""
     return min(found, key=lambda one: (_STATES.index(one.state), _STEPS.index(one.step)), default=None)
 
 
@@ -98,8 +98,8 @@ def _gone(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
             Cause.TOPIC_TRUNCATED,
             Urgency.PROBLEM,
             f"durable up to position {at}, but Kafka ends at {end}: the topic lost its tail",
-            f"Stop its producers; once you know why, go on behind what is durable: {accept}. Where that was done, ingest "
-            "waits until Kafka has grown up to there",
+            f"Stop its producers. Once you know the reason, go on after the durable position: {accept}. Ingest then waits "
+            "until Kafka has grown up to that position",
         )
     return None
 

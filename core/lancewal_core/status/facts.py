@@ -36,7 +36,7 @@ class Rejections:
     records: int = 0
     """Number of records that were rejected."""
     rows: int = 0
-    """Number of the same records that did become rows."""
+    """Number of records, among the newest that could be seen, that became rows."""
     kind: str = ""
     """The commonest reason."""
     offset: int = -1
@@ -58,7 +58,7 @@ class WaitingGeneration:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A failure that was met: ``kind`` of the error, and its text, which says where and what to do."""
+    """An error that was met: its ``kind``, and its text, which says where and what to do."""
 
     kind: str
     text: str
@@ -92,13 +92,13 @@ class PartitionFacts:
     read: int | None = None
     """Position up to which the version that a reader opens holds the partition."""
     changed_ms: int | None = None
-    """Time at which the newest entry, or the index, was written."""
+    """Time at which the newest WAL entry, or the partition's state, was written."""
     owner_wrote_ms: int | None = None
     """Time of the newest segment in the owner's log, for any partition."""
     rejections: Rejections = Rejections()
     misrouted_to: int | None = None
-    """Partition to which the record at the durable position belongs, if it is another one.  Without the next field this
-    is only a hint."""
+    """Partition to which the record at the durable position belongs, if it is another one.  Without
+    ``misrouted_why`` this is only a hint."""
     misrouted_why: str = ""
     """Whether that record's key or its partition is wrong, as a sentence; empty if its row could not be read."""
     open: WaitingGeneration | None = None

@@ -4,8 +4,8 @@ Guarantees:
 
 1. An address with user information (``s3://KEY:SECRET@bucket/t``) is refused wherever it comes from.  No part of it is
    in the message, since addresses appear in logs, errors, plans of Spark and metrics.
-2. A table is at one place.  Lance or the store may take an address for another folder than lancewal does, or for none.
-   Such an address is refused before anything is written.
+2. An address names one folder.  Lance or the store may read an address as another folder than lancewal does, or as
+   none.  Such an address is refused before anything is written.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def split_address(uri: str) -> SplitResult:
     try:
         parts = urlsplit(uri)
     except ValueError:
-        raise InvalidSettings("the table's address is none (it is not shown here)") from None
+        raise InvalidSettings("the table's address is not valid (it is not shown here)") from None
     if "@" in parts.netloc or ":" in parts.netloc:
         raise InvalidSettings(NO_USER_INFORMATION)
     return parts
@@ -49,8 +49,8 @@ def table_address(uri: str) -> SplitResult:
 
 
 def files_address(uri: str) -> SplitResult:
-    """Return the parts of the address of files to load.  Lance never sees it: Spark writes folders named
-    ``at=10%3A00``."""
+    """Return the parts of the address of files to load.  ``InvalidSettings`` for fewer addresses than for a table's: Lance
+    never sees this one, and Spark writes folders named ``at=10%3A00``."""
     return _checked(uri, _wrong_of_files)
 
 
@@ -66,14 +66,14 @@ def _wrong_of_files(uri: str, parts: SplitResult) -> str:
     match parts.scheme:
         case "":
             # Lance would write into the home folder, and all else into one that is called ~.
-            return "nothing fills in ~ here: write the whole path" if uri.split("/")[0] == "~" else ""
+            return "~ is not expanded here: write the whole path" if uri.split("/")[0] == "~" else ""
         case "file":
             # Lance decodes %20, leaves out what is after ? and #, and takes file://a/b for /b.
             plain = parts.netloc in ("", "localhost") and parts.path.startswith("/") and not set("%?#") & set(uri)
             return "" if plain else "expected file:/// and a path from the root on, without %, ? and #; or a local path"
         case "s3":
             if not parts.netloc:
-                return "expected s3://bucket/prefix: it names no bucket"
+                return "expected s3://bucket/prefix: the address names no bucket"
             # The store would get what is before ? and #, and takes the others for another folder or for none.
             parts_below = uri.partition("://")[2].rstrip("/").split("/")[1:]
             odd = set("?#") & set(uri) or {"", ".", ".."} & set(parts_below)

@@ -1,8 +1,8 @@
 """Sizes that encapsulated Arrow IPC record batch messages declare, read without decompressing anything.
 
-A compressed buffer states its own decompressed size, and Arrow allocates what it states.  So a reader that wants a
-limit must look first.  pyarrow does not show the statement.  This module reads the few flatbuffer fields that hold it,
-by the Arrow columnar format's ``Message.fbs`` (tables ``Message`` and ``RecordBatch``, struct ``Buffer``).  Bytes that
+A compressed buffer begins with its decompressed size, and Arrow allocates that many bytes.  So a reader that wants a
+limit must check the size first.  pyarrow does not show the size.  This module reads the few flatbuffer fields that lead
+to it, by the Arrow columnar format's ``Message.fbs`` (tables ``Message`` and ``RecordBatch``, struct ``Buffer``).  Bytes that
 are not one whole message raise ``ObjectCorrupt``; the caller adds the object's name.
 """
 
@@ -27,7 +27,7 @@ _DICTIONARIES, _RECORD_BATCHES = 2, 3
 """Slots of ``Footer`` (``File.fbs``): vectors of ``Block``."""
 _PAIR = struct.Struct("<qq")
 _BLOCK = struct.Struct("<qi4xq")
-"""Place of a message, and how long its metadata and its body are."""
+"""A ``Block``: the offset of a message in the file, the length of its metadata, and the length of its body."""
 LZ4_RATIO_MAX = 256
 """Largest ratio by which an lz4 block can expand: one byte of a length field adds at most 255."""
 _NOT_COMPRESSED = -1
@@ -36,7 +36,7 @@ _NOT_COMPRESSED = -1
 
 @dataclass(frozen=True, slots=True)
 class DeclaredBatch:
-    """Declarations of a record batch message."""
+    """Sizes that a record batch message declares."""
 
     rows: int
     raw_bytes: int
@@ -44,7 +44,7 @@ class DeclaredBatch:
 
 
 def message_length(start: bytes) -> int:
-    """Length in bytes of an encapsulated message *without body*, such as a schema, from its first 8 bytes."""
+    """Return the length in bytes of an encapsulated message *without body*, such as a schema, from its first 8 bytes."""
     if len(start) < 8 or start[:4] != _CONTINUATION:
         raise ObjectCorrupt("an Arrow message does not start with its continuation marker")
     metadata_length: int = struct.unpack_from("<i", start, 4)[0]
@@ -54,7 +54,7 @@ def message_length(start: bytes) -> int:
 
 
 def declared_batch(message: pa.Buffer) -> DeclaredBatch:
-    """Read what ``message`` declares; it must be exactly one record batch message, metadata and body."""
+    """Return the sizes that ``message`` declares.  It must be exactly one record batch message, metadata and body."""
     body_start = message_length(message.slice(0, min(8, message.size)).to_pybytes())
     if body_start > message.size:
         raise ObjectCorrupt("an Arrow message is shorter than its metadata")
@@ -70,11 +70,11 @@ def declared_in_file(read: Callable[[int, int], bytes], size: int) -> Iterator[t
     """Yield for each batch in an Arrow file of ``size`` bytes the bytes of its body, and the sizes that it declares;
     dictionaries too.
 
-    ``read(start, end)`` gives bytes of the file.  Of the bodies, 8 bytes of each buffer are read.
+    ``read(start, end)`` gives bytes of the file.  Only the first 8 bytes of each buffer are read from the bodies.
     """
     end = read(max(size - 10, 0), size)
     if len(end) < 10 or end[4:] != _FILE_MAGIC:
-        raise ObjectCorrupt("it is no Arrow file")
+        raise ObjectCorrupt("it is not an Arrow file")
     try:
         footer = read(max(size - 10 - struct.unpack_from("<i", end)[0], 0), size - 10)
         table = _Table(footer, _unsigned(footer, 0))
@@ -100,13 +100,12 @@ class _Heads:
 
 
 def stream_of_file(file: pa.Buffer) -> pa.Buffer:
-    """Return the IPC stream inside an Arrow file, without the footer.  The footer leads to batches by places, which
-    nobody has checked."""
+    """Return the IPC stream inside an Arrow file, without the footer, whose offsets of batches nobody has checked."""
     start = file.to_pybytes().find(_CONTINUATION)
     footer_length: int = struct.unpack("<i", file.slice(max(file.size - 10, 0), 4).to_pybytes().ljust(4, b"\0"))[0]
     end = file.size - 10 - footer_length
     if file.slice(0, 6).to_pybytes() != _FILE_MAGIC or not 0 < start < end <= file.size:
-        raise ObjectCorrupt("it is no Arrow file")
+        raise ObjectCorrupt("it is not an Arrow file")
     return file.slice(start, end - start)
 
 
@@ -207,11 +206,11 @@ class _Table:
         return None if field is None else _Table(self._data, field + _unsigned(self._data, field))
 
     def pairs(self, slot: int) -> list[tuple[int, int]]:
-        """A vector of structs of two int64."""
+        """Return a vector of structs of two int64; empty if the field is not there."""
         return [(first, second) for first, second in self.structs(slot, _PAIR)]
 
     def structs(self, slot: int, form: struct.Struct) -> list[tuple[int, ...]]:
-        """A vector of structs."""
+        """Return a vector of structs of the layout ``form``; empty if the field is not there."""
         field = self._field(slot)
         if field is None:
             return []

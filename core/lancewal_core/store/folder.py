@@ -4,11 +4,11 @@ Anybody who may write into a table's folder could put a link there that leads in
 table would then read, list or delete the objects of that folder.
 
 Guarantees, besides those of ``object_store``
- 1. Each folder on the way to an object is opened from the one above it, and none that is a link.  An opened folder
-    stays the same one, so a link that takes its place meanwhile changes nothing.
- 2. ``LinkRefused`` names the link that was met on the way.  A listing raises it for each link that it meets, since it
-    cannot tell what is missing in its answer.  ``delete`` of an object that is a link removes the link.
- 3. The folder itself may be a link, or lie behind some.
+ 1. Each folder on the path to an object is opened relative to its parent folder, and never through a link.  An opened
+    folder stays the same folder, so a link that replaces it meanwhile has no effect.
+ 2. ``LinkRefused`` names the link that was met on the path.  A listing raises it for any link that it meets, since the
+    listing cannot tell what is missing in its answer.  ``delete`` of an object that is a link removes the link.
+ 3. The table's folder itself may be a link, or be reached through links.
  4. A folder where an object belongs, and a file where a folder belongs, are ``ObjectCorrupt``, never a missing object.
  5. A put is staged as ``<name>#<number>`` beside its object, as Lance and obstore do; a listing leaves such names out.
 """
@@ -96,7 +96,7 @@ class FolderStore:
                 os.unlink(name, dir_fd=parent)
 
     def _listed(self, folder: str, after: str, folders: MutableSequence[str]) -> Iterator[ObjectInfo]:
-        """Return the objects in ``folder`` itself, and add the folders in it to ``folders``."""
+        """Yield the objects directly in ``folder``, and add its subfolders to ``folders``."""
         parts = _parts(folder) if folder else []
         with opened_folder(self._folder, parts) as opened, os.scandir(opened) as entries:
             for entry in entries:
@@ -183,7 +183,7 @@ def refuse_links(root: Path, folders: Sequence[str], *, below: bool = False) -> 
 
 
 def folders_in(root: Path, folder: str) -> list[str]:
-    """Return the keys of the folders directly in ``folder``; empty if it is not there."""
+    """Return the keys of the folders directly in ``folder``; an empty list if ``folder`` does not exist."""
     folder = folder.rstrip("/")
     with suppress(FileNotFoundError), opened_folder(root, _parts(folder)) as opened:
         return sorted(_folders_in(opened, root, folder))
@@ -245,8 +245,8 @@ def _no_file(root: Path, key: str) -> ObjectCorrupt:
 
 def _link(root: Path, key: str) -> LinkRefused:
     return LinkRefused(
-        f"{root}/{key} is a symbolic link: links inside a table's folder are not followed. Put what belongs there in its "
-        "place. To keep the table on another disk, make its whole folder the link",
+        f"{root}/{key} is a symbolic link: links inside a table's folder are not followed. Replace the link by "
+        "the files it leads to. To keep the table on another disk, make the table's whole folder a link",
         object=key,
     )
 
@@ -288,7 +288,7 @@ def _read(file: int, start: int, end: int) -> bytes:
 
 
 def _etag(about: os.stat_result) -> str:
-    """Return the etag as obstore makes it."""
+    """Return the entity tag of a file, in the form that obstore gives it."""
     return f'"{about.st_ino:x}-{about.st_mtime_ns // 1000:x}-{about.st_size:x}"'
 
 
@@ -300,8 +300,7 @@ def _parts(key: str) -> list[str]:
 
 
 def _is_text(name: str) -> bool:
-    """Return whether a name can be part of a key.  A name in a folder is bytes, which need not be UTF-8; keys have no
-    others."""
+    """Return whether a file's name can be part of a key.  Keys are UTF-8, but a file's name may be any bytes."""
     try:
         name.encode()
     except UnicodeEncodeError:

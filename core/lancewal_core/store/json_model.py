@@ -1,4 +1,4 @@
-"""Stored JSON that is one pydantic model, read by the rules of ``json_object``.  An error of ours says what is wrong."""
+"""Reading stored JSON as one pydantic model, by the rules of ``json_object``.  Faults become errors of lancewal."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Word = Annotated[str, AfterValidator(lambda text: word(text, "text"))]
 """An identifier (``words``)."""
 _SHOWN = 300
 _FAULTS_MAX = 1000
-"""Faults that are looked at.  Each takes pydantic 10 us and some hundred bytes, and an object may have millions."""
+"""Most faults of one object that are read.  Each takes pydantic 10 us and some hundred bytes; there may be millions."""
 
 
 def _integer(value: object) -> object:
     if not is_whole(value):
-        raise ValueError("it is no integer")
+        raise ValueError("it is not an integer")
     return value
 
 

@@ -1,12 +1,11 @@
-"""A stored JSON object, read strictly.  Each member has its type and its range, or ``JsonFault`` names the one that has
-not.
+"""A stored JSON object, read strictly.  ``JsonFault`` names a member that has a wrong type or is out of its range.
 
 1. The text holds one object, as bytes in UTF-8.  No name is twice in an object, and no number is ``NaN`` or
    ``Infinity``.  Nesting that Python's parser cannot follow is a fault like any other.
 2. An integer is written as one: ``1.0``, ``true`` and ``"1"`` are not 1.
-3. A message names the member and what was expected; of the content it holds no more than some characters.
+3. A message names the member and what was expected.  It has at most ``_SHOWN`` characters of each part of the content.
 
-The caller adds the name of the object and makes the fault an error of ours.  ``json_model`` reads models by the same
+The caller adds the name of the object and turns the fault into an error of lancewal.  ``json_model`` reads models by the same
 rules.
 """
 
@@ -42,7 +41,7 @@ class JsonObject:
         """Raise ``JsonFault`` unless ``text`` is one object."""
         parsed = parse_value(text)
         if not isinstance(parsed, dict):
-            raise JsonFault("it is no JSON object")
+            raise JsonFault("it is not a JSON object")
         return JsonObject(parsed)
 
     def inner(self, name: str) -> JsonObject:
@@ -73,14 +72,14 @@ class JsonObject:
         return found
 
     def word(self, name: str) -> str:
-        """An identifier."""
+        """Return a member that is an identifier (``words``)."""
         found = self.text(name)
         if not is_word(found):
             raise self._wrong(name, f"an identifier: {FORM}")
         return found
 
     def whole(self, name: str, low: int = 0, high: int = WHOLE_MAX) -> int:
-        """An integer from ``low`` to ``high``."""
+        """Return a member that is an integer from ``low`` to ``high``."""
         found = self.members.get(name)
         if type(found) is int and low <= found <= high:  # as ``is_whole``: some objects have thousands of them
             return found
@@ -92,7 +91,7 @@ class JsonObject:
         return None if self._member(name) is None else self.whole(name)
 
     def wholes(self, name: str, low: int = 0, high: int = WHOLE_MAX) -> list[int]:
-        """An array of such integers."""
+        """Return a member that is an array of integers from ``low`` to ``high``."""
         found = self.values(name)
         integers = [value for value in found if is_whole(value, low, high)]
         if len(integers) != len(found):
@@ -100,7 +99,7 @@ class JsonObject:
         return integers
 
     def raw(self, name: str) -> object:
-        """Any JSON value."""
+        """Return a member that may be any JSON value."""
         return self._member(name)
 
     def _member(self, name: str) -> object:
@@ -116,7 +115,7 @@ class JsonObject:
 
 
 def parse_value(text: str | bytes) -> object:
-    """Any JSON value; ``JsonFault`` unless ``text`` is one."""
+    """Return the JSON value in ``text``; ``JsonFault`` if ``text`` is not JSON."""
     try:
         whole = text if isinstance(text, str) else text.decode()
         return json.loads(whole, object_pairs_hook=_members, parse_constant=_constant)
@@ -125,11 +124,11 @@ def parse_value(text: str | bytes) -> object:
     except JsonFault:
         raise
     except ValueError as error:  # also: not UTF-8, thousands of digits
-        raise JsonFault(f"it is no JSON: {str(error)[:_SHOWN]}") from None
+        raise JsonFault(f"it is not JSON: {str(error)[:_SHOWN]}") from None
 
 
 def is_whole(value: object, low: int = 0, high: int = WHOLE_MAX) -> TypeGuard[int]:
-    """Whether a JSON value is an integer from ``low`` to ``high``."""
+    """Return whether a JSON value is an integer from ``low`` to ``high``."""
     return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
 
 
@@ -149,4 +148,4 @@ def _members(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _constant(_: str) -> NoReturn:
-    raise JsonFault("NaN and Infinity are no JSON numbers")
+    raise JsonFault("NaN and Infinity are not JSON numbers")

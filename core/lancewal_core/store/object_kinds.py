@@ -1,7 +1,7 @@
-"""The kinds of objects below ``_lancewal/``: one entry for each, with everything that a key says of its kind.
+"""The kinds of objects below ``_lancewal/``: one entry for each, with the properties of the kind.
 
 Readers and writers take from here how large an object may be (``object_limits``), garbage collection what it may delete
-and how it counts.  A key that no entry parses is no object of lancewal's.  ``cli.stored_object`` shows the object of
+and how it counts.  A key that no entry parses does not belong to lancewal.  ``cli.stored_object`` shows the object of
 each kind.
 
 The limits are far above what lancewal writes by any setting.
@@ -46,7 +46,7 @@ class Collected(Enum):
     """Policy of garbage collection for the objects of a kind."""
 
     WHEN_FREE = "deleted a grace period after nothing needs it any more"
-    WHEN_OLD = "deleted when a newer one has long taken its place, or what it was for is over"
+    WHEN_OLD = "deleted long after a newer object replaced it, or after its purpose ended"
     NEVER = "kept for ever"
     NEVER_BUT_SHOWN = "left alone, and shown as left over when it is old"
 
@@ -66,16 +66,16 @@ class ObjectKind:
     """Most bytes that an object may unpack to; None: nothing in it is compressed."""
     collected: Collected
     outgrown: str = "nothing was written"
-    """Text for an object that would have to be larger: the consequence, and what a person does."""
+    """Text for the error about an object above ``bytes_max``: the consequence, and what a person does."""
 
     def region(self, key: str) -> Region | None:
-        """The region that the object belongs to, where it belongs to one."""
+        """Return the region that the object with this key belongs to; None if it belongs to no single region."""
         parsed = self.parse(key)
         of = parsed[0] if isinstance(parsed, tuple) else None
         return of if isinstance(of, Region) else None
 
     def page(self, key: str) -> Page | None:
-        """The page that the object is a version of, where it is one."""
+        """Return the page that the object with this key is a version of; None if it is not a version of a page."""
         parsed = self.parse(key)
         of = parsed[0] if isinstance(parsed, tuple) else None
         return of if isinstance(of, Page) else None

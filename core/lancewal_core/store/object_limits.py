@@ -1,9 +1,9 @@
 """Largest sizes of stored objects.  An object larger than any of its kind (``object_kinds``) is neither read nor
 written.
 
-Anybody who may write to a table's folder may have put an object there.  A reader must be able to say beforehand what it
-takes.  Writers keep the same limits, so that nothing is written that nobody reads.  The store holds both limits
-(``object_store``, guarantees 5 and 6), so no kind can be without.
+Anybody who may write to a table's folder may have put an object there.  A reader must know
+beforehand how large an object can be.  Writers keep the same limits, so that nothing is written that nobody reads.  The
+store checks both (``object_store``, guarantees 5 and 6), so every kind has limits.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def check_unpacked(key: str, size: int) -> None:
 
 
 def too_large(key: str, size: str) -> ObjectTooLarge:
-    """Return the error for an object that would be too large.  ``size`` says its size, and what is allowed."""
+    """Return the error for an object that would be too large.  ``size`` is a text: the object's size, and the limit."""
     kind = kind_of(key)
     what, outgrown = ("object", "nothing was written") if kind is None else (kind.name, kind.outgrown)
     return ObjectTooLarge(

@@ -7,14 +7,14 @@ Guarantees that an implementation gives
     no verdict; the object may appear later.
  3. ``list`` may be stale or partial: a hint, never a proof of absence.
  4. Keys are relative to the store's root, ``/``-separated, without a leading slash.  A text that cannot be a key is
-    ``ObjectCorrupt``: only stored bytes can have brought it.
+    ``ObjectCorrupt``: such a text can only come from a stored object.
  5. ``get`` fetches no object that is larger than any of its kind (``object_limits``): ``ObjectCorrupt``.
- 6. ``put_if_absent`` sends no such object: ``ObjectTooLarge``.
+ 6. ``put_if_absent`` sends no object that is larger than any of its kind: ``ObjectTooLarge``.
  7. If a store gives entity tags, ``Stored`` and each listing have the same tag for an object.  Other bytes at that key
     have another tag.
 
-``put_once`` turns 2 into the outcomes that the protocols use, by reading the object back.  ``put_new`` and ``put_own``
-are for callers that go no further without a verdict.
+``put_once`` turns the outcomes of a put (guarantee 2) into those that the protocols use, by reading the object back.
+``put_new`` and ``put_own`` are for callers that cannot go on without a verdict.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ PutOutcome = Stored | Taken | PutUnknown
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """One line of a listing."""
+    """One object of a listing."""
 
     key: str
     size: int
@@ -80,8 +80,8 @@ class ObjectStore(Protocol):
         """Return the objects whose key starts with ``prefix`` (a folder, ending with a slash), at any depth.  With
         ``after``, return only those whose key comes after it in key order.
 
-        If the store lists in key order, ``limit`` gives the first objects in that order, at most about that many.  If
-        just so many come, there may be more.
+        If the store lists in key order, ``limit`` gives about that many objects, the first ones in key order.  If at
+        least ``limit`` objects come, there may be more.
         """
 
     def delete(self, keys: Sequence[str]) -> None:
@@ -108,7 +108,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """No verdict yet.  Putting the same bytes at the same key again is right."""
+    """No verdict yet.  The caller may put the same bytes at the same key again."""
 
     cause: str
 
@@ -154,16 +154,17 @@ def put_new(store: ObjectStore, key: str, data: bytes, note: str = "") -> Done |
 
 
 def put_own(store: ObjectStore, key: str, data: bytes, note: str = "") -> None:
-    """Do ``put_new`` at a key that only this try uses.  If another's object lies there, the next try has another key."""
+    """Do ``put_new`` at a key that only this try uses.  ``StoreUnavailable`` also if another object lies there: the next
+    try has another key."""
     if isinstance(put_new(store, key, data, note), Lost):
         raise no_verdict(key, "another object lies there", note)
 
 
 def no_key(key: str) -> ObjectCorrupt:
-    """Return the error of guarantee 4."""
+    """Return the error for a text that cannot be a key (guarantee 4)."""
     return ObjectCorrupt(f"{key[:_SHOWN]!r} cannot be the key of an object", object=key)
 
 
 def no_verdict(key: str, cause: str, note: str = "") -> StoreUnavailable:
-    """Return the error by which a writer stops.  Putting the same bytes again is right."""
+    """Return the error for a put without a verdict.  The writer may put the same bytes again."""
     return refusal(cause)(f"no verdict on writing {key}: {cause}{note and f'; {note}'}", object=key)

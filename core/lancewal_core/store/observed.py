@@ -1,4 +1,4 @@
-"""An object store that counts and times its requests (``request_metrics``).  The store inside does all else."""
+"""An object store that counts and times the requests that it passes to another store (``request_metrics``)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lancewal_core.store.request_metrics import OTHER, StoreMetricTable, object_
 T = TypeVar("T")
 
 REMEMBERED_MAX = 1_000
-"""Most failed requests that are remembered, since they may come again.  Beyond that the oldest are forgotten."""
+"""Most failed requests that are remembered, to recognise their retries.  Beyond that the oldest are forgotten."""
 
 
 class ObservedStore:
@@ -49,7 +49,7 @@ class ObservedStore:
         return self._asked("list", prefix, lambda: self._store.list(prefix, limit, after), said, _done)
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Delete by one request to the store inside, counted by its first object."""
+        """Delete by one call of the inner store, which is counted under the kind of the first object."""
         if keys:
             said = object_of(keys[0])
             self._asked("delete", keys[0], lambda: self._store.delete(keys), lambda _: said, _done)

@@ -70,7 +70,7 @@ class ObstoreStore:
     """An object store rooted at a folder."""
 
     def __init__(self, store: Any, name: str, once: Callable[[], Any] | None = None) -> None:
-        """``once`` makes a client that repeats no request, when it is first needed.  With None, ``store`` repeats none."""
+        """``once`` makes a client without retries, when one is first needed.  None: ``store`` itself has no retries."""
         self._client = store
         self._name = name
         self._make_once = once or (lambda: store)
@@ -199,9 +199,10 @@ def local_folder(uri: str) -> Path | None:
 
 
 def open_store(uri: str, options: Mapping[str, str] | None = None, *, create: bool = False) -> TableStore:
-    """The store rooted at ``uri``: a local path, ``file://...`` or ``s3://bucket/prefix``.
+    """Return the store rooted at ``uri``: a local path, ``file://...`` or ``s3://bucket/prefix``.
 
-    ``create`` makes a missing local folder.  Raises ``InvalidSettings`` for an address that ``table_address`` refuses.
+    ``create`` makes a missing local folder; without it ``TableMissing`` is raised.  Raise ``InvalidSettings`` for an address
+    that ``table_address`` refuses.
     """
     parts = table_address(uri)
     path = local_folder(uri)
@@ -214,7 +215,7 @@ def open_store(uri: str, options: Mapping[str, str] | None = None, *, create: bo
 
 
 def open_files(uri: str, options: Mapping[str, str] | None = None) -> ObstoreStore:
-    """The store rooted at a folder of files, in which Lance has no part: ``files_address``.  Links in it are followed."""
+    """Return the store rooted at a folder of files to load (``files_address``).  Links in the folder are followed."""
     parts = files_address(uri)
     path = local_folder(uri)
     if path is None:

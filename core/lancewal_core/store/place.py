@@ -1,7 +1,7 @@
-"""A table's place: its address, absolute and in one form.  A copy of the folder does not take the place along.
+"""A table's place: its address, absolute and in one form.  A copy of the folder has another place.
 
-Two spellings of one local folder are one place, links included, as far as this machine can follow them: ``same_place``.
-Links stay in what is stored, since on another machine other links may lead to the folder.  A folder with two addresses,
+Two spellings of one local folder are one place (``same_place``), also through links that this machine can follow.  Links
+stay in what is stored, since on another machine other links may lead to the folder.  A folder with two addresses,
 such as a bucket that is also mounted, counts as two places: nobody can tell it from a copy.  One address on two
 machines, or at two servers, counts as one.
 """
@@ -24,7 +24,7 @@ def place_of(uri: str) -> str:
 
 
 def same_place(one: str, other: str) -> bool:
-    """Whether two places are one; local folders are, if their links lead to one folder on this machine."""
+    """Return whether two places are one: equal texts, or local paths that lead to one folder on this machine."""
     if one == other:
         return True
     return os.path.isabs(one) and os.path.isabs(other) and os.path.realpath(one) == os.path.realpath(other)

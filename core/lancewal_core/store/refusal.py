@@ -1,6 +1,6 @@
-"""Whether a store refused access, by its client's own words, and what a person sets then.
+"""Deciding from the text of a store's error whether the store refused access, and what a person must set.
 
-Pure: from a text to a kind of error and an advice.  The words are those of S3's error codes, of the client (obstore and
+Pure: a text gives a kind of error and an advice.  The words are those of S3's error codes, of the client (obstore and
 Lance have the same one inside) and of the operating system.  None of them is a promise.  So an unknown text counts as a
 fault that may pass, and gets no advice.
 """
@@ -34,7 +34,7 @@ _ADVICE: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\bInvalidAccessKeyId\b", "the store does not know this key: correct storage.options aws_access_key_id"),
         (
             r"\bSignatureDoesNotMatch\b",
-            "the secret is another one than the key's: correct storage.options aws_secret_access_key",
+            "the secret does not belong to this key: correct storage.options aws_secret_access_key",
         ),
         (r"\b(ExpiredToken|InvalidToken)\b", "renew storage.options aws_session_token and its key"),
         (r"\bRequestTimeTooSkewed\b", "set this machine's clock"),
@@ -72,16 +72,16 @@ _ADVICE: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 
 
 def refusal(text: str) -> type[StoreUnavailable]:
-    """Return the class of error for a store that did not do what it was asked, by its own words."""
+    """Return the class of error for a failed request, by the text of its failure."""
     return StoreRefused if _REFUSED.search(text) else StoreUnavailable
 
 
 def refusal_of_puts(text: str) -> type[LancewalError]:
-    """Return the refusal, as ``refusal`` does, of a store that took no object."""
+    """Return the class of error for a failed put: ``StoreNotWritable`` if something else lies there, else ``refusal``."""
     found = refusal(text)
     return StoreNotWritable if found is StoreUnavailable and _IN_THE_WAY.search(text) else found
 
 
 def what_to_set(text: str) -> str:
-    """Return advice as a part of a sentence, after a semicolon; empty for a text that is not known."""
+    """Return ``; `` and advice for the text of a failure; an empty text if the failure is not known."""
     return next((f"; {advice}" for pattern, advice in _ADVICE if pattern.search(text)), "")

@@ -25,21 +25,21 @@ class StoreMetricTable(MetricTable, prefix="lancewal_store"):
     first one that it shows."""
 
     requests = counter(
-        "Requests of lancewal itself to the object store, Lance's own not among them. Outcomes: done, failed, absent (nothing "
+        "Requests of lancewal itself to the object store, without those of Lance. Outcomes: done, failed, absent (nothing "
         "is there). Outcomes of a put alone: unknown (no verdict), taken (an object is there, another process's or from an "
         "earlier try).",
         *("operation", "object", "outcome"),
         known=tuple(product(OPERATIONS, ("segment", OTHER), ("failed",))),
     )
     request_seconds = histogram(
-        "Duration of a request, with the tries that the store's client makes by itself.",
+        "Duration of a request, including the retries of the store's client.",
         _REQUEST_S,
         *("operation", "object"),
     )
     read_bytes = counter("Bytes of objects read.", "object")
     written_bytes = counter("Bytes of objects stored.", "object")
     retries = counter(
-        "Requests about an object of which the last such request failed or gave no verdict. Retries that the store's client "
-        "makes by itself are not seen.",
+        "Requests that repeat an earlier one about the same object, which failed or gave no verdict. Retries of the store's "
+        "client are not seen.",
         *("operation", "object"),
     )

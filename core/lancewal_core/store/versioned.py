@@ -1,19 +1,20 @@
 """Versioned objects: a family of immutable objects, one per version, and the compare-and-swap loop over them.
 
-Version n + 1 is made by put-if-absent; whoever stores it has swapped n for n + 1.  Object names hold the inverted
+Version n + 1 is made by put-if-absent; the process that stores it has swapped n for n + 1.  Object names hold the inverted
 version, so a store that lists in key order shows the newest first.
 
 Guarantees
  1. ``newest_version`` returns a version that was the newest at some moment during the call, as far as a listing (a
-    hint) or the caller's ``known`` leads to it.  From there it probes version + 1 by GET until that is absent.
+    hint) or the caller's ``known`` leads to it.  From there it probes the next version by GET until one is absent.
     Versions are deleted in ascending order, never version 1 and never the newest 100.  So probing from any version but
-    1 finds the newest, and from version 1 too if version 2 exists.  Version 1 alone counts only if a listing shows it,
-    where it can (``first_is_listed``).  A listing that is empty, or names a version that is gone, is asked again; after
-    that it is ``StoreInconsistent``.
+    1 finds the newest, and from version 1 too if version 2 exists.  If only version 1 is found, it must be in a listing,
+    unless listings cannot show it (``first_is_listed``).  A listing that is empty, or names a version that is gone, is
+    asked again.  If the answers stay like that, ``StoreInconsistent`` is raised.
  2. ``swap`` applies ``decide`` to the newest version and stores the result as the next one, or returns what it found
     when ``decide`` declines.  A lost race decides again.  A lost reply is recognised because every encoded value
-    differs (it carries a write id).  A version that the caller knows is taken for the newest without a request: the put
-    after it tells.  That ``decide`` declines, or raises, counts only for a version that was looked for.
+    differs (it carries a write id).  A version that the caller knows is taken as the newest without a request: the put of
+    the next version shows whether it was.  If ``decide`` declines or raises for a known version, the newest version is
+    looked for and decided again.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ K = TypeVar("K")
 
 FIRST_VERSION = 1
 _LISTINGS = 4
-"""Times that a listing which cannot be right is asked again."""
+"""Times that a listing is asked, as long as its answers cannot be right."""
 _UNKNOWN_TRIES = 8
 _UNKNOWN_PAUSE_S = 0.1
 _UNKNOWN_S = 15.0
@@ -57,7 +58,7 @@ class Family:
         key: Callable[[int, Making | None], str],
         parse: Callable[[str], int | None],
     ) -> Family:
-        """Return the family of one making.  ``prefix`` and ``key`` are those of ``paths``."""
+        """Return the family of one making's versions.  ``prefix``, ``key`` and ``parse`` are functions of ``paths``."""
         return Family(prefix(making), lambda version: key(version, making), parse)
 
 
@@ -107,10 +108,10 @@ def _with_next(
 
 
 def newest_behind(store: ObjectStore, family: Family, known: Version | None) -> Version | None:
-    """Return the newest version of a family of which none is ever deleted; None if there is none.
+    """Return the newest version of a family whose versions are never deleted; None if there is none.
 
-    ``known`` is the version that the caller has read, or None if there was none.  Asked again and again, this is one
-    GET as long as nothing new comes."""
+    ``known`` is the version that the caller has read, or None if there was none.  A repeated call costs one
+    GET as long as there is no newer version."""
     if known is None:
         first = store.get(family.key(FIRST_VERSION))
         if first is None:
@@ -126,8 +127,8 @@ def _probe(store: ObjectStore, family: Family, newest: Version) -> Version:
 
 
 def decided_if(decide: Callable[[K], V | None], known: K) -> V | None:
-    """Return the decision on a version that may be outdated.  None also if ``decide`` raises: then it decides again on
-    the newest."""
+    """Return the decision on a version that may be outdated.  Return None also if ``decide`` raises: the caller then lets
+    it decide on the newest version."""
     try:
         return decide(known)
     except Exception:
@@ -136,7 +137,7 @@ def decided_if(decide: Callable[[K], V | None], known: K) -> V | None:
 
 @dataclass(frozen=True, slots=True)
 class Swapped(Generic[V]):
-    """Our value is version ``version``."""
+    """The swap succeeded: ``value`` is stored as ``version``."""
 
     version: Version
     value: V
@@ -180,7 +181,8 @@ def swap(
 
 
 def put_until_told(store: ObjectStore, key: str, clock: Clock, encode: Callable[[], bytes]) -> Done | Lost:
-    """Put what ``encode`` gives at each try, until a put has a verdict; ``StoreUnavailable`` if none got any."""
+    """Put at ``key`` the bytes that ``encode`` returns for each try, until a put has a verdict.  ``StoreUnavailable`` if no
+    try had one."""
     cause, began = "", clock.monotonic()
     for attempt in range(_UNKNOWN_TRIES):
         if clock.monotonic() - began > _UNKNOWN_S:

@@ -113,7 +113,7 @@ def test_a_type_that_needs_quotes_is_said_so(file: Path) -> None:
     file.write_text("table:\n  columns: {id: int64, fare: decimal128(10, 2)}\n")
     cut, found = problems(file, {})
     assert cut.startswith(f"{file}:2: table.columns.fare: column type 'decimal128(10': expected ',' at character 14")
-    assert found.startswith(f"{file}:2: table.columns: '2)' has no type that is a text: a type with a comma")
+    assert found.startswith(f"{file}:2: table.columns: '2)' needs a type as text: put a type with a comma")
 
 
 def test_each_column_is_named_at_its_own_line(file: Path) -> None:

@@ -31,8 +31,8 @@ def command(
     freshness: Annotated[
         str,
         typer.Option(
-            help="Longest time from a record's arrival at the broker until a strong read has shown it; by default what "
-            "the default settings come to.",
+            help="Longest time from a record's arrival at the broker until a strong read has shown it. By default, "
+            "the time that results from the default settings.",
             metavar="DURATION",
         ),
     ] = "",
@@ -54,8 +54,9 @@ def command(
 ) -> None:
     """Tell what a deployment would ask of its object store, how soon it would show a row, and what that costs a month.
 
-    It asks nothing and needs no table: it adds up what each act was counted to ask, by the default settings. Requests for rows
-    of the table itself come on top.  A wish that no setting fulfils is an error that says what can be had.
+    It contacts no store and needs no table: it adds up the requests that were counted for each act, by the default settings.
+    Requests for rows of the table itself come on top.  A wish that no setting fulfils is an error that says what is
+    possible.
 
     Example: lancewal estimate --rows-per-s 10000 --partitions 64 --members 2 --freshness 2s
     """

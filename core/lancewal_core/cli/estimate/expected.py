@@ -141,7 +141,7 @@ def _in_a_turn(wished: Deployment, at: IngestPace) -> Size:
 
 
 def _again(wished: Deployment, at: IngestPace) -> RequestCounts:
-    """Return the requests of a swap of a page beside the put that lands."""
+    """Return the requests of one swap of a page without the put that succeeds: refused puts, and looks after them."""
     more = tries(_swaps_per_s(wished, at), wished.latency_s) - 1
     if wished.members > 1:
         more += 1

@@ -39,7 +39,7 @@ ROW_S = 1 / 300_000
 READ_S = 0.12
 """Seconds of a strong read of some thousand unmerged rows, beside its requests: plan, decode, merge."""
 ROUNDS_FOR_ROWS = 1
-"""Rounds of a read, beside those that are counted."""
+"""Rounds of a read for rows of the table, in addition to the counted rounds."""
 READ = "strong read of an open table behind a merge"
 SEGMENT_BYTES_MAX = 32 << 20
 """See ``WorkerLimits.segment_bytes`` of ingest."""
@@ -105,6 +105,7 @@ def read_size(wished: Deployment) -> Size:
 
 
 def pages_of(partitions: int) -> int:
+    """Return the number of state pages in which the states of ``partitions`` partitions lie."""
     return -(-partitions // PARTITIONS_PER_PAGE)
 
 
@@ -161,7 +162,7 @@ def _keeps_up(wished: Deployment) -> bool:
 def _enough(wished: Deployment) -> str:
     most = wished.partitions
     if not _keeps_up(replace(wished, members=most)):
-        return "and so they are with one for each partition: take more partitions"
+        return "one member for each partition is not enough either: take more partitions"
     few = next(n for n in range(wished.members + 1, most + 1) if _keeps_up(replace(wished, members=n)))
     return f"take at least {few} members"
 
@@ -192,6 +193,6 @@ def _generation(wished: Deployment, segments_per_s: float) -> tuple[float, str, 
 
 
 def merges_per_s(events_per_s: float) -> float:
-    """Return the flusher's rounds that find something to merge, of all that come every ``flusher.merge_interval_s``."""
+    """Return the flusher's rounds a second that find something to merge, if ``events_per_s`` flushes come at random."""
     interval_s = FlusherSettings().merge_interval_s
     return (1 - math.exp(-interval_s * events_per_s)) / interval_s
