@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lancewal._lazy import names_of
 
@@ -11,11 +11,7 @@ if TYPE_CHECKING:
 
 __all__ = ["KafkaBroker"]
 
-_load = names_of(__name__, {"KafkaBroker": "lancewal_demo.stack:KafkaBroker"})
-
-
-def __getattr__(name: str) -> Any:
-    return _load(name)
+__getattr__ = names_of(__name__, {"KafkaBroker": "lancewal_demo.stack:KafkaBroker"})
 
 
 def __dir__() -> list[str]:

@@ -391,3 +391,7 @@ class ObjectMissing(Corrupt):
 
 class FormatUnknown(Corrupt):
     """An object has a format version or form that this release does not read; the message names it."""
+
+
+__all__ = [name for name, kind in list(vars().items()) if isinstance(kind, type) and issubclass(kind, LancewalError)]
+"""The classes alone: ``lancewal.errors`` makes them public."""
