@@ -133,17 +133,10 @@ class TopicInspector:
         """Raise ``KafkaForbidden`` if the brokers say that this user may not do ``operation`` on the topic's consumer group.
 
         If the group does not exist yet, only the right to describe it is checked."""
-        asked = self._admin.describe_consumer_groups(
-            [group], request_timeout=self._timeout_s, include_authorized_operations=True
-        )[group]
         what = f"consumer group {group}"
-        try:
-            described = self._answer(asked, f"asking what is allowed on {what} of", topic)
-        except LancewalError as error:
-            if code_of(error.__cause__) == KafkaError.GROUP_ID_NOT_FOUND:
-                return
-            raise
-        _check_right(described, operation, what, topic)
+        described = self._described_group(topic, group, f"asking what is allowed on {what} of", rights=True)
+        if described is not None:
+            _check_right(described, operation, what, topic)
 
     def configuration(self, topic: str) -> TopicConfig:
         """Return the topic's configuration, defaults included."""
@@ -218,14 +211,21 @@ class TopicInspector:
 
     def members(self, topic: str, group: str) -> tuple[GroupMember, ...]:
         """Return the members of the topic's consumer group; none if the group does not exist."""
-        asked = self._admin.describe_consumer_groups([group], request_timeout=self._timeout_s)[group]
+        described = self._described_group(topic, group, f"describing the consumer group {group} of")
+        members = () if described is None else described.members
+        return tuple(GroupMember(member.client_id, member.host) for member in members)
+
+    def _described_group(self, topic: str, group: str, act: str, *, rights: bool = False) -> Any:
+        """Return the brokers' description of a consumer group; None if there is none.  ``rights`` adds this user's rights."""
+        asked = self._admin.describe_consumer_groups(
+            [group], request_timeout=self._timeout_s, include_authorized_operations=rights
+        )[group]
         try:
-            described = self._answer(asked, f"describing the consumer group {group} of", topic)
+            return self._answer(asked, act, topic)
         except LancewalError as error:
             if code_of(error.__cause__) == KafkaError.GROUP_ID_NOT_FOUND:
-                return ()
+                return None
             raise
-        return tuple(GroupMember(member.client_id, member.host) for member in described.members)
 
     def _offsets(
         self, topic: str, partitions: Collection[int], spec: OffsetSpec, *, committed: bool = True
