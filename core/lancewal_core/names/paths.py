@@ -296,12 +296,8 @@ def log_prefix(log: LogId) -> str:
     return f"{wal_prefix()}{_word('log id', log)}/"
 
 
-def parse_log_prefix(key: str) -> LogId | None:
-    return _log_in(key)
-
-
 @lru_cache(4_096)  # each generation names one
-def _log_in(key: str) -> LogId | None:
+def parse_log_prefix(key: str) -> LogId | None:
     match = re.fullmatch(rf"{wal_prefix()}({_WORD})/", key)
     return LogId(match[1]) if match and is_word(match[1]) else None
 
