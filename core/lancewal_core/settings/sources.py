@@ -101,6 +101,11 @@ _Loader.yaml_implicit_resolvers = {
 }
 
 
+def _without_values(where: str, text: str) -> Source:
+    """Return a source that cannot be read, with the problem as its only content."""
+    return Source({}, problems=(SettingProblem(where, "", text),))
+
+
 def _text(path: Path) -> str:
     with path.open(encoding="utf-8") as file:
         text = file.read(_FILE_MAX + 1)
@@ -114,7 +119,7 @@ def read_yaml(path: Path) -> Source:
     try:
         text = _text(path)
     except (OSError, UnicodeDecodeError) as error:
-        return Source({}, problems=(SettingProblem(str(path), "", f"the settings file cannot be read: {error}"),))
+        return _without_values(str(path), f"the settings file cannot be read: {error}")
     loader: _Loader | None = None
     try:
         loader = _Loader(text)
@@ -123,28 +128,22 @@ def read_yaml(path: Path) -> Source:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = str(path) if mark is None else f"{path}:{mark.line + 1}"
-        return Source(
-            {}, problems=(SettingProblem(where, "", f"not YAML: {getattr(error, 'problem', None) or error}"),)
-        )
-    except (
-        RecursionError,
-        ValueError,
-    ) as error:  # PyYAML lets these through: depth, and a number of thousands of digits
-        what = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-        return Source({}, problems=(SettingProblem(str(path), "", f"not YAML: {what}"),))
+        return _without_values(where, f"not YAML: {getattr(error, 'problem', None) or error}")
+    except RecursionError:  # PyYAML lets this through, and the next: a number of thousands of digits
+        return _without_values(str(path), "not YAML: it is nested too deeply")
+    except ValueError as error:
+        return _without_values(str(path), f"not YAML: {error}")
     finally:
         if loader is not None:
             loader.dispose()
     if not isinstance(values, dict):
-        return Source({}, problems=(SettingProblem(str(path), "", "expected sections: table, kafka, storage, ..."),))
+        return _without_values(str(path), "expected sections: table, kafka, storage, ...")
     places: dict[tuple[str, ...], str] = {(): str(path)}
     problems: list[SettingProblem] = []
     if node is not None:
         _walk(node, (), path, places, problems)
-    sections: dict[str, Any] = {}
-    for name, value in values.items():
-        # A section's head without content is the section with nothing set.
-        sections[str(name)] = {} if value is None else value
+    # A section's head without content is the section with nothing set.
+    sections = {str(name): {} if value is None else value for name, value in values.items()}
     return Source(sections, places, tuple(problems))
 
 
@@ -200,7 +199,7 @@ def read_secrets(settings: type[BaseSettings], beside: Collection[str], folder: 
     try:
         files = sorted(f for f in folder.iterdir() if not f.name.startswith(".") and f.is_file())
     except OSError as error:
-        return Source({}, problems=(SettingProblem("variable LANCEWAL_SECRETS_DIR", "", f"cannot be read: {error}"),))
+        return _without_values("variable LANCEWAL_SECRETS_DIR", f"cannot be read: {error}")
     named: dict[str, str] = {}
     problems = []
     sections = tuple(f"{name}__" for name in settings.model_fields)
