@@ -36,29 +36,26 @@ class ObservedStore:
         return self._read("get-range", key, lambda: self._store.get_range(key, start, end))
 
     def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
-        said = object_of(key)
-        outcome = self._asked("put", key, lambda: self._store.put_if_absent(key, data), lambda _: said, _put_outcome)
+        outcome = self._asked("put", key, lambda: self._store.put_if_absent(key, data), _put_outcome)
         if isinstance(outcome, Stored):
-            self._shown.written_bytes.labels(said).inc(len(data))
+            self._shown.written_bytes.labels(object_of(key)).inc(len(data))
         return outcome
 
     def list(self, prefix: str, limit: int | None = None, after: str | None = None) -> Sequence[ObjectInfo]:
-        def said(found: Sequence[ObjectInfo] | None) -> str:
+        def shown(found: Sequence[ObjectInfo] | None) -> str:
             return object_of(found[0].key) if found else OTHER
 
-        return self._asked("list", prefix, lambda: self._store.list(prefix, limit, after), said, _done)
+        return self._asked("list", prefix, lambda: self._store.list(prefix, limit, after), _done, shown)
 
     def delete(self, keys: Sequence[str]) -> None:
         """Delete by one call of the inner store, which is counted under the kind of the first object."""
         if keys:
-            said = object_of(keys[0])
-            self._asked("delete", keys[0], lambda: self._store.delete(keys), lambda _: said, _done)
+            self._asked("delete", keys[0], lambda: self._store.delete(keys), _done)
 
     def _read(self, operation: str, key: str, ask: Callable[[], bytes | None]) -> bytes | None:
-        said = object_of(key)
-        data = self._asked(operation, key, ask, lambda _: said, lambda d: "absent" if d is None else "done")
+        data = self._asked(operation, key, ask, lambda d: "absent" if d is None else "done")
         if data:
-            self._shown.read_bytes.labels(said).inc(len(data))
+            self._shown.read_bytes.labels(object_of(key)).inc(len(data))
         return data
 
     def _asked(
@@ -66,10 +63,14 @@ class ObservedStore:
         operation: str,
         key: str,
         ask: Callable[[], T],
-        object_: Callable[[T | None], str],
         outcome_of: Callable[[T], str],
+        object_in: Callable[[T | None], str] | None = None,
     ) -> T:
-        again = self._comes_again(operation, key)
+        """Return the answer of ``ask``, and count the request under the outcome and the kind of its object.
+
+        The kind is that of ``key``, unless ``object_in`` finds it in the answer (None: the request failed)."""
+        with self._lock:
+            again = self._failed.pop((operation, key), False)
         began = self._now()
         answer: T | None = None
         outcome = "failed"
@@ -78,17 +79,13 @@ class ObservedStore:
             outcome = outcome_of(answer)
             return answer
         finally:
-            said = object_(answer)
+            said = object_of(key) if object_in is None else object_in(answer)
             self._shown.request_seconds.labels(operation, said).observe(self._now() - began)
             self._shown.requests.labels(operation, said, outcome).inc()
             if again:
                 self._shown.retries.labels(operation, said).inc()
             if outcome in ("failed", "unknown"):
                 self._remember(operation, key)
-
-    def _comes_again(self, operation: str, key: str) -> bool:
-        with self._lock:
-            return self._failed.pop((operation, key), False)
 
     def _remember(self, operation: str, key: str) -> None:
         with self._lock:
