@@ -66,7 +66,7 @@ class FolderStore:
                 try:
                     etag = _put(parent, name, data)
                 except FileExistsError:
-                    if _is_folder(parent, name):
+                    if stat.S_ISDIR(_mode(parent, name)):
                         raise _folder_in_place(self._folder, key) from None
                     return Taken()
         except OSError as error:
@@ -211,7 +211,7 @@ def _opened_below(parent: int, name: str, make: bool, root: Path, folders: Seque
         return _opened_below(parent, name, False, root, folders)
     except OSError as error:
         # Refused in any case; which of the two it is, is for the message.
-        if error.errno in (errno.ELOOP, errno.ENOTDIR) and _is_link(parent, name):
+        if error.errno in (errno.ELOOP, errno.ENOTDIR) and stat.S_ISLNK(_mode(parent, name)):
             raise _link(root, "/".join(folders)) from error
         if error.errno == errno.ENOTDIR:
             key = "/".join(folders)
@@ -221,18 +221,12 @@ def _opened_below(parent: int, name: str, make: bool, root: Path, folders: Seque
         raise
 
 
-def _is_folder(parent: int, name: str) -> bool:
+def _mode(parent: int, name: str) -> int:
+    """Return the mode of a file, folder or link, which is not followed; 0 if nothing has this name."""
     try:
-        return stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)
+        return os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
     except FileNotFoundError:
-        return False
-
-
-def _is_link(parent: int, name: str) -> bool:
-    try:
-        return stat.S_ISLNK(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)
-    except FileNotFoundError:
-        return False
+        return 0
 
 
 def _folder_in_place(root: Path, key: str) -> ObjectCorrupt:
