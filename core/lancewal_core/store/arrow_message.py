@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 
@@ -83,20 +84,15 @@ def declared_in_file(read: Callable[[int, int], bytes], size: int) -> Iterator[t
                 if min(at, length - 8, body) < 0 or at + length + body > size:
                     raise ObjectCorrupt("a record batch lies outside the file")
                 metadata = read(at, at + length)[8:]
-                yield body, _read(metadata, body, _Heads(read, at + length), dictionary=slot == _DICTIONARIES)
+                head = partial(_eight_bytes, read, at + length)
+                yield body, _read(metadata, body, head, dictionary=slot == _DICTIONARIES)
     except struct.error as error:
         raise ObjectCorrupt("an Arrow file's footer points outside itself") from error
 
 
-@dataclass(frozen=True, slots=True)
-class _Heads:
-    """The first bytes of the buffers of a body that begins at ``start`` of a file."""
-
-    read: Callable[[int, int], bytes]
-    start: int
-
-    def __call__(self, place: int) -> bytes:
-        return self.read(self.start + place, self.start + place + 8)
+def _eight_bytes(read: Callable[[int, int], bytes], body_start: int, place: int) -> bytes:
+    """Return 8 bytes of a file, from ``place`` in the body that begins at ``body_start``."""
+    return read(body_start + place, body_start + place + 8)
 
 
 def stream_of_file(file: pa.Buffer) -> pa.Buffer:
@@ -152,7 +148,7 @@ def _read(
         raise ObjectCorrupt("an Arrow record batch message has no header")
     compressed = batch.table(3) is not None
     raw_bytes = 0
-    for offset, length in batch.pairs(2):
+    for offset, length in batch.structs(2, _PAIR):
         if offset < 0 or length < 0 or offset + length > body:
             raise ObjectCorrupt(f"an Arrow buffer at {offset} of {length} bytes lies outside the message's body")
         raw_bytes += _raw_length(head, offset, length) if compressed else length
@@ -204,10 +200,6 @@ class _Table:
     def table(self, slot: int) -> _Table | None:
         field = self._field(slot)
         return None if field is None else _Table(self._data, field + _unsigned(self._data, field))
-
-    def pairs(self, slot: int) -> list[tuple[int, int]]:
-        """Return a vector of structs of two int64; empty if the field is not there."""
-        return [(first, second) for first, second in self.structs(slot, _PAIR)]
 
     def structs(self, slot: int, form: struct.Struct) -> list[tuple[int, ...]]:
         """Return a vector of structs of the layout ``form``; empty if the field is not there."""
