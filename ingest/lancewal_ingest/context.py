@@ -1,4 +1,4 @@
-"""Context of the ingest protocols: an open table, and what taking records needs in addition."""
+"""Context of the ingest protocols: an open table, and the id source, drain and group that taking records needs."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ class IngestContext(OpenedTable):
     drain: Drain | None = None
     """End of the drain of each partition, if the topic has more partitions than the contract."""
     group: str = ""
-    """Our consumer group, which the contract's is compared with (``table.group``); empty: a command of an operator."""
+    """Our consumer group, to be compared with the contract's (``table.group``).  Empty in an operator's command."""
 
 
 def open_context(settings: Settings, tasks: Tasks, clock: Clock, store: ObjectStore | None = None) -> IngestContext:
-    """See ``open_by``."""
+    """Open the table that the settings name for taking records, and let Lance use all cores.  Errors: see ``open_by``."""
     use_all_cores()
     return IngestContext(*open_by(settings, tasks, clock, store).parts, new_id=lambda: uuid.uuid4().hex)
 
 
 def new_owner() -> OwnerId:
-    """``<hostname>-<pid>-<8 hex digits>``: readable, and never the same twice."""
+    """Return a new owner id ``<hostname>-<pid>-<8 hex digits>``: readable, and different at every call."""
     return OwnerId(f"{as_word(socket.gethostname(), 200)}-{os.getpid()}-{secrets.token_hex(4)}")

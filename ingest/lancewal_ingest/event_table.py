@@ -1,4 +1,4 @@
-"""Every log event of ingest: name, level, fields, meaning.  docs/reference/log-events.md is made of it."""
+"""Every log event of ingest: name, level, fields, meaning.  docs/reference/log-events.md is generated from this module."""
 
 from __future__ import annotations
 
@@ -10,31 +10,33 @@ class IngestEvents(ServiceEvents):
     """``position`` is the next offset; ``generation`` counts the MemTables of a partition."""
 
     partition_opened = info(
-        "A partition is owned by this process, and goes on at the position.",
+        "This process owns the partition now, and reads on from the position.",
         *("topic", "partition", "generation", "position"),
     )
     dead_letters_written = warning(
-        "Bad records of a segment that is durable now; each is a dead letter.", "records", "segment"
+        "A segment is durable, and its bad records are in the dead-letter topic.", "records", "segment"
     )
     generation_sealed = info(
-        "A generation takes no more records, and ends before the position.",
+        "A generation has ended: it holds the records before the position, and takes no more.",
         *("topic", "partition", "generation", "position"),
     )
     generation_flushed = info(
         "A generation is written as Lance files, for the flusher to merge.",
         *("topic", "partition", "generation", "rows", "object"),
     )
-    wal_fenced = error("Another process has ended this one's WAL, at the segment.", "wal", "segment", "owner")
+    wal_fenced = error(
+        "Another process (owner) has ended this process's WAL at the segment.", "wal", "segment", "owner"
+    )
     ownership_lost = warning("Another process owns the partition now.", "topic", "partition", "kind", "error")
     partition_stopped = error(
-        "A partition takes no more records until a person has done something.",
+        "A partition has stopped: it takes no more records until a person removes the cause.",
         *("topic", "partition", "offset", "object", "kind", "error"),
     )
     contract_taken_up = info(
-        "The contract was altered: what comes from now on follows the version named.", "contract_version"
+        "The contract was altered: records consumed from now on follow the version named.", "contract_version"
     )
     group_moved = warning(
-        "The table was moved to another consumer group: this process takes no more records, and waits.",
+        "The table was moved to another consumer group. This process consumes nothing more, and waits.",
         "group",
         "error",
     )
@@ -43,11 +45,15 @@ class IngestEvents(ServiceEvents):
         *("topic", "partition", "horizon_s"),
     )
     retention_recovered = info("Kafka is no longer about to delete records that are not durable.", "topic", "partition")
-    batches_unbounded = warning("A batch of the topic may unpack to more than there is room for.", "topic", "error")
+    batches_unbounded = warning(
+        "A compressed batch of the topic may unpack to more bytes than Kafka's client has room for.", "topic", "error"
+    )
     topics_unbound = warning(
-        "kafka.topics is not set: the contract, in the table's folder, says which topics are read and written to.",
+        "kafka.topics is not set: the contract in the table's folder alone says which topics are read and written.",
         *("topic", "dead_letters"),
     )
-    drain_begun = info("Told to stop: what was consumed becomes durable, and partitions are handed over.")
-    drain_completed = info("Everything was handed over.")
-    drain_timed_out = warning("Not all was handed over in time; the next owner continues from the WAL and from Kafka.")
+    drain_begun = info("Told to stop: consumed records become durable, and partitions are handed over.")
+    drain_completed = info("All consumed records are durable, and all partitions are handed over.")
+    drain_timed_out = warning(
+        "Not everything was handed over in time. The next owner continues from the WAL and from Kafka."
+    )

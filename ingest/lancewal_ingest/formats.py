@@ -1,4 +1,4 @@
-"""Decoders of a table's values, by the format that its contract names."""
+"""Choice of the decoder for a table's record values, by the format that its contract names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lancewal_ingest.decode.value_decoder import ValueDecoder
 
 
 def value_decoder(value_format: Literal["json"], rows: RowSchema) -> ValueDecoder:
-    """Return the decoder of a format; ``InvalidSchema`` for columns that have no form in it."""
+    """Return the decoder of a format for the columns of ``rows``.  ``InvalidSchema`` if the format cannot hold a column."""
     match value_format:
         case "json":
             return JsonDecoder(rows)

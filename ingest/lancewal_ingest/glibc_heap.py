@@ -4,15 +4,16 @@ By default each thread gets a heap of its own.  Arrow keeps two more: one for ca
 code asks for by itself.  Memory that a fetch, a decoded batch or a flush leaves free in one heap is of no use to
 the others.  The process then stays as large as the sum of their peaks.
 
-glibc shares the heaps that it has already, so the limit must come before any thread: PyArrow starts one when it is
-imported.  Own measurement of the peak, 3 M mixed rows on two loaded cores with a budget of 512 MiB:
+A limit on the number of heaps does not remove heaps that exist, so it must be set before any thread starts.  PyArrow
+starts a thread when it is imported.  Own measurement of the peak, 3 M mixed rows on two loaded cores with a budget of
+512 MiB:
  - 789 MiB if the limit came after other threads had worked,
  - 675 MiB after the import,
  - 569 MiB before it.
 
-If most bytes come in large records, pieces of more than half a MiB get pages of their own, which go back at once.
-Left to itself glibc raises that limit to the largest piece that was ever freed, up to 32 MiB.  Records and columns of
-a megabyte then leave holes that nothing fits into.  Own measurement with records of 900 KB: 430 MiB of holes at the
+If most bytes come in large records, pieces of more than half a MiB get pages of their own.  Freed pages then return
+at once.  By default glibc raises that limit to the largest piece ever freed, up to 32 MiB.  Records and columns of a
+megabyte then leave holes that nothing fits into.  Own measurement with records of 900 KB: 430 MiB of holes at the
 peak, and 250 if one record in a thousand is that large.  Small records leave no holes, and new pages for each of
 their batches cost a seventh of the processor's time.
 """
@@ -26,13 +27,15 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 """Parameters of mallopt, from glibc's malloc.h."""
 _OWN_PAGES_BYTES = 512 << 10
 _TOP_KEPT_BYTES = 64 << 20
-"""Bytes that glibc would choose by itself."""
+"""Free bytes at the heap's end that glibc keeps: the value that glibc would choose by itself."""
 _ours: ctypes.CDLL | None = None
-"""The C library once ``use_one_heap`` was called and it is glibc."""
+"""The C library, if it is glibc and ``use_one_heap`` was called; else None."""
 
 
 def use_one_heap() -> None:
-    """Call before PyArrow is imported; later it does less, and no harm."""
+    """Limit glibc to one heap, for Arrow too.  Call before PyArrow is imported: later calls save less memory.
+
+    Does nothing if the C library is not glibc."""
     global _ours
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt") and hasattr(libc, "malloc_trim"):
@@ -46,13 +49,13 @@ def use_one_heap() -> None:
 
 
 def use_own_pages() -> None:
-    """From now on large pieces get pages of their own; nothing without ``use_one_heap``."""
+    """Give large pieces of memory pages of their own from now on.  Does nothing without ``use_one_heap``."""
     if _ours is not None:
         _ours.mallopt(_M_MMAP_THRESHOLD, _OWN_PAGES_BYTES)
         _ours.mallopt(_M_TRIM_THRESHOLD, _TOP_KEPT_BYTES)
 
 
 def return_free_pages() -> None:
-    """Return free pages to the system; nothing without ``use_one_heap``."""
+    """Return free pages to the operating system.  Does nothing without ``use_one_heap``."""
     if _ours is not None:
         _ours.malloc_trim(0)

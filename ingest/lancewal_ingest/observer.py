@@ -1,4 +1,4 @@
-"""Reports of the worker: logs and metrics hang on here, tests listen here."""
+"""Interface through which the worker reports events.  Logs and metrics implement it, and tests listen through it."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from lancewal_core.wal.writer import Durable
 from lancewal_ingest.kafka.source import Positions
 
 Claim = Literal["won", "lost", "failed"]
-"""``lost``: another owner came first."""
+"""Outcome of a try to claim a region; ``lost``: another owner claimed it first."""
 
 
 class Observer(Protocol):
-    """Every call must return quickly and must not raise."""
+    """Listener for the worker's events.  Every call must return quickly and must not raise."""
 
     def opened(self, region: Region, record: GenerationRecord, seconds: float) -> None:
-        """``seconds`` after it was ours, or had to be opened again."""
+        """A region was opened, ``seconds`` after it was assigned to this process or had to be opened again."""
 
     def claimed(self, region: Region, outcome: Claim) -> None:
-        """Hear what became of a try to take a region over."""
+        """A try to claim a region had this outcome."""
 
     def appended(self, entry: Entry, ignored: Sequence[RejectedOffset]) -> None:
-        """``ignored``: what of the entry's list the contract ignores; the rest are dead letters."""
+        """An entry is durable.  Of its rejected offsets the contract ignores ``ignored``; all others are dead letters."""
 
     def segment(self, stored: Durable, letters: int) -> None: ...
 
@@ -37,7 +37,7 @@ class Observer(Protocol):
     def flushed(self, region: Region, snapshot: FlushedGeneration) -> None: ...
 
     def replayed(self, rows: int, seconds: float) -> None:
-        """Rows of a generation were not in memory: they were read from the log to be flushed."""
+        """Rows of a generation were flushed that were not in memory: they were read from the log in ``seconds``."""
 
     def fenced(self, fence: Fence) -> None: ...
 
@@ -46,10 +46,9 @@ class Observer(Protocol):
     def stopped(self, region: Region, error: LancewalError) -> None: ...
 
     def failed(self, act: str, cause: object) -> None:
-        """A passing fault; the act is tried again."""
+        """The operation ``act`` failed because of a passing fault, and is tried again."""
 
     def memory(self, used: int, paused: bool) -> None: ...
 
     def positions(self, durable: Positions, unflushed: int) -> None:
-        """Hear the positions of the open partitions, and how many generations wait to be flushed, whenever one of these
-        is another."""
+        """The durable positions of the open partitions, or the number of generations to be flushed, have changed."""

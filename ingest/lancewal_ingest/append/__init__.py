@@ -1,8 +1,9 @@
 """From consumed records to a durable segment.
 
-``prepare`` decodes and routes ``pending`` records (``routing``, ``draining``) into entries for a ``job``.  The rows
-of entries are ``shared_rows``.  Records to be put aside are sent as ``observed_dead_letters``.  ``segment_in_flight``
-puts the segment until the outcome is known.  ``bundling`` copies durable segments for far readers.
+``pending`` records wait for a segment.  ``prepare`` decodes and routes them into entries (``routing``, ``draining``),
+and ``job`` makes these durable in one segment.  ``shared_rows``: rows of several entries in one batch.
+``observed_dead_letters`` counts letters that cannot be sent.  ``segment_in_flight`` repeats a job until its outcome is
+known.  ``bundling`` copies durable segments for far readers.
 
 May import: context, decode, formats, kafka.
 """

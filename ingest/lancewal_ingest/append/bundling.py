@@ -1,13 +1,13 @@
-"""Bundles (``wal.bundle``) of the small segments that this process has made durable, written beside the loop.
+"""Write bundles (``wal.bundle``) of the small segments that this process has made durable, in tasks beside the loop.
 
 Guarantees
  1. A bundle copies consecutive segments of one log that the store has confirmed, each with the entity tag that came
-    with the confirmation.  A segment that was stored without it (its reply was lost), or is not small, is in no
-    bundle: it ends the run.
+    with the confirmation.  A segment whose entity tag is unknown (the reply was lost), or that is not small, is in no
+    bundle, and ends the run of segments to copy.
  2. No append waits for a bundle.  One bundle is written at a time, in a task of its own.  One more run waits after
-    it, and runs that become full meanwhile are dropped.  A bundle is put once: if the store refuses it or says
-    nothing, it is dropped.
- 3. The memory held is bounded, counted (``nbytes``), and let go when memory is full (``drop``).
+    it, and runs that become full meanwhile are dropped.  A bundle is put once: if the store refuses it or does not
+    answer, it is dropped.
+ 3. The memory held is bounded, counted (``nbytes``), and released when memory is full (``drop``).
 
 A run is written when it is full, or when it ends and copies at least ``LEAST``.  The last segments of a log that ends
 are in no bundle.  A small segment's rows are therefore written once more at most, and a log of larger segments costs
@@ -33,11 +33,11 @@ from lancewal_core.wal.segment import Segment
 from lancewal_core.wal.writer import Durable, LogWriter
 
 SMALL_BYTES = 64 << 10
-"""A larger segment takes longer to fetch than to ask for, even far away."""
+"""Largest segment to copy.  Transferring a larger one takes longer than the round trip, even for a far reader."""
 LEAST = 8
-"""Fewest copies of a bundle: fewer save a far reader less than its own request costs."""
+"""Fewest segments in a bundle.  With fewer, a far reader saves less than the request for the bundle costs."""
 ROWS_BYTES_MAX = 8 << 20
-"""Bytes of rows that a run keeps in memory; with so many it is full."""
+"""Most bytes of rows that a run keeps in memory.  A run of this size is full."""
 
 
 @dataclass(slots=True)
@@ -53,7 +53,9 @@ class _Run:
 
 
 class Bundling:
-    """Writes bundles; called by the loop's thread only.  ``segments``: most that a bundle copies; 0: no bundle is written."""
+    """Writer of bundles; called by the loop's thread only.
+
+    ``segments`` is the most segments that a bundle copies; with 0 no bundle is written."""
 
     def __init__(self, store: ObjectStore, tasks: Tasks, schema: pa.Schema, segments: int) -> None:
         self._store = store
@@ -67,7 +69,7 @@ class Bundling:
 
     @property
     def nbytes(self) -> int:
-        """Bytes in memory; the MemTables have most of them too."""
+        """Bytes of rows that bundles hold in memory, most of which MemTables hold too."""
         return self._run.nbytes + self._writing.nbytes + (0 if self._due is None else self._due.nbytes)
 
     def add(self, writer: LogWriter, durable: Durable, entries: Seq[Entry]) -> None:

@@ -1,11 +1,12 @@
-"""Ingest while the topic has more partitions than the contract: the old ones are drained (``lancewal_core.table.drain``).
+"""Ingest while the topic has more partitions than the contract: the contract's partitions are drained
+(``lancewal_core.table.drain``).
 
 Guarantees
- 1. Rows are made of records whose key belongs to their partition by the contract's number.  Right before the first that
-    belongs there by the topic's number only, and at ``Drain.to``, the partition stops (``PartitionCountChanged``).  A record
-    that belongs there by neither is misrouted, as ever.
+ 1. A record becomes a row if its key belongs to its partition by the contract's number of partitions.  The partition
+    stops (``PartitionCountChanged``) right before the first record that belongs there by the topic's number only, and
+    at ``Drain.to``.  A record that belongs there by neither number is misrouted.
  2. Partitions that the contract does not name are not opened.
- 3. Once the contract is altered, the process ends by name.
+ 3. Once the contract is altered, the process ends with ``PartitionCountChanged``.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ class EndingTopics(DescribedTopics, Protocol):
 
 
 def drain_of(context: IngestContext, topics: EndingTopics) -> Drain | None:
-    """How far the contract's partitions are taken; None where the topic has no more than these."""
+    """Return the drain of the contract's partitions, begun if there was none.  None if the topic has no more partitions
+    than the contract."""
     contract = context.contract
     facts = topics.facts(contract.topic)
     if facts.topic_id != contract.topic_id or facts.partitions <= contract.partitions:
@@ -52,7 +54,9 @@ def drain_of(context: IngestContext, topics: EndingTopics) -> Drain | None:
 
 
 def check_not_altered(context: IngestContext) -> None:
-    """``PartitionCountChanged`` once the contract by which we drain was altered; a store that fails shows elsewhere."""
+    """Raise ``PartitionCountChanged`` once the contract by which we drain was altered.
+
+    A store that does not answer raises nothing here: other requests report that."""
     if context.drain is None:
         return
     with suppress(Retry, Refresh):
@@ -60,7 +64,8 @@ def check_not_altered(context: IngestContext) -> None:
 
 
 def noting(context: IngestContext) -> NoteNew | None:
-    """Write down that a partition ends before a record of the new number."""
+    """Return a function that stores the positions at which partitions end, before a record that only the topic's number
+    routes there.  None if nothing is drained."""
     if context.drain is None:
         return None
     note = partial(note_new, context.store, context.clock, context.new_id, context.contract, context.drain)
@@ -69,7 +74,7 @@ def noting(context: IngestContext) -> NoteNew | None:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Position at which a partition must stop.  ``new``: before a record of the topic's number."""
+    """Position at which a partition must stop.  ``new``: the record there belongs here by the topic's number only."""
 
     at: Position
     new: bool
@@ -77,7 +82,7 @@ class End:
 
 
 class DrainLimit:
-    """Limit at which the partitions of a contract end by a ``Drain``."""
+    """Finder of the positions at which the partitions of a contract end by a ``Drain``."""
 
     def __init__(self, contract: Contract, drain: Drain) -> None:
         self._contract = contract
@@ -87,7 +92,9 @@ class DrainLimit:
     def end(
         self, region: Region, next_: Position, records: Records, decoded: Decoded, belongs: Partitions
     ) -> End | None:
-        """Return where the records below ``next_``, whose rows belong so by the contract, go too far; None: nowhere."""
+        """Return where the partition must end among the records below ``next_``; None if it may take all of them.
+
+        ``belongs`` has the partition of each row by the contract."""
         partition = region.partition
         to = Position(self._drain.to[partition])
         moved = np.flatnonzero((belongs != partition) & (self._new.partitions(records, decoded) == partition))

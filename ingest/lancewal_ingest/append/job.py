@@ -1,20 +1,22 @@
 """Append: from consumed records to a durable segment.
 
 Guarantees
- 1. An entry holds what the records of [first, next) come to (``prepare``), nothing else; those that are no rows are listed.
- 2. A record that is no row of its partition is acknowledged as a dead letter before its offset is durable, is passed over,
-    or its partition stops right before it, as the contract's policies say.
- 3. Where the dead-letter topic refuses a letter for its size, the partition stops right before it, and no other.
- 4. Nothing of a batch is written if the topic's id changed by the time its newest record had arrived, or its number of
-    partitions, unless the old ones are drained (``draining``).
- 5. A segment is repeated, same number and same bytes, until it is stored or a fence is met.
+ 1. An entry holds exactly the rows of the records in [first, next), and lists the records that gave no row (``prepare``).
+ 2. The contract's policy decides about a record that cannot be a row of its partition.  Its dead letter is acknowledged
+    before its offset is durable, or it is passed over, or the partition stops right before it.
+ 3. If the dead-letter topic refuses a letter for its size, the partition stops right before that record.  No other
+    partition stops.
+ 4. Nothing of a batch is written if the topic's id changed by the time its newest record had arrived.  Nor if its
+    number of partitions changed, unless the old ones are drained (``draining``).
+ 5. A segment is put again, with the same number and the same bytes, until it is stored or a fence is met.
 
-Steps of ``AppendJob.run``, which is run again after a passing fault: 1 and 2 until 2 was done, each letter and the rest once
- 1. Decode, one entry per region.
- 2. Ask the broker for the topic: another id or number of partitions ends ingest by name.  Where a partition is drained
-    up to a record of the new number, note that.
- 3. Dead letters, acknowledged.
- 4. PUT if absent the next segment of our log.
+Steps of ``AppendJob.run``.  After a passing fault it is called again, and repeats steps 1 and 2 until step 2 has
+succeeded once.  Letters of a region are not sent again once all of them were acknowledged.
+ 1. Decode the records into one entry per region.
+ 2. Ask the broker for the topic: another id or number of partitions ends ingest with a named error.  If a partition is
+    drained up to a record of the new number, store that position.
+ 3. Send dead letters, and wait until they are acknowledged.
+ 4. PUT the next segment of our log, if absent.
 """
 
 from __future__ import annotations
@@ -40,19 +42,21 @@ from lancewal_ingest.decode.outcomes import Rejected
 from lancewal_kafka.records import Records
 
 _DECODERS = 2
-"""Regions decoded at the same time: Arrow's JSON reader leaves the interpreter free, what comes before and after does not.
-More only keep each other waiting (own measurement: with 4, a tenth slower)."""
+"""Groups of regions that are decoded in parallel.  Arrow's JSON reader releases Python's interpreter lock; the code
+before and after it does not.  More groups wait for each other (own measurement: with 4, a tenth slower)."""
 
 
 _NONE = Records([], [], [], [], [])
 
 
 class DeadLetters(Protocol):
-    """Destination of bad records."""
+    """Destination of rejected records."""
 
     def send(self, region: Region, records: Records, rejected: Sequence[Rejected]) -> None:
-        """Return once every one is acknowledged; ``KafkaUnavailable`` otherwise (sending again is right).
-        ``DeadLetterRefused`` has the offset of the first that the topic never takes: those before it are acknowledged."""
+        """Send a letter for each rejected record, and return once all are acknowledged.
+
+        ``KafkaUnavailable`` if some are not; the caller sends all of them again.  ``DeadLetterRefused`` has the offset of
+        the first letter that the topic refuses for its size: letters before it are acknowledged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +66,9 @@ class _Prepared:
     letters: tuple[Rejected, ...]
     stop: Stop | None
     records: Records
-    """Records of the letters; the others are rows by now, or ignored."""
+    """Records of the letters alone: the others are rows by now, or ignored."""
     shared: SharedPart | None
-    """See ``Together``; None where there are letters."""
+    """Batch that this entry's rows share with other entries (``Together``).  None if there are letters."""
 
     @classmethod
     def of(cls, consumed: Consumed, found: Together) -> _Prepared:
@@ -73,7 +77,7 @@ class _Prepared:
         return cls(consumed.region, entry, letters, stop, records, shared)
 
     def before(self, offset: Position, error: LancewalError) -> _Prepared:
-        """Return what is left where the partition stops at ``offset``, that of a letter."""
+        """Return the part before ``offset``, the offset of a refused letter, at which the partition stops by ``error``."""
         letters = tuple(r for r in self.letters if r.offset < offset)
         entry = None if self.entry is None else _cut(self.entry, offset)
         records = _at(self.records, [r.offset for r in letters])
@@ -88,7 +92,7 @@ def _at(records: Records, offsets: Sequence[int]) -> Records:
 
 
 def _cut(entry: Entry, next_: Position) -> Entry | None:
-    """The part of an entry before a position; None where nothing is."""
+    """Return the part of an entry before a position; None if that part is empty."""
     if next_ == entry.first:
         return None
     rows, rejected = below(next_, entry.rows, entry.rejected)
@@ -96,7 +100,7 @@ def _cut(entry: Entry, next_: Position) -> Entry | None:
 
 
 class AppendJob:
-    """One segment on its way; ``run`` may be called again after a ``Retry`` error or an ``Unsettled`` result.
+    """Work that makes one segment durable.  ``run`` may be called again after a ``Retry`` error or an ``Unsettled`` result.
 
     ``check`` asks the broker for the topic (``check_topic``).
     """
@@ -113,10 +117,10 @@ class AppendJob:
     ) -> None:
         self.entries: tuple[Entry, ...] = ()
         self.shared: tuple[SharedPart | None, ...] = ()
-        """Shared rows of each entry, see ``Together``."""
+        """For each entry the batch that its rows share with other entries (``Together``); None if they share none."""
         self.stops: tuple[Stop, ...] = ()
         self.letters = 0
-        """How many dead letters were acknowledged."""
+        """Number of dead letters that were acknowledged."""
         self._consumed: Sequence[Consumed] = consumed
         self._check = check
         self._preparer = preparer
@@ -125,21 +129,21 @@ class AppendJob:
         self._tasks = tasks
         self._note_new = note_new
         self._unsent: list[_Prepared] | None = None
-        """With letters that are not acknowledged yet."""
+        """Regions with letters that are not acknowledged yet.  None until step 2 is done."""
         self._done: list[_Prepared] = []
 
     @property
     def decoded(self) -> dict[Region, Position]:
-        """How far each partition's records are entries, stored or not.  May be asked from any thread."""
+        """Position up to which each partition's records are decoded into an entry, stored or not.  Safe from any thread."""
         prepared = [*(self._unsent or ()), *self._done]
         return {p.region: p.entry.next for p in prepared if p.entry is not None}
 
     def ignored(self, entry: Entry) -> list[RejectedOffset]:
-        """Return what one of its entries lists that is passed over and is no dead letter."""
+        """Return the rejected offsets of one of this job's entries that the contract ignores: they are not dead letters."""
         return self._preparer.ignored(entry)
 
     def run(self) -> PutResult | None:
-        """The result of step 4; None when no entry is left to write."""
+        """Do steps 1 to 4 and return the result of the PUT; None if no entry is left to write."""
         if self._unsent is None:
             # Step 1
             with point("decode"):
@@ -167,7 +171,7 @@ class AppendJob:
         return self._writer.put(self.entries) if self.entries else None
 
     def _sent(self, prepared: _Prepared) -> _Prepared:
-        """Wait until its letters are acknowledged, up to one that is refused."""
+        """Send the letters of a region, and return it; cut before the first letter that the topic refuses for its size."""
         with point("dlq.produce", region=prepared.region.name):
             try:
                 self._dead_letters.send(prepared.region, prepared.records, prepared.letters)
@@ -180,7 +184,7 @@ class AppendJob:
         return prepared
 
     def _prepared(self) -> list[_Prepared]:
-        """Records of each region as they were prepared, in no order."""
+        """Return the prepared records of each region, in no order (step 1)."""
 
         def prepare(group: Sequence[Consumed]) -> list[_Prepared]:
             return list(map(_Prepared.of, group, self._preparer.prepare_all(group)))

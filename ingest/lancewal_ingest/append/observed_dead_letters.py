@@ -1,4 +1,4 @@
-"""Dead letters whose failures are counted: while they fail, records wait."""
+"""Dead letters whose failed sends are counted: while sending fails, the records after them wait."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lancewal_kafka.records import Records
 
 
 class ObservedDeadLetters:
-    """``failed`` is called for each ``send`` that did not get every letter acknowledged."""
+    """``DeadLetters`` that send through ``letters``.  ``failed`` is called for each ``send`` that raises an error."""
 
     def __init__(self, letters: DeadLetters, failed: Callable[[], None]) -> None:
         self._letters = letters

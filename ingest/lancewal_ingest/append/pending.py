@@ -1,4 +1,4 @@
-"""Consumed records of a region that are in no segment yet, and what they weigh."""
+"""Consumed records of a region that are in no segment yet, and their weight in memory (``decode.weight``)."""
 
 from __future__ import annotations
 
@@ -13,29 +13,28 @@ from lancewal_ingest.decode.weight import RecordWeights, pieces
 from lancewal_kafka.records import Records
 
 _LARGE_RECORD = 16 << 10
-"""Bytes that one takes in memory from which on it may leave a hole there (``glibc_heap``)."""
+"""Weight in bytes from which on a record may leave a hole in the heap when it is freed (``glibc_heap``)."""
 
 
 @dataclass(slots=True)
 class Pending:
-    """All that was consumed of a region from its durable position up to ``next``, perhaps without a record."""
+    """Records of a region consumed from its durable position up to ``next``; there may be none in that range."""
 
     records: Records
     next: Position
     nbytes: int = 0
-    """Their weight."""
+    """Weight of the records."""
     rows: int = field(init=False)
-    """How many records: asked for in each turn of the loop, of every region."""
+    """Number of records.  Stored, because each turn of the loop asks every region for it."""
 
     def __post_init__(self) -> None:
         self.rows = len(self.records.offsets)
 
 
 def weighed(polled: Mapping[Region, Records], weights: RecordWeights) -> tuple[dict[Region, int], bool]:
-    """Return the weight of the records of each partition, in one computation for all.  No partition may be without
-    records.
+    """Return the weight of the records of each partition, and whether large records make up most of the total weight.
 
-    Also return whether large records make up most of the weight, however few they are."""
+    Each partition in ``polled`` must have records."""
     if not polled:
         return {}, False
     each = weights.each(Records.joined(list(polled.values())))
@@ -45,7 +44,7 @@ def weighed(polled: Mapping[Region, Records], weights: RecordWeights) -> tuple[d
 
 
 def joined(pending: Pending | None, more: Records, next_: Position, weight: int) -> Pending:
-    """Return ``pending`` and the records after it, which weigh this much."""
+    """Return ``pending`` extended by the records ``more``, which follow it and weigh ``weight``; it ends at ``next_``."""
     if pending is None or not pending.rows:
         return Pending(more, next_, weight)
     pending.records.extend(more)
@@ -55,8 +54,10 @@ def joined(pending: Pending | None, more: Records, next_: Position, weight: int)
 def divided(
     pending: Pending, nbytes: int, weights: RecordWeights, *, least: int
 ) -> tuple[Pending | None, Pending | None]:
-    """Return the first records, and the rest.  The first ones weigh at most ``nbytes``, but are at least ``least`` (1 or
-    0)."""
+    """Divide ``pending`` into the first records, which weigh at most ``nbytes``, and the rest.
+
+    With ``least`` = 1 the first part has at least one record, however heavy.  A part without records is None, unless
+    ``pending`` is only a position."""
     if pending.nbytes <= nbytes:
         return pending, None
     if not len(pending.records):  # a position alone weighs nothing, but there is less room than that

@@ -41,60 +41,60 @@ from lancewal_kafka.records import Records
 R = TypeVar("R", Rejected, RejectedOffset)
 
 TOGETHER_BYTES = 8 << 20
-"""Weight that is decoded together at most, unless it is of one region: whoever keeps rows of it keeps all of it for a
-while."""
+"""Most weight of regions that are decoded together into one batch.  While one of them keeps its rows, the whole batch
+stays in memory.  A single region may weigh more."""
 _RECORD_BYTES = 1 << 10
-"""Weight that a record counts for that at least: from some thousand on nothing is gained."""
+"""Least weight that a record counts for in this limit: more than some thousand records at a time gain nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Consumed:
-    """Records of one region, behind its durable position: all of [first, next)."""
+    """All records of one region in [first, next); ``first`` is its durable position."""
 
     region: Region
     first: Position
     next: Position
     records: Records
     nbytes: int = 0
-    """Weight of the records; for ``Preparer.prepare_all``."""
+    """Weight of the records (``decode.weight``); ``Preparer.prepare_all`` groups regions by this weight."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """A partition that cannot go on, and why."""
+    """A partition that must stop, and the error that says why."""
 
     region: Region
     error: LancewalError
     new_from: Position | None = None
-    """Offset of a record that belongs here by the topic's number of partitions only."""
+    """Offset of a record that belongs here only by the topic's number of partitions.  None for other causes."""
 
 
 class PrepareOutcome(NamedTuple):
-    """Result for consumed records of a region."""
+    """Result for the consumed records of one region."""
 
     entry: Entry | None
-    """None if the very first record stops the partition."""
+    """Entry to write; None if the very first record stops the partition."""
     letters: tuple[Rejected, ...]
-    """Records listed in it that are to become dead letters."""
+    """Rejected records of the entry that are to be sent as dead letters."""
     stop: Stop | None
 
 
 class Together(NamedTuple):
-    """Result for one region among several."""
+    """Result for one of several regions that were prepared in one call."""
 
     outcome: PrepareOutcome
     shared: SharedPart | None
-    """Batch that the entry's rows are a part of, where other entries have parts of it too."""
+    """Place of the entry's rows in a batch that other entries share.  None if the entry has a batch of its own."""
 
 
 def lenient(contract: Contract) -> Contract:
-    """Return the contract under which no record stops a partition: such a record becomes a dead letter (guarantee 1)."""
+    """Return the contract with each ``stop`` policy replaced by ``dead-letter``, so that no record stops a partition."""
     terms = {"on_bad_record": contract.on_bad_record, "on_misrouted": contract.on_misrouted}
     return contract.model_copy(update={n: "dead-letter" for n, policy in terms.items() if policy == "stop"})
 
 
 class Preparer:
-    """Turns consumed records into entries by the contract."""
+    """Maker of entries from consumed records, by the contract."""
 
     def __init__(self, contract: Contract, drain: Drain | None = None) -> None:
         self.contract = contract
@@ -115,7 +115,7 @@ class Preparer:
         return outcome
 
     def prepare_all(self, consumed: Sequence[Consumed]) -> list[Together]:
-        """An outcome for each, in their order."""
+        """Return the outcome for the records of each region, in the order of ``consumed``."""
         outcomes: list[Together] = []
         weights = np.array([max(c.nbytes, _RECORD_BYTES * len(c.records.offsets)) for c in consumed], np.int64)
         for begin, end in pairwise([0, *pieces(weights, TOGETHER_BYTES)]):
@@ -146,8 +146,9 @@ class Preparer:
     def _all_rows(
         self, group: Sequence[Consumed], rows: pa.RecordBatch, counts: Sequence[int], weights: Weights
     ) -> list[Together]:
-        """Return the outcomes if each record is a row of its partition, and nothing is drained: no entry needs a look of
-        its own."""
+        """Return the outcomes for regions that are not drained, each of whose records is a row of its partition.
+
+        ``rows`` are shared by all entries, so no entry is computed by itself."""
         nbytes = (weights * (rows.get_total_buffer_size() / max(int(weights.sum()), 1))).astype(np.int64).tolist()
         version = self.contract.version
         parts = map(SharedPart, map(RowRange, repeat(rows), accumulate(counts, initial=0), counts), nbytes)
@@ -192,7 +193,7 @@ class Preparer:
         return PrepareOutcome(entry, to_send, stop)
 
     def ignored(self, entry: Entry) -> list[RejectedOffset]:
-        """Return what it lists that is passed over and is no dead letter."""
+        """Return the rejected offsets of an entry that the contract ignores: they are not dead letters."""
         return [r for r in entry.rejected if self.contract.policy_of(r.kind) == "ignore"]
 
     def _misrouted_letters(self, offsets: pa.Array, belongs: npt.NDArray[np.int32]) -> list[Rejected]:
@@ -205,7 +206,7 @@ class Preparer:
     def _first_stop(
         self, consumed: Consumed, rows: pa.RecordBatch, belongs: npt.NDArray[np.int32], rejected: Sequence[Rejected]
     ) -> tuple[Position, LancewalError | None]:
-        """Return where the partition must stop, as the position of the record that stops it, and why."""
+        """Return the position of the first record that stops the partition, and the error.  ``(0, None)`` if none does."""
         region, records = consumed.region, consumed.records
         bad = next((r for r in rejected if self.contract.policy_of(r.kind) == "stop"), None)
         wrong = np.flatnonzero(belongs != region.partition)
@@ -234,13 +235,15 @@ class Preparer:
 
 
 def below(cut: Position, rows: pa.RecordBatch, rejected: Sequence[R]) -> tuple[pa.RecordBatch, tuple[R, ...]]:
-    """Return what lies before ``cut``."""
+    """Return the rows and the rejected records whose offsets are below ``cut``."""
     count = int(np.searchsorted(rows.column(OFFSET).to_numpy(), cut))
     return rows.slice(0, count), tuple(r for r in rejected if r.offset < cut)
 
 
 def _primary_key_decoder(contract: Contract) -> Callable[[bytes], tuple[object, ...] | None] | None:
-    """How a record key gives the primary key; None where it does not hold all of it, or nothing says how."""
+    """Return a function from a record key to the primary key's values.
+
+    None if the record key does not hold the whole primary key, or the contract does not say how it is encoded."""
     rows = contract.rows
     if set(rows.region_key) != set(rows.primary_key):
         return None

@@ -1,9 +1,9 @@
-"""In which partition a record belongs: by its row's region key, or by the bytes of its own key, as the contract says.
+"""Partition in which a record belongs: by its row's region key, or by the bytes of its own key, as the contract says.
 
-``canonical``: murmur2 of the canonical encoding of the row's region key, so every row of one region key lies in one
-partition, or is misrouted.  ``format.key: bytes``: murmur2 of the record key, whatever its bytes are; a record without a key
-belongs in no partition.  That finds a producer that partitions otherwise, but not one that gives one primary key several
-record keys: such keys meet at the merge (``RegionConflict``).
+``format.key: canonical`` uses murmur2 of the canonical encoding of the row's region key.  All rows of one region key
+then belong in one partition, and a row elsewhere is misrouted.  ``format.key: bytes`` uses murmur2 of the record key,
+whatever its bytes are.  A record without a key belongs in no partition.  This finds a producer with another partitioner,
+but not one that gives one primary key several record keys.  The merge finds such primary keys (``RegionConflict``).
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ Partitions = npt.NDArray[np.int32]
 
 
 class Routing(Protocol):
-    """Rule by which records belong to partitions.  ``subject`` names, for messages, what belongs to one."""
+    """Rule that assigns records to partitions.  ``subject`` is the word for messages: "region key" or "key"."""
 
     subject: str
 
     def partitions(self, records: Records, decoded: Decoded) -> Partitions:
-        """Return where each row belongs of what ``records`` came to; -1: in no partition."""
+        """Return the partition in which each row of ``decoded`` belongs; -1 if in none.  ``records`` are its records."""
 
     def cause(self, key: bytes | None, row: pa.RecordBatch) -> str:
-        """Return why a record with this key and this row is misrouted."""
+        """Return a sentence that says why a misrouted record with this key and this row lies in a wrong partition."""
 
 
 def routing_of(contract: Contract) -> Routing:
-    """Return the routing of the contract's ``key_format``."""
+    """Return the routing rule for the contract's ``key_format``."""
     return _ByRegionKey(contract) if contract.key_format == "canonical" else _ByRecordKey(contract)
 
 

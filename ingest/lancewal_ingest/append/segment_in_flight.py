@@ -1,9 +1,9 @@
-"""The segment in flight: at most one, run beside the loop, and again until its outcome is known.
+"""The segment in flight: at most one at a time.  Its job runs beside the loop, and again until the outcome is known.
 
 Guarantees
- 1. A segment of unknown outcome is run again, every ``retry_s``, as the same job: it stays in flight until it is durable,
-    its log has ended, or an error ends the process.
- 2. Nothing runs but through this: as long as ``busy``, no index may change (``seal``).
+ 1. If the outcome is unknown, the same job is run again every ``retry_s``.  The segment stays in flight until it is
+    durable, its log has ended, or an error ends the process.
+ 2. Every segment goes through this class.  While ``busy``, no index may change (``seal``).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from lancewal_ingest.append.job import AppendJob
 
 @dataclass(frozen=True, slots=True)
 class SegmentOutcome:
-    """Result of storing a segment."""
+    """A job that has ended, and the result of storing its segment."""
 
     job: AppendJob
     result: Durable | FencedOut | Occupied | None
-    """None: its records left no entry to write."""
+    """None if the records gave no entry to write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +33,13 @@ class Cargo:
     """Facts about the records in a segment."""
 
     nbytes: int = 0
-    """In memory."""
+    """Weight of the records in memory."""
     first_ms: Mapping[Region, int] = field(default_factory=dict)
-    """Kafka's time of the first record of each partition."""
+    """Kafka's time of the first record of each partition, in milliseconds since 1970."""
 
 
 class SegmentInFlight:
-    """``failed`` hears why a segment will be run again."""
+    """Holder of the segment in flight.  ``failed`` is called with the cause each time a job must be run again."""
 
     def __init__(self, tasks: Tasks, clock: Clock, retry_s: float, failed: Callable[[object], None]) -> None:
         self._tasks = tasks
@@ -57,17 +57,17 @@ class SegmentInFlight:
 
     @property
     def running(self) -> bool:
-        """Not while it only waits to be run again."""
+        """Whether the job runs now, instead of waiting to be run again."""
         return self._task is not None
 
     @property
     def late(self) -> bool:
-        """True where it could not be stored at its last try."""
+        """Whether the last try to store the segment failed."""
         return self._again_at is not None
 
     @property
     def decoded(self) -> dict[Region, Position]:
-        """How far each partition is decoded in the segment in flight."""
+        """Position up to which each partition is decoded in the segment in flight."""
         return {} if self._job is None else self._job.decoded
 
     @property
@@ -80,9 +80,10 @@ class SegmentInFlight:
         self._task = self._tasks.start(job.run)
 
     def settle(self, clean: Callable[[], bool]) -> SegmentOutcome | None:
-        """Look once, without waiting: the outcome if it is there, else run again what is due.
+        """Return the outcome if the job has ended, without waiting; run a job again that is due.
 
-        An error that ends the process is raised; nothing is in flight any more if ``clean``: nothing was sent.
+        An error that ends the process is raised.  If ``clean`` says then that no PUT is unsettled, nothing is in flight
+        any more.
         """
         job, task = self._job, self._task
         if job is None:
@@ -110,7 +111,7 @@ class SegmentInFlight:
         return SegmentOutcome(job, result)
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for something to ``settle``, at most so long; False if there was nothing in time."""
+        """Wait at most ``timeout_s`` until ``settle`` has something to do; False if the time passed without that."""
         if self._task is not None:
             self._task.wait(max(0.0, timeout_s))
             return self._task.done()

@@ -1,9 +1,9 @@
-"""Rows of several regions in one record batch, as they were decoded together, until each region has its own.
+"""Rows of several regions in the one record batch they were decoded into, until each region has a batch of its own.
 
-To copy a region's part as it comes costs more than to decode it.  To keep it as a slice costs no less.  A slice is a
-dozen small Arrow objects.  They are looked up and freed one by one when all else has driven them out of the
-processor's caches.  A part is therefore a place in its batch, and several parts of a region are copied together.
-Until then the whole batch stays in memory.
+Copying each small part at once would cost more than decoding it.  Keeping each part as an Arrow slice would cost as
+much.  A slice is a dozen small objects, which are freed one by one after they have left the processor's caches.  A
+part is therefore stored as a range of its batch, and several parts of a region are copied together later.  Until then
+the whole batch stays in memory.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from lancewal_core.rows.row_range import RowRange, slices
 
 
 class SharedPart(NamedTuple):
-    """Consecutive rows of a batch."""
+    """Range of consecutive rows in a batch that several regions share."""
 
     range: RowRange
     nbytes: int
-    """Share of the batch, in memory."""
+    """Bytes of the batch that count for this part."""
 
 
 def own_rows_of(parts: Sequence[SharedPart]) -> pa.RecordBatch:
-    """A copy of these rows, of one part at least, in their order."""
+    """Return a copy of the rows of ``parts``, at least one, in their order."""
     found = slices(part.range for part in parts)
-    return pa.concat_batches([*found, found[0].slice(0, 0)])  # of one batch alone it is no copy
+    return pa.concat_batches([*found, found[0].slice(0, 0)])  # concat_batches does not copy a single batch
