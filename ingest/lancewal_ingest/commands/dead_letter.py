@@ -36,9 +36,9 @@ def list_(
 ) -> None:
     """Count the letters of the dead-letter topic by kind and column, with the times of the first and the last.
 
-    Reads the topic to its present end; changes nothing and joins no consumer group.  Each group names the record of its
-    newest letter, and what that letter says was expected.  Letters of other tables, and records that are no letters, are
-    only counted.
+    Reads the topic to its present end.  Changes nothing and joins no consumer group.  Each group names the record of its
+    newest letter, and the expectation that this letter states.  Letters of other tables, and records that are not
+    letters, are only counted.
 
     As JSON: `topic`, `letters`, `groups` (`kind`, `column`, `letters`, `first`, `last`, `topic`, `partition` and `offset` of a
     record, `message`), `elsewhere`, `foreign`, and `unread` (partition and reason).
@@ -64,7 +64,10 @@ def list_(
 
 
 def moment_ms(option: str, text: str, now_ms: int) -> int | None:
-    """Return the time of ``24h``, which is that long before now, or of a text in ISO 8601; None if none is given."""
+    """Return the time that an option gives, in milliseconds since 1970; None if the text is empty.
+
+    A duration such as ``24h`` means that long before now.  Otherwise the text is ISO 8601 with a zone; ``InvalidInput``
+    if it is neither."""
     if not text:
         return None
     seconds = duration_s(text)
@@ -82,7 +85,7 @@ def moment_ms(option: str, text: str, now_ms: int) -> int | None:
 
 
 def letters_json(topic: str, found: LetterGroups, read: LettersRead) -> dict[str, object]:
-    """Return what was found, for programs."""
+    """Return the groups and counts of the letters in the form of the command's JSON."""
     return {
         "topic": topic,
         "letters": found.letters,
@@ -109,7 +112,7 @@ def _group_json(group: LetterGroup) -> dict[str, object]:
 
 
 def letters_text(topic: str, found: LetterGroups, read: LettersRead) -> str:
-    """Return the same for people."""
+    """Return the groups and counts of the letters as text for people."""
     groups = found.groups()
     rows = [
         (str(one.letters), one.kind, one_line(one.column or "-"), _time(one.first_ms) or "-", _time(one.last_ms) or "-",
@@ -124,7 +127,7 @@ def letters_text(topic: str, found: LetterGroups, read: LettersRead) -> str:
     if found.elsewhere:
         left.append(f"{found.elsewhere} letters of other tables")
     if found.foreign:
-        left.append(f"{found.foreign} records that are no letters of lancewal")
+        left.append(f"{found.foreign} records that are not letters of lancewal")
     return "\n".join(
         [
             f"{topic}: {found.letters} letters in {len(groups)} groups",

@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from lancewal_ingest.operator.reject import Passed
     from lancewal_kafka.records import Records
 
-app = CommandApp(
-    help="Lead a partition past offsets that stopped it; then restart the ingest process that showed it stopped."
-)
+app = CommandApp(help="Skip offsets that stopped a partition. Restart the ingest process of the partition afterwards.")
 
 
 @app.command(name="accept-loss")
@@ -37,9 +35,11 @@ def accept_loss(
     dry_run: DryRunOption = False,
     yes: YesOption = False,
 ) -> None:
-    """Go on after offsets that Kafka deleted before they became durable, or after it lost its tail. The loss is recorded.
+    """Go on after offsets that Kafka deleted before they became durable, or although the topic lost its tail. Record the
+    loss.
 
-    JSON has `partition`, `losses` (`kind`, and the offsets from `first` to before `next`), `goes_on`, and `dry_run`.
+    JSON has `partition`, `losses` (`kind`, and the offsets from `first` to before `next`), `goes_on` (the position at
+    which the partition continues), and `dry_run`.
 
     Example: lancewal offset accept-loss orders-3 --dry-run
     """
@@ -57,13 +57,13 @@ def accept_loss(
 
 
 def loss_json(partition: int, accepted: Accepted, *, dry_run: bool) -> dict[str, object]:
-    """Return what was recorded, or would be."""
+    """Return the losses that were recorded, or would be in a dry run, in the form of the command's JSON."""
     losses = [loss.model_dump(mode="json", include={"kind", "first", "next"}) for loss in accepted.losses]
     return {"partition": partition, "losses": losses, "goes_on": accepted.goes_on, "dry_run": dry_run}
 
 
 def loss_text(name: str, accepted: Accepted) -> str:
-    """For people."""
+    """Return the recorded losses of the partition ``name`` as text for people."""
     if accepted.losses[0].kind == "replaced":
         first = accepted.losses[0].first
         return (
@@ -92,8 +92,8 @@ def reject(
     ] = None,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Send the record that stopped a partition to the dead-letter topic, and go on after it; or all such records up to
-    an offset.
+    """Send the record that stopped a partition to the dead-letter topic, and go on after that record. With --through,
+    do so for all bad records up to an offset.
 
     JSON has `partition`, `offset`, `first` (`kind` and `message` of the record that had stopped it), and how many
     were `rejected` by kind. It also has `rows`, `goes_on`, `unreadable_to`, `topic` of the dead letters, and
@@ -112,7 +112,7 @@ def reject(
     with _opened(settings, lambda contract: record_named(record, contract)[0]) as place:
         contract = place.context.contract
         offset = record_named(record, contract)[1]
-        # What ingest cannot read is not read here either: so the whole batch is named.
+        # The limits of ingest's own client: offsets that ingest cannot read must be unreadable here too.
         client = unpacking_bounded(settings.kafka.client(), settings.ingest.memory_bytes_max, contract.record_bytes_max)
         group = settings.kafka.group(contract.table_uuid)
         letters = KafkaDeadLetters(client, contract.dead_letters, group)
@@ -120,7 +120,7 @@ def reject(
 
         def read(region: Region, first: Position, end: Position) -> tuple[Records, Position]:
             found = read_records(client, group, region, first, end)
-            place.check_topic()  # after the newest record has come, as ingest does
+            place.check_topic()  # after the newest record has arrived, as in ingest
             return found
 
         last = Position(offset if through is None else through)
@@ -132,7 +132,7 @@ def reject(
 
 
 def passed_json(passed: Passed) -> dict[str, object]:
-    """Return what became of the records."""
+    """Return the outcome of the records in the form of the command's JSON."""
     return {
         "first": {"kind": passed.first.kind, "message": passed.first.message},
         "rejected": dict(sorted(passed.rejected.items())),
@@ -143,7 +143,7 @@ def passed_json(passed: Passed) -> dict[str, object]:
 
 
 def passed_text(name: str, offset: int, through: int | None, passed: Passed, letters: str) -> str:
-    """For people; ``letters`` is the topic of dead letters."""
+    """Return the outcome of the records as text for people; ``letters`` is the dead-letter topic."""
     more = (
         ""
         if passed.unreadable_to is None
@@ -167,7 +167,7 @@ def passed_text(name: str, offset: int, through: int | None, passed: Passed, let
 
 
 def _would(dry_run: bool) -> str:
-    """Return the beginning of a report of what would be done."""
+    """Return the first words of the report of a dry run; empty if it is not a dry run."""
     return "without --dry-run: " if dry_run else ""
 
 
@@ -176,13 +176,13 @@ class _Place:
     context: IngestContext
     region: Region
     offsets: Callable[[], Offsets]
-    """Return what Kafka has of the partition, asked anew at each call."""
+    """Ask the broker, at each call, for the offsets that Kafka has of the partition."""
     check_topic: Callable[[], None]
-    """Raises where the topic is not the table's any more."""
+    """Raise an error if the live topic is not the topic of the contract any more."""
 
     @property
     def name(self) -> str:
-        """The partition as messages print it."""
+        """Name of the partition in messages: ``orders-3``."""
         return f"{self.region.topic}-{self.region.partition}"
 
 
