@@ -1,9 +1,9 @@
 """From the bytes of records to columns, operations and rejections. No Kafka client, no store.
 
-``operations`` reads the header that says what a record does, and ``weight`` says how much memory it takes.
-``decoder`` does what is the same for every format, and gives values to the ``value_decoder`` of the contract
-(``json``).  ``part`` makes a batch of the result, and ``outcomes`` is what comes out.  A further format implements
-``value_decoder``.
+``operations`` reads the header that names a record's operation, and ``weight`` computes how much memory a record takes.
+``decoder`` does everything that is the same for every format, and passes values to the ``value_decoder`` of the contract
+(``json``).  ``part`` joins decoded parts into a batch.  ``outcomes`` has the results: rows and rejections.  A further
+format implements ``value_decoder``.
 
 May import: nothing of this package.
 """

@@ -1,12 +1,13 @@
 """Decode consumed records into a WAL batch, whatever the format of their values.
 
-1. Each record is one row or one ``Rejected``, which names the first check that failed: size, headers, operation, whether
-   it may come without a value, and then the checks of the format (``value_decoder``).
-2. A record without a value deletes by Kafka key, if a ``key_decoder`` is there to read the primary key from it.
-3. Of a delete only the primary key is kept.
-4. The format is given records of ``PIECE_BYTES`` at a time (``weight``).
-5. A row that no segment can hold is no row: its record is ``too_large``, whatever is around it.
-6. Records with no header but ``lancewal.op`` cost no Python code of their own.
+1. Each record is one row or one ``Rejected``, which names the first check that failed.  The order is: size, headers,
+   operation, whether the record needs a value, and then the checks of the format (``value_decoder``).
+2. A record without a value deletes the row of its Kafka key, if there is a ``key_decoder`` to read the primary key from
+   that key.
+3. A delete keeps only the values of the primary key.
+4. The format gets records of at most ``PIECE_BYTES`` at a time, by their weight (``weight``).
+5. A record whose row is too large for any segment is rejected as ``too_large``, whatever its neighbours are.
+6. No Python code runs for a single record that has no header but ``lancewal.op``.
 
 Records of several regions may come together: the result for a record does not depend on its neighbours.
 """
@@ -31,15 +32,15 @@ from lancewal_ingest.decode.weight import RecordWeights, pieces
 from lancewal_kafka.records import Records
 
 KeyDecoder = Callable[[bytes], tuple[object, ...] | None]
-"""Kafka key -> the primary key's values in ``RowSchema.primary_key`` order, None when it is no key."""
+"""Kafka key -> the primary key's values in ``RowSchema.primary_key`` order; None if the bytes do not encode a key."""
 
 PIECE_BYTES = 32 << 20
-"""Bytes that are decoded in one piece: as much as a segment takes."""
+"""Weight of the records that are decoded in one piece: as much as a segment takes."""
 ROW_BYTES_MAX = SEGMENT_ROWS_BYTES_MAX
-"""A larger row fits into no segment."""
+"""Largest row in bytes.  A larger row does not fit into any segment."""
 
 _ASIDE = 255
-"""Instead of an ``Op``: the record is looked at by itself."""
+"""Value in place of an ``Op``, for a record that is examined by itself."""
 _UPSERT = int(Op.UPSERT)
 
 _PLAIN_HEADER = {(OP_HEADER, name): int(op) for name, op in OPS.items()}
@@ -70,7 +71,7 @@ class Decoder:
         self._key_decoder = key_decoder
 
     def decode(self, records: Records) -> Decoded:
-        """Rows and rejected records of ``records``, of any regions."""
+        """Return the rows and the rejections of ``records``, which may be of several regions."""
         ops = self._plain_ops(records)
         rejected: dict[int, Rejected] = {}
         deleted: dict[int, tuple[object, ...]] = {}
@@ -113,7 +114,7 @@ class Decoder:
         return np.split(indexes, pieces(self.weights.each(records)[indexes], PIECE_BYTES)[:-1])
 
     def _plain_ops(self, records: Records) -> Ops:
-        """Return each record's ``Op``, or ``_ASIDE`` for a record that is not plainly a value with an operation."""
+        """Return each record's ``Op``; ``_ASIDE`` if it has other headers, no value, or may be too large."""
         if any(records.headers):
             ops = np.array(_plain_ops(records.headers), dtype=np.uint8)
             if not self._patches:
@@ -134,7 +135,7 @@ class Decoder:
         return keys + value + _PLAIN_HEADER_BYTES > self._record_bytes_max
 
     def _op_or_key(self, records: Records, index: int) -> Op | tuple[object, ...]:
-        """Return what the record does with its value, or the primary key that it deletes by having no value.  ``Refusal``."""
+        """Return the record's operation, or, if it has no value, the primary key that it deletes.  Raises ``Refusal``."""
         key, value, headers = records.keys[index], records.values[index], records.headers[index]
         if record_bytes(key, value, headers) > self._record_bytes_max:
             raise Refusal(TOO_LARGE, f"expected at most {self._record_bytes_max} bytes of key, value and headers")
@@ -144,7 +145,7 @@ class Decoder:
         if value is not None:
             return Op.UPSERT if named is None else named
         if named not in (None, Op.DELETE):
-            raise Refusal("null_value", "expected a value: only a delete may come without")
+            raise Refusal("null_value", "expected a value: only a delete may have none")
         cells = self._key_decoder(key) if self._key_decoder is not None and key is not None else None
         if cells is None or len(cells) != len(self._rows.primary_key) or None in cells:
             raise Refusal("null_value", "expected a value: the Kafka key does not give the whole primary key")
@@ -152,11 +153,11 @@ class Decoder:
             try:
                 pa.scalar(cell, type=self._rows.columns.field(name).type)
             except (pa.ArrowException, TypeError, ValueError, OverflowError):
-                raise Refusal("null_value", f"column {name!r}: the Kafka key does not give a value of it") from None
+                raise Refusal("null_value", f"column {name!r}: the Kafka key does not give a valid value") from None
         return cells
 
     def _deletes(self, keys: dict[int, tuple[object, ...]]) -> DecodedPart:
-        """Rows that delete these primary keys."""
+        """Return rows that delete the primary keys in ``keys``, by index of the record."""
         by_name = dict(zip(self._rows.primary_key, zip(*keys.values(), strict=True), strict=True))
         absent = [None] * len(keys)
         return DecodedPart(
@@ -176,18 +177,18 @@ class Decoder:
 
 
 def _placed(part: DecodedPart, indexes: npt.NDArray[np.int64]) -> DecodedPart:
-    """``part``, whose indexes are places in ``indexes``."""
+    """Return ``part`` with its indexes, which are places in ``indexes``, replaced by the indexes there."""
     return replace(part, indexes=indexes[part.indexes])
 
 
 def _fitting(rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-    """Return which rows are no larger than ``ROW_BYTES_MAX``."""
+    """Return for each row whether it takes at most ``ROW_BYTES_MAX``."""
     sizes = [pa.ipc.get_record_batch_size(rows.slice(place, 1)) for place in range(rows.num_rows)]
     return np.array(sizes) <= ROW_BYTES_MAX
 
 
 def _plain_ops(of_records: Sequence[Headers]) -> list[int]:
-    """The operation where there is no header but ``lancewal.op``, else ``_ASIDE``."""
+    """Return the operation of each record that has no header but ``lancewal.op``; ``_ASIDE`` for each other record."""
     # One comprehension without calls of Python code: it runs for every record.
     plain = _PLAIN_HEADER.get
     return [

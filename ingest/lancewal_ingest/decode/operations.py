@@ -1,13 +1,12 @@
-"""Meaning of a record's Kafka headers: ``lancewal.op`` names what the record does to its key.
+"""Meaning of a record's Kafka headers: ``lancewal.op`` names the record's operation (upsert, patch or delete).
 
-1. No other header changes what a record means.  A header whose name begins with ``lancewal.``, in whatever case,
-   might be meant to, and is refused.  A misspelt ``lancewal.op`` therefore does not make an upsert of a delete.
-2. The headers of a dead letter that is the whole record pass: whoever produces it to its topic again need not take
-   them off.
-3. A cut letter is no record.  It has no value because that was left out, and would delete the row of its key, or of
-   another key if the key is cut.  It is refused, and so is a letter about one (``original.``), however often they
-   come back.
-4. A record is bad if the name of a header is not UTF-8: which operation its headers name is unknown.
+1. No other header changes the meaning of a record.  An unknown header whose name begins with ``lancewal.``, in any
+   case, may be a misspelt ``lancewal.op``, and is refused.  Otherwise a delete could become an upsert.
+2. The headers of a complete dead letter are allowed, so that the letter can be produced to the table's topic again as
+   it is.
+3. A cut letter is refused: its value was left out, so it would delete the row of its key, or of another key if the key
+   is cut.  A letter about a cut letter (``original.`` headers) is refused too.
+4. A record is bad if the name of a header is not UTF-8: nobody knows then which operation its headers name.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ SOURCE_HEADER = "lancewal.source"
 KIND_HEADER = "lancewal.kind"
 CUT_HEADERS = ("lancewal.key.bytes", "lancewal.value.bytes", "lancewal.headers.bytes")
 LETTER_HEADERS = frozenset([SOURCE_HEADER, KIND_HEADER, *CUT_HEADERS])
-"""Headers of a dead letter beside Connect's (``kafka.dead_letters``)."""
+"""Headers of a dead letter in addition to those of Kafka Connect (``kafka.dead_letters``)."""
 ORIGINAL = "original."
-"""Prefix of the name of a header that the record of a dead letter had itself, if the name is one of ours."""
+"""Prefix that a dead letter gives to its record's own headers whose names are among ours."""
 _RESERVED = "lancewal."
 _KNOWN = {OP_HEADER, SOURCE_HEADER, KIND_HEADER}
 _OF_CUT = {*CUT_HEADERS, *(ORIGINAL + name for name in CUT_HEADERS)}
 
 OPS: dict[bytes | None, Op] = {b"upsert": Op.UPSERT, b"patch": Op.PATCH, b"delete": Op.DELETE}
-"""Values of the header."""
+"""Operation for each value of the header ``lancewal.op``."""
 
 Headers = list[tuple[str, bytes | None]] | None
 
@@ -65,6 +64,6 @@ def op_of(headers: Headers) -> Op | None:
 
 
 def record_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> int:
-    """Length of key, value and headers (names in UTF-8, and values) together."""
+    """Return the length in bytes of key, value and headers (names in UTF-8, and values) together."""
     size = len(key or b"") + len(value or b"")
     return size + sum(len(name.encode("utf-8", "surrogatepass")) + len(held or b"") for name, held in headers or ())

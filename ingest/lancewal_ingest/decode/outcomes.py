@@ -1,4 +1,4 @@
-"""Results of a decoder: a batch of rows, and the records that are no rows, each with its reason."""
+"""Results of a decoder: a batch of rows, and the records that gave no row, each with its reason."""
 
 from __future__ import annotations
 
@@ -26,46 +26,47 @@ KINDS: dict[str, str] = {
     "not_an_object": "JSON, but not an object",
     "unknown_column": "a member is not a column of the table, or not a member of a struct column",
     "missing_key": "a primary key column is absent or null",
-    "type": "a value has not the JSON form of its column",
+    "type": "a value does not have the JSON form of its column",
     "range": "a value has the right form, but its column cannot hold it exactly",
 }
-"""Kinds of rejection and what they mean.  If several apply, nearly always the upper one is given."""
+"""Kinds of rejection and what they mean.  If several apply to a record, it nearly always gets the first of them here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """One record that is no row."""
+    """A record that gave no row, and why."""
 
     offset: int
     kind: str
     """One of ``KINDS``."""
     message: str
-    """Names the column and what was expected; never holds content of the record."""
+    """Text that names the column and what was expected.  Never holds content of the record."""
     found: str = ""
-    """The member or header of the record that was not expected.  For its letter alone, which has the record anyway."""
+    """Name of the unexpected member or header.  Goes only into the dead letter, which holds the record anyway."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """Result for some records: each is a row or rejected."""
+    """Result for some records, each of which is a row or rejected."""
 
     rows: pa.RecordBatch
     """``RowSchema.wal``, in the order of the records."""
     is_row: npt.NDArray[np.bool_]
     """True for each record that is a row."""
     rejected: tuple[Rejected, ...]
-    """Rejections of all others, in their order."""
+    """Rejections of all other records, in the order of the records."""
 
     def part(self, begin: int, end: int, first_row: int) -> Decoded:
-        """Return the result for the records from ``begin`` on, before ``end``; the rows, of which ``first_row`` is the
-        first one, are a copy."""
+        """Return the result for the records ``begin`` to before ``end``, with a copy of their rows.
+
+        ``first_row`` is the index in ``rows`` of the first of them."""
         is_row, first_rejected = self.is_row[begin:end], begin - first_row
         rows = own_rows(self.rows.slice(first_row, int(np.count_nonzero(is_row))))
         return Decoded(rows, is_row, self.rejected[first_rejected : first_rejected + len(is_row) - rows.num_rows])
 
 
 class Refusal(Exception):
-    """Raised inside the decoder for the current record; becomes a ``Rejected``, and never leaves the decoder."""
+    """Error of the current record inside the decoder.  The decoder catches the error and makes it a ``Rejected``."""
 
     def __init__(self, kind: str, message: str, found: str = "") -> None:
         super().__init__(message)

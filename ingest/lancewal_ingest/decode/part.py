@@ -1,4 +1,4 @@
-"""A part of a batch: rows of some of its records, and the way back to offset order."""
+"""A decoded part of a batch, with rows of some of its records, and the joining of parts in offset order."""
 
 from __future__ import annotations
 
@@ -16,23 +16,25 @@ from lancewal_kafka.records import Records
 @dataclass(frozen=True, slots=True)
 class DecodedPart:
     indexes: npt.NDArray[np.int64]
-    """For each row the place of its record, or value."""
+    """For each row, the index of its record among the decoded records, or of its value among the decoded values."""
     columns: Sequence[pa.Array]
     """The table's columns, in the contract's order."""
     ops: pa.Array
     """Operation of each row: uint8, ``Op``."""
     present: pa.Array
-    """binary, the bitmap of a patch, null elsewhere."""
+    """Binary: for each patch the bitmap of the columns that it has; null for other operations."""
 
 
 def present_bitmap(rows: RowSchema, names: Iterable[str]) -> bytes:
-    """The bitmap of one patch that has these columns (``_present``, see ``lancewal_core.rows.schema``)."""
+    """Return the bitmap of a patch that has the columns ``names`` (``_present``, see ``lancewal_core.rows.schema``)."""
     bits: int = sum(1 << rows.columns.get_field_index(name) for name in names)
     return bits.to_bytes(rows.present_bytes, "little")
 
 
 def assemble(rows: RowSchema, records: Records, parts: Sequence[DecodedPart]) -> pa.RecordBatch:
-    """Return one WAL batch of all parts, in offset order."""
+    """Return one batch of the rows of all parts, in offset order, with the schema of the WAL.
+
+    ``records`` are those that the parts' indexes refer to."""
     if not parts:
         return pa.RecordBatch.from_pylist([], schema=rows.wal)
     if len(parts) == 1 and len(parts[0].indexes) == len(records):

@@ -4,17 +4,17 @@
 and rows too large for a segment.  It also says which columns a delete keeps.
 
 Guarantees of a ``ValueDecoder``; ``tests/conformance/test_value_decoder.py`` holds every format to them
- 1. Each value is one row or is refused, whatever its bytes are.  Nothing else is raised, and nothing is dropped: a
-    value that holds something for which there is no column is refused.
- 2. What becomes of a value follows from its bytes, its operation and the table's columns alone.  Its neighbours, and
-    what was decoded before, change nothing.
- 3. A row has each cell exactly as the value says it.  What its column cannot hold exactly is refused, never rounded
-    or cut.  An absent column is null.  No column of the primary key is ever null.
+ 1. Each value is one row or is refused, whatever its bytes are.  No error is raised, and nothing is dropped: a value
+    with a member for which there is no column is refused.
+ 2. The result for a value depends only on its bytes, its operation and the table's columns.  Its neighbours and
+    earlier values change nothing.
+ 3. Each cell of a row is exactly what the value says.  A value that its column cannot hold exactly is refused, never
+    rounded or cut.  An absent column is null.  No column of the primary key is ever null.
  4. ``present`` of a patch has the columns that the value holds, null or not; of other operations it is null.  Every
     operation is checked alike: a delete may hold a whole row.
- 5. A refusal has one of ``outcomes.KINDS``, and its message has nothing of the value's content.
- 6. ``growth`` never says less than a row takes.
- 7. Calls may come from several threads at a time.
+ 5. A refusal has one of ``outcomes.KINDS``, and its message holds no content of the value.
+ 6. ``growth`` never returns less than a row takes.
+ 7. Several threads may call at the same time.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from lancewal_ingest.decode.part import DecodedPart
 Ops = npt.NDArray[np.uint8]
 """An ``Op`` for each value."""
 Weights = npt.NDArray[np.int64]
-"""Bytes for each record."""
+"""Weight in bytes for each record."""
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedValue:
-    """A value that is no row."""
+    """A value that gave no row, and why."""
 
     place: int
-    """Place among the values."""
+    """Index of the value among the decoded values."""
     kind: str
     message: str
     found: str = ""
@@ -49,28 +49,28 @@ class RefusedValue:
 @dataclass(frozen=True, slots=True)
 class DecodedValues:
     parts: Sequence[DecodedPart]
-    """Rows; ``DecodedPart.indexes`` are places among the values, of all parts together each once."""
+    """Rows.  ``DecodedPart.indexes`` refer to the values; no value is in two parts."""
     refused: Sequence[RefusedValue]
     """Refused values, in no order."""
 
 
 class Growth(Protocol):
-    """Bytes that a row may take in Arrow beyond those that every row takes: its slots of fixed size (``weight``)."""
+    """Upper bound of the bytes that a row takes in Arrow beyond its slots of fixed size, which ``weight`` counts."""
 
     def each(self, values: Sequence[bytes | None]) -> Weights:
-        """Return the bytes of each value; 0 if there is none.
+        """Return an upper bound of the additional bytes of each value's row; 0 for a record without a value.
 
-        The cost must be low: every record is asked for, before it is decoded."""
+        Must be cheap: it is called for every record, before decoding."""
 
     def largest(self, nbytes: int) -> int:
-        """Return the most that a value of this many bytes, or fewer, can take."""
+        """Return an upper bound of the additional bytes for any value of at most ``nbytes``."""
 
 
 class ValueDecoder(Protocol):
-    """Decoder of one table's values; see the guarantees."""
+    """Decoder of the record values of one table; see the guarantees of the module."""
 
     @property
     def growth(self) -> Growth: ...
 
     def decode(self, values: Sequence[bytes], ops: Ops) -> DecodedValues:
-        """Rows and refusals of ``values``, with an operation for each."""
+        """Return the rows and the refusals of ``values``; ``ops`` has the operation of each value."""

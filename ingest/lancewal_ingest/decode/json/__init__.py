@@ -1,8 +1,9 @@
 """The JSON decoder: columnar where that is safe, value by value where it is not.
 
-``decoder`` chooses.  ``hazards`` keeps values from ``columnar`` that Arrow must not be given, and ``transport``
-converts its columns to the table's types.  ``reference`` defines what is right, by ``strict`` JSON and the ``cells``
-of each type.  ``types``, ``presence`` and ``growth`` are shared.
+``decoder`` chooses the path.  ``columnar`` is the fast path through Arrow's JSON reader.  ``hazards`` finds values
+that Arrow must not be given, and ``transport`` converts Arrow's columns to the table's types.  ``reference`` is the
+slow path, and defines the right result: ``strict`` JSON, and the rules of ``cells`` for each type.  ``types`` checks
+the columns, ``presence`` makes the bitmaps of patches, and ``growth`` bounds the memory of rows.
 
 May import: decode.
 """

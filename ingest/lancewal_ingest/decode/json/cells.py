@@ -1,9 +1,9 @@
-"""From JSON values to the cells of a column: the rules, one function for each type.
+"""Conversion of JSON values to the cells of a column: the rules, one function for each type.
 
-``cell_reader(type)`` gives a function from a parsed JSON value (``strict``) to what ``pyarrow.array`` takes for
-that type, exactly.  It raises ``Refusal`` with kind ``type`` (not the JSON form) or ``range`` (right form, but the
-column cannot hold it exactly).  Null is allowed everywhere but in vectors; that a primary key is not null is for the
-caller to check.
+``cell_reader(type)`` returns a function that converts a parsed JSON value (``strict``) exactly to a value that
+``pyarrow.array`` accepts for the type.  The function raises ``Refusal`` of kind ``type`` if the value does not have
+the JSON form of the type.  The kind is ``range`` if the column cannot hold the value exactly.  Null is allowed
+everywhere except in vectors.  The caller checks that a primary key is not null.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CellReader = Callable[[object, str], object]
 """(JSON value, path of the column for messages) -> cell."""
 
 FRACTION_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
-"""Digits of a second's fraction that a timestamp of a unit holds."""
+"""Decimal digits of a second that a timestamp of each unit holds."""
 
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _DAY_S = 86_400
@@ -43,7 +43,7 @@ _EXPONENT_DIGITS_MAX = 9
 
 
 def cell_reader(type_: pa.DataType) -> CellReader:
-    """The rule for one type that ``types.check_json_types`` allows."""
+    """Return the reader of cells for one type, which ``types.check_json_types`` must allow."""
     read = _value_reader(type_)
 
     def nullable(value: object, path: str) -> object:
@@ -140,7 +140,7 @@ def _floats(values: list[object], type_: pa.DataType, path: str) -> list[float]:
 def _decimal(type_: pa.DataType) -> CellReader:
     whole_max, fraction_max = type_.precision - type_.scale, type_.scale
     form = "a decimal number or a string with one"
-    fits = f"at most {whole_max} digits before the point and {fraction_max} behind it"
+    fits = f"at most {whole_max} digits before the point and {fraction_max} after it"
 
     def read(value: object, path: str) -> object:
         match = _DECIMAL.fullmatch(value) if isinstance(value, str) else None
@@ -169,7 +169,7 @@ def _string(value: object, path: str) -> object:
     try:
         value.encode("utf-8")
     except UnicodeEncodeError:
-        _out_of_range(path, "a string of Unicode characters; a surrogate stands alone")
+        _out_of_range(path, "a string of Unicode characters; it has a lone surrogate")
     return value
 
 
@@ -181,7 +181,7 @@ def _binary(value: object, path: str) -> object:
 
 
 def base64_bytes(text: str) -> bytes | None:
-    """Return the bytes whose standard, padded base64 is exactly ``text``; None if there are none."""
+    """Return the bytes whose standard, padded base64 is exactly ``text``; None if ``text`` is not such base64."""
     try:
         encoded = text.encode("ascii")
         decoded = binascii.a2b_base64(encoded)

@@ -1,18 +1,18 @@
-r"""The fast path: many JSON values to columns in one pass of Arrow's JSON reader.
+r"""The fast path: decode many JSON values into columns in one pass of Arrow's JSON reader.
 
-Arrow reads rows from one text and knows no messages.  It must be proven that each message is exactly one row.  The
-text is a line ``{"_":<value>}`` for each value, with nothing but the line break between two lines:
+Arrow reads rows from one text, and does not know where a record's value ends.  So it must be proven that each value
+gave exactly one row.  The text is a line ``{"_":<value>}`` for each value, with only a line break between two lines:
 
-1. No JSON string holds a raw line break, so ``}``, line break, ``{`` between two lines is markup.
-2. Inside an object or array a comma would have to stand between that ``}`` and ``{``.  So they are outside: each line
-   begins a row of its own, and a value can add rows but never take one away.
-3. n rows for n values therefore mean one row for each, whose member ``_`` is what stands between the colon and the
-   last brace: one JSON value.  Another member beside it would be a duplicate or unknown; Arrow refuses both.
+1. A JSON string cannot hold a raw line break.  So the ``}``, line break, ``{`` between two lines is JSON syntax.
+2. Inside an object or array a comma would be needed between that ``}`` and ``{``.  So both are at the top level.  Each
+   line begins a row of its own, and a value can add rows but never remove one.
+3. If n values give n rows, each value gave one row.  Its member ``_`` is the text between the colon and the last
+   brace: one JSON value.  A further member would be a duplicate or unknown; Arrow refuses both.
 4. No row's ``_`` is null: each value is an object.
 
-Arrow takes more than the rules of ``cells`` do.  Such values are either refused here as a whole (``None``: split and
-try again), or give a *doubtful* row.  ``validate(full=True)`` finds bad UTF-8 and decimals that overflow,
-``transport`` the rest.
+Arrow accepts more values than the rules of ``cells``.  For such values ``read`` returns None (the caller splits the
+batch and tries again), or marks the row as *doubtful*.  ``validate(full=True)`` finds bad UTF-8 and decimals that
+overflow, and ``transport`` finds the rest.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from lancewal_core.rows.schema import RowSchema
 from lancewal_ingest.decode.json.transport import Mask, either, lift, transport_type
 
 TEXT_BYTES_MAX = 1 << 30
-"""Longest text given to Arrow: its blocks and string columns have 32-bit lengths."""
+"""Longest text that is given to Arrow, whose blocks and string columns have 32-bit lengths."""
 
 _OPEN, _CLOSE = b'{"_":', b"}\n"
 _BETWEEN = _CLOSE + _OPEN
@@ -37,14 +37,13 @@ _BETWEEN = _CLOSE + _OPEN
 @dataclass(frozen=True, slots=True)
 class Columns:
     arrays: Sequence[pa.Array]
-    """The table's columns, in the contract's order; doubtful rows hold nothing of use."""
+    """The table's columns, in the contract's order.  Cells of doubtful rows must not be used."""
     doubtful: Mask | None
-    """Rows that the reference path has to decide on, None when there are none."""
+    """True for each row that the reference path must decide on.  None if there are no such rows."""
 
 
 class ColumnReader:
-    """Reader of values nearly all of which are good rows.  It takes upserts, patches and deletes alike: an absent column
-    is null."""
+    """Reader of many values, fast if nearly all are good.  An absent column is null, whatever the operation is."""
 
     def __init__(self, rows: RowSchema) -> None:
         self._columns = rows.columns
@@ -55,7 +54,7 @@ class ColumnReader:
         )
 
     def read(self, values: Sequence[bytes]) -> Columns | None:
-        """Return columns with one row for each value; None if that cannot be said of all of them."""
+        """Return columns with one row for each value; None if it is not proven that each value gave one row."""
         text = _BETWEEN.join((b"", *values, b""))
         if len(text) > TEXT_BYTES_MAX:
             return None
@@ -92,6 +91,6 @@ class ColumnReader:
 
 
 def without(arrays: Sequence[pa.Array], gone: Mask) -> list[pa.Array]:
-    """The rows for which ``gone`` is false."""
+    """Return ``arrays`` without the rows for which ``gone`` is true."""
     keep = pa.array(np.flatnonzero(~gone))
     return [array.take(keep) for array in arrays]

@@ -1,9 +1,9 @@
 """``ValueDecoder`` of JSON: columnar where that is safe, and value by value where it is not.
 
-1. The result, rows and refusals, is always the one that ``reference`` alone would give.
+1. Rows and refusals are always those that ``reference`` alone would give.
 2. A batch of good values costs about one pass of Arrow's JSON reader.
-3. Few bad values cost little: the batch is halved around them down to ``SINGLY_MAX`` values.
-4. Value by value it decodes ``SINGLY_BYTES`` at once: as Python objects a value is many times as large.
+3. A few bad values cost little: a batch with them is halved again and again, down to ``SINGLY_MAX`` values.
+4. At most ``SINGLY_BYTES`` at a time are decoded value by value, because Python objects take many times the bytes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class JsonDecoder:
         self._presence = PresenceReader(rows)
         self._reference = ReferenceDecoder(rows)
         self.single_records = 0
-        """Values that were decoded one by one so far, bad ones included."""
+        """Number of values that were decoded one by one so far, bad ones included."""
 
     def decode(self, values: Sequence[bytes], ops: Ops) -> DecodedValues:
         together = np.arange(len(values))
@@ -74,7 +74,9 @@ class JsonDecoder:
     def _part(
         self, values: Sequence[bytes], indexes: npt.NDArray[np.int64], ops: Ops
     ) -> tuple[DecodedPart | None, list[int]]:
-        """Rows of the values at ``indexes``, and the indexes that stay doubtful.  None: split and try again."""
+        """Return the rows of the values at ``indexes``, and the doubtful indexes among them.
+
+        The part is None if the caller must split ``indexes`` and try again."""
         if len(indexes) < len(values):
             values, ops = [values[i] for i in indexes.tolist()], ops[indexes]
         columns = self._columns.read(values)
@@ -93,7 +95,7 @@ class JsonDecoder:
 
 
 def _singly_pieces(values: Sequence[bytes], indexes: list[int]) -> list[list[int]]:
-    """``indexes`` in pieces of at most ``SINGLY_BYTES`` of values."""
+    """Return ``indexes`` divided into pieces whose values have at most ``SINGLY_BYTES``, or are one value."""
     if not indexes:
         return []
     ends = pieces(np.array([len(values[index]) for index in indexes]), SINGLY_BYTES)

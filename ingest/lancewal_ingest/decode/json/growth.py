@@ -1,8 +1,8 @@
 """Upper bound of the memory that rows of JSON values take, from their lengths, brackets and nulls.
 
-Slots of fixed size are not counted here.  In a column without them, each byte of a value counts as often as its
-column can unpack it.  Lists, structs and vectors inside lists count too, as many as there can be by the value's
-brackets and nulls.  An empty list of two bytes, or a null, may be as wide as a vector is.
+Slots of fixed size are not counted here (``weight`` counts them).  In a column of variable size, each byte of a value
+counts as many bytes as a byte of JSON can become there.  Lists, structs and vectors inside lists count too.  The
+value's brackets and nulls bound their number: an empty list of two bytes, or a null, may take a vector's full width.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lancewal_ingest.decode.value_decoder import Weights
 from lancewal_ingest.decode.weight import lengths, slot_bits
 
 _ITEM_BYTES_MIN = 2
-"""Shortest JSON of an item of a list, its comma included."""
+"""Bytes of the shortest JSON of an item of a list, its comma included."""
 
 
 class JsonGrowth:
@@ -25,9 +25,9 @@ class JsonGrowth:
 
     def __init__(self, rows: RowSchema) -> None:
         self._unpacked = max(_unpacked(field.type) for field in rows.columns)
-        """How many bytes of a row a byte of its value can become, beside items that are nested."""
+        """Most bytes of a row that one byte of its value can become, without nested items."""
         self._item_bytes = max(_item_bytes(field.type) for field in rows.columns)
-        """Bytes of a list, struct or vector that is an item of a list; 0 where there are no such lists."""
+        """Most bytes of a list, struct or vector that is an item of a list; 0 if no column has such lists."""
 
     def each(self, values: Sequence[bytes | None]) -> Weights:
         grown = self._unpacked * lengths(values)
@@ -60,5 +60,5 @@ def _item_bytes(type_: pa.DataType) -> int:
 
 
 def _items_max(value: bytes | None) -> int:
-    """Return an upper bound of the lists, structs and vectors, or nulls instead of them, in the value."""
+    """Return an upper bound of the number of lists, structs and vectors in the value, nulls in their place included."""
     return 0 if value is None else value.count(b"[") + value.count(b"{") + value.count(b"null")

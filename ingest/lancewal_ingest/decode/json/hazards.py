@@ -1,15 +1,15 @@
-r"""Values that Arrow's JSON reader must not be given: it would read outside its own tables.
+r"""Values that Arrow's JSON reader must not be given, because it would read outside its own tables.
 
-pyarrow 26.0.1 looks up the power of ten for a decimal's scale (its digits behind the point, less its exponent).  It
-does not check whether its table has that power.  ``1e-999999999``, as number or string, ends the process; what
-``1e-1000`` gives is accident.  A scale of at most 76 is safe, so a value is *hazardous* when it holds
+pyarrow 26.0.1 looks up the power of ten for a decimal's scale (its digits after the point, less its exponent).  It
+does not check whether its table has that power.  ``1e-999999999``, as number or string, ends the process, and the
+result of ``1e-1000`` is undefined.  A scale of at most 76 is safe, so a value is *hazardous* if it holds
 
 * a number with an exponent below -38, or
-* 39 digits behind a point, or
-* a character of a number in escaped form, behind which either could hide in a string.
+* 39 digits after a point, or
+* an escaped character of a number, which could hide either of these in a string.
 
-Guarantee: no hazardous value of a table with decimal columns reaches the reader; the reference path decides on it.
-Harmless values that look so (a string of such digits) cost time, nothing else.
+Guarantee: no hazardous value of a table with decimal columns reaches the reader.  The reference path decides on it.
+Harmless values that look hazardous (a string of such digits) only cost time.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import numpy as np
 import pyarrow as pa
 
 _BEFORE = 100
-"""Bytes before an exponent that are looked at; a longer run of digits counts as hazardous."""
+"""Bytes before an exponent that are examined.  A longer run of digits counts as hazardous."""
 _LOOKS_MAX = 32
-"""Exponents of a value that are looked at: one with more of them, so far below zero, counts as hazardous."""
+"""Most exponents below -38 of one value that are examined.  A value with more of them counts as hazardous."""
 _EXPONENT = re.compile(rb"[eE]-0*(?:39|[4-9][0-9]|[1-9][0-9][0-9])")
 _NUMBER = re.compile(rb"(?:\A|[\s:,\[\"])[-+]?[0-9]*\.?[0-9]*\Z")
 """Text before the exponent of a number that begins a JSON value or string."""
@@ -33,14 +33,14 @@ _DIGITS_TO_0 = bytes(ord("0") if chr(code).isdigit() and code < 128 else code fo
 
 
 def has_decimals(type_: pa.DataType) -> bool:
-    """Whether ``type_`` is a decimal or holds one."""
+    """Return whether ``type_`` is a decimal type or contains one."""
     if pa.types.is_decimal(type_):
         return True
     return any(has_decimals(type_.field(i).type) for i in range(type_.num_fields))
 
 
 def hazardous(values: Sequence[bytes | None]) -> list[int]:
-    """Indexes of the values that are not for the reader; repeated, in no order."""
+    """Return the indexes of the hazardous values, in no order.  An index may be repeated."""
     text = b"\n".join([value or b"" for value in values])
     ends = np.cumsum([1 + len(value or b"") for value in values])
     found: list[int] = []
@@ -62,8 +62,9 @@ def hazardous(values: Sequence[bytes | None]) -> list[int]:
 
 
 class _Exponents:
-    """Whether an exponent belongs to a number.  In a value with many exponents that hardly belong to one, the answer is
-    yes without a look."""
+    """Test whether the text at a place is the exponent, below -38, of a number.
+
+    After ``_LOOKS_MAX`` such exponents in one value the answer is yes without examining more."""
 
     def __init__(self, text: bytes) -> None:
         self._text = text

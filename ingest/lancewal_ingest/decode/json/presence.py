@@ -1,4 +1,4 @@
-"""Bitmaps of the columns that a patch carries (``_present``, see ``lancewal_core.rows.schema``)."""
+"""Bitmaps of the columns that each patch has (``_present``, see ``lancewal_core.rows.schema``)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from lancewal_ingest.decode.part import present_bitmap
 
 
 class PresenceReader:
-    """Bitmaps of many patches, from columns in which absent and null look the same.
+    """Reader of the bitmaps of many patches, from decoded columns in which absent and null look the same.
 
-    A value without the letters ``null`` in it has no null, so there present and not null are the same.  Of the others,
-    only the names are parsed; that they are one object with known, distinct names is already proven.
+    A value without the letters ``null`` has no null, so its present columns are those that are not null.  Only the other
+    values are parsed again, for the names of their members.  They are known to be objects with known, distinct names.
     """
 
     def __init__(self, rows: RowSchema) -> None:
@@ -26,7 +26,7 @@ class PresenceReader:
         self._known: dict[tuple[str, ...], npt.NDArray[np.uint8]] = {}
 
     def read(self, columns: Sequence[pa.Array], patches: npt.NDArray[np.bool_], values: Sequence[bytes]) -> pa.Array:
-        """Binary array as long as ``patches``: a bitmap where it is true, null elsewhere."""
+        """Return a binary array as long as ``patches``: a bitmap where ``patches`` is true, null elsewhere."""
         width = self._rows.present_bytes
         places = np.flatnonzero(patches)
         bits = np.zeros((len(places), len(columns)), dtype=np.bool_)

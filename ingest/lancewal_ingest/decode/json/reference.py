@@ -1,8 +1,9 @@
-"""The slow path, which defines what is right: value by value, by the rules of ``cells``.
+"""The slow path, which defines the right result: value by value, by the rules of ``cells``.
 
-1. Each value becomes one row or is refused by the first check that failed.
-2. An upsert sets every column: absent is null.  A patch sets the columns that it names: ``_present`` has these.
-3. A delete's value is checked as an upsert's is (so that a full row may be sent).
+1. Each value becomes one row, or is refused by the first check that fails.
+2. An upsert sets every column: an absent member is null.  A patch sets only the columns that it names; ``_present`` has
+   them.
+3. The value of a delete is checked like the value of an upsert, so a producer may send the full row.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from lancewal_ingest.decode.value_decoder import Ops, RefusedValue
 
 
 class ReferenceDecoder:
-    """Decodes single values; the truth that the columnar path is tested against."""
+    """Decoder of single values.  Tests compare the columnar path with this one."""
 
     def __init__(self, rows: RowSchema) -> None:
         self._rows = rows
@@ -30,7 +31,7 @@ class ReferenceDecoder:
     def decode(
         self, values: Sequence[bytes], ops: Ops, indexes: Iterable[int]
     ) -> tuple[DecodedPart, list[RefusedValue]]:
-        """Return rows of the values at ``indexes`` (ascending), and the values that are no rows."""
+        """Return the rows of the values at ``indexes`` (ascending), and the values among them that gave no row."""
         good: list[int] = []
         rows: list[dict[str, object]] = []
         present: list[bytes | None] = []

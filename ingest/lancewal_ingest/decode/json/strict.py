@@ -1,7 +1,7 @@
-"""One JSON object from bytes, strictly by RFC 8259, with nothing lost.
+"""Parse one JSON object from bytes, strictly by RFC 8259 and without loss.
 
-1. The bytes are UTF-8 without a byte order mark and hold one object, with blanks around it at most.
-2. A name that is twice in an object, at any depth, is refused.
+1. The bytes must be UTF-8 without a byte order mark, and hold one object, with at most whitespace around it.
+2. An object with two members of one name, at any depth, is refused.
 3. Numbers keep their text (``Number``), so that no digit is lost before the column's type is known.
 4. ``NaN`` and ``Infinity`` are refused; so is nesting deeper than ``DEPTH_MAX``, whatever the caller's stack is.
 
@@ -18,17 +18,19 @@ from typing import NoReturn
 from lancewal_ingest.decode.outcomes import Refusal
 
 DEPTH_MAX = 64
-"""Nested objects and arrays in a value, itself included.  Columns are far flatter, see ``types.NESTING_MAX``."""
+"""Most levels of nested objects and arrays, the value itself included.  Columns allow far fewer (``types.NESTING_MAX``)."""
 
 
 class Number(str):
-    """The text of a JSON number.  Not a ``str`` of JSON: test for ``Number`` first."""
+    """Text of a JSON number.  A JSON string is a plain ``str``, so test for ``Number`` first."""
 
     __slots__ = ()
 
 
 def parse_object(value: bytes) -> dict[str, object]:
-    """Members of the object in ``value``: None, bool, str, Number, list and dict.  Raises ``Refusal``."""
+    """Return the members of the object in ``value``, as None, bool, str, Number, list and dict.
+
+    Raises ``Refusal`` if ``value`` is not an object that the rules of this module allow."""
     _check_depth(value)
     try:
         text = value.decode("utf-8")
@@ -39,7 +41,7 @@ def parse_object(value: bytes) -> dict[str, object]:
     except json.JSONDecodeError as error:
         raise Refusal("not_json", f"expected one JSON object; no JSON at character {error.pos}") from None
     if not isinstance(parsed, dict):
-        raise Refusal("not_an_object", "expected a JSON object with the columns as members; it is another JSON value")
+        raise Refusal("not_an_object", "expected a JSON object with the columns as members; found another JSON value")
     return parsed
 
 
@@ -48,12 +50,12 @@ def _members(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(members) != len(pairs):
         counts = Counter(name for name, _ in pairs)
         found = next(name for name, count in counts.items() if count > 1)
-        raise Refusal("duplicate_member", "expected each member of an object once; a name stands there twice", found)
+        raise Refusal("duplicate_member", "expected each member of an object once; one is there twice", found)
     return members
 
 
 def _constant(_: str) -> NoReturn:
-    raise Refusal("not_json", "expected JSON; NaN and Infinity are no JSON numbers")
+    raise Refusal("not_json", "expected JSON; NaN and Infinity are not JSON numbers")
 
 
 _PARSER = json.JSONDecoder(

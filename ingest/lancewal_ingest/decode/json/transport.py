@@ -1,15 +1,16 @@
-"""Columns as Arrow's JSON reader gives them, lifted to the table's types.
+"""Conversion of the columns that Arrow's JSON reader returns to the table's types.
 
-The reader has no dates, vectors or base64, takes zones as they come and rounds silently.  So such columns are read in a
-*transport type* (text, lists), checked, and cast.  Cells whose meaning is not certain are *doubtful*: they are masked,
-and the reference path decides on their rows.  What is not doubtful has exactly the reference path's value:
+The reader does not support dates, vectors or base64, accepts any time zone, and rounds silently.  Such columns are
+therefore read in a *transport type* (text, lists), checked, and cast.  Cells whose meaning is not certain are
+*doubtful*: they are masked, and the reference path decides on their rows.  Each other cell has exactly the reference
+path's value:
 
 1. float: finite and below 2^53 (float32: 2^24), where every integer is exact and no literal is refused;
 2. date, timestamp: the text has the plain form, with a year in which no cast overflows;
 3. binary: the same function as in ``cells``;
 4. vector: the right length, no null in it, and each float passes 1;
 5. decimal: read in 256 bits, where no number of the type's precision overflows;
-6. all other types Arrow reads as ``cells`` does, or refuses with the whole text.
+6. all other types: Arrow reads them as ``cells`` does, or refuses the whole text.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _DAY_WIDE = "[1-8][0-9]{3}-[0-9]{2}-[0-9]{2}"
 
 
 def transport_type(type_: pa.DataType) -> pa.DataType:
-    """The type that the JSON reader is asked for."""
+    """Return the type in which the JSON reader reads a column of type ``type_``."""
     if pa.types.is_date32(type_) or pa.types.is_timestamp(type_) or pa.types.is_binary(type_):
         return pa.string()
     if pa.types.is_decimal128(type_):
@@ -47,9 +48,10 @@ def transport_type(type_: pa.DataType) -> pa.DataType:
 
 
 def lift(array: pa.Array, type_: pa.DataType) -> tuple[pa.Array, Mask | None]:
-    """Return ``array`` (of the transport type, not a slice) as ``type_``, and the doubtful rows, None if there are none.
+    """Convert ``array``, of the transport type and not a slice, to ``type_``; also return a mask of the doubtful rows.
 
-    Raises ``pyarrow.ArrowInvalid`` when a cast refuses a text of the plain form, such as February 30.
+    The mask is None if no row is doubtful.  Raises ``pyarrow.ArrowInvalid`` if a cast refuses a text of the plain form,
+    such as February 30.
     """
     if pa.types.is_floating(type_):
         return array, _large(array)
@@ -137,7 +139,7 @@ def _lift_vector(array: pa.Array, type_: pa.FixedSizeListType) -> tuple[pa.Array
 
 
 def _rows_with(doubts: Mask, lists: pa.Array) -> Mask:
-    """The rows of ``lists`` that hold an item for which ``doubts`` is true."""
+    """Return a mask of the rows of ``lists`` that hold an item for which ``doubts`` is true."""
     rows = np.zeros(len(lists), dtype=np.bool_)
     ends = lists.offsets.to_numpy()
     rows[np.repeat(np.arange(len(lists)), np.diff(ends))[doubts]] = True
@@ -150,7 +152,7 @@ def _nulls(array: pa.Array) -> Mask:
 
 
 def either(first: Mask | None, second: Mask | None) -> Mask | None:
-    """Rows that are doubtful in one of two masks."""
+    """Return a mask of the rows that are doubtful in at least one of two masks; None if both are None."""
     if first is None or second is None:
         return second if first is None else first
     joined: Mask = first | second

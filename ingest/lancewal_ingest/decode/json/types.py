@@ -1,4 +1,4 @@
-"""Column types that have a JSON form.  What each form is: ``cells`` (the rules) and docs/reference/json-types.md."""
+"""Column types that have a JSON form.  ``cells`` and docs/reference/json-types.md have the form of each type."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NESTING_MAX = 16
 
 
 def check_json_types(columns: pa.Schema) -> None:
-    """Raise ``InvalidSchema``, naming the column, when a type has no JSON form."""
+    """Raise ``InvalidSchema``, which names the column, if a column's type has no JSON form."""
     for field in columns:
         _check(field.name, field.type, NESTING_MAX)
 
@@ -47,7 +47,7 @@ def _check(path: str, type_: pa.DataType, depth_left: int) -> None:
 
 def _check_nullable(path: str, field: pa.Field) -> None:
     if not field.nullable:
-        raise InvalidSchema(f"column {path!r}: what is inside a list or struct must be nullable")
+        raise InvalidSchema(f"column {path!r}: items of a list and members of a struct must be nullable")
 
 
 def _is_scalar(type_: pa.DataType) -> bool:
