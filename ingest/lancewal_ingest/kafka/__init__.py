@@ -1,8 +1,8 @@
 """Kafka as ingest uses it.
 
-``source`` is the interface, ``consumer`` the member of the group behind it, and ``statistics`` what its client tells
-of itself.  ``dead_letters`` sends bad records away, ``letter_reader`` reads these again, and ``letter_groups`` counts
-them.
+``source`` is the interface of a consumer, and ``consumer`` implements it as a member of the group.  ``statistics``
+reads the figures that Kafka's client reports.  ``dead_letters`` sends bad records to the dead-letter topic,
+``letter_reader`` reads that topic, and ``letter_groups`` counts its letters.
 
 May import: decode, event_table.
 """

@@ -2,37 +2,37 @@
 
 Guarantees
  1. An assigned partition delivers nothing until ``start``, then exactly the committed records from that position on,
-    in offset order, none twice.  What the client still holds from before ``start`` or ``resume`` is dropped.
+    in offset order, none twice.  Records that the client still holds from before ``start`` or ``resume`` are dropped.
  2. ``Polled.next`` never passes a record that was not delivered: it is the consumer's own position right after the
     poll, or the one after the last record delivered, whichever is higher.
- 3. The position in the log counts, never the group's: an assignment begins paused and moves by ``start``.
+ 3. Reading starts at the position given to ``start``, never at the group's: an assigned partition begins paused.
  4. Committed positions never go back, and are only those handed to ``commit`` (or known to the group already).
- 5. An offset that the broker does not have ends the partition (``RetentionLost``, ``TopicTruncated``), never resets
-    it; records polled before are delivered first.
- 6. A log that is another one below the position than it was when this process read it ends the partition too: its
-    tail was lost and has grown again.  The broker's leader epochs tell; positions that others have reached come
-    without one.
- 7. A batch that cannot be read (``errors.UNREADABLE``) ends the partition too, when it is asked for a second time.
-    Nothing after it is delivered, though the client may go on there (``RecordsUnreadable``).
- 8. ``commit`` waits for a coordinator that says nothing no longer than ``_COORDINATOR_S``, unless it falls silent
-    between the question and the commit.
- 9. ``close`` leaves the group, with partitions or without.  A first joining that is under way ends before, if the
-    group answers within ``_JOINING_S``.
+ 5. If the broker does not have the next offset, the partition stops (``RetentionLost``, ``TopicTruncated``) and is
+    never reset.  Records polled before are delivered first.
+ 6. The partition also stops if the records below the position are other ones than this process read: the topic lost
+    its tail and has grown again.  The broker's leader epochs show that.  No epoch is known for positions that other
+    processes reached.
+ 7. The partition also stops if a batch cannot be read (``errors.UNREADABLE``) and a second request fails too
+    (``RecordsUnreadable``).  Nothing after that batch is delivered, although the client may go on there.
+ 8. ``commit`` waits at most ``_COORDINATOR_S`` for a silent coordinator, unless it falls silent between the question
+    and the commit.
+ 9. ``close`` leaves the group, with partitions or without.  If the member is still joining for the first time,
+    ``close`` waits up to ``_JOINING_S`` for that to end.
 
-Kafka takes one request at a time of a connection.  While a member waits to join again, for others that have not, the
-coordinator answers nothing else that this member asks.  It answers only when the slowest has joined, or is given up
-for dead.  librdkafka waits for a commit sent meanwhile, also in ``close``, until the commit times out.
+Kafka handles one request at a time on a connection.  While a member waits to rejoin, for other members that have not,
+the coordinator answers no other request of this member.  It answers when the slowest member has joined, or is
+considered dead.  librdkafka waits for a commit sent meanwhile, also in ``close``, until the commit times out.
 
-Therefore ``commit`` asks first, and sends nothing if the answer stays away (guarantee 8).  ``close`` lets a first
-joining come to its end.  Otherwise a member that goes in the midst of it, or without leaving, stays one for the
-others.  They wait for it until its session is over (guarantee 9).
+Therefore ``commit`` first asks the coordinator a question, and sends nothing if no answer comes (guarantee 8).
+``close`` lets a first join end.  A member that goes in the middle of a join, or without leaving, remains in the group.
+The others would wait for it until its session times out (guarantee 9).
 
-A static member whose predecessor died a moment ago is refused until the broker has noticed
-(``UNRELEASED_INSTANCE_ID`` of the newer group protocol).  librdkafka's client is of no use after that: a new one is
-made every ``RENEW_S``.
+A static member whose predecessor has just died is refused until the broker has noticed the death
+(``UNRELEASED_INSTANCE_ID`` of the newer group protocol).  librdkafka's client cannot be used after that, so a new
+client is made every ``RENEW_S`` until one is accepted.
 
-Any other fatal error (a static member was replaced, the client is beyond repair) raises ``Fenced``.  A consumer
-cannot recover from it.  The process ends with an error, and its supervisor starts it again, with a pause that grows.
+Any other fatal error (a static member was replaced, the client cannot recover) raises ``Fenced``.  The process ends
+with an error, and its supervisor starts it again, with a growing pause.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ _TRUNCATION = KafkaError(KafkaError._LOG_TRUNCATION).str()
 T = TypeVar("T")
 
 Report = Callable[[str, object], None]
-"""``(act, cause)`` of a passing fault."""
+"""Function that is told of a passing fault: the name of the operation, and the cause."""
 
 _COORDINATOR_S = 2.0
-"""A coordinator that has not answered a question for so long gets no commit."""
+"""Seconds to wait for the coordinator's answer before a commit.  Without an answer no commit is sent."""
 _JOINING_S = 5.0
-"""How long leaving waits for a joining that is under way."""
+"""Seconds that ``close`` waits for a first join to end."""
 _LOOK_S = 0.05
 
 _NONE_YET = 0
@@ -85,11 +85,11 @@ def _unreported(act: str, cause: object) -> None:
 
 
 class ConfluentSource:
-    """Consumer of librdkafka; see the module docstring.
+    """``KafkaSource`` by a consumer of librdkafka; see the module docstring.
 
-    ``client`` holds ``bootstrap.servers`` and the pass-through properties.  ``topics`` has the id of each by its name, and
-    ``partitions`` is how many they have.  ``queue_bytes`` is the most that librdkafka may hold.  ``statistics`` is told
-    now and then what the client says of itself, from within ``poll``."""
+    ``client`` holds ``bootstrap.servers`` and the pass-through properties.  ``topics`` maps each topic's name to its id,
+    and ``partitions`` is their number of partitions.  ``queue_bytes`` bounds the records that librdkafka holds.
+    ``statistics`` is called with the client's figures from time to time, from within ``poll``."""
 
     def __init__(
         self,
@@ -106,12 +106,12 @@ class ConfluentSource:
     ) -> None:
         self._clock = clock or SystemClock()
         self.polled_at = self._clock.monotonic()
-        """Monotonic seconds of the last poll: the group gives up a member that does not poll."""
+        """Monotonic seconds of the last poll.  The group removes a member that does not poll."""
         self._told: tuple[dict[Region, Position], Callable[[bool], None]] | None = None
         """Positions of the commit under way, and the callback for its end."""
         self._listener: PollListener | None = None
         self._renew_at: float | None = None
-        """When to make a new client, because the instance id is still taken."""
+        """Monotonic seconds at which to make a new client, because the instance id is still taken."""
         self._topics = topics
         self._named_topics = ", ".join(topics)
         self._group = group
@@ -119,22 +119,22 @@ class ConfluentSource:
         self._request_timeout_s = request_timeout_s
         self._fatal: KafkaError | None = None
         self._joining = False
-        """Subscribed, and the group has not dealt its partitions out since."""
+        """Whether the group has not assigned partitions since this member subscribed."""
         self._regions: dict[tuple[str, int], Region] = {}
-        """By topic and partition, as the client names them: one object each, which dicts find by identity."""
+        """Region by topic and partition, one object each: dictionaries then compare them by identity, which is fast."""
         self._assigned: set[Region] = set()
         self._next: dict[Region, Position] = {}
-        """Started partitions, and behind what was delivered."""
+        """Started partitions, each with the position after the records that were delivered."""
         self._floor: dict[Region, Position] = {}
         """Positions below which nothing is committed any more."""
         self._epochs: dict[Region, tuple[Position, int]] = {}
-        """Positions reached, also in former assignments, with the leader epoch of what lies before them."""
+        """Positions reached, also in former assignments, each with the leader epoch of the records before it."""
         self._out_of_range: dict[Region, str] = {}
-        """Partitions that the client has given up, and why."""
+        """Partitions that the client no longer fetches because the broker lacks the next offset, with the client's reason."""
         self._unreadable: dict[Region, str] = {}
-        """Partitions at whose next position lies what cannot be read, and why; nothing of them is taken."""
+        """Partitions whose next batch cannot be read, with the client's reason.  Their records are not delivered."""
         self._read_again: dict[Region, Position] = {}
-        """Position where that was once, and was asked for again."""
+        """Position of a batch that could not be read and was requested a second time."""
         self._properties: dict[str, Any] = {
             **bounded_consumer_properties(client, group, queue_bytes, partitions),
             "error_cb": self._on_error,
@@ -147,7 +147,7 @@ class ConfluentSource:
             self._consumer = self._new_consumer()
         except (KafkaException, ValueError, TypeError) as error:
             raise not_accepted(error) from error
-        # The loop asks again by itself, and must not stand still for a partition without a leader.
+        # The loop repeats the question by itself, and must not wait for a partition without a leader.
         self._inspector = TopicInspector(client, request_timeout_s, election_s=0)
         self._compaction = {topic: KafkaCompaction(self._inspector, topic, self._clock, report) for topic in topics}
 
@@ -159,8 +159,8 @@ class ConfluentSource:
         def on_assign(consumer: Consumer, partitions: list[TopicPartition]) -> None:
             self._joining = False
             mine = [self._region(p.topic, p.partition) for p in partitions]
-            # Any number will do: it is paused and moved by ``start``.  But not OFFSET_END: a seek while librdkafka still
-            # asks for the end offset can leave the partition silent for ever (measured: 1 in 10).
+            # The offset does not matter: the partition is paused, and ``start`` seeks.  But not OFFSET_END: a seek while
+            # librdkafka still asks for the end offset can leave the partition silent for ever (measured: 1 in 10).
             consumer.incremental_assign([TopicPartition(r.topic, r.partition, 0) for r in mine])
             if mine:
                 consumer.pause(_places(mine))
@@ -173,7 +173,7 @@ class ConfluentSource:
         def on_lost(consumer: Consumer, partitions: list[TopicPartition]) -> None:
             self._leave(consumer, partitions, listener.lost)
 
-        # By the newer protocol nobody waits for anybody, and who gets nothing is told nothing.
+        # In the newer protocol members do not wait for each other, and a member without partitions hears nothing.
         self._joining = self._properties.get("group.protocol") != "consumer"
         self._consumer.subscribe([*self._topics], on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
 
@@ -186,7 +186,7 @@ class ConfluentSource:
         if messages and records_max > 1:
             messages += self._consumer.consume(records_max - 1, 0)
             if gather_s and len(messages) < records_max:
-                # Whoever waits in the client is woken up for each partition of each answer.
+                # A waiting ``consume`` wakes up for each partition of each answer: sleep instead, then take all at once.
                 self._clock.sleep(gather_s)
                 messages += self._consumer.consume(records_max - len(messages), 0)
         positions = self._consumer.position(_places(self._next)) if self._next else []
@@ -202,7 +202,7 @@ class ConfluentSource:
                 self._next[region] = position_after(wanted.offsets[-1])
         for region, at in zip(self._next, positions, strict=True):
             if region in self._unreadable:
-                continue  # the client may have gone on behind it
+                continue  # the client may have gone on after the batch that cannot be read
             # Invalid (negative) until the first record or marker after a seek was passed.
             if at.offset > self._next[region]:
                 self._next[region] = Position(at.offset)
@@ -227,7 +227,7 @@ class ConfluentSource:
             self._consumer.pause(_places(regions))
 
     def resume(self, regions: Sequence[Region]) -> None:
-        # From the position that we know, whatever librdkafka makes of a partition paused before its first fetch.
+        # Seek to the known position: librdkafka may lose it if a partition is paused before its first fetch.
         started = [region for region in regions if region in self._next]
         for region in started:
             self._seek(region, self._next[region])
@@ -242,7 +242,7 @@ class ConfluentSource:
     def check_rights(self) -> None:
         """Raise ``KafkaForbidden`` if this user may not read a topic or not be a member of the group.
 
-        The client itself says so only behind a subscription, and by errors that pass for any other."""
+        The client itself reports that only after a subscription, and by errors that look like passing faults."""
         for topic in self._topics:
             self._inspector.check_right(topic, AclOperation.READ)
             self._inspector.check_right_on_group(topic, self._group, AclOperation.READ)
@@ -264,15 +264,19 @@ class ConfluentSource:
         return failed | {p: Offsets(low, high, compactions[p]) for p, (low, high) in known.items()}
 
     def ends(self, regions: Collection[Region]) -> dict[Region, Position]:
-        """Position behind the last committed record of each partition, asked of the broker.  Safe from any thread."""
+        """Ask the broker for the position after the last committed record of each partition.  Safe from any thread."""
         return _asked(self._inspector.ends, regions)
 
     def high_watermarks(self, regions: Collection[Region]) -> dict[Region, Position]:
-        """Position behind the last record of each partition, those of open transactions too.  Safe from any thread."""
+        """Ask the broker for the position after the last record of each partition, open transactions included.
+
+        Safe from any thread."""
         return _asked(partial(self._inspector.ends, committed=False), regions)
 
     def highs(self) -> dict[Region, Position]:
-        """Return ``high_watermarks`` of started partitions, by what the last fetches told: a paused one's stays as it was."""
+        """Return the high watermarks of started partitions as of their last fetches, without asking the broker.
+
+        The value of a paused partition is stale."""
         found: dict[Region, Position] = {}
         for region, place in zip(self._next, _places(self._next), strict=True):
             limits = self._consumer.get_watermark_offsets(place, cached=True)
@@ -306,7 +310,7 @@ class ConfluentSource:
             self._told = wanted, done
 
     def _on_commit(self, error: KafkaError | None, answers: list[TopicPartition]) -> None:
-        """From within ``poll``."""
+        """Take the answer to ``commit_soon``; librdkafka calls this from within ``poll``."""
         if self._told is None:
             return
         (wanted, done), self._told = self._told, None
@@ -331,15 +335,15 @@ class ConfluentSource:
         while self._joining and self._fatal is None and self._clock.monotonic() < until:
             self._consumer.poll(_LOOK_S)
         if self._listener is not None and self._fatal is None and not self._assigned:
-            # By ``close`` alone librdkafka 2.16 leaves without a word to the group where it has no partition to give up.
+            # ``close`` alone: librdkafka 2.16 does not tell the group that it leaves if it has no partition.
             self._consumer.unsubscribe()
         self._consumer.close()
 
     def _known_position(self) -> dict[Region, Position]:
-        """Return a position that the group has already, of a partition that is ours.
+        """Return the position that the group already has for one of our partitions; empty if we have no partition.
 
-        Committing it changes nothing, but only a member of the current generation may.  0, below everything, where
-        the group has none."""
+        Committing that position again changes nothing, but only a member of the current generation may.  The position
+        is 0, the lowest, if the group has none."""
         if not self._assigned:
             return {}
         region = min(self._assigned)
@@ -391,7 +395,7 @@ class ConfluentSource:
             self._forget_faults(region)
         self._consumer.close()
         self._consumer = self._new_consumer()
-        if self._told is not None:  # nobody will hear of it
+        if self._told is not None:  # the old client's callback will not come
             (_, done), self._told = self._told, None
             done(False)
         if left:
@@ -407,7 +411,7 @@ class ConfluentSource:
         except KafkaException as error:
             if code_of(error) != KafkaError._STATE:
                 raise
-            # Not fetching (an offset was out of range): only a new assignment begins again.
+            # The partition is not fetched since an offset was out of range: only a new assignment starts fetching again.
             self._consumer.incremental_unassign([place])
             self._consumer.incremental_assign([place])
 
@@ -447,7 +451,9 @@ class ConfluentSource:
         return good
 
     def _explain_out_of_range(self) -> None:
-        """Stop a partition whose next offset the broker does not have; a broker that was wrong is asked again."""
+        """Stop a partition whose next offset the broker does not have, and raise why.
+
+        If the broker has the offset after all, it is fetched again."""
         for region, reason in sorted(self._out_of_range.items()):
             at = self._next[region]
             try:
@@ -459,8 +465,8 @@ class ConfluentSource:
             problem = offsets.problem(region, at, "read")
             if problem is None and _TRUNCATION in reason and offsets.low < at:
                 problem = TopicTruncated(
-                    f"topic {region.topic} partition {region.partition}: read up to position {at}, but Kafka has other "
-                    "records before it by now. The topic lost its tail and has grown again",
+                    f"topic {region.topic} partition {region.partition}: read up to position {at}, but Kafka now has other "
+                    "records before that position. The topic lost its tail and has grown again",
                     topic=region.topic,
                     partition=region.partition,
                 )
@@ -468,12 +474,14 @@ class ConfluentSource:
                 self.stop(region)
                 raise problem
             if _TRUNCATION in reason:
-                self._epochs.pop(region, None)  # of what lies before it nothing is left to compare
+                self._epochs.pop(region, None)  # Kafka has no record before the position that the epoch could compare
             self._seek(region, at)
             self._consumer.resume(_places([region]))
 
     def _explain_unreadable(self) -> None:
-        """Stop a partition that cannot be read on, after one more request: what came may have been damaged on its way."""
+        """Request a batch that cannot be read once more: it may have been damaged on the network.
+
+        If the second request fails too, stop the partition and raise ``RecordsUnreadable``."""
         for region, reason in sorted(self._unreadable.items()):
             at = self._next[region]
             if self._read_again.get(region) == at:
@@ -497,7 +505,7 @@ def _by_topic(messages: Sequence[Message]) -> dict[str, list[Message]]:
 
 
 def _asked(ask: Callable[[str, Collection[int]], Mapping[int, T]], regions: Collection[Region]) -> dict[Region, T]:
-    """Answers for regions, where ``ask`` takes a topic and its partitions."""
+    """Return the answer for each region; ``ask`` answers for one topic and some of its partitions."""
     found: dict[Region, T] = {}
     for topic, of_topic in groupby(regions, attrgetter("topic")):
         numbered = {region.partition: region for region in of_topic}
@@ -506,12 +514,12 @@ def _asked(ask: Callable[[str, Collection[int]], Mapping[int, T]], regions: Coll
 
 
 def _unreleased(error: KafkaError) -> bool:
-    # Of a fatal error only the text says which one it is.
+    # For a fatal error only the text says which error caused it.
     return error.code() == KafkaError.UNRELEASED_INSTANCE_ID or (
         error.code() == KafkaError._FATAL and _UNRELEASED in error.str()
     )
 
 
 def _from(records: Records, position: Position) -> Records:
-    """The records at or after ``position``."""
+    """Return the records at or after ``position``."""
     return records.part(bisect_left(records.offsets, position), None)

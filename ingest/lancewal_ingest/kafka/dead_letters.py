@@ -1,33 +1,39 @@
-"""Dead letters: bad records, unchanged, in a topic of their own, with what is wrong in Kafka Connect's headers.
+"""Dead letters: bad records, unchanged, in a topic of their own, with the reason in headers of Kafka Connect.
 
 Guarantees
- 1. ``send`` returns once the broker has acknowledged every record (all in-sync replicas).  At least once: after a
-    crash or an error a record may be there twice, with the same ``lancewal.source``.
- 2. Key, value and headers are those of the bad record; ours come after them.  A header of the record that has a name
-    of ours is there as ``original.<name>``: under our names are our headers alone.
- 3. If the record is ``too_large``, or the topic refuses the letter for its size, the letter is *cut*: no value, none
-    of the record's headers, and the first ``KEY_BYTES_MAX`` of its key.  Three headers more say how long they were.
-    A letter whose record's headers cannot be read lacks these alone; ``lancewal.headers.bytes`` is then ``unknown``.
- 4. If the topic refuses that too, ``DeadLetterRefused`` names the first such record; letters before it are
-    acknowledged.
- 5. Letters are made and sent ``AT_ONCE``, and the next ones once these are acknowledged: with its headers a letter
-    takes some 3 KB here and in the client, whatever its record took.
- 6. Our headers hold places, kinds and expectations, never a value of the record, and no setting.  The name of a
-    member or header that was not expected is in the message, in ASCII and cut: the letter has it anyway.
+ 1. ``send`` returns once the broker has acknowledged every letter (all in-sync replicas).  Delivery is at least once:
+    after a crash or an error a record may have two letters, with the same ``lancewal.source``.
+ 2. A letter has the key, value and headers of the bad record; our headers follow.  If a header of the record has one
+    of our names, it is renamed to ``original.<name>``, so that only our headers have our names.
+ 3. If the record is ``too_large``, or the topic refuses the letter for its size, the letter is *cut*.  It has no value,
+    none of the record's headers, and only the first ``KEY_BYTES_MAX`` of the key.  Three more headers give the lengths
+    of what was cut.  If a record's headers cannot be read, its letter only lacks these headers, and
+    ``lancewal.headers.bytes`` is ``unknown``.
+ 4. If the topic refuses a cut letter too, ``DeadLetterRefused`` names the first such record.  Letters before that
+    record are acknowledged.
+ 5. At most ``AT_ONCE`` letters are made and sent at a time; the next ones follow once these are acknowledged.  A
+    letter takes about 3 KB in this process and in the client for its headers, in addition to the record.
+ 6. Our headers hold places, kinds and expectations, never a value of the record or a setting.  The message has the
+    name of an unexpected member or header, in ASCII and cut; the letter holds that name anyway.
 
-====================================  ==============================================================================
-header                                value ====================================
-============================================================================== ``__connect.errors.topic``
-topic of the bad record ``__connect.errors.partition``        its partition ``__connect.errors.offset``           its
-offset ``__connect.errors.connector.name``   the consumer group ``__connect.errors.task.id``          ``0``
-``__connect.errors.stage``            ``VALUE_CONVERTER`` ``__connect.errors.class.name``       the kind, as in
-``lancewal.kind`` ``__connect.errors.exception.class.name``  ``lancewal.BadRecord``
-``__connect.errors.exception.message``  what was expected, and the name that was not ``lancewal.kind``
-the kind (``decode.outcomes.KINDS``, ``misrouted``, ``unreadable``) ``lancewal.source``
-``<topic>-<partition>-<offset>``: the record's identity ``lancewal.key.bytes``                of a cut letter: length
-of the record's key ``lancewal.value.bytes``              of its value ``lancewal.headers.bytes``            of its
-headers, names and values ====================================
-==============================================================================
+==========================================  =========================================================================
+header                                      value
+==========================================  =========================================================================
+``__connect.errors.topic``                  topic of the bad record
+``__connect.errors.partition``              partition of the bad record
+``__connect.errors.offset``                 offset of the bad record
+``__connect.errors.connector.name``         the consumer group
+``__connect.errors.task.id``                ``0``
+``__connect.errors.stage``                  ``VALUE_CONVERTER``
+``__connect.errors.class.name``             the kind, as in ``lancewal.kind``
+``__connect.errors.exception.class.name``   ``lancewal.BadRecord``
+``__connect.errors.exception.message``      what was expected, and the unexpected name
+``lancewal.kind``                           the kind (``decode.outcomes.KINDS``, ``misrouted``, ``unreadable``)
+``lancewal.source``                         ``<topic>-<partition>-<offset>``: the record's identity
+``lancewal.key.bytes``                      of a cut letter: length of the record's key
+``lancewal.value.bytes``                    of a cut letter: length of the record's value
+``lancewal.headers.bytes``                  of a cut letter: length of the record's headers, names and values
+==========================================  =========================================================================
 """
 
 from __future__ import annotations
@@ -60,15 +66,15 @@ from lancewal_kafka.topic import TopicInspector
 
 _CONNECT = "__connect.errors."
 KEY_BYTES_MAX = 1_000
-"""Most bytes of a key in a cut letter: enough to recognize a key."""
+"""Most bytes of the key in a cut letter: enough to recognize a key."""
 AT_ONCE = 4_000
-"""Most letters that wait for their acknowledgement.  What their records hold is bounded by the segment that they are of."""
+"""Most letters that wait for their acknowledgement.  The size of the segment bounds the bytes of their records."""
 _KEY_BYTES, _VALUE_BYTES, _HEADERS_BYTES = CUT_HEADERS
 _UNKNOWN = b"unknown"
 _FOUND_MAX = 100
-"""Most characters of a name in a message."""
+"""Most characters of an unexpected name in a message."""
 _LARGEST_MESSAGE = 1_000_000_000
-"""librdkafka's upper bound: what is too large is for the broker to say."""
+"""Upper limit of librdkafka's message.max.bytes, so that only the broker refuses letters for their size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +100,8 @@ class _Letter:
 class KafkaDeadLetters:
     """``DeadLetters`` in a Kafka topic; ``client`` holds ``bootstrap.servers`` and the pass-through properties.
 
-    ``acknowledge_s`` bounds how long ``send`` waits for letters that are sent together.  One thread at a time.
+    ``acknowledge_s`` bounds how long ``send`` waits for letters that are sent together.  Only one thread may call at a
+    time.
     """
 
     def __init__(self, client: Mapping[str, str], topic: str, group: str, *, acknowledge_s: float = 30.0) -> None:
@@ -105,8 +112,9 @@ class KafkaDeadLetters:
         self._producer = self._new_producer()
 
     def check(self) -> None:
-        """The topic must exist, and take letters from this user: ``TopicMissing`` and ``KafkaForbidden`` say what to do.
-        ``KafkaUnavailable`` if the broker is silent."""
+        """Check that the topic exists and that this user may write to it.
+
+        Raises ``TopicMissing`` or ``KafkaForbidden``, and ``KafkaUnavailable`` if the broker does not answer."""
         try:
             TopicInspector(self._client).check_right(self.topic, AclOperation.WRITE)
         except TopicMissing as error:
@@ -122,8 +130,8 @@ class KafkaDeadLetters:
             if self._deliver([letter]) and self._deliver([letter.cut()]):
                 raise DeadLetterRefused(
                     f"topic {region.topic} partition {region.partition} offset {letter.offset}: the dead-letter topic "
-                    f"{self.topic} refuses its letter for its size, even without the record's value. Raise the topic's "
-                    "max.message.bytes to 10000 at least, and restart",
+                    f"{self.topic} refuses the record's letter for its size, even without the value. Raise "
+                    "max.message.bytes of the dead-letter topic to at least 10000, and restart",
                     **region.place,
                     offset=letter.offset,
                 )
@@ -161,7 +169,7 @@ class KafkaDeadLetters:
         if acknowledged + len(refused) == len(letters):
             return sorted(refused, key=lambda letter: letter.offset)
         if waiting or any(error.fatal() for error in failures):
-            # What is still queued would be sent later, behind our back; a producer after a fatal error sends nothing.
+            # Letters still queued would be sent later, unobserved.  After a fatal error a producer sends nothing.
             self._producer = self._new_producer()
         raise self._undelivered(failures, len(letters) - acknowledged)
 
@@ -169,7 +177,9 @@ class KafkaDeadLetters:
         self._producer.flush(0)
 
     def _produce(self, letter: _Letter, delivered: Any) -> bool:
-        """False if it is larger than any message can be."""
+        """Queue a letter for sending; False if librdkafka refuses the letter for its size.
+
+        ``delivered`` is called with the broker's answer."""
         headers = [*_renamed(letter.headers), *letter.ours]
         while True:
             try:
@@ -230,7 +240,7 @@ class KafkaDeadLetters:
 
 
 def no_dead_letter_topic(topic: str) -> TopicMissing:
-    """The error of a dead-letter topic that is not there."""
+    """Return the error for a dead-letter topic that does not exist."""
     return TopicMissing(
         f"the dead-letter topic {topic!r}, which the contract names (table.dead_letter_topic), does not exist: "
         "create it, or name another one by `lancewal table alter --dead-letter-topic`",
@@ -246,7 +256,7 @@ def _found(name: str) -> str:
 
 
 def _renamed(headers: Sequence[tuple[str, bytes | None]]) -> list[tuple[str, bytes | None]]:
-    """Return a record's own headers, renamed so that none passes for one of ours."""
+    """Return a record's own headers, renamed to ``original.<name>`` if they have one of our names."""
     return [
         (f"{ORIGINAL}{name}" if name in LETTER_HEADERS or name.startswith(_CONNECT) else name, value)
         for name, value in headers
@@ -254,7 +264,7 @@ def _renamed(headers: Sequence[tuple[str, bytes | None]]) -> list[tuple[str, byt
 
 
 class RefusedDeadLetters:
-    """``DeadLetters`` if the contract's policies make none: a record stops its partition before it gets here."""
+    """``DeadLetters`` under policies that make no dead letter; ``send`` is never called."""
 
     def send(self, region: Region, records: Records, rejected: Sequence[Rejected]) -> None:
         raise AssertionError(f"a dead letter of {region.name} under policies that make none")

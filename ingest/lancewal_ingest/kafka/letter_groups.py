@@ -1,10 +1,11 @@
-"""Dead letters in groups: how many there are of each kind and column, and when they came.
+"""Dead letters in groups: the number of letters of each kind and column, and the times of the first and the last.
 
 Guarantees
- 1. Memory is bounded: a group is some figures and one example, and there are at most ``GROUPS_MAX`` of them.  Letters of
-    further groups are counted by kind alone.
- 2. Any record can be given.  One that lacks the headers of a letter, or has nonsense in them, counts as ``foreign``.
- 3. Letters of other tables count as ``elsewhere``: of another topic, or of the default consumer group of another table.
+ 1. Memory is bounded: a group holds a few figures and one example, and there are at most ``GROUPS_MAX`` groups.  Letters
+    of further groups are counted by kind alone.
+ 2. Any record can be added.  A record without valid headers of a letter counts as ``foreign``.
+ 3. Letters of other tables count as ``elsewhere``.  Their records are of another topic, or the default consumer group of
+    another table sent them.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from lancewal_ingest.decode.outcomes import KINDS
 from lancewal_kafka.records import UNREADABLE_HEADERS, Records
 
 GROUPS_MAX = 1_000
-"""A producer chooses the names of members: nobody reads more groups than these."""
+"""Most groups of kind and column.  Producers choose the names of unexpected members, so there may be any number."""
 FURTHER = "..."
-"""Stands for the columns of a kind that came after ``GROUPS_MAX`` groups."""
+"""Column of the group that counts the letters of a kind which found no room among ``GROUPS_MAX`` groups."""
 _MESSAGE_MAX = 300
 _NAME_MAX = 200
 _KINDS = frozenset([*KINDS, MISROUTED, UNREADABLE])
@@ -42,15 +43,16 @@ class LetterGroup:
 
     kind: str
     column: str
-    """The column, or the member or header that was not expected; empty where the kind is about the whole record."""
+    """The column, or the unexpected member or header; empty if the kind is about the whole record."""
     letters: int
     first_ms: int | None
-    """When the oldest letter was written; None where Kafka does not know."""
+    """Kafka's time of the oldest letter, in milliseconds since 1970; None if Kafka has no time for any."""
     last_ms: int | None
+    """Kafka's time of the newest letter, in the same form."""
     example: tuple[str, int, int]
     """Topic, partition and offset of the record of the newest letter."""
     message: str
-    """Expectation that the newest letter names."""
+    """Message of the newest letter: what was expected of the record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,10 @@ class _Letter:
 
 
 class LetterGroups:
-    """The letters of one table: about records of ``topic``, from the consumer group ``default_group`` or one with a name."""
+    """Counter of the letters of one table: about records of ``topic``, from ``default_group`` or a group with a name of
+    its own.
+
+    Only letters with a Kafka time from ``since_ms`` to before ``until_ms`` count, and letters without a time."""
 
     def __init__(
         self, topic: str, default_group: str, since_ms: int | None = None, until_ms: int | None = None
@@ -83,11 +88,11 @@ class LetterGroups:
         return sum(group.letters for group in self._groups.values())
 
     def groups(self) -> list[LetterGroup]:
-        """The largest first."""
+        """Return the groups, the largest first."""
         return sorted(self._groups.values(), key=lambda one: (-one.letters, one.kind, one.column))
 
     def add(self, records: Records) -> None:
-        """Add records of the dead-letter topic, in any order."""
+        """Count records of the dead-letter topic, in any order."""
         for time_ms, headers in zip(records.timestamps, records.headers, strict=True):
             if not self._asked_for(time_ms):
                 continue
@@ -131,8 +136,9 @@ class LetterGroups:
 
 
 def _letter_of(headers: Mapping[str, bytes | None]) -> _Letter | None:
-    """Return the letter of a record; None if it is not a letter of lancewal's.  If headers share a name, the last
-    counts: it is ours."""
+    """Return the letter in a record's headers; None if the record is not a letter of lancewal.
+
+    If several headers had one name, the caller keeps the last: that one is ours."""
     source, kind = _SOURCE.fullmatch(_text(headers, SOURCE_HEADER)), _text(headers, KIND_HEADER)
     if source is None or not is_topic(source["topic"]) or kind not in _KINDS:
         return None
@@ -151,8 +157,9 @@ def _text(headers: Mapping[str, bytes | None], name: str) -> str:
 
 
 def _column_of(message: str) -> str:
-    """Return the column that a message is about.  Our messages begin with the column, and end with the name that was not
-    expected."""
+    """Return the column or member that a message is about; empty if none.
+
+    Our messages begin with the column and end with the unexpected name.  Both are joined by a point."""
     column, found = _COLUMN.match(message), _FOUND.search(message)
     names = [one[1] for one in (column, found) if one is not None]
     return ".".join(name.removesuffix("...")[1:].removesuffix(name[0]) for name in names)[:_NAME_MAX]

@@ -1,10 +1,10 @@
-"""The dead-letter topic read to the end that it has at the start, outside of every consumer group.
+"""Read the dead-letter topic up to its present end, outside of every consumer group.
 
 Guarantees
  1. Nothing is changed: the consumer joins no group and commits nothing.
- 2. The reading ends at the ends that the partitions had at the start, or raises ``KafkaUnavailable``.
- 3. A partition that cannot be read (to its end) is named in ``unread``; the others are read all the same.
- 4. What retention deletes meanwhile is passed over.
+ 2. Each partition is read up to the end that it had when reading began, or ``KafkaUnavailable`` is raised.
+ 3. A partition that cannot be read to its end is named in ``unread``.  The others are still read.
+ 4. Letters that retention deletes meanwhile are passed over.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from lancewal_kafka.topic import TopicInspector
 
 _AT_ONCE = 500
 _QUEUE_BYTES = 8 << 20
-"""Letters are whole records: of large ones few are in memory at once."""
+"""Most bytes in the client's queue.  A letter holds a whole record, so few large letters are in memory at once."""
 _TRIES = 20
 
 
 @dataclass(slots=True)
 class LettersRead:
-    """Letters that were read."""
+    """Number of records that were read, and the partitions that were not read to their ends."""
 
     records: int = 0
     unread: dict[int, str] = field(default_factory=dict)
-    """Why a partition was not read to its end."""
+    """Reason why a partition was not read to its end, by the partition's number."""
 
 
 def read_letters(
     client: Mapping[str, str], group: str, topic: str, take: Callable[[Records], None], since_ms: int | None = None
 ) -> LettersRead:
-    """Give all records of the dead-letter topic to ``take``, except those before the first one at or after ``since_ms``.
+    """Pass all records of the dead-letter topic to ``take``, in each partition from the first one at or after ``since_ms``.
 
-    ``group`` is a name that the client must have; nobody joins it.  Errors: ``TopicMissing``, ``KafkaForbidden``,
-    ``KafkaUnavailable``.
+    ``group`` is the group name that the client requires; the client does not join that group.  Errors: ``TopicMissing``,
+    ``KafkaForbidden``, ``KafkaUnavailable``.
     """
     inspector = TopicInspector(client)
     try:
@@ -69,7 +69,7 @@ def read_letters(
                 except OutOfRange:
                     at = max(at, inspector.begins(topic, [partition])[partition])
                 except RecordsUnreadable as error:
-                    told.unread[partition] = f"what lies at offset {error.where['offset']} cannot be read"
+                    told.unread[partition] = f"the records at offset {error.where['offset']} cannot be read"
                     break
             else:
                 told.unread[partition] = f"Kafka deletes offset {at} faster than it is read"

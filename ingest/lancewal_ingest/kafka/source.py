@@ -1,7 +1,7 @@
-"""Kafka as ingest needs it: one consumer group member, of one topic or several.
+"""Interface of Kafka for ingest: one consumer group member, of one topic or several.
 
-A partition is a ``Region`` here, with the topic id of the contract.  A group deals out topics by name.  ``check_topic`` asks
-whether the live topic is that of the contract.
+A partition is a ``Region`` here, with the topic id of the contract.  A group assigns partitions by the topic's name.
+``check_topic`` therefore checks that the live topic is the topic of the contract.
 """
 
 from __future__ import annotations
@@ -35,17 +35,19 @@ class Polled:
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """The first offset that Kafka still has, and the position behind the last committed record."""
+    """Offsets of one partition: the first that Kafka still has, and the position after the last committed record."""
 
     low: Position
     high: Position
     compaction: Compaction | None = None
-    """None: the topic is not compacted."""
+    """Facts about the topic's compaction; None if the topic is not compacted."""
 
     def problem(
         self, region: Region, at: Position, reached: Literal["durable", "read"]
     ) -> RetentionLost | TopicTruncated | None:
-        """Return why nothing can be read at the position that was ``reached``; None if it can be read."""
+        """Return why Kafka cannot deliver records from position ``at`` on; None if it can.
+
+        ``reached`` says, for the message, how the partition came to that position."""
         topic, partition = region.topic, region.partition
         where = f"topic {topic} partition {partition}: {reached} up to position {at}"
         if self.low > at:
@@ -58,8 +60,8 @@ class Offsets:
         if at > self.high:
             return TopicTruncated(
                 f"{where}, but Kafka ends at {self.high}: the topic, which is the same by its id, lost its tail. Stop its "
-                f"producers: what they write at offsets {self.high} to {at - 1} is never read. Once you know why (a replica "
-                "that was behind, or a backup that was restored), go on behind what is durable: "
+                f"producers: records that they write at offsets {self.high} to {at - 1} are never read. Once you know the "
+                "cause (a replica that lagged, or a restored backup), go on after the durable records: "
                 f"`lancewal offset accept-loss {topic}-{partition}`",
                 topic=topic,
                 partition=partition,
@@ -71,64 +73,72 @@ class PollListener(Protocol):
     """Called from within ``KafkaSource.poll``, in the polling thread."""
 
     def assigned(self, regions: Sequence[Region]) -> None:
-        """Hear that these partitions are ours, beside those that are; each delivers records once ``KafkaSource.start``
-        was called for it.  None: the group has dealt its partitions out, and has no further one for us."""
+        """The group has assigned these partitions to us, in addition to those that we have.
+
+        A partition delivers records after ``KafkaSource.start``.  If ``regions`` is empty, the group has assigned its
+        partitions and has no further one for us."""
 
     def revoked(self, regions: Sequence[Region]) -> None:
-        """Hear that these partitions are ours until this call returns."""
+        """The group takes these partitions away.  They are ours until this call returns."""
 
     def lost(self, regions: Sequence[Region]) -> None:
-        """Hear that these partitions have not been ours for some time."""
+        """The group took these partitions away some time ago.  Other members may have them already."""
 
 
 class DescribedTopics(Protocol):
-    """Topics that can be asked for."""
+    """Source of facts about topics."""
 
     def facts(self, topic: str) -> TopicFacts:
-        """Ask the broker.  ``TopicMissing`` if the topic does not exist.  Safe from any thread."""
+        """Ask the broker for a topic's id and number of partitions.  ``TopicMissing`` if there is no such topic.
+
+        Safe from any thread."""
 
 
 class KafkaSource(DescribedTopics, Protocol):
-    """A consumer.  All calls but ``facts`` come from one thread.  ``KafkaUnavailable`` when the broker is silent."""
+    """A consumer.  All calls except ``facts`` come from one thread.  ``KafkaUnavailable`` if the broker does not answer."""
 
     def subscribe(self, listener: PollListener) -> None: ...
 
     def poll(self, records_max: int, timeout_s: float, gather_s: float = 0.0) -> Polled:
-        """Waits for a first record, and then so long for more, unless there are as many."""
+        """Wait up to ``timeout_s`` for a first record, then ``gather_s`` for more unless ``records_max`` have come."""
 
     def start(self, region: Region, position: Position) -> None:
         """Deliver an assigned partition's records from ``position`` on."""
 
     def stop(self, region: Region) -> None:
-        """Deliver no more of an assigned partition until ``start``."""
+        """Deliver no more records of an assigned partition until ``start``."""
 
     def pause(self, regions: Sequence[Region]) -> None:
-        """Keep the position, deliver nothing."""
+        """Deliver nothing of these partitions until ``resume``; they keep their positions."""
 
     def resume(self, regions: Sequence[Region]) -> None: ...
 
     def offsets(self, region: Region) -> Offsets: ...
 
     def offsets_of_each(self, regions: Collection[Region]) -> Mapping[Region, Offsets | LancewalError]:
-        """Return the offsets of many at once; where one has no answer, that is why."""
+        """Ask the broker for the offsets of many partitions at once; a partition without an answer has the error."""
 
     def commit(self, positions: Positions) -> bool:
-        """Commit positions to the group, synchronously: True if the coordinator took them, which also confirms that
-        this member is one.  Does not wait long for a coordinator that says nothing."""
+        """Commit positions to the group, and return whether the coordinator took them.
+
+        True also proves that we are a member of the group.  Does not wait long for a silent coordinator."""
 
     def commit_soon(self, positions: Positions, done: Callable[[bool], None]) -> None:
-        """Commit without waiting, one at a time: ``done`` hears the answer, from within this call or a later ``poll``."""
+        """Commit without waiting; no two commits at a time.  ``done`` is called with the answer, from this call or a later
+        ``poll``."""
 
     def close(self) -> None:
-        """Leave the group.  A joining that is under way ends first, if that does not take long."""
+        """Leave the group.  A first join that is under way ends before, unless that takes long."""
 
 
 def check_topic(contract: Contract, source: DescribedTopics, drain: Drain | None = None) -> None:
-    """Compare the live topic with the contract, or with what is drained; ``TopicReplaced`` or ``PartitionCountChanged``."""
+    """Raise ``TopicReplaced`` or ``PartitionCountChanged`` if the live topic is not that of the contract.
+
+    During a drain the topic must have the drain's number of partitions."""
     facts = source.facts(contract.topic)
     if facts.topic_id != contract.topic_id:
         raise TopicReplaced(
-            f"topic {contract.topic} has id {facts.topic_id}, the table's contract says {contract.topic_id}: it was "
+            f"topic {contract.topic} has id {facts.topic_id}, the table's contract says {contract.topic_id}: the topic was "
             "deleted and recreated. To take up the new topic, once all durable rows are merged: `lancewal table alter "
             f"--topic-id {facts.topic_id}`",
             topic=contract.topic,

@@ -1,7 +1,7 @@
-"""Figures that Kafka's client tells of itself: from librdkafka's statistics (its STATISTICS.md says what each means).
+"""Figures that Kafka's client reports of itself, from librdkafka's statistics (documented in its STATISTICS.md).
 
-Only figures are taken that a person looks at when records do not come.  They show whether brokers are reached and how
-fast they answer, what is fetched and waits, and how often the group was rebalanced.
+Only the figures that a person needs when no records arrive are read.  They show whether brokers are reached, how fast
+they answer, how much is fetched and waits, and how often the group was rebalanced.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ _MS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class ClientFigures:
-    """Sums over brokers and partitions; what ends with ``_total`` counts since the client was made."""
+    """Figures of one client over all brokers and partitions.  Names with ``_total`` count since the client was made."""
 
     connected_brokers: int
     round_trip_s: float
-    """Round trip of a request to the slowest broker, 99th percentile of the last interval; 0 where none was made."""
+    """Round trip of a request to the slowest broker, 99th percentile of the last interval; 0 without requests."""
     throttle_s: float
-    """Longest that a broker has throttled us in it."""
+    """Longest time that a broker throttled us in the last interval."""
     request_failures_total: int
-    """Requests that were not sent, not answered in time, or answered with what cannot be read."""
+    """Requests that were not sent, not answered in time, or answered with unreadable bytes."""
     received_bytes_total: int
     received_records_total: int
     fetch_queue_bytes: int
@@ -38,7 +38,7 @@ NOTHING_TOLD = ClientFigures(0, 0.0, 0.0, 0, 0, 0, 0, 0, 0)
 
 
 def client_figures(text: str) -> ClientFigures:
-    """Return the figures of one line of statistics.  A figure that an older or newer client does not report is 0."""
+    """Return the figures in librdkafka's statistics, a JSON text.  A figure that this version does not report is 0."""
     told: Mapping[str, Any] = json.loads(text)
     brokers = list(told.get("brokers", {}).values())
     partitions = [p for topic in told.get("topics", {}).values() for p in topic.get("partitions", {}).values()]

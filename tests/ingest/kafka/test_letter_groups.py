@@ -58,7 +58,7 @@ def test_letters_are_counted_by_kind_and_column() -> None:
         "expected no members but the columns ['a', 'b']. Found: 'colour'": ("unknown_column", "colour"),
         "column 'address': expected no members but ['street']. Found: 'town'": ("unknown_column", "address.town"),
         f"expected no members but the columns []. Found: '{'x' * 99}...": ("unknown_column", "x" * 99),
-        "expected JSON; NaN and Infinity are no JSON numbers": ("not_json", ""),
+        "expected JSON; NaN and Infinity are not JSON numbers": ("not_json", ""),
         "its key belongs to partition 3 of 4": ("misrouted", ""),
     }
     given = [(rng.choice([*messages]), rng.randrange(10**12), offset) for offset in range(500)]
@@ -261,7 +261,7 @@ def test_a_partition_that_cannot_be_read_is_named_and_others_are_read(monkeypatc
     Topic({0: (0, 2), 1: (0, 9), 2: (0, 3)}, read).put_in(monkeypatch).limits_of[0] = KafkaUnavailable("no leader")
     found, told = count()
     assert found.letters == 4
-    assert told.unread == {0: "no leader", 1: "what lies at offset 1 cannot be read"}
+    assert told.unread == {0: "no leader", 1: "the records at offset 1 cannot be read"}
 
 
 def test_a_missing_topic_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
