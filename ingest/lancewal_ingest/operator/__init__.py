@@ -1,6 +1,7 @@
-"""Decisions of a person about offsets: one entry in the place of records.
+"""Decisions of a person about offsets that stopped a partition.
 
-``accept_loss`` goes on after offsets that Kafka deleted, and ``reject`` passes bad records; both write an ``entry``.
+``accept_loss`` leads a partition past offsets that Kafka deleted, and ``reject`` past bad records.  Both write an
+``entry`` in the place of ingest.
 
 May import: append, context, decode, kafka, regions, retention.
 """

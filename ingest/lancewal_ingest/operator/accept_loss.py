@@ -1,20 +1,20 @@
 """``lancewal offset accept-loss``: go on after offsets that Kafka deleted before they became durable.
 
 Guarantees
- 1. Only offsets that Kafka no longer has are passed over: from the region's durable position to the first that it
-    has.
- 2. No loss without its record (``lancewal_core.region.loss_record``).
- 3. If nothing is lost, nothing is touched.
- 4. If only deletes may be lost (``tombstones``), nothing is passed over: what Kafka still has is read.
- 5. If both are lost, both are recorded: the entry over the gap would hide that nobody has read for long.
- 6. If Kafka ends below the durable position, what is durable stays, and nothing is passed over either.  The region
-    goes on at that position once Kafka has grown up to it.  What Kafka gets below it is never read; that is what is
-    recorded.
+ 1. Only offsets that Kafka no longer has are passed over: from the region's durable position to Kafka's first offset.
+ 2. Every loss is recorded (``lancewal_core.region.loss_record``).
+ 3. If nothing is lost, nothing is changed.
+ 4. If only deletes may be lost (``tombstones``), no offset is passed over: all records that Kafka still has are read.
+ 5. If both are lost, both are recorded.  Otherwise the entry over the gap would hide that nobody has read for long.
+ 6. If Kafka ends below the durable position, durable rows stay, and no offset is passed over.  The region goes on at
+    that position once Kafka has grown up to it.  Records that Kafka gets below that position are never read; these
+    offsets are recorded as lost.
 
 Steps
- 1. Compare the durable position with Kafka's first and last, and look whether deletes after it may be gone.
- 2. Record the loss, then write an entry without rows over it (``entry``); for deletes and for a lost tail the record
-    alone.
+ 1. Compare the durable position with Kafka's first and last offset, and check whether deletes after the position may
+    be gone.
+ 2. Record the loss, then write an entry without rows over the lost offsets (``entry``).  For deletes and for a lost
+    tail, only record the loss.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from lancewal_ingest.retention.tombstones import accepted_up_to, lost_tombstones
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """Loss that was recorded, and where the partition goes on."""
+    """Losses that were recorded, and the position at which the partition goes on."""
 
     losses: tuple[LossRecord, ...]
     goes_on: Position
 
 
 def plan_loss(context: IngestContext, owner: OwnerId, region: Region, offsets: Callable[[], Offsets]) -> Accepted:
-    """Return what would be accepted now, and write nothing.  ``InvalidInput`` if nothing is lost."""
+    """Return the losses that ``accept_loss`` would record now, and write nothing.  ``InvalidInput`` if nothing is lost."""
     # Step 1
     position = durable_position(context, region)
     kafka = offsets()
@@ -67,7 +67,7 @@ def plan_loss(context: IngestContext, owner: OwnerId, region: Region, offsets: C
 
 
 def accept_loss(context: IngestContext, owner: OwnerId, region: Region, offsets: Callable[[], Offsets]) -> Accepted:
-    """Steps 1 and 2; return what was accepted.  ``InvalidInput`` if nothing is lost."""
+    """Record the losses of a region, and lead it past them; return the losses.  ``InvalidInput`` if nothing is lost."""
     # Step 1
     plan = plan_loss(context, owner, region, offsets)
     if plan.losses[0].kind != "offsets":
@@ -83,13 +83,14 @@ def accept_loss(context: IngestContext, owner: OwnerId, region: Region, offsets:
         accepted.append(found)
         return Entry(region, first, found.goes_on, context.contract.version, no_rows(context.contract.rows.wal), ())
 
-    # What Kafka lost is what this is about: opening the region must not stop at it.
+    # Opening the region must not stop at the offsets that Kafka lost: this command is for them.
     write_entry(context, owner, region, lambda: Offsets(Position(0), offsets().high), make)
     return accepted[0]
 
 
 def _offsets(context: IngestContext, owner: OwnerId, region: Region, first: Position, kafka: Offsets) -> Accepted:
-    """Return the loss records from ``first`` to where Kafka begins, and of deletes after that."""
+    """Return the loss of the offsets from ``first`` to Kafka's first one, and the loss of deletes after it if there is
+    one."""
     if kafka.low <= first:
         raise _nothing_lost(region, first, kafka.low)
     loss = LossRecord(first=first, next=kafka.low, accepted_at_ms=context.clock.now_ms(), accepted_by=owner)
@@ -100,12 +101,12 @@ def _offsets(context: IngestContext, owner: OwnerId, region: Region, first: Posi
 def _tombstones(
     context: IngestContext, owner: OwnerId, region: Region, position: Position, kafka: Offsets
 ) -> LossRecord | None:
-    """The record of deletes from ``position`` on that may be lost."""
+    """Return the record of deletes from ``position`` on that may be lost; None if none may be."""
     index, compaction = context.indexes.read([region]).get(region), kafka.compaction
     problem = lost_tombstones(context, index, position, compaction)
     if problem is None or compaction is None:
         return None
-    # Anew where more has grown old since: a record is never replaced.
+    # A record is never replaced.  If more records have grown old since the last one, a new record begins at its end.
     first, _ = accepted_up_to(read_losses(context.store, region, context.contract.making), position)
     return LossRecord(
         first=first,

@@ -1,14 +1,14 @@
-"""One entry that an operator's command writes in the place of ingest, to lead a region past what stopped it.
+"""Write one entry of a region in the place of ingest, to lead the region past offsets that stopped it.
 
 Guarantees
  1. The entry starts at the region's durable position, or nothing is written.
- 2. The region's owner is ended by the same fence and compare-and-swap as in any takeover: a process that is alive
+ 2. The region is taken from its owner by a fence and a compare-and-swap, as in any takeover.  An owner that is alive
     begins a new log for its other regions.
- 3. A crash at any point leaves what a crash of ingest there leaves: the next owner goes on from the log.
+ 3. A crash at any point leaves the same state as a crash of ingest there: the next owner goes on from the log.
 
 Steps
  1. Open the region, as ingest does.
- 2. Make the entry for the position that was reached, and write it as the one segment of a log of our own.
+ 2. Make the entry for the region's durable position, and write it as the only segment of a log of our own.
  3. Hand over: the generation is SEALED after the entry, and no other is opened.
 """
 
@@ -40,7 +40,9 @@ def write_entry(
     offsets: Callable[[], Offsets],
     make: Callable[[Position], Entry],
 ) -> None:
-    """Steps 1 to 3.  What ``make`` raises for the position reached leaves the region as it is, handed over."""
+    """Write the entry that ``make`` returns for the region's durable position, and hand the region over.
+
+    An error of ``make`` is raised; the region is then handed over without an entry."""
     writer = LogWriter(context.store, context.clock, LogId(context.new_id()), owner, context.contract.rows.wal)
     # Step 1
     record = open_region(context, writer, region, offsets).record
@@ -58,7 +60,7 @@ def write_entry(
 
 
 def no_rows(schema: pa.Schema) -> pa.RecordBatch:
-    """Return the rows of an entry that only moves the position."""
+    """Return a batch without rows, for an entry that only moves the position."""
     return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
 
 
@@ -72,7 +74,7 @@ def _store(context: IngestContext, writer: LogWriter, entry: Entry) -> None:
             case FencedOut():
                 raise entry.region.error(
                     OwnershipLost,
-                    "another process took it over meanwhile; look at `lancewal status` and run the command again",
+                    "another process took it over meanwhile; check `lancewal status` and run the command again",
                 )
             case Occupied(error=error):
                 raise error
@@ -80,8 +82,8 @@ def _store(context: IngestContext, writer: LogWriter, entry: Entry) -> None:
                 if context.clock.monotonic() >= until:
                     raise entry.region.error(
                         StoreUnavailable,
-                        f"no verdict on writing its entry: {cause}; the next owner finds out, then run the command again "
-                        "if `lancewal status` shows the old position",
+                        f"the store did not say whether the entry is written: {cause}. Once ingest has opened the partition, "
+                        "run the command again if `lancewal status` shows the old position",
                     )
                 context.clock.sleep(_RETRY_S)
                 result = writer.put_again()

@@ -1,23 +1,22 @@
 """``lancewal offset reject``: lead a partition past bad or misrouted records that stopped it.
 
 Guarantees
- 1. Each such record is acknowledged as a dead letter before its offset is durable, as under the policies
-    ``dead-letter``.  If the contract says ``ignore``, the record is passed over without a letter (a member of the
-    version before may have stopped at it).
+ 1. The dead letter of each such record is acknowledged before its offset is durable, as under the policy
+    ``dead-letter``.  If the contract's policy is ``ignore``, the record is passed over without a letter.  (A process with
+    an older version of the contract may have stopped at such a record.)
  2. Records are rejected only from the region's durable position on, only if the record there cannot be a row of this
     region, and only up to the offset that the operator names.
- 3. An entry says what the policy ``dead-letter`` would have said: good records in between are rows, as they are when
-    ingest reads them.
- 4. Offsets that nobody can read (``RecordsUnreadable``) are rejected one by one: each is listed, and has a letter
-    without key and value.
+ 3. An entry is the one that the policy ``dead-letter`` gives: good records in between become rows, as in ingest.
+ 4. Offsets that Kafka's client cannot read (``RecordsUnreadable``) are rejected one by one: each is listed, and has a
+    letter without key and value.
  5. A dry run changes nothing, and reports what the same command would do.
- 6. A crash leaves whole pieces done; the region goes on after them.
+ 6. After a crash a number of whole pieces are done, and the region goes on after them.
 
 Steps
- 1. The durable position must be the offset.  Piece by piece:
- 2. Read records from Kafka, as many as a segment takes by their weight, and decode them.  The first one of all must
-    be rejected.
- 3. Send dead letters and await their acknowledgement; then write an entry over the piece (``entry``).
+ 1. Check that the durable position is the offset.  Then repeat steps 2 and 3 for each piece of the range:
+ 2. Read records from Kafka, as many as a segment holds by weight, and decode them.  The very first record must be one
+    that is rejected.
+ 3. Send dead letters and wait for their acknowledgement; then write an entry over the piece (``entry``).
 """
 
 from __future__ import annotations
@@ -42,10 +41,10 @@ from lancewal_ingest.operator.entry import write_entry
 from lancewal_kafka.records import Records
 
 _UNREADABLE_AT_ONCE = 10_000
-"""Offsets of an entry that are rejected unread."""
+"""Most unreadable offsets that one entry lists."""
 
 ReadRecords = Callable[[Region, Position, Position], tuple[Records, Position]]
-"""The records of a range, or of its beginning if they are many, and the position after them."""
+"""Reader of the records of a range, or of its beginning if they are many, and of the position after them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,28 +52,29 @@ class Passed:
     """Counts of the records that the partition was led past."""
 
     first: Rejected
-    """The one that had stopped it."""
+    """Record that had stopped the partition."""
     rejected: Mapping[str, int]
-    """Number by kind."""
+    """Number of rejected records by kind."""
     letters: int
-    """Number of rejected records that are dead letters."""
+    """Number of rejected records that have a dead letter."""
     rows: int
-    """Good records among them: they are in the table's log as any other."""
+    """Number of good records in the range; they became rows as in ingest."""
     goes_on: Position
+    """Position at which the partition continues."""
     unreadable_to: Position | None = None
-    """Position after further offsets that cannot be read either, if the partition goes on among such."""
+    """Position after the unreadable offsets at which the partition continues; None if these can be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Partition of the topic, as Kafka has it, and where its rejected records go."""
+    """Access to a partition in Kafka, and to the topic of its dead letters."""
 
     offsets: Callable[[], Offsets]
-    """Asked anew at each call."""
+    """Ask the broker, at each call, for the partition's offsets."""
     read: ReadRecords
     dead_letters: DeadLetters
     look_only: bool = False
-    """Nothing is written: neither letters nor entries."""
+    """Whether this is a dry run: neither letters nor entries are written."""
 
 
 def reject(
@@ -85,9 +85,10 @@ def reject(
     through: Position,
     kafka: Partition,
 ) -> Passed:
-    """Steps 1 to 3 for the offsets from ``offset`` to ``through``, this one included.
+    """Reject the bad and misrouted records from ``offset`` to ``through``, this one included.
 
-    ``InvalidInput`` if ``offset`` is not that of the record which stops the partition, or Kafka ends before ``through``.
+    ``InvalidInput`` if the record at ``offset`` is not the one that stops the partition, or Kafka does not have
+    ``through``.
     """
     # Step 1
     reached = durable_position(context, region)
@@ -123,7 +124,7 @@ def reject(
             assert piece is not None  # the first record at least
             records, behind = piece.records, piece.next
         entry, rejected, stop = preparer.prepare(Consumed(region, at, behind, records))
-        if entry is None and stop is not None:  # drained up to here
+        if entry is None and stop is not None:  # the partition is drained up to this position
             if first is None:
                 raise stop.error
             break
@@ -131,7 +132,7 @@ def reject(
             entry, records, rejected = _unread(entry)
         first = first or _first(entry, rejected)
         if entry is None or first is None or first.offset != offset:
-            raise _wrong(region, f"the record at offset {offset} is a good one, it is not rejected")
+            raise _wrong(region, f"the record at offset {offset} is a good one and is not rejected")
         # Step 3
         if rejected and not kafka.look_only:
             kafka.dead_letters.send(region, records, rejected)
@@ -145,7 +146,8 @@ def reject(
 
 
 def _first(entry: Entry | None, letters: Sequence[Rejected]) -> Rejected | None:
-    """The first record that the entry lists, as its letter where it has one."""
+    """Return the first rejected record of the entry, with the message of its letter if it has one; None if none is
+    rejected."""
     if entry is None or not entry.rejected:
         return None
     first = entry.rejected[0]
@@ -155,7 +157,7 @@ def _first(entry: Entry | None, letters: Sequence[Rejected]) -> Rejected | None:
 
 
 def _unread(entry: Entry) -> tuple[Entry, Records, tuple[Rejected, ...]]:
-    """Return the entry without rows in which all offsets count as unreadable, its records, and their letters."""
+    """Return ``entry`` with all its offsets rejected as unreadable, records without content, and their letters."""
     offsets = range(entry.first, entry.next)
     letters = tuple(Rejected(o, UNREADABLE, "expected records that Kafka's client can read") for o in offsets)
     rejected = tuple(RejectedOffset(letter.offset, letter.kind) for letter in letters)
@@ -187,7 +189,7 @@ def _check_reached(region: Region, reached: Position | None, wanted: Position, o
         where = "at the first record that Kafka has" if reached is None else f"at offset {reached}"
         raise _wrong(
             region,
-            f"the partition goes on {where}, not at {wanted}: only from the record that stops it on are records rejected",
+            f"the partition goes on {where}, not at {wanted}: records are rejected only from the one that stops it on",
             None if wanted == offset else f"Records before {wanted} are done; ingest goes on from there",
         )
 

@@ -1,7 +1,7 @@
-"""Records that Kafka deletes before they are durable here, and how that is noticed in time.
+"""Notice in time that Kafka deletes records before they are durable here.
 
-``topic_watch`` asks the broker, ``horizon`` says how long there is, ``tombstones`` and ``long_pause`` whether deletes
-may be gone unread.
+``topic_watch`` asks the broker, and ``horizon`` computes the time left.  ``tombstones`` and ``long_pause`` find out
+whether deletes may be gone unread.
 
 May import: context, kafka.
 """

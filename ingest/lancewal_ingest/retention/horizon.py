@@ -1,23 +1,23 @@
-"""Time until Kafka deletes records that are not durable here: pure figures from what the broker and the worker say.
+"""Time until Kafka deletes records that are not durable here, computed from facts of the broker and the worker.
 
 The horizon of a partition is the time until the topic's ``retention.ms`` has passed over the oldest record that is
-not durable.  Kafka deletes whole segments, once their newest record is that old, and looks every few minutes.  The
-record may therefore live longer, but never shorter for its age.
+not durable.  Kafka deletes whole segments, once their newest record is that old, and checks every few minutes.  Kafka
+may therefore keep the record longer, but does not delete it earlier because of its age.
 
-In a compacted topic a delete goes ``delete.retention.ms`` after it was cleaned, at the earliest.  The horizon is at
-most the rest of that time.  The time counts from when the durable position last moved, or when the oldest record
+In a compacted topic Kafka removes a delete no earlier than ``delete.retention.ms`` after it was cleaned.  The horizon
+is at most the rest of that time.  The time counts from when the durable position last moved, or when the oldest record
 came, whichever is later.  A process that reads old records all the time loses nothing.
 
-A timestamp is a producer's word.  It may have been older than the retention when this process first saw the record as
-the oldest, or in the future.  Then it says nothing about when Kafka deletes the record.  The horizon counts from that
-first sight instead, so that a backfill of old times holds back no partition.
+A producer may set any timestamp.  The timestamp may be in the future, or older than the retention when this process
+first saw the record as the oldest.  Then it does not show when Kafka deletes the record.  The horizon counts from that
+first sight instead, so that a backfill of old times does not hold back other partitions.
 
-The horizon cannot tell when ``retention.bytes`` or somebody's DeleteRecords will strike.  The offsets that are left
-between the first one and the durable position (*reserve*) show that.
+The horizon does not cover deletion by ``retention.bytes`` or DeleteRecords.  The *reserve* shows the danger of these:
+the number of offsets between the first that Kafka has and the durable position.
 
 Guarantees
- 1. No horizon is longer than the retention itself: that is what a record has that comes now.
- 2. A partition whose oldest record that is not durable is gone already has the horizon 0.
+ 1. No horizon is longer than the retention, which is the horizon of a record that arrives now.
+ 2. The horizon is 0 if Kafka has already deleted the partition's oldest record that is not durable.
  3. ``retention.ms`` = -1 on a topic that is not compacted: the horizon is infinite.
 """
 
@@ -35,18 +35,18 @@ UNLIMITED = math.inf
 
 @dataclass(frozen=True, slots=True)
 class Oldest:
-    """The record at ``position``, a durable position, or the first one behind it."""
+    """The oldest record that is not durable: the one at the durable position ``position``, or the first after it."""
 
     position: Position
     timestamp_ms: int
-    """Kafka's, milliseconds since 1970; a producer may have set it to anything."""
+    """Kafka's timestamp in milliseconds since 1970; a producer may have set any value."""
     seen_ms: int | None = None
     """When this process first saw the record as the oldest, by its own clock; None where only the timestamp counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionFacts:
-    """Facts known at one look."""
+    """Facts of one look at the topic (``topic_watch``), from which horizons are computed."""
 
     retention_s: float = math.nan
     """Seconds that the topic keeps records; infinite, or NaN while unknown."""
@@ -55,11 +55,11 @@ class RetentionFacts:
     lows: Positions = field(default_factory=dict)
     """First offset that Kafka still has, for each of these partitions."""
     oldest: Mapping[Region, Oldest] = field(default_factory=dict)
-    """Partitions with a record that is not durable, as far as its time is known."""
+    """Oldest record of each partition that is not durable, if its time is known."""
     tombstones_s: float = UNLIMITED
-    """Seconds that a compacted topic keeps deletes; infinite for others."""
+    """Seconds that a compacted topic keeps deletes; infinite for other topics."""
     moved_ms: Mapping[Region, int] = field(default_factory=dict)
-    """When each durable position was first seen where it is, milliseconds since 1970."""
+    """Time at which each durable position was first seen at its present value, in milliseconds since 1970."""
 
     def horizons(self, now_ms: int) -> dict[Region, float]:
         """Return the seconds until Kafka deletes records of each partition that are not durable.
@@ -70,7 +70,7 @@ class RetentionFacts:
 
     @property
     def kept_s(self) -> float:
-        """Seconds that the topic keeps everything at least."""
+        """Seconds for which the topic keeps every record, deletes included."""
         return min(self.retention_s, self.tombstones_s)
 
     @property
@@ -90,7 +90,8 @@ class RetentionFacts:
         return max(0.0, min(self.retention_s - age_s, self.tombstones_s - unread_s))
 
     def _age_s(self, oldest: Oldest, now_ms: int) -> float:
-        """Seconds that the record has waited: since its timestamp where that can be true, else since it was seen."""
+        """Return for how many seconds the record has waited: since its timestamp if that is plausible, else since it was
+        seen."""
         seen_ms = oldest.timestamp_ms if oldest.seen_ms is None else oldest.seen_ms
         told_s = (seen_ms - oldest.timestamp_ms) / 1000
         since_ms = oldest.timestamp_ms if 0 <= told_s <= self.retention_s else seen_ms
@@ -99,20 +100,20 @@ class RetentionFacts:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionPolicy:
-    """Whether a process may take more work: not while a partition that it has is about to lose records.
+    """Policy for opening further partitions: not while a partition of the process is about to lose records.
 
-    ``floor_s`` holds at most for ``share`` of the retention: with a short retention a healthy process would never be
-    above it.
+    ``floor_s`` is the horizon below which a partition counts as about to lose records.  The floor is at most ``share`` of
+    the retention: otherwise, with a short retention, even a healthy process would be below it.
     """
 
     floor_s: float
     share: float = 0.25
 
     def floor(self, retention_s: float) -> float:
-        """The horizon below which nothing more is taken."""
+        """Return the horizon, in seconds, below which a partition is about to lose records."""
         return min(self.floor_s, retention_s * self.share) if math.isfinite(retention_s) else self.floor_s
 
     def short(self, horizons: Mapping[Region, float], retention_s: float) -> dict[Region, float]:
-        """Partitions whose horizon is below the floor; unknown ones are not."""
+        """Return the partitions whose horizon is below the floor, with their horizons.  Unknown horizons do not count."""
         floor = self.floor(retention_s)
         return {region: left_s for region, left_s in horizons.items() if left_s < floor}

@@ -1,11 +1,12 @@
-"""Find a pause of the consumer so long that deletes of a compacted topic may be gone, before the consumer goes on.
+"""Find out, before a paused consumer goes on, whether deletes of a compacted topic may be gone because of the pause.
 
-Opening a region asks the same (``regions.open``).  But a partition that was only paused, by an operator, by full
+Opening a region makes the same check (``regions.open``).  But a partition that was only paused, by an operator, by full
 memory or by a store that did not answer, is not opened again.
 
 Guarantees
- 1. A pause shorter than ``ASK_AFTER_S`` asks nobody, and one that tombstones outlive costs one question to the broker.
- 2. A turn asks about no further partition after ``turn_s``: the rest waits, paused, for the next turn.
+ 1. After a pause shorter than ``ASK_AFTER_S`` nobody is asked.  After one shorter than the topic keeps deletes, the
+    broker is asked once.
+ 2. After ``turn_s`` a turn asks about no further partition.  The other partitions stay paused until the next turn.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ from lancewal_ingest.kafka.source import Offsets
 from lancewal_ingest.retention.tombstones import lost_tombstones
 
 ASK_AFTER_S = 60.0
-"""No topic is meant to keep its tombstones for less."""
+"""Seconds of a pause that need no check: a topic is expected to keep deletes for longer."""
 
 
 class LongPause:
-    """``offsets`` asks the broker about a partition."""
+    """Check of the partitions after a pause.  ``offsets`` asks the broker for the offsets of a partition.
+
+    ``turn_s``: seconds after which a call of ``lost`` asks about no further partition."""
 
     def __init__(self, context: IngestContext, offsets: Callable[[Region], Offsets], turn_s: float) -> None:
         self._context = context
@@ -31,25 +34,26 @@ class LongPause:
         self._turn_s = turn_s
         self._began_ms = 0
         self._read: frozenset[Region] = frozenset()
-        """Partitions that were consumed until the pause began, and are to go on there.  Of others their segments tell how long
-        nobody has."""
+        """Partitions that were consumed until the pause began, and go on at the same position.  For other partitions the
+        time of their newest segment shows since when nobody has read."""
         self._safe: set[Region] = set()
 
     def begin(self, consumed: Iterable[Region]) -> None:
-        """The consumer is paused now."""
+        """Note that the consumer is paused from now on; the partitions ``consumed`` were read until now."""
         self._began_ms, self._read = self._context.clock.now_ms(), frozenset(consumed)
         self._safe.clear()
 
     def opened(self, regions: Iterable[Region]) -> None:
-        """They begin anew where they are durable: what was read beyond that until the pause began is read again."""
+        """Note that these partitions were opened again, and begin at their durable positions."""
         anew = frozenset(regions)
         self._read -= anew
         self._safe -= anew
 
     def lost(self, reached: Mapping[Region, Position]) -> dict[Region, RetentionLost] | None:
-        """Return which of the partitions that are to go on where they were must not; None: call again, not all are asked.
+        """Return the partitions whose deletes may be gone, with the error; ``reached`` has the positions to go on at.
 
-        ``KafkaUnavailable``, ``StoreUnavailable``: try again later.
+        None: ``turn_s`` is over and not all partitions are checked; call again.  ``KafkaUnavailable`` or
+        ``StoreUnavailable``: try again later.
         """
         clock = self._context.clock
         paused_s = (clock.now_ms() - self._began_ms) / 1000

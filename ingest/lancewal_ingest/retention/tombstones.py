@@ -1,27 +1,26 @@
-"""Find whether deletes may be gone unread: on a compacted topic the broker removes a tombstone some time after it
-cleaned it.
+"""Find out whether a region may have missed deletes: on a compacted topic the broker removes tombstones after a time.
 
-Compaction keeps the newest record of each Kafka key, so a reader that is late still sees every key's last state.  It
-sees a delete only until ``delete.retention.ms`` has passed.  A reader that read the row before and comes later keeps
-it for ever.
+Compaction keeps the newest record of each Kafka key, so a late reader still sees the last state of every key.  But a
+delete can be read only until ``delete.retention.ms`` has passed since it was cleaned.  A reader that read the row
+before, and reads again only after that time, keeps the row for ever.
 
 A region's deletes may be gone if all of this holds:
- 1. The region has read something before: if a region only begins, a delete that is gone means nothing.
- 2. Records lie beyond its durable position, and the next of them is older than that time, or was itself removed.  The
-    broker finds the first record by its time in the whole partition.  If that record lies below the position, its
-    time may be ahead of when it was written.  What lies beyond is then taken for old, if the third condition tells
-    that it is so.
- 3. Its newest durable segment is older than that time, or was trimmed long ago; or the caller knows since when it has
-    not read.  This keeps apart a region that reads old records as soon as they are written.  A region that was quiet
-    for so long cannot be told from one that nobody read.  If then a new record is superseded and removed before it
-    was read, this is a false alarm.
- 4. No person has accepted it at this position (``loss_record``), up to the records that are old by now.  Each record
-    of an acceptance begins where the one before ends.  What grows old within ``ACCEPTED_S`` is accepted with it: the
-    region cannot be opened in the same moment.
+ 1. The region has read records before.  For a region that only begins, a missed delete changes nothing.
+ 2. Records lie after its durable position, and the next of them is older than ``delete.retention.ms``, or was removed.
+    The broker finds the first recent record of the whole partition by timestamp.  If that record lies below the
+    position, its timestamp may be later than when it was written.  Then the records after the position count as old if
+    condition 3 holds.
+ 3. Its newest durable segment is older than ``delete.retention.ms``, or was trimmed long ago; or the caller knows that
+    it has not read for so long.  This excludes a region that reads old records as soon as they are written.  A region
+    that had no records for so long looks like one that nobody read.  If then a new record is superseded and removed
+    before it was read, this is a false alarm.
+ 4. No person has accepted the loss at this position (``loss_record``), up to the records that are old by now.  Each
+    record of an acceptance begins where the one before ends.  Records that grow old within ``ACCEPTED_S`` after an
+    acceptance are accepted too, since a person needs time to start ingest.
 
-The third is asked last: it reads trailers of segments, and only if the others hold.  It asks for no listing that
-doubts a log's end (decision 0015).  A lost segment makes the time longer, so it can raise the alarm and never silence
-it.
+Condition 3 is checked last, because it reads trailers of segments.  It does not list the log to verify where the log
+ends (decision 0015).  A lost segment makes the region look unread for longer.  So it may cause a false alarm, but
+never hides a loss.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from lancewal_core.wal.walk import walk_trailers
 from lancewal_kafka.retention import Compaction
 
 ACCEPTED_S = 3600.0
-"""Time in which a person starts ingest after accepting a loss."""
+"""Seconds that a person has for starting ingest after accepting a loss."""
 
 
 def lost_tombstones(
@@ -49,9 +48,9 @@ def lost_tombstones(
     compaction: Compaction | None,
     read_at_ms: int | None = None,
 ) -> RetentionLost | None:
-    """Return why deletes beyond ``position`` may be gone; None if none may be.  See the module docstring.
+    """Return an error if deletes after ``position`` may be gone; None if not.  See the module docstring.
 
-    ``read_at_ms``: until when the caller has read the region; None: its durable segments tell.
+    ``read_at_ms``: time until which the caller has read the region.  With None the region's newest segment shows it.
     """
     if index is None or compaction is None or compaction.old_beyond(position) <= position:
         return None
@@ -62,7 +61,7 @@ def lost_tombstones(
     if read_at_ms is None:
         read_at_ms = _written_at_ms(opened, index)
         if read_at_ms is None and compaction.recent < position:
-            return None  # nothing tells that the time of the record below is wrong
+            return None  # there is no sign that the timestamp of the record below the position is wrong
     if read_at_ms is not None and opened.clock.now_ms() - read_at_ms <= compaction.tombstones_s * 1000:
         return None
     return region.partition_error(
@@ -74,8 +73,10 @@ def lost_tombstones(
 
 
 def accepted_up_to(losses: Seq[LossRecord], position: Position) -> tuple[Position, int]:
-    """Return the position up to which a person has accepted that deletes from ``position`` on may be gone, and when
-    last.  If nobody has, the position is ``position``."""
+    """Return the position up to which a person has accepted that deletes from ``position`` on may be gone.
+
+    Also return the time of the last acceptance, in milliseconds since 1970.  If there is none, the result is
+    ``position`` and 0."""
     at, accepted_at_ms = position, 0
     for loss in losses:
         if loss.kind == "tombstones" and loss.first == at:
@@ -84,7 +85,7 @@ def accepted_up_to(losses: Seq[LossRecord], position: Position) -> tuple[Positio
 
 
 def _written_at_ms(opened: OpenedTable, index: RegionState) -> int | None:
-    """When the region's newest durable segment was written; None where it is trimmed."""
+    """Return when the region's newest durable segment was written, in milliseconds since 1970; None if it is trimmed."""
     for record in reversed(index.generations):
         found = _newest_of(opened, index.region, record)
         if found is not None:

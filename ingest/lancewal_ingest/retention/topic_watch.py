@@ -1,15 +1,15 @@
-"""Ask the broker about the topic on a timer, beside the loop.
+"""Ask the broker about the topic at intervals, in a task beside the loop.
 
-A consumer reads on in a recreated topic unawares.  It does not learn the end of a partition that is paused, and hears
-of retention only when it is too late.
+A consumer does not notice that a topic was recreated.  It does not learn the end of a paused partition, and learns of
+deleted records only when it is too late.
 
 Steps of one look
- 1. Is it still the topic of the contract?
- 2. The end of each partition, its high watermark, and the first offset that it still has.
- 3. How long the topic keeps records, and deletes if it is compacted; asked again every ``CONFIG_S``.
- 4. Of each partition with something that is not durable, the time of its oldest such record.  The time is known if
-    the worker has consumed the record, or from the look before, if nothing became durable since.  Otherwise the
-    record itself is fetched.  If that gives no answer, the time known before stays: it is older.
+ 1. Check that the topic is still the topic of the contract.
+ 2. Ask for the end of each partition, its high watermark, and the first offset that Kafka still has.
+ 3. Ask how long the topic keeps records, and deletes if it is compacted.  This is asked again every ``CONFIG_S``.
+ 4. Find the time of the oldest record that is not durable, for each partition that has one.  The time is known if the
+    worker has consumed the record, or from the look before, if nothing became durable since.  Otherwise the record
+    itself is fetched.  If no record comes, the time known before stays: it is older.
 """
 
 from __future__ import annotations
@@ -32,20 +32,22 @@ TOPIC_CHECK_S = 5.0
 
 
 class WatchedTopics(DescribedTopics, Protocol):
-    """Topics that also say where their partitions end."""
+    """Source of facts about topics and about where their partitions end."""
 
     def ends(self, regions: Collection[Region]) -> dict[Region, Position]:
-        """Position after the last committed record of each partition, asked of the broker.  Safe from any thread."""
+        """Ask the broker for the position after the last committed record of each partition.  Safe from any thread."""
 
     def high_watermarks(self, regions: Collection[Region]) -> dict[Region, Position]:
-        """Position after the last record of each partition, open transactions included.  Safe from any thread."""
+        """Ask the broker for the position after the last record of each partition, open transactions included.
+
+        Safe from any thread."""
 
     def highs(self) -> dict[Region, Position]:
-        """Return the high watermarks as of the last fetches; they may be stale."""
+        """Return the high watermarks of started partitions as of the last fetches; they may be stale."""
 
 
 class Retention(Protocol):
-    """See ``horizon``.  Safe from any thread."""
+    """Source of facts about the topic's retention (``lancewal_kafka.retention``).  Safe from any thread."""
 
     def config(self) -> TopicConfig: ...
 
@@ -55,7 +57,7 @@ class Retention(Protocol):
 
 
 class WorkerPositions(Protocol):
-    """How far the worker is."""
+    """Positions of the worker's partitions."""
 
     @property
     def durable(self) -> dict[Region, Position]:
@@ -63,7 +65,7 @@ class WorkerPositions(Protocol):
 
     @property
     def oldest_consumed_ms(self) -> dict[Region, int]:
-        """Kafka's time of the first consumed record of each partition that is not durable."""
+        """Kafka's time, in milliseconds since 1970, of the first consumed record of each partition that is not durable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +74,11 @@ class _Answers:
     high_watermarks: Positions = field(default_factory=dict)
     retention: RetentionFacts = field(default_factory=RetentionFacts)
     asked_at: float | None = None
-    """Monotonic seconds, before the question."""
+    """Monotonic seconds just before the broker was asked; None before the first look."""
 
 
 class TopicWatch:
-    """See the module docstring.  ``check`` is step 1; ``report`` is told of passing faults."""
+    """Watch of one topic (see the module docstring).  ``check`` does step 1; ``report`` is told of passing faults."""
 
     def __init__(
         self,
@@ -102,7 +104,9 @@ class TopicWatch:
         self._again_at = clock.monotonic() + TOPIC_CHECK_S
 
     def look(self, worker: WorkerPositions) -> None:
-        """``TopicReplaced``, ``PartitionCountChanged`` or ``TopicMissing`` once the broker says so; never waits."""
+        """Begin a look if it is time, and take the answers of one that has ended; never wait.
+
+        Raises ``TopicReplaced``, ``PartitionCountChanged`` or ``TopicMissing`` if step 1 of the look found that."""
         if self._asked is None and self._clock.monotonic() >= self._again_at:
             durable, consumed_ms = worker.durable, worker.oldest_consumed_ms
             self._asked = self._tasks.start(lambda: self._ask(durable, consumed_ms))
@@ -117,23 +121,23 @@ class TopicWatch:
             self.silent = error
 
     def highs(self) -> dict[Region, Position]:
-        """The newest known high watermark of each partition."""
+        """Return the newest known high watermark of each partition."""
         fetched, asked = self._source.highs(), self._answers.high_watermarks
         return {p: max(fetched.get(p, high), high) for p, high in {**fetched, **asked}.items()}
 
     @property
     def ends(self) -> Positions:
-        """The position behind the last record of each partition that can be read, as the last look found it."""
+        """Position after the last readable record of each partition, as of the last look."""
         return self._answers.ends
 
     @property
     def looked_at(self) -> float | None:
-        """Monotonic seconds at which the look began that found ``ends``; None before the first."""
+        """Monotonic seconds at which the look began that found ``ends``; None before the first look."""
         return self._answers.asked_at
 
     @property
     def retention(self) -> RetentionFacts:
-        """Findings of the last look."""
+        """Facts about retention, as of the last look."""
         return self._answers.retention
 
     def _ask(self, durable: Positions, consumed_ms: Mapping[Region, int]) -> _Answers:
@@ -145,7 +149,7 @@ class TopicWatch:
             return _Answers(retention=facts, asked_at=asked_at)
         # Step 2
         ends, lows = self._source.ends(durable), self._retention.lows(durable)
-        # After the ends: what a transaction ends meanwhile is above them.
+        # Ask after the ends: a transaction that commits meanwhile then cannot make an end pass its high watermark.
         highs = self._source.high_watermarks(durable)
         try:
             # Step 3
@@ -175,7 +179,7 @@ class TopicWatch:
 
     def _oldest(self, behind: Positions, consumed_ms: Mapping[Region, int]) -> dict[Region, Oldest]:
         before, now_ms = self._answers.retention.oldest, self._clock.now_ms()
-        # What was seen at the same position before was seen then.
+        # A record that is still at the same position was first seen at an earlier look.
         seen = {
             p: now_ms if (was := before.get(p)) is None or was.position != at or was.seen_ms is None else was.seen_ms
             for p, at in behind.items()
