@@ -1,10 +1,10 @@
-"""The regions of one process, from taking over to handing over.
+"""The regions of one process, from takeover to hand-over.
 
-``partitions`` are assigned, ``open`` takes one over, and ``consumer_pause`` lets none deliver.  ``memtable`` holds a
-region's rows.  ``policy`` says when to ``seal``, and ``sealing`` asks it.  ``leaving`` gives regions up,
-``flush_queue`` has flushes written, and ``offset_commits`` tells the group the positions.  The thread of the ingest
-loop calls all of them, and it alone changes what regions are open.  What waits for the store runs beside it, in
-tasks.
+``partitions`` keeps which partitions wait, are open or have stopped.  ``open`` takes regions over.  ``consumer_pause``
+pauses the consumer.  ``memtable`` holds a region's rows.  ``policy`` decides when to seal, ``seal`` is the protocol,
+and ``sealing`` runs it.  ``leaving`` gives regions up, ``flush_queue`` has generations flushed, and ``offset_commits``
+commits positions to the group.  Only the thread of the ingest loop calls these modules and changes which regions are
+open.  Requests to the store run in tasks beside it.
 
 May import: append, context, glibc_heap, kafka, observer, retention.
 """

@@ -1,8 +1,9 @@
-"""The pause of the consumer: its partitions deliver nothing, and stay ours.
+"""The pause of the consumer: its partitions deliver no records, and stay ours.
 
 Guarantees
- 1. A partition that has lost something in a long pause (``retention.long_pause``) stops before anything more is read of it.
- 2. While that is not known of all, or the broker does not answer, all stay paused; it is asked again after ``retry_s``.
+ 1. After a long pause a partition that may have missed deletes (``retention.long_pause``) stops before more is read.
+ 2. All partitions stay paused until this is known of all of them.  If the broker does not answer, it is asked again
+    after ``retry_s``.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from lancewal_ingest.retention.long_pause import LongPause
 
 
 class ConsumerPause:
-    """Called by the loop's thread only.  ``turn_s`` is ``LongPause``'s."""
+    """Pause of the consumer; called by the loop's thread only.  ``turn_s``: see ``LongPause``."""
 
     def __init__(
         self,
@@ -32,7 +33,7 @@ class ConsumerPause:
         turn_s: float,
     ) -> None:
         self.on = False
-        """The consumer is told so."""
+        """Whether the consumer is paused now."""
         self._clock = context.clock
         self._source = source
         self._observer = observer
@@ -42,7 +43,9 @@ class ConsumerPause:
         self._again_at = float("-inf")
 
     def set(self, wanted: bool) -> None:
-        """Begin a pause, or end it if that may be; called at every turn."""
+        """Pause or resume the consumer as ``wanted``; called at every turn.
+
+        A pause ends only once no partition may have missed deletes, or those have stopped."""
         if wanted and not self.on:
             consuming = self._partitions.consuming
             self._source.pause(consuming)
@@ -54,11 +57,11 @@ class ConsumerPause:
         self.on = wanted
 
     def opened(self, regions: Collection[Region]) -> None:
-        """Note that these partitions begin again where they are durable."""
+        """Note that these partitions were opened again, and begin at their durable positions."""
         self._long_pause.opened(regions)
 
     def _may_end(self) -> bool:
-        """Stop what has lost something; False if that is not known of all yet."""
+        """Stop the partitions that may have missed deletes; return whether all partitions are known to be safe."""
         if self._clock.monotonic() < self._again_at:
             return False
         try:
@@ -70,4 +73,4 @@ class ConsumerPause:
             return False
         for region, problem in (lost or {}).items():
             self._partitions.stop(region, problem)
-        return lost == {}  # else again: what has stopped is not asked about any more
+        return lost == {}  # else check again: partitions that have stopped are not checked any more

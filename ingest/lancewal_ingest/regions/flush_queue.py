@@ -1,18 +1,18 @@
-"""SEALED generations on their way to flushes, oldest first, beside the loop.
+"""Queue of SEALED generations to flush, oldest first.  Flushes run in tasks beside the loop.
 
-Generations in memory are flushed together, as much at a time as one generation may hold, but one of a region at a
-time.  Generations that are only in the log are flushed together too.  Their former owner may have flushed them by
-now, which one look tells of all, and a log is read once for many.
+Generations in memory are flushed together, up to the size of one generation, but only one of a region at a time.
+Generations that are only in the log are flushed together too.  One request shows which of them their former owner has
+flushed by now, and a log is read once for many.
 
 Guarantees
- 1. One flush of each kind, from memory and from logs, is read and written at a time.  As soon as it is written the
-    next one begins, while its pages are swapped, each by itself.  What a page has answered is let go, and reported.
- 2. A page without an answer holds up its own regions alone: no flush that begins meanwhile has one of them.  A
-    request of reading or writing without an answer holds up all that is flushed from memory, or all that is from
-    logs.
- 3. A flush that fails is tried again after ``retry_s``, and puts off none of another region.
- 4. Whatever is left undone, any other process can do from the log.  If the log is damaged, the flusher names it until
-    somebody has repaired it: what is consumed meanwhile becomes durable.
+ 1. One flush of each kind, from memory and from logs, is read and written at a time.  When it is written, the next one
+    begins, while the state pages are swapped, each in a request of its own.  When a page has answered, the rows of its
+    regions are freed, and the flush is reported.
+ 2. A page that does not answer delays only its own regions: no flush that begins meanwhile includes them.  A read or
+    write that does not answer delays all flushes from memory, or all from logs.
+ 3. A flush that fails is tried again after ``retry_s``, and does not delay other regions.
+ 4. Any other process can do the flushes that are left undone, from the log.  If the log is damaged, the flusher names
+    the log until somebody has repaired it.  Meanwhile consumed records still become durable.
 """
 
 from __future__ import annotations
@@ -46,14 +46,15 @@ from lancewal_ingest.regions.memtable import MemTable
 _FLUSH_COPIES = 2
 """Folding a MemTable copies it once to join its batches and once to take the surviving rows."""
 _TOGETHER = 256
-"""Generations that are flushed together."""
+"""Most generations that are flushed together."""
 _LITTLE_S = 0.01
-"""Seconds to wait for one of several flushes and pages: any may be the next to answer."""
+"""Seconds to wait for one of several tasks, because another one may end first."""
 
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """A generation with its rows, first as the MemTable held them, then folded; neither where they are only in the log."""
+    """A generation to flush, with its rows: first the MemTable's batches, then the folded ``content``.  Both are None if
+    the rows are only in the log."""
 
     region: Region
     record: GenerationRecord
@@ -62,7 +63,7 @@ class _Waiting:
     """Batches of rows, each with its contract version."""
     content: Content | None = None
     again_at: float = float("-inf")
-    """When it may be tried, once that has failed."""
+    """Monotonic seconds from which on it may be tried again after a failure."""
 
     @property
     def in_memory(self) -> bool:
@@ -71,18 +72,18 @@ class _Waiting:
 
 @dataclass(slots=True, eq=False)
 class _Flight:
-    """A flush under way."""
+    """A flush under way, of one or several generations."""
 
     items: dict[Region, _Waiting]
-    """Generations without an answer."""
+    """Generations whose flush has no answer yet."""
     in_memory: bool
     began: float
     task: Task[Flushing] | None = None
     """The pending write, or None before ``start`` returns; ``start`` may run the whole call, and more turns meanwhile."""
     swaps: list[Task[dict[Region, Answer]]] | None = None
-    """Swaps without an answer; None before the flush is written."""
+    """Swaps of state pages without an answer; None before the flush is written."""
     share_s: float = 0.0
-    """Seconds of reading and writing, divided by the number of its generations."""
+    """Seconds of reading and writing, divided by the number of the flush's generations."""
 
 
 class FlushQueue:
@@ -105,12 +106,12 @@ class FlushQueue:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the waiting generations' rows hold, with the copies of those that are being folded and written."""
+        """Bytes of the waiting generations' rows, with the copies of those that are being folded and written."""
         writing = (item for flight in self._flights if flight.swaps is None for item in flight.items.values())
         return sum(w.nbytes for w in self._waiting) + sum(w.nbytes for w in writing) * _FLUSH_COPIES
 
     def add(self, memtable: MemTable, record: GenerationRecord) -> None:
-        """A generation that this process sealed."""
+        """Add a generation that this process sealed, with the rows in its MemTable."""
         if record.next != memtable.position:
             raise RuntimeError(
                 f"region {memtable.region.name}: generation {record.generation} ends at {record.next}, its rows in memory at "
@@ -120,18 +121,18 @@ class FlushQueue:
         self._waiting.append(_Waiting(memtable.region, record, memtable.nbytes, batches))
 
     def add_from_log(self, region: Region, record: GenerationRecord) -> None:
-        """A generation that an earlier owner left SEALED."""
+        """Add a generation that an earlier owner left SEALED; its rows are read from the log."""
         self._waiting.append(_Waiting(region, record, 0, None))
 
     def advance(self) -> None:
-        """Take answers, and begin the next flushes."""
+        """Take the answers of flushes under way, and begin the next flushes; never wait."""
         for flight in list(self._flights):
             self._settle(flight)
         for in_memory in (True, False):
             self._begin(in_memory=in_memory)
 
     def wait(self, timeout_s: float) -> None:
-        """Let up to that much time pass, no more than until something is answered or may begin again."""
+        """Wait at most ``timeout_s`` until a task may have ended or a flush may be tried again."""
         running: list[Task[object]] = []
         for flight in self._flights:
             running += flight.swaps or ([] if flight.task is None else [flight.task])
@@ -156,7 +157,7 @@ class FlushQueue:
         flight.task = self._context.tasks.start(partial(self._flush, items))
 
     def _next(self, in_memory: bool) -> Sequence[_Waiting]:
-        """Return what to flush now: the oldest that may be flushed, and what may go with it."""
+        """Return the generations to flush now: the oldest that may be flushed, and others that fit in with it."""
         now = self._now()
         chosen: list[_Waiting] = []
         held = {region for flight in self._flights for region in flight.items}
@@ -165,7 +166,7 @@ class FlushQueue:
         for item in self._waiting:
             if item.region in held:
                 continue
-            held.add(item.region)  # what is behind waits for it
+            held.add(item.region)  # later generations of the region wait for this one
             if item.in_memory is not in_memory or item.again_at > now or (pages and self._page(item.region) in pages):
                 continue
             nbytes += item.nbytes
@@ -190,7 +191,7 @@ class FlushQueue:
         return Flushable(item.region, item.record, item.content)
 
     def _settle(self, flight: _Flight) -> None:
-        """Take the answers so far of one flush."""
+        """Take the answers that one flush has so far."""
         if flight.swaps is None:
             if flight.task is None or not flight.task.done():
                 return
@@ -210,13 +211,13 @@ class FlushQueue:
             if isinstance(answer, LancewalError):
                 if not isinstance(answer, Retry | Refresh | Corrupt):
                     raise answer
-                if answer not in told:  # it may be that of a whole page
+                if answer not in told:  # several regions of a page may have the same error
                     self._observer.failed("flush", answer)
                 told.add(answer)
                 if not isinstance(answer, Corrupt) or item.in_memory:
                     item.again_at = self._now() + self._retry_s
                     continue
-                # Its log is damaged: only the flusher goes on asking.
+                # The log of the generation is damaged: from now on only the flusher tries to read it.
             self._waiting.remove(item)
             if isinstance(answer, FlushedGeneration):
                 self._observer.flushed(region, answer)

@@ -1,10 +1,10 @@
-"""Gives up open regions by handing them over, each page for itself, as soon as the seals of its regions have verdicts.
+"""Give up open regions by handing them over, page by page, as soon as the seals of a page's regions have answers.
 
 Guarantees
- 1. A page that is silent costs its own regions alone: those of pages that answer are handed over meanwhile, each page in one
-    swap beside the caller, and what that makes SEALED goes to be flushed.
- 2. What is not handed over in time is left as it is, and its next owner fences.  A hand-over that is still under way then may
-    land all the same: it changes nothing of a region that somebody has claimed since, be it this process.
+ 1. A page that does not answer delays only its own regions.  Regions of other pages are handed over meanwhile, each page
+    in one swap in a task beside the caller.  The generations that become SEALED go to the flush queue.
+ 2. A region that is not handed over in time stays as it is, and its next owner fences.  A hand-over still under way may
+    then land later.  It changes nothing of a region that any process, even this one, has claimed since.
 
 The caller has settled the log, and appends nothing until this returns.
 
@@ -29,19 +29,19 @@ from lancewal_ingest.regions.seal import Answer, hand_over, to_seal
 from lancewal_ingest.regions.sealing import Sealing
 
 _LITTLE_S = 0.01
-"""Any of several pages may be the next to answer, and so may a flush."""
+"""Seconds to wait for one of several tasks, because another page or a flush may answer first."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _HandOver:
-    """Hand-over of a page, under way."""
+    """Hand-over of the regions of one page, under way."""
 
     memtables: list[MemTable]
     task: Task[dict[Region, Answer]]
 
 
 class Leaving:
-    """See the module docstring."""
+    """Hand-over of open regions; see the module docstring."""
 
     def __init__(self, context: IngestContext, observer: Observer, partitions: Partitions, sealing: Sealing) -> None:
         self._context = context
@@ -56,7 +56,9 @@ class Leaving:
         until: float,
         beside: Callable[[], object] = lambda: None,
     ) -> bool:
-        """None of them is open then; False if some are left as they are.  ``beside`` is called again and again meanwhile."""
+        """Hand over ``regions`` until the monotonic time ``until``; afterwards none of them is open.
+
+        Return False if some could not be handed over.  ``beside`` is called repeatedly while this waits."""
         waiting: dict[Page, list[Region]] = {}
         for region in regions:
             waiting.setdefault(self._context.contract.page_of(region), []).append(region)
@@ -66,7 +68,7 @@ class Leaving:
             self._sealing.go_on()
             unsettled = self._sealing.unsettled
             for page in [page for page, of_page in waiting.items() if unsettled.isdisjoint(of_page)]:
-                # Of some a seal may have found that another owner has them.
+                # A seal may have found that another owner has a region, which then is not open any more.
                 under_way += self._begin([r for r in waiting.pop(page) if r in self._partitions.open], writer)
             for done in [one for one in under_way if one.task.done()]:
                 under_way.remove(done)

@@ -1,7 +1,7 @@
 """The MemTable of one region: the durable entries of its OPEN generation, in memory.
 
-Rows may lie in a batch with those of other regions (``append.shared_rows``).  They are the MemTable's own only after
-``own``.  Until then the whole batch is in memory for as long as this MemTable is.
+Rows may be part of a batch that other regions share (``append.shared_rows``).  ``own`` copies such rows.  Until then the
+whole shared batch stays in memory as long as this MemTable does.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lancewal_ingest.append.shared_rows import SharedPart, own_rows_of
 
 @dataclass(slots=True)
 class MemTable:
-    """Mutable; only durable entries get in.  ``position`` is the region's durable position."""
+    """Rows of one generation of a region; holds durable entries only.  ``position`` is the region's durable position."""
 
     region: Region
     generation: Generation
@@ -27,9 +27,9 @@ class MemTable:
     opened_at: float
     """Monotonic seconds."""
     first_length: float
-    """Length of its log when the generation began in it."""
+    """Length of the log (``LogWriter.length``) when the generation began."""
     first: Position | None = None
-    """First position of its oldest entry.  None while it has no entry."""
+    """Position where the oldest entry begins; None without entries."""
     entries: int = 0
     """Number of entries."""
     batches: list[pa.RecordBatch] = field(default_factory=list)
@@ -39,11 +39,13 @@ class MemTable:
     nbytes: int = 0
     last_entry_at: float = 0.0
     _shared: list[SharedPart] = field(default_factory=list)
-    """Parts that follow ``batches``, all of one contract version."""
+    """Rows in shared batches, which follow those of ``batches``; all of one contract version."""
     _shared_version: int = 0
 
     def apply(self, entry: Entry, now: float, shared: SharedPart | None = None) -> None:
-        """Add the next durable entry.  ``shared``: where its rows lie among others."""
+        """Add the next durable entry, at the monotonic time ``now``.
+
+        ``shared`` is the place of the entry's rows in a shared batch, if they are in one."""
         if entry.first != self.position:
             raise RuntimeError(
                 f"region {self.region.name}: entry starts at {entry.first}, the durable position is {self.position}"
@@ -71,7 +73,7 @@ class MemTable:
 
 
 def own(memtables: Iterable[MemTable]) -> None:
-    """Keep no rows of others in memory from now on: these MemTables have all of theirs in ``batches``."""
+    """Copy the rows that these MemTables have in shared batches into ``batches``, and release the shared batches."""
     for memtable in memtables:
         parts = memtable._shared
         if parts:

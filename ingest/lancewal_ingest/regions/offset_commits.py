@@ -1,9 +1,9 @@
-"""Durable positions committed to the consumer group: a hint for lag tools, so a failure is only noted.
+"""Commit durable positions to the consumer group.  They are only a hint for lag tools, so a failure is only reported.
 
 Guarantees
- 1. A committed position was durable, and this process has reached it since it opened the partition last.
- 2. A position that the coordinator did not take is committed again when the next commit is due, unless a newer one is.
- 3. The loop does not wait for a coordinator that says nothing: commits run beside it, except the last one.
+ 1. A committed position was durable, and this process reached it after it last opened the partition.
+ 2. If the coordinator did not take a position, that position or a newer one is committed when the next commit is due.
+ 3. The loop does not wait for a silent coordinator, except at the last commit.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lancewal_ingest.observer import Observer
 
 
 class OffsetCommits:
-    """Called by the loop's thread only."""
+    """Committer of durable positions, every ``every_s``; called by the loop's thread only."""
 
     def __init__(self, clock: Clock, source: KafkaSource, observer: Observer, every_s: float) -> None:
         self._clock = clock
@@ -27,22 +27,24 @@ class OffsetCommits:
         self._every_s = every_s
         self._committed_at = clock.monotonic()
         self._reached: dict[Region, Position] = {}
-        """Durable positions that the group has not been told."""
+        """Durable positions that are not committed yet."""
         self._told: dict[Region, Position] | None = None
         """Positions of the commit under way."""
 
     def reached(self, region: Region, position: Position) -> None:
-        """In place of whatever was noted of the partition before."""
+        """Note a partition's durable position, in place of the one noted before."""
         self._reached[region] = position
 
     def forget(self, region: Region) -> None:
-        """Forget a partition that another owner has."""
+        """Forget the positions of a partition that another owner has."""
         self._reached.pop(region, None)
         if self._told is not None:
             self._told.pop(region, None)
 
     def commit_due(self, open_: Container[Region]) -> None:
-        """Now and then, of the partitions that are open: what others have now is theirs to tell."""
+        """Commit the positions of open partitions if it is time, without waiting.
+
+        Positions of other partitions are dropped: their new owners commit them."""
         now = self._clock.monotonic()
         if self._told is not None or now - self._committed_at < self._every_s or not self._reached:
             return
@@ -55,7 +57,7 @@ class OffsetCommits:
                 self._source.commit_soon(positions, self._answered)
 
     def commit(self, regions: Iterable[Region]) -> None:
-        """Commit the offsets of these partitions, at once; waits for the coordinator."""
+        """Commit the noted positions of these partitions now, and wait for the coordinator."""
         known = {**(self._told or {}), **self._reached}
         positions = {r: known[r] for r in regions if r in known}
         if positions:

@@ -1,37 +1,38 @@
-"""Open regions: take over partitions that Kafka assigned to this process, as many at a call as are due.
+"""Open regions: take over partitions that Kafka assigned to this process, many in one call.
 
 Guarantees
- 1. After it, the newest generation of each region is OPEN with our owner id and our log.  It starts at the position
-    where everything before is durable: nothing is skipped, nothing is read twice into different generations.
- 2. Nobody can add to a region unnoticed: the former owner's log has ended (a fence), or that owner handed over.
- 3. Losing the race leaves everything as the winner made it.
- 4. If a segment is lost from the midst of the former owner's log, ``ObjectMissing`` names it and nothing is changed:
-    a fence in its place would end the log for regions that are still written after it.
+ 1. After an opening, the newest generation of each opened region is OPEN with our owner id and our log.  It starts at
+    the position before which every record is durable.  No record is skipped or read into two generations.
+ 2. No other process can add to the region unnoticed: a fence has ended the former owner's log, or that owner handed
+    over.
+ 3. If another process claims the region first, everything stays as that process left it.
+ 4. If a segment is missing in the middle of the former owner's log, ``ObjectMissing`` names it and nothing is changed.
+    A fence in its place would end the log for regions that are still written after it.
  5. No record of a contract that was altered, or is about to be, becomes durable by a claim
     (``lancewal_core.table.drain``).
- 6. A Kafka that does not answer, or that lost what comes next, costs no generation: it is asked before the claim.
- 7. Each region has an answer of its own.  Damage or loss of one region, what Kafka does not say of it, and a faster
-    process there, stop no other region.  A region that was not claimed is not ours, whatever else landed in the same
-    swap.
+ 6. Kafka is asked before the claim.  So no generation begins if Kafka does not answer, or has lost the next records.
+ 7. Each region has a result of its own.  If one is damaged, has no answer from Kafka or is claimed by a faster process,
+    the others are still opened.  A region that was not claimed is not ours, whatever else landed in the same swap.
 
-Steps, each for all regions: what is asked costs requests by pages and logs, not by regions
- 1. Read the newest indexes, and what the table has merged.
- 2. Where does each region continue?  No index: the contract's start.  Handed over: the newest generation's ``next``.
-    OPEN in our own log (the region's state was dropped): read that log up to the next unsent segment; the caller has
-    settled every PUT.  OPEN in another log: end that log with a fence; ``next`` of the region's last entry before it.
-    A log is read once for all that are OPEN in it.
- 3. Kafka, asked once and after step 2, must still have these positions, and on a compacted topic what was deleted
-    after them: ``RetentionLost``, ``TopicTruncated``; ``KafkaBehind`` if a person has accepted that the topic lost
-    its tail.
- 4. Claim, by one compare-and-swap a page: the old generation SEALED there, the next OPEN.  Lost: ``OwnershipLost``;
-    the caller starts again while the partition is still assigned to it.  Another owner's hand-over came in between:
-    step 3 again.
- 5. Read the drain, after all claims: ``PartitionCountChanged`` if it is closed.  ``alter`` looks at the index after
+Steps, each for all regions.  The number of requests depends on pages and logs, not on regions.
+ 1. Read the newest indexes, and the merged positions of the table.
+ 2. Find the position at which each region continues.  Without an index it is the contract's start.  After a hand-over
+    it is ``next`` of the newest generation.  If a generation is OPEN in our own log (its state was dropped), read that
+    log up to the next unsent segment; the caller has settled every PUT.  If it is OPEN in another log, end that log
+    with a fence, and take ``next`` of the region's last entry before the fence.  A log is read once for all regions
+    that are OPEN in it.
+ 3. Ask Kafka, once and after step 2.  It must still have these positions, and on a compacted topic the deletes after
+    them.  Otherwise ``RetentionLost`` or ``TopicTruncated``; ``KafkaBehind`` if a person has accepted that the topic
+    lost its tail.
+ 4. Claim, by one compare-and-swap a page: the old generation becomes SEALED at the position, and the next OPEN.  If
+    another process was faster: ``OwnershipLost``, and the caller starts again while the partition is still assigned to
+    it.  If another owner handed over in between, repeat step 3.
+ 5. Read the drain, after all claims: ``PartitionCountChanged`` if it is closed.  ``alter`` reads the index after
     closing the drain.  Either it finds our claim and ends our log, or we find the drain closed.
- 6. Generations that are SEALED and not FLUSHED are the caller's to flush.
+ 6. Return the generations that are SEALED and not FLUSHED, which the caller must flush.
 
-A crash leaves logs that have ended, and regions of which some are claimed.  Each region is in a state of its own, and
-whoever opens it next goes on from that.
+A crash leaves logs that have ended, and some regions claimed.  Each region has a state of its own, from which the
+process that opens the region next goes on.
 
 Rounds of requests, as counted: 6 ("open all partitions, handed over"), 10 ("open all partitions, of an owner that
 died").
@@ -83,25 +84,27 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """``record`` is the generation that is now OPEN and ours; ``unflushed`` are SEALED ones before it, oldest first."""
+    """Result for an opened region: ``record`` is the generation that is OPEN and ours now.
+
+    ``unflushed`` are the SEALED generations before it that are not flushed, oldest first."""
 
     record: GenerationRecord
     unflushed: tuple[GenerationRecord, ...]
 
 
 AskOffsets = Callable[[Collection[Region]], Mapping[Region, Offsets | LancewalError]]
-"""Asks Kafka about partitions, anew at each call; an answer for each."""
+"""Function that asks Kafka, at each call, for the offsets of partitions; returns offsets or an error for each."""
 
 
 @dataclass(slots=True)
 class _Opening:
-    """Facts known so far of a region that is being opened."""
+    """Facts known so far about a region that is being opened."""
 
     region: Region
     index: RegionState | None
     ended: Ended | None = None
     start: Position | None = None
-    """Position where it begins, if nobody has claimed it yet."""
+    """Position at which the region begins, if nobody has claimed it yet."""
 
     @property
     def newest(self) -> GenerationRecord | None:
@@ -109,14 +112,14 @@ class _Opening:
 
     @property
     def position(self) -> Position | None:
-        """Position where it continues."""
+        """Position at which the region continues; None before that is known."""
         if self.ended is not None:
             return self.ended.next
         return self.start if self.newest is None else self.newest.next
 
 
 def open_region(context: IngestContext, writer: LogWriter, region: Region, offsets: Callable[[], Offsets]) -> Opened:
-    """``open_regions`` of one, whose error is raised."""
+    """Open one region (``open_regions``), and raise its error if it cannot be opened."""
     return or_raised(
         open_regions(context, writer, [region], lambda regions: {one: offsets() for one in regions})[region]
     )
@@ -125,11 +128,11 @@ def open_region(context: IngestContext, writer: LogWriter, region: Region, offse
 def open_regions(
     context: IngestContext, writer: LogWriter, regions: Collection[Region], offsets: AskOffsets
 ) -> dict[Region, Opened | LancewalError]:
-    """Steps 1 to 6.  The caller has settled ``writer``."""
+    """Open regions into the log of ``writer``, whose PUTs the caller has settled.  Return a result or an error for each."""
     answers: dict[Region, Opened | LancewalError] = {}
 
     def go_on(found: Mapping[Region, T | LancewalError]) -> dict[Region, T]:
-        """Go on with those that have no error, which would be their answer."""
+        """Return the values of regions without an error; an error is the region's answer."""
         answers.update({region: error for region, error in found.items() if isinstance(error, LancewalError)})
         return {region: value for region, value in found.items() if not isinstance(value, LancewalError)}
 
@@ -158,7 +161,7 @@ def open_regions(
                 check_open(context.contract, drain)
         except LancewalError as error:
             return {**answers, **dict.fromkeys(claimed, error)}
-    # Step 3 again, where another owner has handed over in between: it may have come far before our claim.
+    # Step 3 again, if another owner handed over in between: that owner may have moved the position before our claim.
     moved = {r: index for r, index in claimed.items() if _newest(index).first != opening[r].position}
     if moved:
         kafka = go_on(_ask(offsets, moved))
@@ -176,7 +179,7 @@ def open_regions(
 
 
 def _read(context: IngestContext, regions: Collection[Region]) -> dict[Region, _Opening | LancewalError]:
-    """Step 1."""
+    """Read the indexes of regions, and check that each covers the merged positions (step 1)."""
     try:
         in_force, indexes = together(
             context.tasks, lambda: _in_force(context), lambda: context.indexes.read_each(regions)
@@ -196,8 +199,10 @@ def _read(context: IngestContext, regions: Collection[Region]) -> dict[Region, _
 
 
 def _check_group(context: IngestContext, opening: Collection[_Opening]) -> None:
-    """Raise if a newer contract names another consumer group.  Another process may have claimed under a newer
-    contract because the table was moved to that group.  To claim its regions back would be without end."""
+    """Raise an error if a newer contract names another consumer group (``check_group``).
+
+    A region that was claimed under a newer contract may belong to that group now.  Without this check both groups would
+    claim such regions from each other without end."""
     newer = any(one.index is not None and one.index.contract_version > context.contract.version for one in opening)
     if newer and context.group:
         newest = newest_contract(context.store)
@@ -208,7 +213,7 @@ def _check_group(context: IngestContext, opening: Collection[_Opening]) -> None:
 def _ends(
     context: IngestContext, writer: LogWriter, opening: Mapping[Region, _Opening]
 ) -> dict[Region, Ended | LancewalError]:
-    """Step 2, of those that are OPEN."""
+    """Find where generations that are OPEN end, and end the logs of others with a fence (step 2)."""
     newest = {region: one.newest for region, one in opening.items()}
     records = {region: r for region, r in newest.items() if r is not None and r.state is GenerationState.OPEN}
     ours = {region: r for region, r in records.items() if r.log == writer.log}
@@ -219,7 +224,7 @@ def _ends(
 def _own_ends(
     context: IngestContext, writer: LogWriter, records: Mapping[Region, GenerationRecord]
 ) -> dict[Region, Ended | LancewalError]:
-    """The ends of OPEN generations of our own log, as far as it is settled."""
+    """Return the ends of generations that are OPEN in our own log, up to its next unsent segment (step 2)."""
     if not records:
         return {}
     starts = {region: record.first_sequence for region, record in records.items()}
@@ -237,13 +242,13 @@ def _own_ends(
         error = raised
     if len(records) == 1 or not isinstance(error, Corrupt | StoreInconsistent):
         return dict.fromkeys(records, error)
-    # Of a segment that another needs, perhaps.
+    # Perhaps only another region needs the damaged segment: ask for each region by itself.
     parts = context.tasks.map(lambda r: _own_ends(context, writer, {r: records[r]}), list(records))
     return {region: answer for part in parts for region, answer in part.items()}
 
 
 def _ask(offsets: AskOffsets, regions: Collection[Region]) -> Mapping[Region, Offsets | LancewalError]:
-    """Step 3, what Kafka has."""
+    """Ask Kafka for the offsets of regions; an error of the whole question is the answer of each region (step 3)."""
     try:
         return offsets(regions) if regions else {}
     except LancewalError as error:
@@ -253,7 +258,7 @@ def _ask(offsets: AskOffsets, regions: Collection[Region]) -> Mapping[Region, Of
 def _checked(
     context: IngestContext, opening: Mapping[Region, _Opening], kafka: Mapping[Region, Offsets]
 ) -> dict[Region, _Opening | LancewalError]:
-    """Step 3, what of that is needed."""
+    """Check that Kafka still has the position of each region; return an error for those it does not have (step 3)."""
 
     def check(one: _Opening) -> _Opening | LancewalError:
         if one.position is None:
@@ -274,7 +279,7 @@ def _checked(
 def _claim(
     context: IngestContext, writer: LogWriter, opening: Mapping[Region, _Opening]
 ) -> dict[Region, RegionState | LancewalError]:
-    """Step 4."""
+    """Claim regions by one compare-and-swap a page; return the state of each claimed region (step 4)."""
     if not opening:
         return {}
     claimant = Claimant(writer.owner, writer.log, writer.next_unsent)
@@ -312,14 +317,14 @@ def _start(context: IngestContext, region: Region, kafka: Offsets) -> Position:
 
 
 def _in_force(context: IngestContext) -> InForce | None:
-    """Return what the table has merged; None while that is for a person to decide."""
+    """Return the merged positions of the newest table version; None if a person must decide what counts as merged."""
     try:
         _, in_force = context.watermarks.newest()
     except (TableRestored, MergedPositionUnknown):
-        # Merges stop until a person has decided; consuming must not, or Kafka loses what nobody has made durable.
+        # Merges stop until a person has decided.  Consuming goes on, or Kafka would delete records before they are durable.
         return None
     except TableMissing as error:
-        # It was there when this process started: a proxy answers 404 for what it cannot reach, or somebody deleted it.
+        # The table existed when this process started.  A proxy may answer 404 if it cannot reach the store.
         raise StoreUnavailable(
             f"{error}. The table existed when this process started: check the store, or stop ingest"
         ) from error
@@ -329,19 +334,21 @@ def _in_force(context: IngestContext) -> InForce | None:
 def _problem(
     context: IngestContext, index: RegionState | None, region: Region, position: Position, offsets: Offsets
 ) -> RetentionLost | TopicTruncated | KafkaBehind | None:
-    """Why Kafka cannot go on at ``position``."""
+    """Return the error if Kafka cannot deliver from ``position`` on, or deletes after it may be gone; None if all is well.
+
+    The error is ``KafkaBehind`` if a person has accepted that the topic lost its tail."""
     problem = offsets.problem(region, position, "durable")
     if isinstance(problem, TopicTruncated) and _is_accepted(context, region, position, offsets):
         return region.partition_error(
             KafkaBehind,
-            f"Kafka ends at {offsets.high}, and its lost tail is accepted. Ingest reads it again from position {position} "
-            "on, once it has grown up to there",
+            f"Kafka ends at {offsets.high}, and the loss of its tail is accepted. Ingest goes on at position {position} "
+            "once Kafka has grown up to there",
         )
     return problem or lost_tombstones(context, index, position, offsets.compaction)
 
 
 def _is_accepted(context: IngestContext, region: Region, position: Position, offsets: Offsets) -> bool:
-    """Whether a person has accepted that Kafka ends below ``position`` (at least where it does now)."""
+    """Return whether a person has accepted that Kafka ends below ``position``, at its present end or earlier."""
     return any(
         loss.kind == "replaced" and loss.first <= offsets.high and loss.next == position
         for loss in read_losses(context.store, region, context.contract.making)

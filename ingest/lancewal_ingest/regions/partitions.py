@@ -2,24 +2,24 @@
 
 ::
 
-    --assign--> waiting --open_due--> open --'leaving'--> ours no more
+    --assign--> waiting --open_due--> open --'leaving'--> no longer ours
                    ^  |                | |
-       not now: it '--'                | '--drop: another owner has claimed its region--> waiting, or ours no more, or stopped
-       waits on                        '--stop: its records go no further--> open and stopped
-                   '--Kafka no longer has what comes next: stopped, and not open
+       not now: it '--'                | '--drop: another owner claimed its region--> waiting, or no longer ours, or stopped
+       waits on                        '--stop: it takes no more records--> open and stopped
+                   '--Kafka no longer has the next record: stopped, and not open
 
 Guarantees
- 1. One partition that cannot be opened holds up no other: it waits until its next try (``retry_s``; ``damaged_s`` if
-    a person has to act first).  Only what concerns the whole topic is raised.
- 2. ``open_due`` opens what is due together, ``AT_ONCE`` at a time.  It begins with no further ones after ``turn_s``:
-    the rest waits for the next turn.
- 3. A partition that stops stops alone, and by what stopped it first, until it is assigned again, or told to
-    ``go_on``.  Then it is opened again, which asks Kafka for what comes next.  Till then it stays open, unless its
-    log is fenced or another owner claims its region: what was consumed before becomes durable and is handed over.
- 4. A region is given up by handing it over.  If that is impossible, since its log was fenced or something sent is not
-    settled, the loop forgets it, and the next owner fences.
+ 1. A partition that cannot be opened does not delay others: it waits for its next try (``retry_s``; ``damaged_s`` if a
+    person must act first).  Only errors that concern the whole topic are raised.
+ 2. ``open_due`` opens due partitions together, ``AT_ONCE`` at a time.  After ``turn_s`` it begins with no further ones;
+    the others wait for the next turn.
+ 3. A partition stops alone.  The first cause counts, until the partition is assigned again or told to ``go_on``.  Then
+    it is opened again, which asks Kafka for the next record.  Until then it stays open, unless its log is fenced or
+    another owner claims its region.  Records consumed before the stop become durable and are handed over.
+ 4. A region is given up by handing it over.  If that is impossible, because its log was fenced or a PUT is not settled,
+    the loop forgets the region, and the next owner fences.
 
-The loop (``worker``) says when: indexes change only while no segment is unsettled (``seal``).
+The loop (``worker``) decides when: indexes change only while no segment is unsettled (``seal``).
 """
 
 from __future__ import annotations
@@ -42,29 +42,32 @@ from lancewal_ingest.regions.open import Opened, open_regions
 from lancewal_ingest.regions.seal import Answer
 
 AT_ONCE = 256
-"""Partitions that are opened together: between two turns the consumer polls and the loop shows that it lives."""
+"""Most partitions that are opened together.  Between turns the consumer polls, and the loop reports that it is alive."""
 
 
 @dataclass(slots=True)
 class OpenRegion:
-    """A region whose newest generation is OPEN and ours, or will be once the seal of the one before has landed."""
+    """A region whose newest generation is OPEN and ours, or will be when the seal of the one before has landed."""
 
     memtable: MemTable
     fetched: Position
-    """Position behind everything consumed so far."""
+    """Position after all records consumed so far."""
     pending: Pending | None = None
+    """Consumed records that are in no segment yet."""
     sealing: MemTable | None = None
-    """MemTable of the generation before, while its seal has no verdict.  Until then the state does not know the
+    """MemTable of the generation before, while its seal has no answer.  Until then the stored state does not have the
     generation of ``memtable``."""
 
     @property
     def unsealed_bytes(self) -> int:
-        """Bytes that the state still has as one OPEN generation."""
+        """Bytes of rows that belong to one OPEN generation in the stored state."""
         return self.memtable.nbytes + (0 if self.sealing is None else self.sealing.nbytes)
 
 
 class Partitions:
-    """Called by the loop's thread only, which looks at the attributes at every turn and forgets there what is given up."""
+    """State of the partitions; called by the loop's thread only.
+
+    The loop reads the attributes at every turn, and removes regions that are given up from ``open``."""
 
     def __init__(
         self,
@@ -79,14 +82,14 @@ class Partitions:
         turn_s: float,
     ) -> None:
         self.regions = frozenset(context.contract.regions)
-        """All of the table, ours or not."""
+        """All regions of the table, ours or not."""
         self.assigned: set[Region] = set()
-        """Also those of the topic that the contract does not name."""
+        """Partitions that the group assigned to us, also those that the contract does not name."""
         self.to_open: dict[Region, float] = {}
-        """Assigned partitions that are not open, and when to try (again)."""
+        """Assigned partitions that are not open, with the monotonic time of the next try."""
         self.open: dict[Region, OpenRegion] = {}
         self.stopped: dict[Region, LancewalError] = {}
-        """Why they stopped."""
+        """Stopped partitions, with the error that stopped each."""
         self.ends: dict[Region, Position] = {}
         """End of each partition in Kafka when it was opened last."""
         self._wait_since: dict[Region, float] = {}
@@ -103,7 +106,7 @@ class Partitions:
 
     @property
     def refused(self) -> dict[Region, LancewalError]:
-        """Reasons why the last try failed, of those that wait."""
+        """Waiting partitions whose last try to open failed, with the error."""
         return {region: error for region, error in self._refused.items() if region in self.to_open}
 
     @property
@@ -114,7 +117,7 @@ class Partitions:
     # -- waiting and opening -------------------------------------------------------------------------------------
 
     def assign(self, regions: Iterable[Region]) -> None:
-        """They are ours from now on, and wait to be opened."""
+        """Note that these partitions are ours from now on, and wait to be opened."""
         now = self._now()
         for region in regions:
             self.assigned.add(region)
@@ -122,16 +125,17 @@ class Partitions:
             self._waits(region, now)
 
     def open_all_again(self) -> None:
-        """None is open any more, for the log was fenced: all that are ours wait, but for those that have stopped."""
+        """Let all our partitions that have not stopped wait to be opened; called when the log was fenced and none is
+        open."""
         self.to_open.clear()
         for region in sorted(self.assigned - set(self.stopped)):
             self._waits(region, self._now())
 
     def open_due(self, writer: LogWriter, *, paused: bool) -> None:
-        """Open those whose time has come into the log of ``writer``, which is settled; they deliver nothing yet if the
-        consumer is ``paused``.
+        """Open the partitions that are due into the log of ``writer``, which is settled.
 
-        Raises ``ActionNeeded`` when the whole process must stop (topic replaced or altered).
+        If the consumer is ``paused``, they deliver nothing yet.  Raises ``ActionNeeded`` if the whole process must stop
+        (topic replaced or altered).
         """
         now = self._now()
         due = [region for region, at in self.to_open.items() if at <= now]
@@ -151,7 +155,7 @@ class Partitions:
                 self._observer.claimed(region, "failed")
             self._observer.failed("open", unanswered)
             return
-        # Beyond the contract they wait until that is altered.
+        # Partitions that the contract does not name wait until it is altered.
         self.to_open = {region: at for region, at in self.to_open.items() if region in self.regions}
         failed: list[LancewalError] = []
         for region, found in open_regions(self._context, writer, regions, self._offsets).items():
@@ -166,13 +170,13 @@ class Partitions:
                     self.stop(region, error)
                 case error:
                     raise error
-        for error in dict.fromkeys(failed):  # one may be that of a whole page, or of a log
+        for error in dict.fromkeys(failed):  # several regions of a page or of a log may have the same error
             self._observer.failed("open", error)
 
     def _not_open(self, region: Region, error: LancewalError) -> None:
-        """Note that it could not be opened now."""
+        """Note that a region could not be opened because of ``error``, and when to try again."""
         self._observer.claimed(region, "lost" if isinstance(error, OwnershipLost) else "failed")
-        # What is lost or damaged is put back or repaired by a person: other partitions do not wait for that.
+        # A person must put back or repair what is lost or damaged: try less often.
         later_s = self._damaged_s if isinstance(error, Corrupt) else self._retry_s
         self.to_open[region] = self._now() + later_s
         self._refused[region] = error
@@ -184,7 +188,7 @@ class Partitions:
         self._refused.pop(region, None)
         memtable = MemTable(region, record.generation, record.first_sequence, record.first, now, length)
         self.open[region] = OpenRegion(memtable, record.first)
-        # What was noted before another member had the partition must not be committed any more.
+        # A position noted before another member had the partition must not be committed any more.
         self._commits.reached(region, record.first)
         for unflushed in opened.unflushed:
             self._flushes.add_from_log(region, unflushed)
@@ -194,7 +198,7 @@ class Partitions:
         self._observer.opened(region, record, now - self._wait_since.pop(region, now))
 
     def _waits(self, region: Region, again_at: float) -> None:
-        """Note that it is ours, and opened no sooner than that."""
+        """Note that a region is ours, and is to be opened from the monotonic time ``again_at`` on."""
         self.to_open[region] = again_at
         self._wait_since.setdefault(region, self._now())
 
@@ -206,10 +210,9 @@ class Partitions:
     # -- stopping ------------------------------------------------------------------------------------------------
 
     def stop(self, region: Region, error: LancewalError) -> None:
-        """Stop a partition: it goes no further until it is assigned again.
+        """Stop a partition: it takes no more records until it is assigned again or told to ``go_on``.
 
-        The first reason stays.  Perhaps it is known only because this process has read on, whereas a record that lies
-        before is met again."""
+        The first error stays: a later one may concern a record that is read again."""
         if region in self.stopped:
             return
         self.stopped[region] = error
@@ -218,31 +221,30 @@ class Partitions:
         self._observer.stopped(region, error)
 
     def go_on(self, stopped_by: tuple[type[LancewalError], ...], but: Collection[Region] = ()) -> None:
-        """Open those that stopped so again, from what is durable: Kafka may have lost what comes next meanwhile.
+        """Open stopped partitions again, except ``but``, if an error of the types ``stopped_by`` stopped them.
 
-        Nothing may be in flight, or it would stop them once more."""
+        They begin at their durable positions.  No segment may be in flight: it could stop them once more."""
         for region in [r for r, error in self.stopped.items() if isinstance(error, stopped_by) and r not in but]:
             del self.stopped[region]
-            self.open.pop(region, None)  # what its MemTable held is read from our log
+            self.open.pop(region, None)  # the rows of its MemTable are read from our log again
             self._waits(region, self._now())
 
     def drop(self, region: Region, error: OwnershipLost) -> None:
-        """Another owner claimed the region: forget it; while Kafka still says that it is ours, open it again, unless it
-        goes no further anyway."""
+        """Forget a region that another owner claimed.  If Kafka still assigns it to us and it has not stopped, open it
+        again."""
         self._close(region, self._retry_s)
         self._observer.ownership_lost(region, error)
 
     def put_off(self, region: Region, error: Corrupt) -> None:
-        """Put a partition off: its state takes no further generation now, or is damaged.
+        """Close a partition whose state has no room for a further generation, or is damaged, and try to open it later.
 
-        Nothing of it is read until it does, or is repaired.  What is durable stays so, and what the MemTable held is
-        read from our log then."""
+        Until then nothing of it is read.  Durable rows stay durable; those of the MemTable are then read from our log."""
         self._observer.failed("seal", error)
         if self._close(region, self._damaged_s):
             self._refused[region] = error
 
     def _close(self, region: Region, later_s: float) -> bool:
-        """Forget an open region.  True if it is opened again then: it is still ours, and goes further."""
+        """Forget an open region; return whether it will be opened again, because it is still ours and has not stopped."""
         del self.open[region]
         self._source.stop(region)
         again = region in self.assigned and region not in self.stopped
@@ -253,8 +255,9 @@ class Partitions:
     # -- leaving -------------------------------------------------------------------------------------------------
 
     def leave(self, regions: Iterable[Region]) -> None:
-        """They are ours no more.  Those that are open stay so, without what is not in a segment yet: the next owner reads
-        it from Kafka."""
+        """Note that these partitions are no longer ours.
+
+        Open ones stay open to be handed over, without their pending records, which the next owner reads from Kafka."""
         for region in regions:
             self.assigned.discard(region)
             for known in (self.to_open, self._wait_since, self._refused, self.stopped):
@@ -264,7 +267,9 @@ class Partitions:
                 open_.pending = None
 
     def handed_over(self, memtables: Iterable[MemTable], answers: Mapping[Region, Answer]) -> bool:
-        """Take the answers for regions that are no longer open; False if some are left as they are: the next owner fences."""
+        """Take the answers to a hand-over of regions that are no longer open.
+
+        False if some were not handed over: their next owner fences."""
         failed: list[LancewalError] = []
         for memtable in memtables:
             match answers[memtable.region]:
@@ -277,7 +282,7 @@ class Partitions:
                     self._observer.ownership_lost(memtable.region, error)
                 case error:
                     failed.append(error)
-        for error in dict.fromkeys(failed):  # one may be that of a whole page
+        for error in dict.fromkeys(failed):  # several regions of a page may have the same error
             self._observer.failed("hand-over", error)
         return not failed
 

@@ -1,4 +1,4 @@
-"""When to seal, and whether to go on consuming: pure decisions from figures."""
+"""Policies that decide when to seal a generation, and whether to pause consumption; without side effects."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from lancewal_core.settings.sections import IngestSettings
 _DEFAULTS = IngestSettings()
 
 GENERATION_BYTES_MAX = 1 << 30
-"""A generation of this size is sealed whatever the settings say.  Folding joins its batches, and Arrow's texts and lists
-end at 2 GiB in one column."""
+"""Bytes at which a generation is sealed whatever the settings say.  Folding joins its batches, and a text or list column
+of Arrow holds at most 2 GiB."""
 
 
 class GenerationStats(NamedTuple):
-    """An OPEN generation at a moment; made of each region in each turn that may seal."""
+    """Figures of an OPEN generation; made for each region in each turn that may seal."""
 
     entries: int
     rows: int
     nbytes: int
     age_s: float
     first: float
-    """The log's length (``LogWriter``) when the generation began in it."""
+    """Length of the log (``LogWriter.length``) when the generation began."""
     now: float
-    """The log's length."""
+    """Present length of the log."""
     region: Region
 
     @property
@@ -36,7 +36,7 @@ class GenerationStats(NamedTuple):
 
 
 class SealDecision(Enum):
-    """Decision about an OPEN generation now."""
+    """Decision about an OPEN generation: keep it, seal it, or move its first segment forward."""
 
     KEEP = "keep"
     SEAL = "seal"
@@ -44,19 +44,20 @@ class SealDecision(Enum):
 
 
 _TURNS = (0, 4, 2, 6, 1, 5, 3, 7)
-"""By group of partitions: neighbours lie far apart, so that few partitions do too."""
+"""Place of each group of partitions in the order of seals.  Neighbouring numbers are far apart in that order, so that the
+seals of a few partitions are too."""
 GROUPS = len(_TURNS)
-"""Regions of a log that share a seal by distance are one in so many."""
+"""Number of groups of partitions; the regions of one group are sealed by distance together."""
 
 
 @dataclass(frozen=True, slots=True)
 class SealPolicy:
-    """Seal at the first limit reached.  ``log_distance`` bounds what a new owner has to read, and a strong read.
+    """Policy to seal a generation at the first limit that it reaches.
 
-    Regions that were opened together would reach that distance together.  They would be folded, flushed and merged at
-    once: seconds in which reads wait for a processor.  Each group of regions (``GROUPS``) therefore has lengths of
-    the log of its own, ``log_distance`` apart, and is sealed when the log passes one.  A generation never spans more,
-    beside the segment that passes it; an owner's first generation mostly spans less.
+    ``log_distance`` bounds the log that a new owner or a strong read must read.  Regions that were opened together would
+    reach this distance together, and be folded, flushed and merged at once.  Reads would then wait seconds for a
+    processor.  Each group of regions (``GROUPS``) therefore has marks of its own on the log, ``log_distance`` apart, and
+    is sealed when the log passes a mark.  A generation spans at most that distance and the segment that passes the mark.
     """
 
     nbytes: int = _DEFAULTS.seal_bytes
@@ -83,11 +84,11 @@ class SealPolicy:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPolicy:
-    """Bounded memory: consumption pauses above ``nbytes`` and goes on below ``resume_ratio`` of it.
+    """Policy that bounds memory: consumption pauses at ``nbytes``, and goes on below ``resume_ratio`` of that budget.
 
-    ``memtables_ratio`` of the budget may be OPEN generations; above it the largest is sealed early.  While more than
-    ``unflushed_generations_max`` generations of one region wait to be flushed, consumption pauses too: flushes do not keep up.
-    Those of many regions fall due together, since they were opened together, and are flushed together.
+    OPEN generations may take ``memtables_ratio`` of the budget; above that the largest is sealed early.  Consumption also
+    pauses while more than ``unflushed_generations_max`` generations of one region wait to be flushed.  Then flushes do not
+    keep up.  Many waiting generations of different regions are normal: they are sealed and flushed together.
     """
 
     nbytes: int = _DEFAULTS.memory_bytes_max

@@ -1,26 +1,25 @@
-"""Seal, re-anchor and hand over: how OPEN generations of ours end or move, as many at a call as are due.
+"""Seal, re-anchor and hand over OPEN generations of ours, many in one call.
 
 Guarantees
- 1. The positions of a SEALED generation are exactly those of its durable entries; its log holds them in
-    [first_sequence, end_sequence).
- 2. The end of a generation, or the place where it moves to, is *fixed* while the log has no segment whose PUT is not
-    settled: the caller settles it first, and the check is here.  After that moment the swap may take its time, and be
-    tried again, while the log and the region go on: entries of later segments are the following generation's.
- 3. If another owner has claimed a region, nothing changes of it and ``OwnershipLost`` says so.
- 4. Each region has an answer of its own: one that is lost, damaged or finds no room stops no other.
+ 1. A SEALED generation covers exactly the positions of its durable entries.  These entries are in its log, in the
+    segments [first_sequence, end_sequence).
+ 2. The end of a generation, or the segment to which it moves, is *fixed* while every PUT of the log is settled.  The
+    caller settles the log first, and this module checks that.  Afterwards the swap may take long, or be repeated, while
+    the log and the region go on: entries of later segments belong to the following generation.
+ 3. If another owner has claimed a region, nothing of it changes, and its answer is ``OwnershipLost``.
+ 4. Each region has an answer of its own: one that is lost, damaged or has no room does not stop another.
 
 Steps
- 1. Fix it: check that the log is settled; its next segment ends the generation, and begins the following one;
-    ``sealed_at_ms`` is now, so that no entry of the generation was written later and none of the following one
-    before.
- 2. One compare-and-swap for the regions of each page, pages side by side: OPEN g -> SEALED with its ``next``; g + 1
-    OPEN from there, from the segment of step 1.  Handing over opens no g + 1.  Re-anchor: the first segment of an
-    OPEN generation that had no entry at step 1 moves there.
+ 1. Fix the end: check that the log is settled.  The log's next segment ends the generation and begins the following
+    one.  ``sealed_at_ms`` is now: all entries of the generation were written before, those of the following one after.
+ 2. Do one compare-and-swap for the regions of each page, pages in parallel.  OPEN g becomes SEALED with its ``next``,
+    and g + 1 becomes OPEN from there and from the segment of step 1.  A hand-over opens no g + 1.  A re-anchoring moves
+    the first segment of an OPEN generation without entries to the segment of step 1.
 
-A crash leaves each page as it was or with all that was decided of it.  If g was not sealed yet, the log has its
-entries and the later ones, and whoever claims the region makes one generation of all.  A swap that comes later than
-that finds the region claimed, and declines.  Tried again, it says the same as before, and a swap that had landed is
-found as ours.
+A crash leaves each page as it was, or with everything that was decided for it.  If g was not sealed yet, its entries and
+the later ones are in the log.  The process that claims the region next makes one generation of them.  A swap that comes
+after that claim finds the region claimed, and changes nothing.  A repeated swap decides the same as before, and finds a
+swap that had landed as ours.
 
 Rounds of requests, as counted: 1 ("seal all partitions").
 """
@@ -42,22 +41,24 @@ from lancewal_ingest.context import IngestContext
 from lancewal_ingest.regions.memtable import MemTable, own
 
 Answer = GenerationRecord | LancewalError
-"""Our generation, SEALED or, if it was to be moved, still OPEN; or why it is neither."""
+"""Our generation: SEALED, or still OPEN if it was only re-anchored.  An error if the swap failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """A generation that ends, or moves, as it was at step 1."""
+    """A generation that ends, or is re-anchored, as fixed in step 1."""
 
     memtable: MemTable
-    """MemTable where it ends: it takes no further entries."""
+    """MemTable of the generation, which takes no further entries."""
     claimant: Claimant
+    """Our owner id and log, with the segment at which the generation ends."""
     length: float
-    """The log's, so far."""
+    """Length of the log at that moment."""
     at_ms: int
+    """Time of that moment in milliseconds since 1970."""
 
     def following(self, now: float) -> MemTable:
-        """Return the MemTable for the entries that come after it."""
+        """Return an empty MemTable for the following generation, opened at the monotonic time ``now``."""
         ended = self.memtable
         found = MemTable(
             ended.region,
@@ -72,7 +73,7 @@ class Fixed:
 
 
 def to_seal(context: IngestContext, writer: LogWriter, memtables: Collection[MemTable]) -> list[Fixed]:
-    """Step 1, of generations that are to end."""
+    """Fix the ends of the generations of ``memtables`` (step 1).  The log of ``writer`` must be settled."""
     if memtables:
         _check_settled(writer)
     own(memtables)  # they may wait for their flushes for long
@@ -81,7 +82,7 @@ def to_seal(context: IngestContext, writer: LogWriter, memtables: Collection[Mem
 
 
 def to_move(context: IngestContext, writer: LogWriter, memtables: Collection[MemTable]) -> list[Fixed]:
-    """Step 1, of generations without entries."""
+    """Fix the segment to which generations without entries are moved (step 1).  The log must be settled."""
     found = to_seal(context, writer, memtables)
     for fixed in found:
         if fixed.memtable.entries:
@@ -92,13 +93,14 @@ def to_move(context: IngestContext, writer: LogWriter, memtables: Collection[Mem
 def seal_and_reanchor(
     context: IngestContext, full: Collection[Fixed], empty: Collection[Fixed] = ()
 ) -> dict[Region, Answer]:
-    """Do step 2: seal the generations of ``full`` and open the following ones.  Move the first segments of ``empty``
-    forward, so that they pin no old segments."""
+    """Seal the generations of ``full`` and open the following ones; re-anchor those of ``empty`` (step 2).
+
+    Re-anchored generations no longer keep old segments from being deleted.  Return an answer for each region."""
     return _swap(context, full, empty, hand_over=False)
 
 
 def hand_over(context: IngestContext, fixed: Collection[Fixed]) -> dict[Region, Answer]:
-    """Step 2: seal these generations, with entries or not, and open none."""
+    """Seal these generations, with entries or not, and open no following ones (step 2).  Return an answer for each."""
     return _swap(context, fixed, (), hand_over=True)
 
 
@@ -164,8 +166,9 @@ def _sealed(fixed: Fixed, answer: Swap) -> Answer:
 
 
 def _landed_before(fixed: Fixed, index: RegionState) -> bool:
-    """Whether an earlier try was this seal, though no reply said so.  Nobody else opens a generation in our log, and the
-    open one begins where this one ends."""
+    """Return whether an earlier try of this seal landed without a reply.
+
+    Then a generation is OPEN in our log that begins where this one ends.  Nobody else opens generations in our log."""
     memtable, claimant = fixed.memtable, fixed.claimant
     following = Generation(memtable.generation + 1)
     if not is_ours(index, following, claimant.owner, claimant.log):

@@ -1,17 +1,18 @@
-"""Seal or re-anchor the MemTables for which it is time (``policy``), and tell when that is late.
+"""Seal or re-anchor the generations that are due by ``policy``, and tell when that is late.
 
-The swap runs beside the loop, and no append waits for it.  The MemTable is put aside as it is, and the region's next
-entries go into that of the following generation (``seal``).
+The swap runs in a task, and no append waits for it.  Meanwhile the MemTable of the ended generation is put aside, and
+the region's next entries go into the MemTable of the following generation (``seal``).
 
 Guarantees
- 1. ``advance`` is called while no segment is unsettled: what a generation ends with is fixed then.
- 2. What is due in a turn goes to the store at once, each page in one swap; what falls due meanwhile is in the next
-    one.  Each page is a task of its own: one that is silent holds up no region of another.
- 3. A seal without a verdict is tried again as it is.  Until it has one, its region is neither sealed further nor
-    handed over.  A move without a verdict is forgotten, and decided again.  So is a seal of a region that was given
-    up meanwhile: whoever opens that region makes one generation of what was put aside and what came after it.
- 4. A region that another owner has claimed is dropped.  A region whose index has no room for a further generation, or
-    is damaged, is put off.  The others go on.
+ 1. ``advance`` is called only while no segment is unsettled; the ends of generations are fixed at that moment.
+ 2. Generations due in a turn go to the store at once, those of a page in one swap.  Generations that fall due meanwhile
+    are in the next swap.  Each page has a task of its own, so a page that does not answer delays no other page.
+ 3. A seal without an answer is repeated unchanged.  Until the answer, its region is neither sealed again nor handed
+    over.  A re-anchoring without an answer is forgotten, and decided again.  A seal of a region that was given up
+    meanwhile is forgotten too.  The process that opens that region next makes one generation of the MemTable that was
+    put aside and of later entries.
+ 4. A region that another owner has claimed is dropped.  A region whose index is damaged, or has no room for a further
+    generation, is closed and tried again later.  Other regions go on.
 """
 
 from __future__ import annotations
@@ -33,20 +34,20 @@ from lancewal_ingest.regions.policy import GenerationStats, MemoryPolicy, SealDe
 from lancewal_ingest.regions.seal import Answer, Fixed, seal_and_reanchor, to_move, to_seal
 
 _SEALING_MAX_S = 5.0
-"""Longer than any seal that is merely slow."""
+"""Seconds after which a seal counts as late: longer than a seal that is merely slow."""
 _AGAIN_S = 0.1
 _LITTLE_S = 0.01
-"""Seconds to wait for one of several pages: any may be the next to have a verdict."""
+"""Seconds to wait for one of several pages, because another may answer first."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Ending:
-    """A generation whose seal, or move, has no verdict yet."""
+    """A generation whose seal or re-anchoring has no answer yet."""
 
     of: OpenRegion
     fixed: Fixed
     sealed: bool
-    """Not where it is only moved."""
+    """True for a seal, False for a re-anchoring."""
 
     @property
     def region(self) -> Region:
@@ -55,25 +56,28 @@ class _Ending:
 
 @dataclass(slots=True, eq=False)
 class _OfPage:
-    """Swaps of one page that are under way."""
+    """Seals and re-anchorings of one page that have no answer yet."""
 
     endings: list[_Ending] = field(default_factory=list)
-    """Sent, or to be tried again."""
+    """Generations that were sent, or are to be sent again."""
     trying: bool = False
-    """Also while ``start`` has not returned yet: it may run the whole call, and more turns meanwhile."""
+    """Whether a swap runs; also while ``start`` has not returned, which may run the whole call and more turns."""
     task: Task[dict[Region, Answer]] | None = None
     again_at: float = float("-inf")
+    """Monotonic seconds from which on the page may be tried again."""
     since: float | None = None
-    """Since when something should be sealed, or re-anchored; a try alone may take half a minute."""
+    """Monotonic seconds since when a generation of the page is due and not sealed; one try may take half a minute."""
 
     def takes_more(self, now: float) -> bool:
-        """Whether what falls due now goes out at once.  A move that waited would be of a generation that has got entries
-        meanwhile, and may be due to be sealed too."""
+        """Return whether generations that are due now can be sent at once; otherwise they are not fixed yet.
+
+        A re-anchoring that waited would be outdated: its generation could have entries by then, and be due to be sealed.
+        """
         return not self.trying and now >= self.again_at
 
 
 class Sealing:
-    """See the module docstring; what is sealed goes to ``flushes``."""
+    """Runner of seals and re-anchorings; see the module docstring.  Sealed generations go to ``flushes``."""
 
     def __init__(
         self,
@@ -91,56 +95,56 @@ class Sealing:
         self._policy = policy
         self._memory = memory
         self._pages: dict[Page, _OfPage] = {}
-        """Pages that something was under way of."""
+        """Pages that have, or had, seals or re-anchorings under way."""
         self._since: float | None = None
-        """The earliest among theirs."""
+        """Earliest ``since`` of all pages; None if none is late."""
 
     @property
     def late(self) -> bool:
-        """Whether no generation could be sealed for a while.  May be asked from any thread."""
+        """Whether a due generation could not be sealed for ``_SEALING_MAX_S``.  Safe from any thread."""
         since = self._since
         return since is not None and self._now() - since >= _SEALING_MAX_S
 
     @property
     def busy(self) -> bool:
-        """Something has no verdict yet."""
+        """Whether a seal or re-anchoring has no answer yet."""
         return any(page.endings for page in self._pages.values())
 
     @property
     def running(self) -> bool:
-        """Not while it only waits to be tried again."""
+        """Whether a swap runs now, instead of waiting to be tried again."""
         return any(page.trying for page in self._pages.values())
 
     @property
     def unsettled(self) -> set[Region]:
-        """Partitions that something has no verdict of."""
+        """Regions with a seal or re-anchoring that has no answer yet."""
         return {ending.region for page in self._pages.values() for ending in page.endings}
 
     @property
     def nbytes(self) -> int:
-        """Bytes of MemTables that are put aside."""
+        """Bytes of the MemTables that are put aside until their seals have answers."""
         endings = (ending for page in self._pages.values() for ending in page.endings)
         return sum(ending.fixed.memtable.nbytes for ending in endings if ending.sealed)
 
     def advance(self, writer: LogWriter) -> None:
-        """One turn over the open regions, whose entries go to ``writer``."""
+        """Take answers, fix what is due among the open regions, and send it.  ``writer`` is their log."""
         self.settle()
         self._begin(writer)
         self._try_due()
 
     def go_on(self) -> None:
-        """A turn that begins nothing new."""
+        """Take answers and repeat swaps that are due, without fixing further generations."""
         self.settle()
         self._try_due()
 
     def settle(self) -> None:
-        """Take the verdicts, if they are there."""
+        """Take the answers that have come; never wait."""
         for page in list(self._pages.values()):
             self._settle(page)
         self._note_since()
 
     def wait(self, timeout_s: float) -> None:
-        """Let up to that much time pass, no more than until there are verdicts or it is time to try again."""
+        """Wait at most ``timeout_s`` until an answer may have come or a swap may be tried again."""
         pages = list(self._pages.values())
         running = [page.task for page in pages if page.task is not None]
         again_at = [page.again_at for page in pages if page.endings and not page.trying]
@@ -153,7 +157,7 @@ class Sealing:
 
     def _settle(self, page: _OfPage) -> None:
         if page.task is None:
-            # What was given up while it waits to be tried again is part of what the next opening finds, be it ours.
+            # Forget regions given up while they wait for a repeated swap: the next opening, even ours, takes their rows.
             page.endings = [ending for ending in page.endings if self._is_open(ending)]
             return
         if not page.task.done():
@@ -168,7 +172,7 @@ class Sealing:
                 failed.append(error)
                 if ending.sealed and isinstance(error, Refresh | Retry):
                     page.endings.append(ending)
-        for error in dict.fromkeys(failed):  # one may be that of the whole page
+        for error in dict.fromkeys(failed):  # several regions of the page may have the same error
             if not isinstance(error, Refresh | Retry):
                 raise error
             self._observer.failed("seal", error)
@@ -178,7 +182,7 @@ class Sealing:
             page.since = None
 
     def _begin(self, writer: LogWriter) -> None:
-        """Put aside what is due, of pages that take it."""
+        """Fix the generations that are due, of pages that can be sent now, and put their MemTables aside."""
         now = self._now()
         full_up = {page.number for page, under_way in self._pages.items() if not under_way.takes_more(now)}
         open_ = [region for region in self._partitions.open.values() if region.sealing is None]
@@ -207,7 +211,7 @@ class Sealing:
         self._pages.setdefault(self._context.contract.page_of(ending.region), _OfPage()).endings.append(ending)
 
     def _try_due(self) -> None:
-        """All that can go out, the pages side by side."""
+        """Send the swaps of all pages that are due, in parallel."""
         now = self._now()
         due = [page for page in self._pages.values() if page.takes_more(now)]
         for page in due:
@@ -240,7 +244,7 @@ class Sealing:
             case GenerationRecord() as record:
                 moved = ending.fixed.memtable
                 moved.first_sequence, moved.first_length = record.first_sequence, ending.fixed.length
-            case _ if not self._is_open(ending):  # whoever opens it next goes on from what the store has
+            case _ if not self._is_open(ending):  # given up meanwhile: the next opening goes on from the stored state
                 pass
             case OwnershipLost() as error:
                 self._partitions.drop(ending.region, error)
@@ -251,7 +255,7 @@ class Sealing:
         return None
 
     def _is_open(self, ending: _Ending) -> bool:
-        """Not where it was given up, though it may have been opened anew."""
+        """Return whether the region of ``ending`` is still open since then; False also if it was opened again."""
         return self._partitions.open.get(ending.region) is ending.of
 
     def _decide(self, memtable: MemTable, length: float, now: float, *, early: bool) -> SealDecision:
