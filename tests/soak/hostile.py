@@ -239,7 +239,7 @@ class HostileSoak:
         self._world.feed.produce_everywhere()
         self._come_through("an open transaction, the others", others=True)
         until(
-            lambda: "behind a transaction that is still open" in self._readyz("ingest"),
+            lambda: "after a transaction that is still open" in self._readyz("ingest"),
             lambda: self._readyz("ingest"),
             _STANDS_S + PATIENCE_S - (time.monotonic() - began),
             poll_s=1.0,

@@ -1,4 +1,4 @@
-"""Holds back partitions while Kafka is about to delete records of those that run, and shows the retention horizon."""
+"""Hold back further partitions while Kafka is about to delete records of running ones; show the retention horizon."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from lancewal_ingest.service.worker import IngestWorker
 
 
 class Admission:
-    """See the module docstring."""
+    """Decision whether the worker may open further partitions, from the facts about retention.
+
+    While a running partition is about to lose records, the worker opens none."""
 
     def __init__(
         self, policy: AdmissionPolicy, worker: IngestWorker, watch: TopicWatch, metrics: IngestMetrics, clock: Clock
     ) -> None:
         self.short: Mapping[Region, float] = {}
-        """Partitions that run and are about to lose records, and the seconds left."""
+        """Running partitions that are about to lose records, and the seconds left for each."""
         self._policy = policy
         self._worker = worker
         self._watch = watch
@@ -27,7 +29,7 @@ class Admission:
         self._clock = clock
 
     def decide(self) -> None:
-        """Look at the figures of now."""
+        """Decide by the present facts, tell the worker, and set the metrics."""
         facts = self._watch.retention
         open_ = self._worker.durable
         horizons = {r: left_s for r, left_s in facts.horizons(self._clock.now_ms()).items() if r in open_}

@@ -1,11 +1,11 @@
 """Check whether a batch of the topic can unpack to more than Kafka's client has room for.
 
-The client unpacks a batch whole.  Only zstd ends at ``receive.message.max.bytes``.  What gzip, lz4 and snappy may
-become follows from what the topic lets in.
+The client unpacks a batch whole.  Only for zstd does it stop at ``receive.message.max.bytes``.  For gzip, lz4 and
+snappy the largest unpacked size follows from the topic's settings.
 
 Guarantees
- 1. With ``refuse`` nothing is consumed before the topic's settings are known and bound every batch that came since
-    they were made.  From then on they are looked at every ``CONFIG_S``, and ``TopicUnsuitable`` ends the process.
+ 1. With ``refuse`` nothing is consumed before the topic's settings are known to bound every batch that came since
+    they were made.  Afterwards the settings are checked every ``CONFIG_S``, and ``TopicUnsuitable`` ends the process.
  2. With ``warn`` there is one warning for each state of the topic's settings.
 """
 
@@ -23,7 +23,7 @@ UnboundedBatches = Literal["warn", "refuse"]
 
 
 class BatchCheck:
-    """``ask`` gives the topic's settings; ``room`` is what the client lets a batch of zstd unpack to."""
+    """Check of one topic's settings.  ``ask`` returns them; ``room`` is the largest unpacked batch in bytes."""
 
     def __init__(
         self,
@@ -44,7 +44,10 @@ class BatchCheck:
         self._again_at = float("-inf")
 
     def look(self) -> None:
-        """``TopicUnsuitable``, ``KafkaUnavailable``; with ``refuse`` also ``KafkaForbidden`` where a right is missing."""
+        """Check the topic's settings if it is time; warn, or raise ``TopicUnsuitable`` under the policy ``refuse``.
+
+        Raises ``KafkaUnavailable`` if the broker does not answer, and with ``refuse`` ``KafkaForbidden`` if a right is
+        missing."""
         if self._clock.monotonic() < self._again_at:
             return
         problem = self._problem()
@@ -68,6 +71,6 @@ class BatchCheck:
         return (
             f"topic {self._topic}: with compression.type={stored.compression} and max.message.bytes={stored.bytes_max} one "
             f"batch may unpack to {most} bytes; Kafka's client has room for {self._room} (three sixteenths of "
-            "ingest.memory_bytes_max, or receive.message.max.bytes). Where producers are not trusted set the topic's "
-            "compression.type to uncompressed, or to zstd"
+            "ingest.memory_bytes_max, or receive.message.max.bytes). If producers are not trusted, set the topic's "
+            "compression.type to uncompressed or zstd"
         )

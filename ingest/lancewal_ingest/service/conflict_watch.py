@@ -1,13 +1,13 @@
-"""Partitions that stop since too many of their keys are in conflict, as the table's newest version names them.
+"""Watch which partitions must stop because too many of their keys are in conflict.  The newest table version names them.
 
 Guarantees
- 1. The flusher alone decides it, in the commit of a merge (``Conflicts.stopped``), and a person's decision ends it.
-    Whoever ingests a partition learns of both within ``POLL_S`` and a few requests.
- 2. While the store does not answer, or nobody knows what the table has merged, the last known answer holds.
+ 1. Only the flusher stops a partition, in the commit of a merge (``Conflicts.stopped``), and a person's decision ends
+    the stop.  Ingest learns of both within ``POLL_S`` and a few requests.
+ 2. While the store does not answer, or the merged positions are unknown, the last known answer holds.
  3. The loop never waits for the store.
 
-Only tables with ``format.key: bytes`` have keys in conflict; for others nothing is asked.  Each look costs what
-``Watermarks.newest_known`` does.
+Only tables with ``format.key: bytes`` can have keys in conflict; for other tables the store is not asked.  A look costs
+the requests of ``Watermarks.newest_known``.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ POLL_S = 5.0
 
 
 class ConflictWatch:
-    """Called by the loop's thread."""
+    """Watch of one table's keys in conflict; called by the loop's thread."""
 
     def __init__(self, context: IngestContext) -> None:
         self.stopped: Mapping[Region, RegionConflict] = {}
-        """The partitions of the table that stop, and why."""
+        """Partitions of the table that must stop, with the error that says why; as of the last look."""
         self._context = context
         self._clock: Clock = context.clock
         self._again_at = context.clock.monotonic()

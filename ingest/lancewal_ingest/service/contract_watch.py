@@ -1,13 +1,12 @@
-"""Watch for a newer version of the contract that a process at work takes up.
+"""Watch for a newer version of the contract, and let the running process take it up.
 
 Guarantees
- 1. A change that decides no row (``BESIDE_ROWS``) is taken up, in one go with all that goes with it.  The process
-    learns of any other change when it asks for the topic, as always: it goes on by its version, or ends with a named
-    error.
- 2. A change that cannot be taken up yet, since the store, Kafka or the topic of dead letters is not there, is tried
-    again, and ``problem`` says so.  Until then all goes on by the version before.  That is sound: an entry names the
-    version that it follows.
- 3. The loop never waits for the store, nor for Kafka: what a version needs is made ready beside it, and the loop only
+ 1. A change that does not affect rows (``BESIDE_ROWS``) is taken up, with everything that depends on it at once.  The
+    process notices any other change when it checks the topic: it goes on by its version, or ends with a named error.
+ 2. If a change cannot be taken up yet, because the store, Kafka or the dead-letter topic does not answer, it is tried
+    again.  ``problem`` says so, and meanwhile the version before holds.  That is safe, because each entry names its
+    contract version.
+ 3. The loop never waits for the store or Kafka: a task prepares everything that a version needs, and the loop only
     swaps.
 
 Rounds of requests, as counted: 1 ("look for another contract").
@@ -28,7 +27,7 @@ from lancewal_core.table.contract import BESIDE_ROWS, Contract, changed_terms, r
 from lancewal_core.table.group import check_group
 
 POLL_S = 5.0
-"""Seconds between two looks; a look is one request of a small object that is not there."""
+"""Seconds between two looks.  A look is usually one GET of an object that does not exist yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +37,11 @@ class _Prepared:
 
 
 class ContractWatch:
-    """Looks for a newer version of the contract, and has it taken up.
+    """Watch of one table's contract.
 
-    ``prepare`` is given the newest version, in a task, and returns what the loop calls to take it up.  ``failed`` is
-    told why it could not be done.  ``look`` raises the errors of ``check_group`` for ``group``."""
+    ``prepare`` runs in a task with the newest version, and returns the function that the loop calls to take it up.
+    ``failed`` is told why a version could not be taken up.  ``look`` raises the errors of ``check_group`` for
+    ``group``."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class ContractWatch:
 
     @property
     def problem(self) -> Problem | None:
-        """Problem for ``/readyz``; None if there is none."""
+        """Why a newer version is not taken up, for ``/readyz``; None if none waits."""
         what = "a newer version of the contract is not taken up"
         return None if self._problem is None else Problem.of(self._problem, what)
 

@@ -1,20 +1,19 @@
-"""How long the oldest record has waited that is not durable, per partition, from the moment a partition is assigned.
+"""Freshness of each assigned partition: how long its oldest record that is not durable has waited, in seconds.
 
-A record's time is its producer's word: a backfill has old times.  What a producer cannot touch is where the partition ended
-at a look: a record at or above that end came later.
+A producer may set any timestamp, and a backfill has old ones.  But a producer cannot change where the partition ended at
+a look at Kafka: a record at or after that end came later.
 
 Guarantees
- 1. 0 while nothing waits that can be read in Kafka: a quiet topic is fresh, however old its newest record.
- 2. No record counts as older than the last look at which the partition ended at or below it.  Of many looks some are
-    kept, so that the age is at most a sixteenth too large.
- 3. Within that, a record has the age of its own time in Kafka, where that is known: it was consumed, or fetched for its time.
-    A time in the future says nothing.  One older than the retention cannot be when the record came; a record that was there
-    at the first look then waits since that look.
- 4. Without a time the record has waited since it was first seen that something does at this durable position; of a
-    partition that is not open yet, and of which nothing is known, since it was assigned.  So who takes over and is stuck is
-    seen from then on.
+ 1. Freshness is 0 while no readable record waits in Kafka, however old the newest record is.
+ 2. No record counts as older than the last look at which the partition ended at or before it.  Only some of the looks
+    are kept, so the age may be a sixteenth too large.
+ 3. Within that bound, the age counts from the record's timestamp, if it is known because the record was consumed or
+    fetched.  A timestamp in the future is ignored.  A timestamp older than the retention cannot be the time of arrival.
+    A record that was there at the first look then counts from that look.
+ 4. Without a timestamp, the age counts from when a record was first seen to wait at this durable position.  For a
+    partition that is not open yet it counts from the assignment.  So a process that cannot open a partition shows.
 
-Pure.
+The module has no side effects, and reads no clock.
 """
 
 from __future__ import annotations
@@ -29,23 +28,23 @@ from lancewal_ingest.kafka.source import Positions
 from lancewal_ingest.retention.horizon import Oldest
 
 _SHARE = 16
-"""Looks that are kept lie at least such a part of the time apart that they span."""
+"""The looks kept are at least one part in this many of their total time span apart."""
 
 
 @dataclass(frozen=True, slots=True)
 class IngestProgress:
-    """How far the worker is, and what it knows of Kafka."""
+    """Positions of the worker's partitions, and facts about their ends and records in Kafka."""
 
     waiting: Collection[Region]
     """Partitions that are ours and not open yet."""
     durable: Positions
     """Durable position of each open partition."""
     oldest_consumed_ms: Mapping[Region, int]
-    """Kafka's time of the first consumed record of each that is not durable."""
+    """Kafka's time of the first consumed record of each partition that is not durable, in milliseconds since 1970."""
     ends: Positions
-    """Position after the last record that can be read, as far as known."""
+    """Position after the last readable record of each partition, if known."""
     oldest: Mapping[Region, Oldest]
-    """Records that were fetched for their time."""
+    """Oldest record of each partition that is not durable, if its time was found out."""
     looked_at: float | None = None
     """Monotonic seconds before Kafka was asked for the ends; None before its first answer."""
     retention_s: float = math.nan
@@ -56,7 +55,7 @@ _Since = dict[Region, tuple[Position | None, float]]
 
 
 class _Look(NamedTuple):
-    """End of a partition at one look."""
+    """End of a partition in Kafka at one look."""
 
     end: Position
     at: float
@@ -64,17 +63,18 @@ class _Look(NamedTuple):
 
 
 class Freshness:
-    """Freshness of each partition, from what is reported at every look; keeps since when things are as they are."""
+    """Computation of freshness; remembers earlier looks, and since when records wait at each position."""
 
     def __init__(self) -> None:
         self._since: _Since = {}
-        """Position of each partition with waiting records, None before it is open, and since when in monotonic seconds."""
+        """For each partition with waiting records: its durable position (None before it is open), and the monotonic
+        seconds since when they wait there."""
         self._looks: dict[Region, list[_Look]] = {}
-        """Looks at each open partition, oldest first.  Of those at or below its durable position only the last one is
-        kept."""
+        """Looks at each open partition, oldest first.  Of the looks with an end at or before the durable position only the
+        last is kept."""
 
     def look(self, now: float, now_ms: int, at: IngestProgress) -> dict[Region, float]:
-        """Return the freshness of each partition, in seconds."""
+        """Return the freshness of each partition in seconds; ``now`` is monotonic, ``now_ms`` milliseconds since 1970."""
         before, self._since = self._since, {}
         found: dict[Region, float] = {}
         for region in at.waiting:
@@ -99,7 +99,7 @@ class Freshness:
         return found
 
     def _looks_of(self, region: Region, position: Position, at: IngestProgress) -> list[_Look]:
-        """Guarantee 2."""
+        """Return the looks to keep for a partition, with the newest look added (guarantee 2)."""
         looks, end = self._looks.get(region, []), at.ends.get(region)
         if end is not None and at.looked_at is not None and (not looks or at.looked_at > looks[-1].at):
             if len(looks) > 1 and (at.looked_at - looks[-2].at) * _SHARE < at.looked_at - looks[0].at:
@@ -110,7 +110,9 @@ class Freshness:
         return looks
 
     def _known_for(self, now: float, before: _Since, region: Region, position: Position | None) -> float:
-        """Guarantee 4.  What waited while it was not open waits still."""
+        """Return for how many seconds records are known to wait at ``position`` (guarantee 4).
+
+        If the partition was not open before, they wait since the assignment."""
         known = before.get(region)
         since = now if known is None or (known[0] is not None and known[0] != position) else known[1]
         self._since[region] = position, since

@@ -1,4 +1,4 @@
-"""Every metric of ingest: name, kind, labels, meaning.  The reference page (docs/reference/metrics.md) is made of it."""
+"""Every metric of ingest: name, kind, labels, meaning.  docs/reference/metrics.md is generated from this module."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ OPERATIONS = (
 
 
 class KafkaMetricTable(MetricTable, prefix="lancewal_kafka"):
-    """Figures that ingest's consumer tells of itself, every 5 s (``statistics.interval.ms``)."""
+    """Figures that ingest's Kafka client reports of itself, every 5 s (``statistics.interval.ms``)."""
 
     connected_brokers = gauge("Brokers to which there is a connection.")
     round_trip_seconds = gauge("Time that the slowest broker took to answer, 99th percentile of the last interval.")
-    throttle_seconds = gauge("Longest that a broker has throttled the consumer in the last interval.")
+    throttle_seconds = gauge("Longest time that a broker throttled the consumer in the last interval.")
     request_failures = counter("Requests to brokers that were not sent, not answered in time, or not readable.")
     received_bytes = counter("Bytes received from brokers.")
     received_records = counter(
-        "Records received from brokers, those that are fetched again and those left out included."
+        "Records received from brokers, including records fetched again and records that ingest leaves out."
     )
     fetch_queue_bytes = gauge("Bytes of records that the client has fetched and ingest has not taken yet.")
-    fetch_queue_records = gauge("Such records.")
+    fetch_queue_records = gauge("Records that the client has fetched and ingest has not taken yet.")
     rebalances = counter("Times that the group gave this member another share of the partitions.")
-    poll_age_seconds = gauge("Since the consumer was last polled: Kafka gives up a member that does not.")
+    poll_age_seconds = gauge("Time since the consumer was last polled: Kafka removes a member that does not poll.")
 
 
 class IngestMetricTable(KafkaMetricTable, StoreMetricTable, ServiceMetricTable, prefix="lancewal_ingest"):
@@ -47,66 +47,66 @@ class IngestMetricTable(KafkaMetricTable, StoreMetricTable, ServiceMetricTable, 
         "Passing faults of store or broker; the operation is tried again.", "operation", known=OPERATIONS
     )
     dead_letter_failures = counter(
-        "Tries to write dead letters that not all were acknowledged of; records behind them wait, and they are tried again."
+        "Failed tries to write dead letters, which are repeated. Meanwhile the records after them wait."
     )
     claims = counter(
-        "Tries to take a partition over: won, lost to another owner that came first, or failed.",
+        "Tries to take over a partition: won, lost (another owner claimed it first), or failed.",
         "outcome",
         known=("won", "lost", "failed"),
     )
     replayed_rows = counter(
-        "Rows of generations that were read back from the WAL to be flushed: they were not in memory."
+        "Rows of generations that were not in memory, and were read back from the WAL to be flushed."
     )
-    fences = counter("Times that another process ended our WAL.")
-    ownership_losses = counter("Partitions that another owner claimed while we had them open.")
+    fences = counter("Times that another process ended this process's WAL.")
+    ownership_losses = counter("Partitions that another owner claimed while this process had them open.")
     durable_position = gauge("First offset that is not durable.", "partition")
     lag_records = gauge("Offsets between the durable position and Kafka's end.", "partition")
-    end_position = gauge("Behind the last record in Kafka that can be read, as it was last asked for.", "partition")
+    end_position = gauge("Position after the last readable record in Kafka, as of the last question.", "partition")
     durable_timestamp_seconds = gauge(
-        "Kafka's time of the newest record that this process made durable, as its producer set it; absent before the first.",
-        "partition",
+        "Kafka's timestamp of the newest record that this process made durable; absent before the first.", "partition"
     )
     freshness_seconds = gauge(
-        "How long the oldest record that is not durable has waited; 0 while none waits. Counted by the record's own time in "
-        "Kafka, but no longer than since this process last saw the partition end before the record. So a backfill of old "
-        "times is not late. If no time is known: since this process has known that a record waits. If the partition is not "
-        "open yet: since it was assigned.",
+        "How long the oldest record that is not durable has waited; 0 while none waits. The time counts from the record's "
+        "Kafka timestamp, at most since this process last saw the partition end before the record. So a backfill of old "
+        "times is not late. Without a timestamp it counts since this process has known that a record waits. If the "
+        "partition is not open yet, it counts since the assignment.",
         "partition",
     )
     standing_seconds = gauge(
-        "How long the durable position has not moved though records wait, of open transactions too; 0 while none do.",
+        "How long the durable position has not moved although records wait, open transactions included; 0 while none wait.",
         "partition",
     )
     partition_stopped = gauge("1 for a partition that stopped, by kind.", "partition", "kind")
     unflushed_generations = gauge("Sealed generations that wait to be flushed.")
     open_partitions = gauge("Partitions that this process owns.")
-    assigned_partitions = gauge("Partitions that Kafka has assigned to this process, opened yet or not.")
+    assigned_partitions = gauge("Partitions that Kafka has assigned to this process, open or not.")
     memory_bytes = gauge("Bytes of rows and records in memory, Kafka's queue not included.")
     memory_budget_bytes = gauge("Value of memory_bytes at which consumption is throttled.")
     throttled = gauge("1 while nothing is consumed because memory is full.")
     paused = gauge("1 while `lancewal pause ingest` holds: nothing is consumed, and lag grows.")
     retention_horizon_seconds = gauge(
-        "Least time until Kafka deletes a record that is not durable, over the open partitions. +Inf if the topic "
-        "retains without end or nothing is open, NaN while unknown."
+        "Shortest time until Kafka deletes a record that is not durable, over the open partitions. +Inf if the topic "
+        "retains records without limit or no partition is open, NaN while unknown."
     )
     retention_seconds = gauge(
-        "Time for which Kafka retains a record at least, deletes of a compacted topic included: the largest horizon. +Inf "
-        "if the topic retains without end, NaN while unknown."
+        "Least time for which Kafka retains every record, including deletes of a compacted topic: the largest possible "
+        "horizon. +Inf if the topic retains records without limit, NaN while unknown."
     )
     retention_reserve_offsets = gauge(
-        "Offsets between the first that Kafka still has and the durable position.", "partition"
+        "Offsets between the first one that Kafka still has and the durable position.", "partition"
     )
     append_latency_seconds = histogram(
-        "From the Kafka timestamp of an entry's last row until the entry is durable; meaningless in a backfill of old times.",
+        "Time from the Kafka timestamp of an entry's last row until the entry is durable. Meaningless in a backfill of old "
+        "times.",
         _LATENCY_S,
     )
-    open_seconds = histogram("From the assignment of a partition until it is open.", _LATENCY_S)
+    open_seconds = histogram("Time from the assignment of a partition until it is open.", _LATENCY_S)
     replay_seconds = histogram(
-        "Time to read a generation back from the WAL and write its flush; of several together the mean.",
+        "Time to read a generation back from the WAL and write its flush; the mean if several are flushed together.",
         _LATENCY_S,
     )
     invariant_violations = counter(
-        "Times that something was seen which must never be, by what it was: a durable position that fell.",
+        "Times that this process saw a state that must never occur, by kind: a durable position that fell.",
         "kind",
         known=("durable_position_fell",),
     )

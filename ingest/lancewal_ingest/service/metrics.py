@@ -1,8 +1,8 @@
-"""Logs and metrics of ingest for people: JSON log lines and Prometheus metrics, from the worker's reports.
+"""Observer that turns the worker's reports into JSON log lines and Prometheus metrics.
 
 Guarantees
- 1. Those of ``ServiceMetrics``.
- 2. Series of partitions that are no longer ours vanish.
+ 1. The guarantees of ``ServiceMetrics`` hold.
+ 2. Series of partitions that are no longer ours are removed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from lancewal_ingest.service.standstill import Still
 
 
 class IngestMetrics(ServiceMetrics):
-    """The worker's ``Observer``.  ``registry`` holds every metric; nothing is registered globally."""
+    """``Observer`` of one table's worker.  ``registry`` holds every metric; nothing is registered globally."""
 
     service = "ingest"
 
@@ -64,12 +64,12 @@ class IngestMetrics(ServiceMetrics):
         self._short: frozenset[Region] = frozenset()
         self.records = RecentRecords()
         self.append_failed: Failure | None = None
-        """The fault that the newest append met, if it could not be stored at once."""
+        """Cause of the newest failed try to store a segment; None if every first try succeeded."""
         self.freshness_s: Mapping[Region, float] = {}
-        """Freshness as last told."""
+        """Freshness of each partition in seconds, as last reported."""
 
     def observed(self, store: ObjectStore) -> ObjectStore:
-        """The store, its requests counted."""
+        """Return the store with its requests counted in these metrics."""
         return ObservedStore(store, self._shown)
 
     # -- Observer ------------------------------------------------------------------------------------------------
@@ -178,8 +178,8 @@ class IngestMetrics(ServiceMetrics):
     # -- now and then --------------------------------------------------------------------------------------------
 
     def refresh(self, highs: Positions, stopped: Mapping[Region, LancewalError]) -> None:
-        """Set what follows from Kafka's ends and from the clock; ``stopped`` is all that is stopped now."""
-        # Also those that could not be opened.
+        """Set the lag by Kafka's high watermarks, and which partitions are stopped now."""
+        # Partitions that could not be opened are among the stopped ones.
         show_only(self._shown.partition_stopped, {(str(r.partition), error.kind): 1 for r, error in stopped.items()})
         for region, position in self._durable.items():
             high = highs.get(region)
@@ -187,7 +187,7 @@ class IngestMetrics(ServiceMetrics):
                 self._shown.lag_records.labels(str(region.partition)).set(max(0, high - position))
 
     def freshness(self, seconds: Mapping[Region, float], ends: Positions) -> None:
-        """Take the freshness of each partition that is ours, open or not, and where those that are open end in Kafka."""
+        """Set the freshness of each partition that is ours, in seconds, and the ends of the open ones in Kafka."""
         self.freshness_s = dict(seconds)
         self._shown.assigned_partitions.set(len(seconds))
         show_only(self._shown.freshness_seconds, {(str(region.partition),): s for region, s in seconds.items()})
@@ -195,7 +195,7 @@ class IngestMetrics(ServiceMetrics):
             self._shown.end_position.labels(str(region.partition)).set(end)
 
     def kafka(self, told: ClientFigures) -> None:
-        """Take the figures that the consumer's client reports of itself."""
+        """Set the figures that Kafka's client reports of itself."""
         shown, before = self._shown, self._told
         self._told = told
         shown.connected_brokers.set(told.connected_brokers)
@@ -212,14 +212,14 @@ class IngestMetrics(ServiceMetrics):
             counter.inc(now - then if now >= then else now)  # a new client begins at 0
 
     def poll_age(self, seconds: Callable[[], float]) -> None:
-        """Asked when the metrics are read."""
+        """Set the function that returns the seconds since the last poll; called when metrics are scraped."""
         self._shown.poll_age_seconds.set_function(seconds)
 
     def dead_letters_failed(self) -> None:
         self._shown.dead_letter_failures.inc()
 
     def standing(self, waiting: Mapping[Region, Still]) -> None:
-        """Show how long partitions of which records wait have been where they are."""
+        """Set for each open partition how long it has not moved although records wait; 0 if none wait."""
         now = self._clock.monotonic()
         for region in self._durable:
             still = waiting.get(region)
@@ -227,7 +227,7 @@ class IngestMetrics(ServiceMetrics):
             self._shown.standing_seconds.labels(str(region.partition)).set(seconds)
 
     def retention(self, kept_s: float, horizons: Mapping[Region, float], reserves: Mapping[Region, int]) -> None:
-        """Show how long the topic retains records, and of each open partition the horizon and the reserve of offsets."""
+        """Set how long the topic retains records, the shortest horizon, and each open partition's reserve of offsets."""
         self._shown.retention_seconds.set(kept_s)
         unknown = any(math.isnan(left_s) for left_s in horizons.values())
         self._shown.retention_horizon_seconds.set(math.nan if unknown else min(horizons.values(), default=math.inf))
@@ -235,7 +235,7 @@ class IngestMetrics(ServiceMetrics):
             self._shown.retention_reserve_offsets.labels(str(region.partition)).set(offsets)
 
     def retention_short(self, short: Mapping[Region, float]) -> None:
-        """Partitions that are about to lose records, and the seconds left; logged as they come and go."""
+        """Log which partitions have come to be about to lose records, with the seconds left, and which no longer are."""
         for region in sorted(short.keys() - self._short):
             horizon_s = round(short[region], 1)
             self.events.retention_shortened(topic=region.topic, partition=region.partition, horizon_s=horizon_s)

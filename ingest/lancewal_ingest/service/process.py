@@ -1,10 +1,10 @@
-"""The parts of an ingest process that its tables share: HTTP side, threads, memory budget, owner, Kafka client, the loop.
+"""The parts of an ingest process that its tables share: HTTP server, threads, memory budget, owner id, and the loop.
 
 Guarantees
- 1. A topic belongs to one table of a process.  A second table with the same topic is refused by name.
- 2. A table whose turn raises stops, and ``/readyz`` names it.  The others go on.  Once none is left, or the process is told
-    to stop, the first of these errors is raised.
- 3. The process is ready once each of its tables is.  ``/status`` shows the first of them.
+ 1. A topic belongs to one table of a process.  A second table with the same topic is refused with an error.
+ 2. A table whose turn raises an error stops, and ``/readyz`` names it.  The other tables go on.  Once no table is left,
+    or the process is told to stop, the first of these errors is raised.
+ 3. The process is ready when each of its tables is ready.  ``/status`` shows the first table.
 
 A process works on one table until settings can name several.
 """
@@ -49,16 +49,16 @@ from lancewal_kafka.group_member import member_id
 from lancewal_kafka.retention import KafkaRetention
 
 DRAIN_SHARE = 0.75
-"""Share of the time that ending may take; leaving the group takes about a second."""
+"""Share of ``ingest.drain_timeout_s`` for the hand-over.  The rest is for leaving the group, which takes about a second."""
 _TASK_THREADS = 8 + 64
-"""Threads: one for the segment in flight, and two for flushes (from memory, and from logs).  One each is for the bundle,
-the question about the topic, the control, the contract and keys in conflict.  The rest is for pages of
-states: a seal or a hand-over, and the swap of a flush, of each.  A silent page then holds up no other.  Threads begin
-as they are needed."""
+"""Most threads for tasks: one for the segment in flight, and two for flushes (from memory and from logs).  One each is for
+the bundle, the topic watch, the control, the contract and keys in conflict.  The others are for state pages: for each
+page a seal or hand-over, and the swap of a flush.  So a page that does not answer does not delay others.  A thread starts
+when it is needed."""
 
 
 class IngestProcess:
-    """See the module docstring.  ``stack`` ends its threads."""
+    """An ingest process and its tables; see the module docstring.  ``stack`` ends its threads."""
 
     def __init__(
         self, settings: Settings, stopping: Callable[[], bool], stack: ExitStack, clock: Clock | None = None
@@ -77,17 +77,17 @@ class IngestProcess:
         self._start = Start(self.clock, stopping)
         self._leaving: _Leaving | None = None
         self._tables: dict[str, IngestTable] = {}
-        """By topic."""
+        """The tables of the process by topic."""
         self._stopped: dict[str, LancewalError] = {}
 
     def listen(self, stack: ExitStack) -> int:
-        """Answer probes from now on.  Returns the port."""
+        """Start the HTTP server, which answers probes from now on, and return its port."""
         http = self._settings.http
         server = HealthServer(http.host, http.ingest_port, self.registry, self.health, self._board.answer)
         return stack.enter_context(server).port
 
     def metrics(self, settings: Settings, port: int | None = None) -> IngestMetrics:
-        """Metrics of a table, in the registry of the process."""
+        """Return the metrics of the table that ``settings`` name, in the registry of the process."""
         name, per_partition = Address.of(settings).name, settings.metrics.per_partition
         metrics = IngestMetrics(
             self.clock,
@@ -101,13 +101,15 @@ class IngestProcess:
         return metrics
 
     def open_when_it_can(self, settings: Settings, metrics: IngestMetrics, stack: ExitStack) -> IngestTable | None:
-        """``open``, tried again while what fails may pass (``process.start``).  None if told to stop before."""
+        """Open the table (``open``), and try again while the error may pass (``process.start``).
+
+        None if the process is told to stop before."""
         return self._start.run(
             partial(self.open, settings, metrics), stack, lambda error, _: metrics.failed("start", error)
         )
 
     def open(self, settings: Settings, metrics: IngestMetrics, stack: ExitStack) -> IngestTable:
-        """Open the table that these settings name, checked, and join its group; ``stack`` leaves it."""
+        """Open and check the table that the settings name, and join its consumer group; ``stack`` leaves the group."""
         address, clock = Address.of(settings), self.clock
         store = metrics.observed(address.store())
         context = open_context(settings, self._tasks, clock, store)
@@ -115,7 +117,7 @@ class IngestProcess:
         contract = take_group(store, clock, context.contract, group)
         self._check_free(contract, address.uri)
         context = replace(context, contract=contract, group=group)
-        # Others see in the group by it whose member this is, unless a person has given the clients a name.
+        # The client id shows in the group to which table this member belongs, unless the settings name the client.
         client = {
             "client.id": member_id(contract.table_uuid, contract.place or settings.table.uri),
             **unpacking_bounded(settings.kafka.client(), settings.ingest.memory_bytes_max, contract.record_bytes_max),
@@ -165,23 +167,25 @@ class IngestProcess:
         return table
 
     def add(self, table: IngestTable) -> None:
-        """Take another table to work on."""
+        """Add a table to work on.  ``InvalidSettings`` if another table of the process has the same topic."""
         contract = table.context.contract
         self._check_free(contract, table.uri)
         self._tables[contract.topic] = table
         self.health.beat()
 
     def let_go(self, table: IngestTable, error: FormerGroup) -> None:
-        """Work on it no more, for it was moved to another group, whose fence hands it over.  Who opens it again waits."""
+        """Stop working on a table that was moved to another consumer group (``error``), and log that.
+
+        The members of that group fence its log and take over.  Opening the table again waits."""
         topic = table.context.contract.topic
         del self._stopped[topic], self._tables[topic]
         self._start.problem = Problem.of(error, "stopped")
         table.metrics.events.group_moved(group=error.where.get("group"), error=str(error))
 
     def work(self) -> bool:
-        """Take turns of all tables until told to stop, or none is left; then hand over.
+        """Take turns of all tables until told to stop or no table is left; then hand over.
 
-        True if everything was handed over and flushed in time."""
+        Return whether everything was handed over and flushed in time.  Raises the error of a table that stopped."""
         while not self._stopping():
             for table in self._working():
                 try:
@@ -199,7 +203,7 @@ class IngestProcess:
         return drained
 
     def problems(self) -> Sequence[Problem]:
-        """Return why it is not ready."""
+        """Return why the process is not ready; empty if it is."""
         if not self._tables:
             return [self._start.why_not_ready()]
         tables, errors = list(self._tables.items()), dict(self._stopped)
@@ -210,7 +214,7 @@ class IngestProcess:
         return [table for topic, table in list(self._tables.items()) if topic not in self._stopped]
 
     def _drain(self, tables: Sequence[IngestTable]) -> bool:
-        """Hand over what these tables have."""
+        """Hand over the partitions of these tables, and return whether all was handed over and flushed in time."""
         if not tables:
             return False
         seconds, began = self._settings.ingest.drain_timeout_s, self.clock.monotonic()
@@ -232,17 +236,19 @@ class IngestProcess:
             )
 
     def _waits(self) -> bool:
-        """Whether the loop may stand still for what a restart does not mend."""
+        """Return whether the loop may be blocked by a cause that a restart would not remove."""
         return not self._tables or any(table.silent for table in self._working())
 
     def _remark(self) -> str:
-        """Return the remark of a process that is ready."""
+        """Return a remark for the probes of a process that is ready; empty if there is nothing to say."""
         idle = self._tables and not any(table.worker.has_partitions for table in self._working())
         return "no partition is assigned to this process" if idle else ""
 
 
 class _Leaving:
-    """Step 4 of ``service``, also of a start that failed and behind an error: never longer than is right."""
+    """Leaving of the consumer group (``service``, step 4), within ``timeout_s``.
+
+    The group is also left after a start that failed, and after an error."""
 
     def __init__(self, source: KafkaSource, metrics: IngestMetrics, timeout_s: float) -> None:
         self._source = source
@@ -251,7 +257,7 @@ class _Leaving:
         self._first: Sequence[Callable[[], None]] = ()
 
     def begin(self, first: Sequence[Callable[[], None]], timeout_s: float) -> None:
-        """Begin the leaving: say what comes before it, and how long both may take."""
+        """Set the functions that ``leave`` calls before leaving, and the seconds for all of that."""
         self._first, self._timeout_s = first, timeout_s
 
     def leave(self) -> None:

@@ -1,6 +1,6 @@
-"""How many of each partition's newest records became rows: of about two minutes, the last in which some came.
+"""How many of each partition's newest records became rows or were rejected, in the last two minutes that had records.
 
-Records that the contract ignores count as neither: they are passed over as somebody has decided.
+Records that the contract ignores do not count: a person has decided to pass over them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class _Bucket:
 
 
 class RecentRecords:
-    """Two buckets of ``BUCKET_S`` for each partition; told of every entry that became durable."""
+    """Counter of rows and rejections in two buckets of ``BUCKET_S`` for each partition."""
 
     def __init__(self) -> None:
         self._buckets: dict[Region, tuple[_Bucket | None, _Bucket]] = {}
@@ -44,7 +44,7 @@ class RecentRecords:
             bucket.examples[rejected.kind] = rejected.offset
 
     def keep(self, regions: Collection[Region]) -> None:
-        """Forget all others."""
+        """Forget all partitions except ``regions``."""
         self._buckets = {region: found for region, found in self._buckets.items() if region in regions}
 
     def of(self, region: Region) -> Rejections:

@@ -1,34 +1,33 @@
 """The ingest service: build everything from settings, check, run the loop until told to stop, drain, leave.
 
 Steps
- 1. Answer probes: from now on ``/readyz`` says what is missing.  Read the contract; write our consumer group into it
-    if it names none (``table.group``); check settings, table, topic, dead-letter topic and store; join the group.
-    Nothing was consumed.  If a topic has more partitions than the contract: say how far the old ones are drained
-    (``draining``).  A store or a broker that does not answer or lets nobody in is asked again in the process
+ 1. Answer probes: from now on ``/readyz`` says what is missing.  Read the contract, and write our consumer group into it
+    if it names none (``table.group``).  Check settings, table, topic, dead-letter topic and store, and join the group.
+    Nothing is consumed yet.  If the topic has more partitions than the contract, store how far the old ones are drained
+    (``draining``).  If a store or broker does not answer or denies access, ask again in this process
     (``process.start``).
- 2. Turn the worker's loop.  Beside it ask the broker about the topic (``topic_watch``), and look whether an operator
-    wants it to consume (``control``): if not, the worker is held, and all else goes on.  Policies that were altered
-    are taken up (``contract_watch``).  While Kafka is about to delete records of a partition that runs and that are
-    not durable, open no further one: more work would only make the loss sure.  If the table was moved to another
-    consumer group: leave the group, and go on at step 1, which waits (``table.group``).
- 3. When told to stop: make durable what was consumed, hand over every region, flush; at most ``DRAIN_SHARE`` of
-    ``ingest.drain_timeout_s``.  What is not done then is left to the next owner, which finds it in the log and in
-    Kafka.
- 4. Tell the group what is durable, and leave it, in what is left of that time.  Both are only good to have: without
-    them lag tools show an older position, and Kafka learns by its session timeout that we are gone.
+ 2. Run the worker's loop.  Beside it ask the broker about the topic (``topic_watch``).  Check whether an operator has
+    paused ingest (``control``): then consume nothing, and go on with everything else.  Take up altered policies
+    (``contract_watch``).  While Kafka is about to delete records of a running partition that are not durable, open no
+    further partition: more work would make the loss certain.  If the table was moved to another consumer group, leave
+    the group and go on at step 1, which waits (``table.group``).
+ 3. When told to stop: make consumed records durable, hand over every region, and flush, within ``DRAIN_SHARE`` of
+    ``ingest.drain_timeout_s``.  Unfinished work is left to the next owner, which finds it in the log and in Kafka.
+ 4. Commit the durable positions to the group, and leave the group, in the rest of that time.  Both are optional:
+    without them lag tools show an older position, and Kafka notices by its session timeout that we are gone.
 
-Whatever these steps wait for, ``ingest.drain_timeout_s`` after the signal the process has ended
-(``process.stop_signals``).  A broker or a store that accepts connections and says nothing holds up no end.  That is a
-crash, as safe as one at any other point.  What is durable is found in the log.  What is not is still in Kafka, for
-the group is told no position that is not durable.  The next owner fences the log, so that nothing counts that is
-still on its way.
+Whatever these steps wait for, the process has ended ``ingest.drain_timeout_s`` after the signal
+(``process.stop_signals``).  So a broker or store that accepts connections and does not answer cannot delay the end.
+Such an end is as safe as a crash at any other point.  Durable records are found in the log.  Other records are still in
+Kafka, because only durable positions are committed.  The next owner fences the log, so a segment that arrives later
+does not count.
 
-An error ends the loop without step 3.  What is durable is handed over where that needs nothing else; the rest is the
-next owner's.
+An error ends the loop without step 3.  Regions are still handed over if nothing else must become durable first; others
+are left to the next owner.
 
-Ready means: joined, and every partition that is ours is open; or none is ours, which is said.  A broker or a store
-that is silent is named some seconds later, whatever the loop waits for; liveness does not fail for that
-(``process.health``).
+Ready means that the process has joined the group and has opened every partition that is ours.  A process without
+partitions is ready too, and says so.  If a broker or store is silent, ``/readyz`` names it some seconds later, whatever
+the loop waits for; liveness does not fail for that (``process.health``).
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ from lancewal_ingest.service.worker import IngestWorker
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """Parts of a service that it shows while it runs; for tests."""
+    """Parts of a running service that tests look at."""
 
     worker: IngestWorker
     port: int
@@ -59,7 +58,7 @@ class Running:
 
 
 def run_ingest(settings: Settings) -> None:
-    """Run until SIGTERM or SIGINT.  Raises ``LancewalError`` where a person or a supervisor must act."""
+    """Run the service until SIGTERM or SIGINT.  Raises ``LancewalError`` if a person or a supervisor must act."""
     seconds = settings.ingest.drain_timeout_s
     events = IngestEvents(table=Address.of(settings).name)
     with end_in_time(seconds, lambda: events.end_forced(timeout_s=seconds)), stop_signals() as stopping:
@@ -67,7 +66,9 @@ def run_ingest(settings: Settings) -> None:
 
 
 def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Running], None] = lambda _: None) -> bool:
-    """Steps 1 to 4; True if everything was handed over and flushed in time, or nothing was begun."""
+    """Run the service until ``stopping`` returns True; ``began`` is called whenever a table is open.
+
+    Return whether everything was handed over and flushed in time, or nothing was begun."""
     settings.need("table.uri", "kafka.bootstrap_servers")
     use_one_heap()
     look_at_new_objects_rarely()

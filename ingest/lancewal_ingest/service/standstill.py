@@ -1,8 +1,8 @@
-"""Partitions that stand still: records wait in Kafka, and the durable position does not move.
+"""Find partitions that do not move: records wait in Kafka, and the durable position stays the same.
 
-The high watermark tells what waits, so records after an open transaction count, though nobody can read them yet.
-Every reason shows here, known or not: the partition has stopped, the store takes nothing, the broker delivers
-nothing, a transaction is never ended.  Pure.
+The high watermark shows whether records wait, so records after an open transaction count, although nobody can read them
+yet.  Any cause shows here: a stopped partition, a store that takes nothing, a broker that delivers nothing, a transaction
+that is never ended.  The module has no side effects.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from lancewal_core.names.ids import Position, Region
 from lancewal_ingest.kafka.source import Positions
 
 STANDS_S = 60.0
-"""Longer than an ingest at work leaves a record undone."""
+"""Seconds without movement that count as a problem: a healthy ingest makes every record durable sooner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,33 +23,32 @@ class Still:
     position: Position
     """Durable position of the partition."""
     since: float
-    """Monotonic seconds at which it was first seen there while something waited."""
+    """Monotonic seconds at which records were first seen to wait at this position."""
     high: Position
     """Kafka's high watermark."""
     transaction: bool
-    """All that waits lies behind the beginning of an open transaction."""
+    """Whether all waiting records come after the beginning of an open transaction."""
 
     def text(self, region: Region, now: float) -> str:
-        why = ", behind a transaction that is still open" if self.transaction else ""
+        why = ", after a transaction that is still open" if self.transaction else ""
         waits = f"records up to {self.high} wait{why}"
         return f"partition {region.partition} at {self.position} for {now - self.since:.0f} s ({waits})"
 
 
 class Standstill:
-    """Partitions that do not move; takes their positions at every look, and keeps since when they are there."""
+    """Finder of partitions that do not move; remembers since when each partition is at its position."""
 
     def __init__(self) -> None:
         self.waiting: dict[Region, Still] = {}
-        """Partitions of which records wait."""
+        """Partitions with waiting records."""
         self.now = 0.0
         """Monotonic seconds of the last look."""
 
     def look(self, now: float, durable: Positions, highs: Positions, ends: Positions) -> None:
-        """Note where the partitions are.  ``highs`` are high watermarks, ``ends`` the positions after the last record
-        that can be read.
+        """Note the durable positions at the monotonic time ``now``.
 
-        Nothing is said of a partition without a high watermark.  Without an end all that waits counts as in a
-        transaction."""
+        ``highs`` are high watermarks, ``ends`` the positions after the last readable records.  A partition without a high
+        watermark is left out.  Without an end, all its waiting records count as part of a transaction."""
         before, self.waiting, self.now = self.waiting, {}, now
         for region, position in durable.items():
             high, end = highs.get(region, position), ends.get(region, position)
@@ -61,7 +60,7 @@ class Standstill:
 
     @property
     def problem(self) -> str | None:
-        """Partitions that have stood still for ``STANDS_S``, in one line."""
+        """A line that names the partitions which have not moved for ``STANDS_S``; None if there are none."""
         texts = [
             one.text(region, self.now)
             for region, one in sorted(self.waiting.items())

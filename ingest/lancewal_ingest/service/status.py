@@ -1,7 +1,7 @@
-"""Facts of ingest about its partitions and how far their records have come, taken from the worker between two turns.
+"""Status of ingest's partitions: how far their records have come, taken from the worker between two turns.
 
-Nobody is asked: what Kafka has is what the last look at the topic found (``topic_watch``).  A view of the page
-therefore costs the broker and the store nothing.
+No request is made: facts about Kafka are those of the last look at the topic (``topic_watch``).  So a view of the page
+``/status`` costs the broker and the store nothing.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from lancewal_ingest.service.standstill import Standstill
 from lancewal_ingest.service.worker import IngestWorker
 
 UNKNOWN = (
-    "partitions that other members have: their pages, or `lancewal status`",
-    "what is flushed, merged and read: `lancewal status`, the flusher's page",
+    "partitions of other members: see their pages, or `lancewal status`",
+    "flushed, merged and readable rows: see `lancewal status`, or the flusher's page",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """The table, and who works on it."""
+    """Identity of the table and of the process that works on it."""
 
     contract: Contract
     uri: str
@@ -48,7 +48,7 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """Facts of all partitions, asked for once: each answer goes over all of them."""
+    """Facts about all partitions, each collected once, because each property of the worker computes all partitions."""
 
     memtables: Mapping[Region, MemTable]
     refused: Mapping[Region, LancewalError]
@@ -63,7 +63,7 @@ class _Seen:
 
 
 class IngestStatus:
-    """Takes a status of what runs."""
+    """Maker of the status of a running table."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class IngestStatus:
         self._clock = clock
 
     def take(self, paused: Until | None, not_ready: Sequence[str]) -> TableStatus:
-        """Take the status as of now; ``not_ready`` is what the service's readiness says."""
+        """Return the present status.  ``paused`` is the operator's pause, ``not_ready`` the texts of readiness problems."""
         named, contract, now_ms = self._named, self._named.contract, self._clock.now_ms()
         table = TableFacts(
             now_ms,
@@ -94,7 +94,7 @@ class IngestStatus:
         )
         partitions = partitions_of(table, self._figures(now_ms))
         problems = problems_of(table, partitions)
-        # What a partition says already is not said twice.
+        # A problem that a partition's diagnosis names already is not repeated.
         others = [text for text in not_ready if not any(p.diagnosis.message in text for p in partitions)]
         return TableStatus(
             seen_by=Service.INGEST.value,
@@ -162,9 +162,9 @@ class IngestStatus:
         end, low = self._watch.ends.get(region), self._watch.retention.lows.get(region)
         if high is None or end is None or low is None:
             return None
-        # How old what waits is, the time for which it has been seen to wait tells at least.
+        # Waiting records are at least as old as the time for which they have been seen to wait.
         recent = high if stands_s >= STANDS_S else min(durable, high)
-        # Looked at one after the other: what became durable since was there.
+        # These figures are from different moments: a record that became durable since was in Kafka.
         return KafkaSpan(
             min(low, durable) if stands_s < STANDS_S else low, max(end, durable), max(high, durable), recent
         )
@@ -182,7 +182,7 @@ def _first(memtable: MemTable) -> int:
 
 
 def _lasting(refused: LancewalError | None) -> LancewalError | None:
-    """Another owner's claim that came first is no fault: the next try meets it."""
+    """Return the error if it is a fault that lasts; None if another owner merely claimed the region first."""
     return refused if isinstance(refused, Retry | Corrupt | StoreInconsistent) else None
 
 

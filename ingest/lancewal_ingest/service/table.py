@@ -1,11 +1,12 @@
-"""One table of an ingest process: its worker, and what is looked at beside it from one turn to the next.
+"""One table of an ingest process: its worker, and the watches that are called after each of its turns.
 
 Guarantees
- 1. Nothing here is shared with another table but the owner, threads, the memory budget and Kafka's client.  What tables
-    of a process share lies in ``process``.
- 2. Ready: a member of its group, and every partition that is ours is open; or none is ours, which is said.
- 3. Broker and store are asked beside the loop: whatever that waits for, their silence is named.
- 4. A pause, and another owner's claim that came first, are no problems: one is wanted, the other is over with the next try.
+ 1. Only the owner id, threads, the memory budget and metrics' registry are shared with other tables (``process``).
+ 2. The table is ready when it is a member of its group and every partition that is ours is open.  It is also ready if no
+    partition is ours, and says so.
+ 3. Broker and store are asked in threads beside the loop, so their silence is named whatever the loop waits for.
+ 4. A pause, and a claim by another owner that came first, are not problems: a person wants the first, and the next try
+    resolves the second.
 """
 
 from __future__ import annotations
@@ -42,26 +43,28 @@ from lancewal_ingest.service.worker import BUNDLE_SEGMENTS, SEGMENT_BYTES, Inges
 
 REFRESH_S = 1.0
 SEGMENTS_IN_BUDGET = 8
-"""Segments of the largest size that fit into the budget.  One waits, one is in flight, and decoding holds that one
-twice; the rest is for MemTables and flushes."""
+"""Number of largest segments that fit into the budget.  One waits, one is in flight, and decoding holds the latter twice;
+the rest is for MemTables and flushes."""
 LINGER_PUTS = 3.0
-"""Segments follow one another no sooner than so many times what their PUTs take."""
+"""Least time between two segments, in durations of a PUT."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableKafka:
-    """Kafka as one table needs it."""
+    """Parts that one table needs of Kafka."""
 
     source: KafkaSource
     topics: WatchedTopics
     retention: Retention
     batches: BatchCheck
     dead_letters: Callable[[Contract], DeadLetters]
-    """Asks for the topic of dead letters first, where this version of the contract sends any."""
+    """Return the dead letters for a version of the contract; check their topic first, if the version sends any."""
 
 
 class IngestTable:
-    """See the module docstring.  ``metrics`` has the table's name as a label; owner and memory are those of the process."""
+    """A table that ingest works on; see the module docstring.
+
+    ``metrics`` has the table's name as a label.  ``owner`` and ``memory`` are those of the process."""
 
     def __init__(
         self,
@@ -77,7 +80,7 @@ class IngestTable:
         self.context = context
         self.metrics = metrics
         self.silences: Sequence[SilenceWatch] = ()
-        """Set once they run."""
+        """Watches for silence of the broker and the store; set when they run."""
         self._settings = settings
         self._kafka = kafka
         self.worker = IngestWorker(
@@ -104,7 +107,7 @@ class IngestTable:
         self._status = IngestStatus(named, self.worker, self._topic, self._still, metrics, clock)
 
     def take_turn(self) -> None:
-        """Turn the worker's loop once, and look at what is beside it."""
+        """Run one step of the worker, and let the watches look."""
         self.worker.hold(self._control.look() is not None)
         self._conflicts.look()
         self.worker.stop_conflicting(self._conflicts.stopped)
@@ -117,7 +120,7 @@ class IngestTable:
             self._refresh(now)
 
     def drain(self, timeout_s: float) -> bool:
-        """Make durable what was consumed, hand over and flush; True if all was done in time."""
+        """Make consumed records durable, hand over and flush; return whether all was done in ``timeout_s``."""
         self.metrics.events.drain_begun()
         drained = self.worker.drain(timeout_s)
         if drained:
@@ -127,17 +130,18 @@ class IngestTable:
         return drained
 
     def shown(self, not_ready: Sequence[Problem]) -> TableStatus:
-        """The status as of now; ``not_ready`` is what the readiness of the process says."""
+        """Return the present status; ``not_ready`` are the reasons why the process is not ready."""
         return self._status.take(self._control.look(), [str(problem) for problem in not_ready])
 
     @property
     def silent(self) -> bool:
-        """Whether its broker or its store does not answer."""
+        """Whether the table's broker or store does not answer."""
         return any(silence.problem is not None for silence in self.silences)
 
     def prepare(self, newer: Contract) -> Callable[[], None]:
-        """Return what takes the newer version up.  Its topics are allowed, and Kafka has been asked for the one of dead
-        letters."""
+        """Check the topics of a newer contract version, and return the function that takes the version up.
+
+        Called in a task (``ContractWatch``)."""
         check_topics(self._settings, newer)
         preparer, dead_letters = Preparer(newer, self.context.drain), self._kafka.dead_letters(newer)
 
@@ -148,7 +152,7 @@ class IngestTable:
         return take_up
 
     def problems(self) -> list[Problem]:
-        """Return why it is not ready (guarantees 2 to 4)."""
+        """Return why the table is not ready; empty if it is (guarantees 2 to 4)."""
         worker, short = self.worker, self._admission.short
         found = [*self._more_partitions()]
         found += [Problem.of(error, f"partition {r.partition} stopped") for r, error in sorted(worker.stopped.items())]
@@ -163,7 +167,7 @@ class IngestTable:
             found.append(
                 Problem(
                     "retention_short",
-                    f"partitions {_listed(worker.waiting)} are not opened: Kafka is about to delete records of "
+                    f"partitions {_listed(worker.waiting)} are not opened: Kafka is about to delete records of partitions "
                     f"{_listed(short)} that are not durable",
                 )
             )
@@ -182,13 +186,13 @@ class IngestTable:
         return found or _beginning(worker)
 
     def _refresh(self, now: float) -> None:
-        """Show what follows from Kafka's ends and from the clock."""
+        """Update the figures that depend on Kafka's ends or on the clock, and decide about admission."""
         worker, topic, metrics = self.worker, self._topic, self.metrics
         paused, highs = self._control.look(), topic.highs()
         metrics.refresh(highs, worker.stopped)
         progress = self._progress()
         metrics.freshness(self._freshness.look(now, self.context.clock.now_ms(), progress), progress.ends)
-        # Who is held by an operator is meant to stand still.
+        # Partitions that an operator has paused are expected not to move.
         self._still.look(now, {} if paused is not None else worker.durable, highs, topic.ends)
         metrics.standing(self._still.waiting)
         self._admission.decide()
@@ -219,14 +223,14 @@ class IngestTable:
         return [
             Problem(
                 PartitionCountChanged.kind,
-                f"the topic has {drain.partitions} partitions, the contract says {partitions}: those of the contract are "
-                f"drained, the others wait for `lancewal table alter --partitions {drain.partitions}`",
+                f"the topic has {drain.partitions} partitions, the contract says {partitions}. Partitions of the contract "
+                f"are drained, the others wait for `lancewal table alter --partitions {drain.partitions}`",
             )
         ]
 
 
 def _beginning(worker: IngestWorker) -> list[Problem]:
-    """Nothing is wrong, but it does not do its work yet."""
+    """Return why a table without faults is not ready yet: it joins the group, opens partitions, or begins a new log."""
     if not worker.joined:
         return [Problem("joining", "the consumer group has not told yet which partitions are this process's")]
     if worker.waiting:
@@ -241,13 +245,13 @@ def _listed(regions: Collection[Region]) -> str:
 
 
 def seal_policy(settings: Settings) -> SealPolicy:
-    """Return when generations are sealed."""
+    """Return the seal policy that the settings name."""
     ingest = settings.ingest
     return SealPolicy(int(ingest.seal_bytes), ingest.seal_rows, ingest.seal_age_s, ingest.seal_log_distance)
 
 
 def worker_limits(settings: Settings, memory: MemoryPolicy) -> WorkerLimits:
-    """Return the worker's limits within the budget."""
+    """Return the worker's limits by the settings and the memory budget."""
     ingest = settings.ingest
     return WorkerLimits(
         segment_rows=ingest.segment_rows_max,

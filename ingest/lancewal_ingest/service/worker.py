@@ -1,27 +1,26 @@
-"""The ingest loop of one process: consume, append, seal, flush, hand over, all its partitions together.
+"""The ingest loop of one table: consume, append, seal, flush and hand over, for all partitions together.
 
-One thread calls ``step``; the segment, the seals, the flush and the bundle that are under way run beside it as tasks.
+One thread calls ``step``.  The segment, the seals, the flush and the bundle that are under way run beside it in tasks.
 Changes of an index are decided only while no segment is unsettled (``sealing``).  A step that wants to claim, seal or
 hand over therefore first waits for the job in flight.  No segment waits for the swap of a seal, or for a bundle.
 
 Guarantees
- 1. At most one segment is in flight.  What is consumed meanwhile goes together into the next one (group commit), at
-    most its linger after the last one was sent, or as soon as ``segment_rows`` are waiting: then nothing more is
-    consumed.
- 2. A MemTable holds durable entries only.  What can no longer be proven equal to durable state is dropped and opened
-    again from the log or from Kafka.
- 3. Memory: consumed, in flight, OPEN and unflushed rows together stop consumption at the budget (``decode.weight``).
-    While that lasts longer than ``hold_s``, the consumer is paused and polled, so that the process stays a member of
-    its group.  If several MemTables have parts of a batch, each counts its part.  When one of them is given up, some
-    rows stay in memory uncounted: at most what was shared since all had only rows of their own.  That is a 16th of
-    the budget, 32 MiB at most, and one segment.
- 4. Held by an operator, it consumes nothing and goes on in all else: it polls, opens, seals, flushes, hands over.
- 5. A partition that stops (misrouted record, bad record under ``stop``, lost retention) stops alone; the others go
-    on.  A partition that a record has stopped is tried again by each other version of the contract (``take_up``), and
-    judged as at any opening.  One whose keys are in conflict goes on by itself once a person has decided
-    (``stop_conflicting``).
+ 1. At most one segment is in flight.  Records consumed meanwhile go together into the next one (group commit).  It is
+    sent at most its linger after the last one, or as soon as ``segment_rows`` wait; then nothing more is consumed.
+ 2. A MemTable holds durable entries only.  A MemTable that can no longer be proven equal to durable state is dropped,
+    and its region is opened again from the log or from Kafka.
+ 3. Consumption stops when consumed, in-flight, OPEN and unflushed rows together reach the memory budget
+    (``decode.weight``).  If that lasts longer than ``hold_s``, the consumer is paused and polled, so that the process
+    stays a member of its group.  If several MemTables share a batch, each counts its part.  When one of them is given
+    up, some rows stay in memory uncounted: at most those shared since all MemTables had batches of their own.  That is
+    a 16th of the budget, at most 32 MiB, and one segment.
+ 4. While an operator holds it, the loop consumes nothing and goes on otherwise: it polls, opens, seals, flushes and
+    hands over.
+ 5. A partition that stops (misrouted record, bad record under ``stop``, lost retention) stops alone; others go on.  If
+    a record has stopped it, the partition is opened again under each new version of the contract (``take_up``).  If
+    keys in conflict have stopped it, it goes on once a person has decided (``stop_conflicting``).
 
-``partitions`` says which partitions wait to be opened, are open or have stopped, and how they come to be so.
+``partitions`` keeps which partitions wait to be opened, are open or have stopped.
 """
 
 from __future__ import annotations
@@ -55,63 +54,65 @@ from lancewal_ingest.regions.sealing import Sealing
 from lancewal_kafka.records import Records
 
 _DECODE_COPIES = 2
-"""Decoding holds a batch's values, their joined text and the rows at the same time."""
+"""Copies of the records in flight: decoding holds values, their joined text and the rows at the same time."""
 _FLUSH_POLL_S = 0.01
-"""A small generation is flushed in about that time: several wait for one another no longer."""
+"""Longest poll in seconds while flushes wait: about the time that a small generation takes to be flushed."""
 
 _GATHER_S, _GATHER_S_MAX = 0.005, 0.02
-"""How long a poll collects further records once it has one."""
+"""Least and most seconds for which a poll collects further records once it has one."""
 
 _DEFAULTS = IngestSettings()
 SEGMENT_BYTES = 32 << 20
 SHARED_RATIO, SHARED_BYTES_MAX = 16, 32 << 20
-"""A part of the budget, and no more, may be rows that MemTables share: where one of them goes, memory keeps its part."""
+"""Bounds of the rows that MemTables may share: a part of the budget, and bytes.  When one MemTable is dropped, its part of
+a shared batch stays in memory."""
 BUNDLE_SEGMENTS = 32
-"""Far readers ask for half as many by themselves, in the mean."""
+"""Segments in a bundle.  A far reader requests half as many newer segments by themselves, on average."""
 STOPPED_BY_POLICY = (BadRecord, Misrouted, DeadLetterRefused)
-"""Another policy, or another topic of dead letters, may let these pass."""
+"""Errors that another policy, or another dead-letter topic, may remove."""
 LINGER_S_MAX = 1.0
-"""A store that has become slow does not put segments off for longer than that."""
+"""Most seconds by which a slow store delays the next segment."""
 LOG_SILENT_S_MAX = 24 * 3600.0
-"""A log that nothing is open in and that took no segment for so long is not gone on with.  Fences are kept for seven days."""
+"""Seconds without a segment after which a log in which nothing is open is not used any more.  Fences are kept for seven
+days."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerLimits:
-    """Times in seconds."""
+    """Limits of the worker.  Times are in seconds."""
 
     poll_records: int = 10_000
     segment_rows: int = _DEFAULTS.segment_rows_max
-    """Most consumed records that go into a segment; so many, or ``segment_bytes``, start it before ``linger_s``."""
+    """Most consumed records in a segment.  This many, or ``segment_bytes``, start a segment before ``linger_s``."""
     segment_bytes: int = SEGMENT_BYTES
-    """Limit of what the records weigh (``decode.weight``).  A poll may bring more: the rest goes into the next one."""
+    """Most weight of a segment's records (``decode.weight``).  If a poll brings more, the rest goes into the next segment."""
     linger_s: float = _DEFAULTS.linger_ms / 1000
-    """The least time between two segments."""
+    """Least time between two segments."""
     linger_puts: float = 0.0
-    """The time between two segments is at least this many times what PUTs took of late, up to ``LINGER_S_MAX``.  More
-    segments are more requests, and make no row durable much sooner than its own PUT lets it be."""
+    """Least time between two segments in durations of recent PUTs, up to ``LINGER_S_MAX``.  More segments would cost more
+    requests, and make rows durable hardly sooner: a row waits for its own PUT anyway."""
     idle_position_s: float = 1.0
-    """At most this often an entry without rows moves a region's position."""
+    """Least time between two entries without rows that move a region's position."""
     offset_commit_s: float = _DEFAULTS.offset_commit_interval_s
     retry_s: float = _DEFAULTS.retry_interval_s
     damaged_s: float = 10.0
-    """Until a partition is tried again of which something stored is lost or damaged: a person has to act first."""
+    """Time until a partition with lost or damaged objects is tried again: a person must act first."""
     settle_s: float = 10.0
-    """How long a revoked partition may wait for the segment in flight, and then for its hand-over."""
+    """Most time that a revoked partition waits for the segment in flight, and then for its hand-over."""
     open_s: float = 1.0
-    """A turn begins to open no further partitions after so long: between turns the consumer polls and the loop shows that
-    it lives."""
+    """Time after which a turn begins to open no further partitions.  Between turns the consumer polls, and the loop
+    reports that it is alive."""
     join_s: float = 5.0
-    """A new member is told first that nothing is its own, until those that have it have given it up."""
+    """Time after which a member without partitions counts as joined.  A new member gets none until others give some up."""
     bundle_segments: int = BUNDLE_SEGMENTS
-    """Segments that a bundle copies at most; 0: no bundles."""
+    """Most segments that a bundle copies; 0: no bundles."""
     hold_s: float = 1.0
-    """How long the loop only waits while nothing more may be consumed.  Then it pauses the consumer, which throws away
-    what it fetched ahead, and polls it again."""
+    """Time for which the loop only waits while nothing more may be consumed.  Then it pauses the consumer, which drops the
+    records fetched ahead, and polls again."""
 
 
 class IngestWorker:
-    """See the module docstring.  Implements ``source.Listener``."""
+    """The ingest loop of one table; see the module docstring.  Implements ``source.PollListener``."""
 
     def __init__(
         self,
@@ -157,32 +158,32 @@ class IngestWorker:
         self._sent_at = float("-inf")
         self._weights = preparer.weights
         self._expected = float(self._weights.largest(context.contract.record_bytes_max))
-        """Weight that each of the next records may have."""
+        """Expected weight of each of the next records."""
         self._shared_nbytes = 0
-        """Applied since MemTables had only rows of their own (``memtable.own``)."""
+        """Bytes of shared rows that MemTables got since the last ``memtable.own``."""
         self._cut = 0
         """Number of the partition with which the next segment begins."""
         self._memory_full = False
         self._full_since: float | None = None
-        """Since when nothing more may be consumed."""
+        """Monotonic seconds since when nothing more may be consumed; None while records may be consumed."""
         self._admitting = True
         """Whether further partitions may be opened."""
         self._held = False
-        """An operator wants nothing to be consumed."""
+        """Whether an operator has paused consumption."""
         self._pause = ConsumerPause(
             context, source, observer, self._partitions, retry_s=self._limits.retry_s, turn_s=self._limits.open_s
         )
         self._fenced = False
         self._joined_at: float | None = None
-        """When the group told us first which partitions are ours."""
+        """Monotonic seconds at which the group first assigned partitions, or none; None before."""
         self._handed_over: Sequence[Region] = ()
-        """In ``drain``."""
+        """Regions that ``drain`` handed over."""
         self._conflicting: Mapping[Region, RegionConflict] = {}
-        """Partitions that consume nothing since too many of their keys are in conflict."""
+        """Partitions that must consume nothing because too many of their keys are in conflict."""
         self._altered = False
-        """Policies were, and what they had stopped was not opened again yet."""
+        """Whether policies were altered, and the partitions that they had stopped are not opened again yet."""
         self._seen: tuple[dict[Region, Position], int] | None = None
-        """State that the observer was told last: durable positions, and how many generations wait to be flushed."""
+        """Durable positions and number of generations to be flushed, as last reported to the observer."""
 
     # -- what a service shows ------------------------------------------------------------------------------------
 
@@ -209,12 +210,12 @@ class IngestWorker:
 
     @property
     def throttled(self) -> bool:
-        """Nothing is consumed because memory is full."""
+        """Whether nothing is consumed because memory is full."""
         return self._memory_full
 
     @property
     def oldest_consumed_ms(self) -> dict[Region, int]:
-        """Kafka's time of the first consumed record of each open partition that is not durable."""
+        """Kafka's time, in milliseconds since 1970, of the first consumed record of each open partition that is not durable."""
         found = {r: at for r, at in self._flight.cargo.first_ms.items() if r in self._partitions.open}
         for region, one in self._partitions.open.items():
             if one.pending is not None and len(one.pending.records):
@@ -223,7 +224,7 @@ class IngestWorker:
 
     @property
     def ends_at_opening(self) -> dict[Region, Position]:
-        """End in Kafka when each open partition was opened."""
+        """End of each open partition in Kafka when it was opened."""
         return {region: end for region, end in self._partitions.ends.items() if region in self._partitions.open}
 
     @property
@@ -248,7 +249,7 @@ class IngestWorker:
 
     @property
     def joined(self) -> bool:
-        """Whether the group has dealt out its partitions: some are ours, or none and that has been so for ``join_s``."""
+        """Whether the group has assigned its partitions: some are ours, or none for at least ``join_s``."""
         at = self._joined_at
         return at is not None and (self.has_partitions or self._now() - at >= self._limits.join_s)
 
@@ -259,7 +260,7 @@ class IngestWorker:
 
     @property
     def idle(self) -> bool:
-        """Nothing consumed is waiting or in flight, and every assigned partition is open or stopped."""
+        """Whether no consumed record waits or is in flight, and every assigned partition is open or stopped."""
         partitions = self._partitions
         return (
             not self._flight.busy
@@ -274,7 +275,7 @@ class IngestWorker:
 
     @property
     def idle_or_progressing(self) -> bool:
-        """False while a segment cannot be stored, or no generation be sealed for a while."""
+        """False while the last try to store a segment failed, or generations could not be sealed for some seconds."""
         return not self._flight.late and not self._sealing.late
 
     # -- the loop ------------------------------------------------------------------------------------------------
@@ -285,29 +286,30 @@ class IngestWorker:
         self._source.subscribe(self)
 
     def hold(self, held: bool) -> None:
-        """Consume nothing more until told otherwise; what was consumed becomes durable, the partitions stay ours."""
+        """Pause or resume consumption.  Consumed records still become durable, and partitions stay ours."""
         self._held = held
 
     def take_up(self, preparer: Preparer, dead_letters: DeadLetters) -> None:
-        """By another version of the contract from the next segment on, which has other policies only.  What is in flight is
-        of the version before, its letters too, and may stop a partition by that.  Once it is settled, partitions that a record
-        has stopped are opened again."""
+        """Use another version of the contract, which differs only in policies, from the next segment on.
+
+        A segment in flight and its letters follow the version before, and may still stop a partition by it.  Once that
+        segment is settled, partitions that a record has stopped are opened again."""
         self._context.contracts.know(preparer.contract)
         self._preparer, self._dead_letters = preparer, dead_letters
         self._altered = True
 
     def stop_conflicting(self, conflicting: Mapping[Region, RegionConflict]) -> None:
-        """Consume nothing more of these partitions, until they are no more among those told.
+        """Consume nothing more of these partitions, until a later call leaves them out.
 
-        What was consumed before becomes durable, and is sealed and flushed as ever."""
+        Records consumed before still become durable, and are sealed and flushed."""
         self._conflicting = conflicting
 
     def admit(self, admitting: bool) -> None:
-        """Whether partitions may be opened from now on; those that are open stay so."""
+        """Allow or forbid the opening of further partitions; open ones stay open."""
         self._admitting = admitting
 
     def step(self, timeout_s: float = 0.1) -> None:
-        """One turn.  Raises ``ActionNeeded`` when the whole process must stop (topic replaced or altered)."""
+        """Do one turn of the loop.  Raises ``ActionNeeded`` if the whole process must stop (topic replaced or altered)."""
         self._consume(timeout_s)
         if self._fenced and not self._restart_after_fence():
             return
@@ -326,17 +328,18 @@ class IngestWorker:
         self._observe()
 
     def drain(self, deadline_s: float) -> bool:
-        """Make everything consumed durable, hand over every region and flush; True if all was done in time.
+        """Make consumed records durable, hand over every region and flush; return whether all was done in time.
 
-        No region is open then: one that was not handed over is left to its next owner, which fences.
+        Afterwards no region is open: a region that was not handed over is left to its next owner, which fences.
         """
         done = self._drain(self._now() + deadline_s)
         self._partitions.open.clear()
         return done
 
     def tell_group(self) -> None:
-        """Commit what was durable at the hand-over: only a hint, and it takes as long as a silent coordinator pleases.
-        Of what went to others before, they may have committed more."""
+        """Commit the durable positions of the regions that ``drain`` handed over; may wait for a silent coordinator.
+
+        Positions of regions given up earlier are not committed: their owners may have committed later ones."""
         self._commits.commit(self._handed_over)
 
     def _drain(self, end: float) -> bool:
@@ -378,7 +381,7 @@ class IngestWorker:
             return
         settled = self._wait_job(self._now() + self._limits.settle_s)
         for region in leaving:
-            self._partitions.stopped.pop(region, None)  # the segment waited for may have stopped it
+            self._partitions.stopped.pop(region, None)  # the segment in flight may have stopped it meanwhile
         leaving = [region for region in leaving if region in self._partitions.open]
         if settled and not self._fenced:
             self._leaving.give_up(leaving, self._writer, self._now() + self._limits.settle_s)
@@ -388,16 +391,16 @@ class IngestWorker:
     # -- consuming -----------------------------------------------------------------------------------------------
 
     def _consume(self, timeout_s: float) -> None:
-        """Poll and keep what came; while nothing more may be consumed, wait for the work under way instead."""
+        """Poll and keep the records; while nothing more may be consumed, wait for the work under way instead."""
         rows, nbytes = self._waiting()
         limits = self._limits
-        # A segment that is full is no reason to stop below the memory budget.
+        # A full segment alone does not throttle: only the memory budget does.
         used = nbytes + self._memory_beside_waiting()
         self._memory_full = self._memory_policy.paused(used, self._flushes.of_one_region, self._memory_full)
         if self._memory_full:
             self._bundling.drop()
         full = self._memory_full or rows >= limits.segment_rows or nbytes >= limits.segment_bytes
-        # Where the store takes segments and no index, a generation cannot be sealed and must not grow.
+        # If the store takes segments but no index, a generation cannot be sealed, and must not grow further.
         full = full or any(r.unsealed_bytes >= GENERATION_BYTES_MAX for r in self._partitions.open.values())
         if not full:
             self._full_since = None
@@ -415,12 +418,12 @@ class IngestWorker:
         self._take(polled)
         more_rows, more_bytes = self._waiting()
         if more_rows > rows:
-            # A region that left within the poll took its bytes along; so a mean can be too small, and never counts at once.
+            # A region that left during the poll took its bytes along, so the mean may be too small: lower it only by halves.
             mean = (more_bytes - nbytes) / (more_rows - rows)
             self._expected = max(self._expected / 2, mean)
 
     def _waiting(self) -> tuple[int, int]:
-        """Records consumed and not yet in a segment, and their weight."""
+        """Return the number of consumed records that are not in a segment yet, and their weight."""
         rows = nbytes = 0
         for region in self._partitions.open.values():
             if region.pending is not None:
@@ -448,8 +451,8 @@ class IngestWorker:
             region = next((r for r in self._partitions.assigned if (r.topic, r.partition) == at), None)
             if region is None:
                 raise
-            # Its next offset is gone: it alone stops.  What was consumed before still becomes durable: Kafka may have
-            # lost that too.
+            # The partition's next offset is gone: only this partition stops.  Records consumed before still become
+            # durable, because Kafka may have lost them too.
             self._partitions.stop(region, error)
             return Polled({}, {})
 
@@ -462,10 +465,10 @@ class IngestWorker:
 
     @property
     def _gather_s(self) -> float:
-        """Return for how many seconds a poll collects further records.
+        """Seconds for which a poll collects further records.
 
-        A slow trickle goes on at once.  While no segment may be sent yet, nothing is gained by a poll for each few
-        records, and each costs some work for every partition."""
+        If a segment may be sent, this is short.  Until then a poll for each few records would gain nothing, and each poll
+        costs some work for every partition."""
         due_s = self._sent_at + self._linger_s - self._now()
         return min(max(due_s, _GATHER_S), _GATHER_S_MAX)
 
@@ -475,7 +478,7 @@ class IngestWorker:
         taken = {region: records for region, records in polled.records.items() if region in open_ and records.offsets}
         weights, large = weighed(taken, self._weights)
         if large:
-            use_own_pages()  # a heap that nobody looks after gets holes from such records
+            use_own_pages()  # large records would leave holes in the heap
         stopped, idle_s, busy = self._partitions.stopped, self._limits.idle_position_s, self._flight.busy
         for region, next_ in polled.next.items():
             one = open_.get(region)
@@ -502,7 +505,7 @@ class IngestWorker:
 
     def _start_job(self, *, now: bool = False) -> None:
         open_ = self._partitions.open
-        # By turns: nobody waits for ever.
+        # Partitions take turns in being first, so that none waits for ever.
         waiting = [one for one in open_.values() if one.pending is not None]
         waiting.sort(key=lambda one: (one.memtable.region.partition < self._cut, one.memtable.region.partition))
         if not waiting or self._fenced:
@@ -529,7 +532,7 @@ class IngestWorker:
                     Consumed(memtable.region, memtable.position, pending.next, pending.records, pending.nbytes)
                 )
             if region.pending is not None:
-                # Whoever got nothing comes first next time, or whoever comes behind one that got a part.
+                # Next time this partition comes first if it got nothing now, else the one after it.
                 self._cut = memtable.region.partition + (pending is not None)
                 break
         job = AppendJob(
@@ -550,7 +553,7 @@ class IngestWorker:
         return max(limits.linger_s, min(limits.linger_puts * self._writer.put_s, LINGER_S_MAX))
 
     def _settle_if_done(self) -> None:
-        # An error ends the process.  Where nothing was sent, what is durable is known and can still be handed over.
+        # An error ends the process.  If no PUT is unsettled, the durable state is known and can still be handed over.
         outcome = self._flight.settle(lambda: self._writer.settled)
         if outcome is None:
             return
@@ -559,7 +562,7 @@ class IngestWorker:
                 self._observer.fenced(fence)
             case Occupied(
                 error=error
-            ):  # opened again, a region meets that object, and waits until it is gone or repaired
+            ):  # when a region is opened again, it meets that object, and waits until it is gone or repaired
                 self._observer.failed("append", error)
             case result:
                 self._apply(outcome.job, result)
@@ -568,7 +571,7 @@ class IngestWorker:
         self._partitions.open.clear()
 
     def _wait_job(self, until: float) -> bool:
-        """Wait until no segment is in flight; False if the time is over before that."""
+        """Wait until no segment is in flight; False if the monotonic time ``until`` comes first."""
         while self._flight.busy:
             if not self._flight.wait(until - self._now()):
                 return False
@@ -590,13 +593,14 @@ class IngestWorker:
             self._bundling.add(self._writer, result, job.entries)
         for stop in job.stops:
             region = self._partitions.open.get(stop.region)
-            if region is not None:  # else given up meanwhile: whoever reads the record again stops there
-                region.pending = None  # lies behind the record that stops it
+            if region is not None:  # else given up meanwhile: its next owner reads the record again and stops there
+                region.pending = None  # these records come after the one that stops it
                 self._partitions.stop(stop.region, stop.error)
 
     def _own_shared(self) -> None:
-        """Give MemTables rows of their own, while the next segment is on its way.  Shared rows are counted by parts, and
-        live longer than the first of their MemTables."""
+        """Copy shared rows into each MemTable once they reach a limit, while the next segment is in flight.
+
+        Shared rows count by parts, but the whole batch stays in memory until the last of its MemTables is dropped."""
         if self._shared_nbytes < min(self._memory_policy.nbytes // SHARED_RATIO, SHARED_BYTES_MAX):
             return
         self._shared_nbytes = 0
@@ -610,8 +614,9 @@ class IngestWorker:
         return LogWriter(context.store, context.clock, log, self._owner, context.contract.rows.wal)
 
     def _restart_after_fence(self) -> bool:
-        """Begin a new log once the group coordinator confirms that we are a member, or at once if nothing is ours.  Each
-        later assignment is such a confirmation."""
+        """Begin a new log if the group coordinator confirms that we are a member; False if it does not.
+
+        Without assigned partitions the log begins at once: a later assignment confirms the membership."""
         if self._partitions.assigned and not self._source.commit({}):
             return False
         self._fenced = False
@@ -633,9 +638,9 @@ class IngestWorker:
 
     def _open_due(self) -> None:
         if not self._admitting or self._fenced:
-            return  # after a fence nothing is opened into the log that has ended; the next step begins a new one
+            return  # after a fence no region is opened into the ended log; the next step begins a new one
         if not self._partitions.open and not self._flight.busy and self._writer.silent_s > LOG_SILENT_S_MAX:
-            # Who had our regions since may have ended this log, and its fence may be about to be collected.
+            # A later owner of our regions may have ended this log, and the fence may soon be garbage-collected.
             self._writer = self._new_log()
         before = set(self._partitions.open)
         self._partitions.open_due(self._writer, paused=self._pause.on)

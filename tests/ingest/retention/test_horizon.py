@@ -484,8 +484,8 @@ def test_a_process_that_is_about_to_lose_records_takes_no_more(
         until(lambda: numbers(first.worker.waiting) == [1 - mine], lambda: first.worker.waiting)
         until(lambda: get(first.port, "/readyz")[0] == 503)
         assert get(first.port, "/readyz")[1] == (
-            f"retention_short: partitions {1 - mine} are not opened: Kafka is about to delete records of {mine} that are not "
-            "durable\n"
+            f"retention_short: partitions {1 - mine} are not opened: Kafka is about to delete records of partitions {mine} "
+            "that are not durable\n"
         )
         assert numbers(first.worker.durable) == [mine]
         control.resume(store, clock, lambda: "2", control.Service.INGEST, making=making)

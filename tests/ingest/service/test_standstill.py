@@ -33,7 +33,7 @@ def test_who_stands_still() -> None:
     still.look(100.0 + STANDS_S, at(p0=5, p1=5, p2=5), at(p0=12, p1=6, p2=9), at(p0=12, p1=6, p2=5))
     assert problem_of(still) == (
         "positions do not move: partition 0 at 5 for 60 s (records up to 12 wait), partition 2 at 5 for 60 s (records up to 9 "
-        "wait, behind a transaction that is still open)"
+        "wait, after a transaction that is still open)"
     )
     still.look(101.0 + STANDS_S, at(p0=6, p1=5), at(p0=12, p1=6), at(p0=12, p1=6))
     assert problem_of(still) is None  # 0 has moved, 1 waits for a second, 2 is ours no more
@@ -63,7 +63,7 @@ def test_a_partition_behind_an_open_transaction_is_shown(
         status, text = get(running.port, "/readyz")
         assert status == 503
         assert "partition 0 at 0 for" in text
-        assert "records up to 21 wait, behind a transaction that is still open" in text
+        assert "records up to 21 wait, after a transaction that is still open" in text
         place = {"table": "table", "partition": "0"}
         seconds = metric(running.port, "lancewal_ingest_standing_seconds", **place)
         assert seconds is not None
