@@ -1,5 +1,6 @@
-"""How lancewal is watched, as code.
+"""Alerts and dashboards of lancewal, as code.
 
-``alerts`` has the rules, ``dashboards`` the boards, ``promql`` what their expressions name, ``files`` says what is made of
-them: ``python -m watch`` writes it.  The chart and docker-compose.yml use the written files, which are committed.
+``alerts`` has the alert rules and ``dashboards`` the dashboards.  ``promql`` finds the metrics and labels in an
+expression.  ``files`` lists the generated files, which ``python -m watch`` writes.  They are committed; the chart and
+docker-compose.yml use them.
 """

@@ -1,4 +1,4 @@
-"""``python -m watch``: write the files that chart and compose use."""
+"""``python -m watch``: write the generated files that the chart and docker-compose.yml use."""
 
 from __future__ import annotations
 

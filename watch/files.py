@@ -1,4 +1,4 @@
-"""What is made of alerts and dashboards: each file's path in the project, and its text as it should be."""
+"""The files that are generated from alerts and dashboards: each file's path in the project, and its text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an expression of PromQL is made of: the metrics it selects, and the labels that it names."""
+"""Find the metrics and labels that an expression of PromQL names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import promql_parser
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """One selector: the metric, and the labels of its matchers."""
+    """One selector of an expression: the metric, and the labels of its matchers."""
 
     metric: str
     labels: tuple[str, ...]
@@ -20,7 +20,7 @@ class Selection:
 class Parts:
     selections: Sequence[Selection]
     labels: frozenset[str]
-    """Of ``by``, ``on`` and the like."""
+    """Labels that ``by``, ``on`` and similar clauses name."""
 
     @property
     def metrics(self) -> frozenset[str]:
@@ -28,7 +28,7 @@ class Parts:
 
 
 def parts(expression: str) -> Parts:
-    """``ValueError`` where it is no PromQL."""
+    """Return the selectors and labels of an expression.  ``ValueError`` if the text is not valid PromQL."""
     selections: list[Selection] = []
     labels: set[str] = set()
 

@@ -1,6 +1,7 @@
-"""Every alert, once: the chart's PrometheusRule and the plain rules file are made of it.
+"""Every alert of lancewal, from which the chart's PrometheusRule and the plain rules file are generated.
 
-``alert`` is what an alert consists of, ``table`` lists them all: ``presence`` (does anything run), ``freshness`` (do rows
-become durable and visible in time), ``loss`` (may something be lost or wrong), ``merging`` (does the flusher keep up),
-``store`` (does it answer).  ``rules`` writes them for Prometheus and for the chart, ``pages`` the list of runbooks.
+``alert`` defines an alert, and ``table`` lists all of them.  ``presence``: does each process run?  ``freshness``: do rows
+become durable and visible in time?  ``loss``: may something be lost or wrong?  ``merging``: does the flusher keep up?
+``store``: does the object store answer?  ``rules`` writes the alerts for Prometheus and for the chart, and ``pages`` the
+list of runbooks.
 """

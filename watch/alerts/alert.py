@@ -1,10 +1,10 @@
-"""What an alert consists of, and how its expression becomes one of the chart or of a plain rules file.
+"""Definition of an alert, and conversion of its expression for the chart or for a plain rules file.
 
-In expressions stand places that are filled later:
+An expression has placeholders that are filled in later:
 
-* ``@``, ``@ingest``, ``@flusher`` and ``@both`` in the braces of a selector: matchers for the processes that are meant.
-  ``@`` is for metrics of lancewal's own, which no other program has; a plain rules file needs no matcher for them.
-* ``%name%``: one of the alert's ``values``.  They are values of the chart, under the alert's name.
+* ``@``, ``@ingest``, ``@flusher`` and ``@both`` in the braces of a selector: matchers that select the processes.
+  ``@`` is for lancewal's own metrics, which no other program exports; a plain rules file needs no matcher for them.
+* ``%name%``: one of the alert's ``values``, which are also values of the chart, under the alert's name.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _VALUE = re.compile(r"%(\w+)%")
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """``summary`` is the sentence that a person is woken with, ``advice`` what to do first; the runbook has the rest.
+    """An alert.  ``summary`` is the text of the notification, ``advice`` the first thing to do; the runbook has the rest.
 
-    ``pending`` is Prometheus' ``for``: how long the expression must hold.
+    ``pending`` is Prometheus' ``for``: how long the expression must hold before the alert fires.
     """
 
     name: str
@@ -46,24 +46,24 @@ class Alert:
 
     @property
     def runbook(self) -> str:
-        """The page's name, behind the base that the chart's value or the rules file says."""
+        """File name of the alert's runbook.  The chart or the rules file puts the base address before it."""
         return f"{self.name}.md"
 
     def plain(self, changed: Mapping[str, Value] | None = None) -> str:
-        """The expression of a plain rules file; ``changed`` replaces some of the values."""
+        """Return the expression for a plain rules file; ``changed`` replaces some of the values."""
         return fill(selected(" ".join(self.expression.split()), JOBS), {**self.values, **(changed or {})})
 
     def said(self, text: str, changed: Mapping[str, Value] | None = None) -> str:
-        """``summary`` or ``advice`` with the values in it."""
+        """Return ``summary`` or ``advice`` with the values filled in; ``changed`` replaces some of the values."""
         return fill(text, {**self.values, **(changed or {})})
 
 
 def counted(counter: str, process: str) -> str:
-    """Return the expression for what ``counter`` of ``process`` (``ingest``, ``flusher``) counted within ``%window%``.
+    """Return the expression for the increase of ``counter`` of ``process`` (``ingest``, ``flusher``) within ``%window%``.
 
-    A counter with labels has no series before it first counts, and ``increase`` does not see a series begin. A series that
-    was not there a window ago counts whole if its process was there without it, or has started since. Otherwise Prometheus
-    first looks at this process, and its series may be as old as the process.
+    A counter with labels has no series before it first counts, and ``increase`` does not count a series' first value. If a
+    series did not exist a window ago, its whole value counts. But its process must have existed then, or have started
+    since. Otherwise Prometheus has only begun to scrape an old process, and the value may be older than the window.
     """
     metric, started = f"{counter}{{@}}", f"process_start_time_seconds{{@{process}}}"
     window_ago = "scalar(min_over_time(vector(time())[%window%:15s]))"
@@ -74,11 +74,11 @@ def counted(counter: str, process: str) -> str:
 
 
 def selected(expression: str, matchers: Mapping[str, str]) -> str:
-    """The expression with matchers in the places for them; braces without any go."""
+    """Return the expression with ``matchers`` filled in for their placeholders, and without empty braces."""
     filled = _PLACE.sub(lambda place: matchers[place[1]], expression)
     return filled.replace("{}", "").replace(",}", "}")
 
 
 def fill(text: str, values: Mapping[str, Value]) -> str:
-    """``KeyError`` for a place that has no value."""
+    """Return ``text`` with each ``%name%`` replaced by its value.  ``KeyError`` if a name has no value."""
     return _VALUE.sub(lambda place: str(values[place[1]]), text)

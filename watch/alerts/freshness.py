@@ -1,4 +1,4 @@
-"""Do rows become durable and visible in time?"""
+"""Alerts on whether rows become durable and visible in time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from watch.alerts.alert import Alert
 
 
 def _late(window: str) -> str:
-    """Share of measurements within ``window`` in which rows were not visible within the target, or not at all."""
+    """Return the expression for the share of measurements in which rows were visible too late, or not at all.
+
+    ``window`` is the time over which measurements count."""
     total = f"sum by (namespace, table) (increase(lancewal_flusher_visible_seconds_count{{@}}[{window}]))"
     within = (
         "sum by (namespace, table) "
@@ -26,7 +28,7 @@ ALERTS = (
         "LancewalPartitionStopped",
         "max by (namespace, table, partition, kind) (lancewal_ingest_partition_stopped{@}) == 1",
         "Partition {{ $labels.partition }} of {{ $labels.table }} waits for a person: {{ $labels.kind }}",
-        "The log line partition_stopped says what for. Nothing of the partition becomes durable until then.",
+        "The log line partition_stopped has the cause. Until a person acts, nothing of the partition becomes durable.",
         severity="critical",
         pending="1m",
     ),
@@ -48,7 +50,7 @@ ALERTS = (
         unless on (job, instance) lancewal_ingest_paused{@} == 1
         """,
         "Partition {{ $labels.partition }} of {{ $labels.table }}: rows become durable {{ $value | humanizeDuration }} late",
-        "See whether ingest is throttled, the store slow, or there are too few processes for what is produced.",
+        "See whether ingest is throttled, whether the store is slow, and whether there are too few ingest processes.",
         pending="10m",
         values={"threshold": 300},
     ),
@@ -68,7 +70,7 @@ ALERTS = (
         """,
         "Ingest processes of {{ $labels.table }} took partitions from each other"
         ' {{ $value | printf "%.0f" }} times in %window%',
-        "Members of the group die or leave it again and again: look at restarts, at max.poll.interval.ms and the session.",
+        "Members of the group die or leave repeatedly: see restarts, max.poll.interval.ms and session.timeout.ms.",
         values={"threshold": 20, "window": "15m"},
     ),
     Alert(
@@ -78,15 +80,15 @@ ALERTS = (
         - sum by (namespace, table) (lancewal_ingest_open_partitions{@}) > %threshold%
         """,
         "{{ $value }} partitions of {{ $labels.table }} are assigned and not open: nothing of them becomes durable",
-        "/readyz of each process says which of its partitions wait, and what for.",
+        "/readyz of each process says which of its partitions wait, and for what.",
         pending="10m",
         values={"threshold": 0},
     ),
     Alert(
         "LancewalBrokersUnreachable",
         "lancewal_kafka_connected_brokers{@} == 0",
-        "{{ $labels.instance }} has no connection to a broker of Kafka",
-        "`lancewal status` asks the brokers by itself and says what it gets; the log has the client's words.",
+        "{{ $labels.instance }} has no connection to any Kafka broker",
+        "`lancewal status` asks the brokers itself and shows the result; the log has the client's errors.",
         severity="critical",
         pending="2m",
     ),
@@ -94,7 +96,7 @@ ALERTS = (
         "LancewalVisibilityBurnsFast",
         _BURNS,
         "{{ $value | humanizePercentage }} of the rows of {{ $labels.table }} are not visible within %target% s (%long%)",
-        "See on the overview whether the way to durable is slow, or the merging behind it.",
+        "See on dashboard overview whether rows become durable late, or whether merges are late.",
         severity="critical",
         pending="2m",
         values={"target": 2, "objective": 0.99, "burn": 14.4, "long": "1h", "short": "5m"},
@@ -103,7 +105,7 @@ ALERTS = (
         "LancewalVisibilityBurnsSlowly",
         _BURNS,
         "{{ $value | humanizePercentage }} of the rows of {{ $labels.table }} are not visible within %target% s (%long%)",
-        "Nothing is on fire: see at which times of day and in which partitions rows are late.",
+        "Not urgent: see at which times of day and in which partitions rows are late.",
         pending="15m",
         values={"target": 2, "objective": 0.99, "burn": 6, "long": "6h", "short": "30m"},
     ),

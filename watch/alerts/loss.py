@@ -1,4 +1,4 @@
-"""May something be lost, or is something not as it must be?"""
+"""Alerts on whether records may be lost, and on damage and violated invariants."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ALERTS = (
         unless lancewal_ingest_retention_horizon_seconds{@} >= %share% * lancewal_ingest_retention_seconds{@}
         """,
         "Kafka deletes records of {{ $labels.table }} in {{ $value | humanizeDuration }} that lancewal has not made durable",
-        "Raise the topic's retention.ms now, it counts within a minute; then find out why partitions do not go on.",
+        "Raise the topic's retention.ms now; this takes effect within a minute. Then find out why partitions do not go on.",
         severity="critical",
         values={"threshold": 21600, "share": 0.5},
     ),
@@ -23,8 +23,8 @@ ALERTS = (
         lancewal_ingest_lag_records{@} > lancewal_ingest_retention_reserve_offsets{@}
         and predict_linear(lancewal_ingest_retention_reserve_offsets{@}[%window%], %horizon%) < 0
         """,
-        "Partition {{ $labels.partition }} of {{ $labels.table }}: Kafka deletes faster than lancewal becomes durable",
-        "Raise the topic's retention.bytes, see whether somebody deletes records, and why the partition is slow.",
+        "Partition {{ $labels.partition }} of {{ $labels.table }}: Kafka deletes records faster than they become durable",
+        "Raise the topic's retention.bytes. See whether somebody deletes records, and why the partition is slow.",
         pending="15m",
         values={"horizon": 21600, "window": "1h"},
     ),
@@ -32,15 +32,15 @@ ALERTS = (
         "LancewalDeadLettersArrive",
         f"sum by (namespace, table, kind) {counted('lancewal_ingest_dead_letters_total', 'ingest')} > %threshold%",
         'Records of {{ $labels.table }} become dead letters ({{ $labels.kind }}): {{ $value | printf "%.0f" }} in %window%',
-        "Read the topic of dead letters: each letter's headers say what is wrong. Then mend the producer.",
+        "Read the dead-letter topic: each letter's headers say what is wrong. Then fix the producer.",
         pending="0s",
         values={"threshold": 0, "window": "10m"},
     ),
     Alert(
         "LancewalDeadLettersFail",
         "increase(lancewal_ingest_dead_letter_failures_total{@}[%window%]) > %threshold%",
-        "{{ $labels.instance }} cannot write dead letters of {{ $labels.table }}; the rows behind them wait",
-        "See whether the topic of dead letters exists, and whether ingest may write to it.",
+        "{{ $labels.instance }} cannot write dead letters of {{ $labels.table }}; the records after them wait",
+        "See whether the dead-letter topic exists, and whether ingest may write to it.",
         values={"threshold": 3, "window": "10m"},
     ),
     Alert(
@@ -49,7 +49,7 @@ ALERTS = (
         lancewal_ingest_invariant_violations_total{@} > 0
         or lancewal_flusher_invariant_violations_total{@} > 0
         """,
-        "{{ $labels.instance }} saw what must never be in {{ $labels.table }}: {{ $labels.kind }}",
+        "{{ $labels.instance }} saw a violated invariant of {{ $labels.table }}: {{ $labels.kind }}",
         "Pause the flusher, keep all logs, and run `lancewal verify` before anything else.",
         severity="critical",
         pending="0s",
@@ -58,7 +58,7 @@ ALERTS = (
         "LancewalDamaged",
         "lancewal_flusher_damaged_partitions{@} > 0",
         "{{ $value }} partitions of {{ $labels.table }} are not merged: something they need is damaged or lost",
-        "/readyz of {{ $labels.instance }} names it; `lancewal verify` says what else, and repairs are listed in the runbook.",
+        "/readyz of {{ $labels.instance }} names the object; `lancewal verify` finds further damage. The runbook has repairs.",
         severity="critical",
         pending="2m",
     ),

@@ -1,4 +1,4 @@
-"""Does the flusher keep up?"""
+"""Alerts on whether the flusher keeps up with merges, compaction, indexes and clean-up."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ALERTS = (
         """,
         "Partition {{ $labels.partition }} of {{ $labels.table }}: a generation waits for its merge for"
         " {{ $value | humanizeDuration }}",
-        "See whether a flusher runs and stays up, is paused, or fails: its failures by kind, and /readyz.",
+        "See whether a flusher runs, is paused, or fails: its failures by kind, and its /readyz.",
         pending="10m",
         values={"threshold": 1800, "window": "10m"},
     ),
@@ -27,15 +27,15 @@ ALERTS = (
         ) > %threshold%
         unless on (job, instance) lancewal_flusher_paused{@} == 1
         """,
-        "No round of the flusher of {{ $labels.table }} has ended well for {{ $value | humanizeDuration }}",
-        "lancewal_flusher_failures_total has the kind, the log line the cause; /readyz says what is damaged.",
+        "No round of the flusher of {{ $labels.table }} has succeeded for {{ $value | humanizeDuration }}",
+        "lancewal_flusher_failures_total has the kind of failure, the log the cause; /readyz names damaged objects.",
         values={"threshold": 1800},
     ),
     Alert(
         "LancewalCompactionBehind",
         "lancewal_flusher_hidden_ratio{@} > %ratio% or lancewal_flusher_deletion_debt_bytes{@} > %debtBytes%",
-        "{{ $labels.table }} hides much that its files hold: compaction does not keep up",
-        "See on dashboard flusher whether rounds of compaction land; `lancewal compact` at a quiet time catches up.",
+        "Files of {{ $labels.table }} hold many hidden rows: compaction does not keep up",
+        "See on dashboard flusher whether compactions land. To catch up, run `lancewal compact` at a quiet time.",
         pending="2h",
         values={"ratio": 0.4, "debtBytes": 100_000_000_000},
     ),
@@ -44,7 +44,7 @@ ALERTS = (
         f"sum by (namespace, table, index) {counted('lancewal_flusher_index_refusals_total', 'flusher')} > %threshold%",
         "Index {{ $labels.index }} of {{ $labels.table }} could not be extended"
         ' {{ $value | printf "%.0f" }} times in %window%',
-        "The log line says why; queries by it stay right and get slower, fuzzy text queries leave new rows out.",
+        "The log line has the cause. Queries by the index stay correct and get slower; fuzzy text queries miss new rows.",
         pending="10m",
         values={"threshold": 2, "window": "1h"},
     ),
@@ -52,7 +52,7 @@ ALERTS = (
         "LancewalCleanUpBehind",
         "min_over_time(lancewal_flusher_gc_waiting_objects{@}[%window%]) > %threshold%",
         "{{ $value }} objects of {{ $labels.table }} wait to be deleted: garbage collection does not keep up",
-        "See whether turns of garbage collection fail, and whether the store's rights allow to list and delete.",
+        "See whether garbage collection fails, and whether the store's rights allow listing and deleting.",
         pending="1h",
         values={"threshold": 100000, "window": "1h"},
     ),
@@ -60,7 +60,7 @@ ALERTS = (
         "LancewalPaused",
         "lancewal_ingest_paused{@} == 1 or lancewal_flusher_paused{@} == 1",
         "{{ $labels.instance }} ({{ $labels.table }}) is paused by an operator",
-        "`lancewal status` says until when; ask who paused it, and resume it unless the reason still holds.",
+        "`lancewal status` says until when. Ask the operator, and resume the service unless the reason still holds.",
         pending="1h",
     ),
 )

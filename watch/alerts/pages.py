@@ -20,7 +20,7 @@ lists all metrics.
 
 
 def index_text(runbooks: Path) -> str:
-    """Of the pages in the folder ``runbooks``; the table is made, the pages are written by people."""
+    """Return the text of the list of runbooks, with the first sentence of each page in the folder ``runbooks``."""
     rows = [
         f"| [{alert.name}]({alert.runbook}) | {alert.severity} | {_first_sentence(runbooks / alert.runbook)} |\n"
         for alert in ALERTS

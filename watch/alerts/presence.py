@@ -1,4 +1,4 @@
-"""Does anything run?  These look at what Prometheus itself knows, since who is gone exports nothing."""
+"""Alerts on whether each process runs.  They use Prometheus' own series, because a dead process exports nothing."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ ALERTS = (
         "LancewalProcessDown",
         "up{@both} == 0",
         "{{ $labels.instance }} ({{ $labels.job }}) does not answer Prometheus",
-        "Look at the process' end and its log; others of its kind do its work meanwhile, if there are any.",
+        "See how the process ended, and its log. Other processes of the same service do its work meanwhile.",
         pending="10m",
     ),
     Alert(
         "LancewalProcessCrashLoops",
         "changes(process_start_time_seconds{@both}[%window%]) > %threshold%",
-        '{{ $labels.instance }} ({{ $labels.job }}) started anew {{ $value | printf "%.0f" }} times in %window%',
-        "See how its last lives ended: the end of its log, the exit code (137: memory), and what it was at.",
+        '{{ $labels.instance }} ({{ $labels.job }}) restarted {{ $value | printf "%.0f" }} times in %window%',
+        "See how its last runs ended: the end of the log, the exit code (137: memory), and what it was doing.",
         pending="0s",
         values={"threshold": 3, "window": "2h"},
     ),

@@ -1,4 +1,4 @@
-"""The alerts as a rules file of Prometheus, and as what the chart's template makes a PrometheusRule of."""
+"""The alerts as a rules file of Prometheus, and as the file from which the chart's template makes a PrometheusRule."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from watch.alerts.table import ALERTS
 
 GROUP = "lancewal"
 RUNBOOKS = "docs/runbooks"
-"""Base of the runbooks' addresses where nobody says another: their folder in the project."""
+"""Default base of the runbooks' addresses: their folder in the project."""
 _HEADER = """\
 # Alerts on lancewal for a Prometheus without the operator, whose jobs are called lancewal-ingest and lancewal-flusher.
 # Made by `python -m watch` from watch/alerts; what each means, and what to do: docs/runbooks.
@@ -23,7 +23,7 @@ Changed = Callable[[Alert], Mapping[str, Value]]
 
 
 def rule(alert: Alert, changed: Mapping[str, Value], runbooks: str) -> dict[str, Any]:
-    """``changed`` has values of the alert, and ``for``."""
+    """Return an alert as a Prometheus rule.  ``changed`` replaces values of the alert, and ``for``."""
     return {
         "alert": alert.name,
         "expr": alert.plain(changed),
@@ -38,7 +38,7 @@ def rule(alert: Alert, changed: Mapping[str, Value], runbooks: str) -> dict[str,
 
 
 def plain_rules(changed: Changed = lambda _: {}, runbooks: str = RUNBOOKS) -> dict[str, Any]:
-    """A rules file; ``changed`` says for an alert which of its values are others."""
+    """Return the content of a rules file; ``changed`` returns the values to replace in an alert."""
     return {"groups": [{"name": GROUP, "rules": [rule(alert, changed(alert), runbooks) for alert in ALERTS]}]}
 
 
@@ -47,7 +47,7 @@ def plain_text() -> str:
 
 
 def chart_values() -> dict[str, dict[str, Value | bool]]:
-    """What the chart's values have below ``alerts.rules`` unless somebody changes it."""
+    """Return the default values of the chart below ``alerts.rules``."""
     return {
         alert.name: {"enabled": True, "severity": alert.severity, "for": alert.pending, **alert.values}
         for alert in ALERTS
@@ -55,7 +55,7 @@ def chart_values() -> dict[str, dict[str, Value | bool]]:
 
 
 def chart_text() -> str:
-    """The file that the chart's template reads."""
+    """Return the text of the file ``alerts.json``, which the chart's template reads."""
     found = [
         {
             "alert": alert.name,

@@ -1,4 +1,4 @@
-"""Does the object store answer, and soon enough?"""
+"""Alerts on whether the object store answers, and soon enough."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ALERTS = (
         / sum by (namespace, table) (rate(lancewal_store_requests_total{@}[%window%])) > %threshold%
         """,
         "{{ $value | humanizePercentage }} of the requests of {{ $labels.table }} to the object store fail",
-        "The logs have the store's own code: rights, quota, or no answer. Each request is tried again.",
+        "The logs have the store's error code: rights, quota, or no answer. Each request is retried.",
         values={"threshold": 0.05, "window": "5m"},
     ),
     Alert(
@@ -22,8 +22,8 @@ ALERTS = (
           rate(lancewal_store_request_seconds_bucket{operation="put",object="segment",@}[%window%])
         )) > %threshold%
         """,
-        "PUTs of segments of {{ $labels.table }} take {{ $value | humanizeDuration }} (99th percentile): rows are as late",
-        "See on dashboard store whether all requests are slow or PUTs alone, and the store's own figures.",
+        "PUTs of segments of {{ $labels.table }} take {{ $value | humanizeDuration }} (99th percentile): rows are that late",
+        "See on dashboard store whether all requests are slow or only PUTs, and see the store's own metrics.",
         pending="10m",
         values={"threshold": 2, "window": "10m"},
     ),

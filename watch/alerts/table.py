@@ -1,4 +1,4 @@
-"""All alerts, in the order in which they are written everywhere."""
+"""All alerts, in the order of the generated files."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A dashboard of Grafana, made of a board with Grafana's typed builders.
+"""Conversion of a board to a dashboard of Grafana, with Grafana's typed builders.
 
-The builders know the schema: a field that there is not, or one of a wrong type, is an error of the type checker.
+The builders know the schema, so the type checker finds an unknown field or a wrong type.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from grafana_foundation_sdk.models import common, dashboard
 from watch.dashboards.panel import Board, Panel
 
 PUBLIC_RUNBOOKS = "/public/runbooks"
-"""Where docker-compose.yml lets Grafana serve them; the chart puts its ``alerts.runbookUrl`` in this place."""
+"""Address at which Grafana serves the runbooks under docker-compose.yml; the chart replaces it by ``alerts.runbookUrl``."""
 TAG = "lancewal"
 _SOURCE = dashboard.DataSourceRef(type_val="prometheus", uid="${datasource}")
 _ALL = dashboard.VariableOption(selected=True, text="All", value="$__all")
@@ -34,7 +34,7 @@ _VARIABLES = (
 
 
 def text(board: Board) -> str:
-    """The file that Grafana loads."""
+    """Return the text of the dashboard file that Grafana loads."""
     return json.dumps(built(board), cls=JSONEncoder, indent=2, sort_keys=True) + "\n"
 
 
@@ -72,7 +72,9 @@ def built(board: Board) -> dashboard.Dashboard:
 
 
 def _variable(name: str, label: str, query: str) -> builders.QueryVariable:
-    """All by default, and then also what lacks the label: outside Kubernetes nothing has a namespace."""
+    """Return a variable that by default selects everything, also series without the label.
+
+    Outside Kubernetes no series has a namespace."""
     return (
         builders.QueryVariable(name)
         .label(label)

@@ -1,4 +1,4 @@
-"""From durable to merged, and how the table is."""
+"""The dashboard of the flusher and the table: merges, the state of the table, and upkeep."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MERGES = Section(
         Panel(
             "Oldest unmerged generation",
             "How long each partition's oldest generation that has ended waits for its merge.",
-            "All partitions: no flusher, a pause, or failing rounds. One: it is damaged, or its flush is missing.",
+            "All partitions: no flusher, a pause, or failing rounds. Only one: it is damaged, or its flush is missing.",
             [q("max by (table, partition) (lancewal_flusher_oldest_unmerged_seconds{@part})", _BY_PARTITION)],
             "flusher_paused",
             ("LancewalMergesDoNotLand", "LancewalDamaged"),
@@ -29,7 +29,7 @@ MERGES = Section(
         Panel(
             "Unmerged rows",
             "Changed keys in flushes that are not merged.",
-            "What a strong read must read beside the table.",
+            "A strong read must read these rows in addition to the table.",
             [q("sum by (table, partition) (lancewal_flusher_unmerged_rows{@part})", _BY_PARTITION)],
             "flusher_paused",
             ("LancewalMergesDoNotLand",),
@@ -37,7 +37,7 @@ MERGES = Section(
         Panel(
             "Durable and not merged",
             "Offsets between the durable and the merged position of each partition.",
-            "This is how far eventual reads and plain Lance are behind.",
+            "Eventual reads and plain Lance lag by so many offsets.",
             [
                 q(
                     "max by (table, partition) (lancewal_ingest_durable_position{@part})"
@@ -49,8 +49,8 @@ MERGES = Section(
         ),
         Panel(
             "Merged up to",
-            "How long ago the newest merged generation was stored: what was durable then is in the table.",
-            "Grows on idle partitions too; with unmerged generations it means that merges do not land.",
+            "How long ago the newest merged generation was stored: rows that were durable then are in the table.",
+            "Also grows on idle partitions. If there are unmerged generations, merges do not land.",
             [q("time() - max by (table, partition) (lancewal_flusher_merged_timestamp_seconds{@part})", _BY_PARTITION)],
             "load",
             ("LancewalMergesDoNotLand",),
@@ -58,8 +58,8 @@ MERGES = Section(
         ),
         Panel(
             "Merges and conflicts",
-            "Merges that landed, and those that were planned again, by reason, since the flusher started.",
-            "Many conflicts: somebody else commits to the table all the time.",
+            "Merges that landed, and merges that were planned again by reason, since the flusher started.",
+            "Many conflicts: another program commits to the table all the time.",
             [
                 q("sum by (table) (lancewal_flusher_merges_total{@})", "merges {{table}}"),
                 q("sum by (reason) (lancewal_flusher_conflicts_total{@})", "conflicts {{reason}}"),
@@ -70,7 +70,7 @@ MERGES = Section(
         Panel(
             "Time of a round",
             "Mean duration of a round of the flusher.",
-            "Longer than flusher.merge_interval_s: rounds follow each other without a pause. More threads, or Spark.",
+            "Longer than flusher.merge_interval_s: rounds run without a pause. Give more threads, or use Spark.",
             [
                 q(
                     "sum by (table) (rate(lancewal_flusher_round_seconds_sum{@}[$__rate_interval]))"
@@ -84,8 +84,8 @@ MERGES = Section(
         ),
         Panel(
             "Last round that ended well",
-            "How long ago it was.",
-            "Grows: every round fails, or one runs for very long. Failures beside it have the kind.",
+            "Time since the last round that succeeded.",
+            "Grows: every round fails, or one runs for very long. The panel of failures has the kind.",
             [q("time() - max by (table) (lancewal_flusher_last_round_timestamp_seconds{@})", "{{table}}")],
             "flusher_paused",
             ("LancewalRoundsFail",),
@@ -93,16 +93,16 @@ MERGES = Section(
         ),
         Panel(
             "Failures",
-            "Rounds, partitions in them, and turns of upkeep that failed, per minute and kind.",
-            "The log line of each has the cause; errors has what each kind means.",
+            "Failed rounds, partitions in rounds, and turns of upkeep, per minute and kind.",
+            "The log line of each failure has the cause; the page of errors explains the kinds.",
             [q("60 * sum by (kind) (rate(lancewal_flusher_failures_total{@}[$__rate_interval]))", "{{kind}}")],
             "store_down",
             ("LancewalRoundsFail", "LancewalStoreErrors"),
         ),
         Panel(
             "What merges do",
-            "Rows per second that merges take as they are, write anew, hide, and patch in place.",
-            "Much written anew: many patches, or generations that are combined.",
+            "Rows per second that merges adopt unchanged, rewrite, hide, and patch in place.",
+            "Many rewritten: many patches, or generations that are combined.",
             [
                 rate("lancewal_flusher_adopted_rows_total", "table", "", "adopted {{table}}"),
                 rate("lancewal_flusher_written_rows_total", "table", "", "written {{table}}"),
@@ -114,8 +114,8 @@ MERGES = Section(
         ),
         Panel(
             "Fragments scanned for keys",
-            "Fragments that merges scanned, since the key index does not cover them.",
-            "Rises after appends and rewrites by others; all the time: somebody else writes most of the table.",
+            "Fragments that merges scanned because the key index does not cover them.",
+            "Rises after appends and rewrites by other programs. All the time: others write most of the table.",
             [q("sum by (table) (lancewal_flusher_fragments_scanned_total{@})", "{{table}}")],
             "foreign",
         ),
@@ -136,8 +136,8 @@ TABLE = Section(
     (
         Panel(
             "Rows",
-            "Rows of the table that are live, when compaction last looked.",
-            "As you expect it; a fall is deletes, or rows that expired.",
+            "Live rows of the table, when compaction last looked.",
+            "A fall comes from deletes or expired rows.",
             [q("max by (table) (lancewal_flusher_table_rows{@})", "{{table}}")],
             "load",
             width=6,
@@ -153,7 +153,7 @@ TABLE = Section(
         ),
         Panel(
             "Hidden rows",
-            "Rows that fragments hold and hide, and their share.",
+            "Rows that fragments hold and hide.",
             "Above flusher.compaction_deleted_ratio for hours: compact by hand at a quiet time.",
             [q("max by (table) (lancewal_flusher_hidden_rows{@})", "{{table}}")],
             "churn",
@@ -162,8 +162,8 @@ TABLE = Section(
         ),
         Panel(
             "Share of hidden rows",
-            "Hidden rows over all that the files hold.",
-            "What scans read and throw away.",
+            "Share of hidden rows among all rows in the data files.",
+            "Scans read these rows and throw them away.",
             [q("max by (table) (lancewal_flusher_hidden_ratio{@})", "{{table}}")],
             "churn",
             ("LancewalCompactionBehind",),
@@ -173,7 +173,7 @@ TABLE = Section(
         Panel(
             "Deletion debt",
             "Bytes of the data files of fragments that have a deletion vector.",
-            "It costs readers memory; compaction pays it back.",
+            "Deletion vectors cost readers memory; compaction removes them.",
             [q("max by (table) (lancewal_flusher_deletion_debt_bytes{@})", "{{table}}")],
             "churn",
             ("LancewalCompactionBehind",),
@@ -183,15 +183,15 @@ TABLE = Section(
         Panel(
             "Versions",
             "Newest version of the Lance table.",
-            "Steeper than merges and compactions together: somebody else commits.",
+            "Steeper than merges and compactions together: another program commits too.",
             [q("max by (table) (lancewal_flusher_table_version{@})", "{{table}}")],
             "load",
             width=6,
         ),
         Panel(
             "Bytes written",
-            "Bytes that merges took from flushes, and that merges and compaction wrote anew, per second.",
-            "Written over adopted is the amplification on the overview.",
+            "Bytes per second that merges adopted from flushes, and that merges and compaction rewrote.",
+            "Rewritten divided by adopted bytes is the write amplification on dashboard overview, less 1.",
             [
                 rate("lancewal_flusher_adopted_bytes_total", "table", "", "adopted {{table}}"),
                 rate("lancewal_flusher_rewritten_bytes_total", "operation"),
@@ -208,8 +208,8 @@ UPKEEP = Section(
     (
         Panel(
             "Compaction",
-            "Rounds that landed, and those that did not, by reason, since the flusher started.",
-            "Only conflicts: it never gets a moment; compact in the others' pauses.",
+            "Compactions that landed, and those that did not, by reason, since the flusher started.",
+            "Only conflicts: other commits always come first; compact while other programs pause.",
             [
                 q("sum by (reason) (lancewal_flusher_compactions_total{@}) or vector(0)", "{{reason}}"),
                 q("sum by (reason) (lancewal_flusher_compaction_conflicts_total{@})", "not landed: {{reason}}"),
@@ -219,23 +219,23 @@ UPKEEP = Section(
         ),
         Panel(
             "Time spent in compaction",
-            "Seconds in rounds of compaction, with the indexes behind them, since the flusher started.",
-            "As steep as time itself: it does nothing else. flusher.compaction_round_bytes_max bounds one round.",
+            "Seconds spent in compaction and in updating indexes after it, since the flusher started.",
+            "One second per second: the flusher does nothing else. flusher.compaction_round_bytes_max bounds one round.",
             [q("sum by (table) (lancewal_flusher_compaction_seconds_sum{@})", "{{table}}")],
             "churn",
             unit="s",
         ),
         Panel(
             "Rows dropped by compaction",
-            "Hidden rows that compaction left out.",
-            "0 while hidden rows grow: compaction is off, or leaves these fragments alone as too large.",
+            "Hidden rows that compaction removed.",
+            "0 while hidden rows grow: compaction is off, or the fragments are too large for it.",
             [q("sum by (table) (lancewal_flusher_dropped_rows_total{@})", "{{table}}")],
             "churn",
             ("LancewalCompactionBehind",),
         ),
         Panel(
             "Objects that wait to be deleted",
-            "Free objects that wait for their grace period.",
+            "Unreferenced objects whose grace period is not over.",
             "Growing for hours: garbage collection fails, see failures and rights.",
             [q("sum by (table) (lancewal_flusher_gc_waiting_objects{@})", "{{table}}")],
             "load",
@@ -244,7 +244,7 @@ UPKEEP = Section(
         Panel(
             "Objects deleted",
             "Segments, files of flushes and former states that garbage collection has deleted.",
-            "Flat while more and more wait: it fails.",
+            "Flat while more and more objects wait: garbage collection fails.",
             [q("sum by (table) (lancewal_flusher_gc_deleted_objects_total{@})", "{{table}}")],
             "load",
             ("LancewalCleanUpBehind",),
@@ -252,7 +252,7 @@ UPKEEP = Section(
         Panel(
             "Rows that indexes lack",
             "Rows that each secondary index does not cover, when upkeep last looked.",
-            "Queries by the index scan these; growing: it cannot be extended.",
+            "Queries by the index scan these rows. Growing: the index cannot be extended.",
             [q("max by (table, index) (lancewal_flusher_unindexed_rows{@})", "{{table}} {{index}}")],
             "indexed",
             ("LancewalIndexesBehind",),
@@ -263,6 +263,6 @@ UPKEEP = Section(
 BOARD = Board(
     "lancewal-flusher",
     "lancewal: flusher and table",
-    "From durable to merged, how the table is, and the work that keeps it fast.",
+    "From durable to merged rows, the state of the table, and the work that keeps it fast.",
     (MERGES, TABLE, UPKEEP),
 )

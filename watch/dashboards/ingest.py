@@ -1,4 +1,4 @@
-"""From Kafka to durable: throughput, lag, memory, ownership, retention."""
+"""The dashboard of ingest, from Kafka to durable rows: throughput, lag, memory, ownership, retention."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ THROUGHPUT = Section(
         Panel(
             "Rows made durable",
             "Rows per second and partition.",
-            "Uneven over partitions: keys are uneven. Below what is produced: lag grows, see beside.",
+            "Uneven over partitions: keys are uneven. Below the producers' rate: lag grows, see the next panel.",
             [rate("lancewal_ingest_rows_total", "table, partition", "part")],
             "load",
             ("LancewalRowsLate",),
@@ -21,7 +21,7 @@ THROUGHPUT = Section(
         Panel(
             "Lag",
             "Offsets between the durable position and Kafka's end.",
-            "Falling: it catches up, wait. Growing: more processes, or see what holds it up.",
+            "Falling: ingest catches up, wait. Growing: add processes, or find the cause.",
             [q("sum by (table, partition) (lancewal_ingest_lag_records{@part})", _BY_PARTITION)],
             "ingest_paused",
             ("LancewalRowsLate", "LancewalPartitionStands"),
@@ -29,14 +29,14 @@ THROUGHPUT = Section(
         Panel(
             "Durable position",
             "First offset of each partition that is not durable.",
-            "A flat line while lag is above 0 is a partition that stands.",
+            "A flat line while lag is above 0: the partition does not move.",
             [q("max by (table, partition) (lancewal_ingest_durable_position{@part})", _BY_PARTITION)],
             "load",
             ("LancewalPartitionStands",),
         ),
         Panel(
             "End of the partitions in Kafka",
-            "Position behind the last record that can be read.",
+            "Position after the last readable record.",
             "Flat: nothing is produced, or a transaction is open.",
             [q("max by (table, partition) (lancewal_ingest_end_position{@part})", _BY_PARTITION)],
             "load",
@@ -44,7 +44,7 @@ THROUGHPUT = Section(
         Panel(
             "From Kafka to durable",
             "Time from the Kafka timestamp of an entry's last row until the entry is durable.",
-            "Far above ingest.linger_ms and the time of a PUT: rows wait in Kafka or in memory, or a backfill has old times.",
+            "Far above ingest.linger_ms and the time of a PUT: records wait in Kafka or memory, or a backfill has old times.",
             [
                 quantile(0.5, "lancewal_ingest_append_latency_seconds"),
                 quantile(0.99, "lancewal_ingest_append_latency_seconds"),
@@ -56,7 +56,7 @@ THROUGHPUT = Section(
         Panel(
             "Newest durable record",
             "How long ago, by Kafka's time, the newest durable record of each partition was produced.",
-            "Grows on an idle topic and in a backfill of old times too: see freshness for how long records wait.",
+            "Also grows on an idle topic and in a backfill of old times. Freshness shows how long records wait.",
             [q("time() - max by (table, partition) (lancewal_ingest_durable_timestamp_seconds{@part})", _BY_PARTITION)],
             "ingest_paused",
             unit="s",
@@ -64,7 +64,7 @@ THROUGHPUT = Section(
         Panel(
             "Dead letters",
             "Records put aside since the processes started, by partition and kind.",
-            "Mend the producer; the letters have the kind and the place of each record.",
+            "Fix the producer; each letter has the kind and place of its record.",
             [
                 q(
                     "sum by (partition, kind) (lancewal_ingest_dead_letters_total{@part}) or vector(0)",
@@ -77,7 +77,7 @@ THROUGHPUT = Section(
         Panel(
             "Segments",
             "WAL segments stored per second.",
-            "Many and small: raise ingest.linger_ms, which costs as much latency.",
+            "Many and small: raise ingest.linger_ms, which adds as much latency.",
             [rate("lancewal_ingest_segments_total", "table")],
             "load",
             unit="ops",
@@ -85,7 +85,7 @@ THROUGHPUT = Section(
         Panel(
             "Bytes of segments",
             "Bytes of WAL segments stored per second.",
-            "Divided by the segments beside it is the size of one.",
+            "Divided by the number of segments (previous panel), this is the size of a segment.",
             [rate("lancewal_ingest_segment_bytes_total", "table")],
             "load",
             unit="Bps",
@@ -110,8 +110,8 @@ MEMORY = Section(
         ),
         Panel(
             "Throttled",
-            "1 while a process consumes nothing since its memory is full.",
-            "Most of the time: the store first, then more processes or a larger ingest.memory_bytes_max.",
+            "1 while a process consumes nothing because its memory is full.",
+            "1 most of the time: check the store first. Then add processes, or raise ingest.memory_bytes_max.",
             [q("max by (instance) (lancewal_ingest_throttled{@})", "{{instance}}")],
             "flushes_refused",
             ("LancewalIngestThrottled",),
@@ -119,7 +119,7 @@ MEMORY = Section(
         Panel(
             "Generations sealed and flushed",
             "Generations per minute that were sealed, and that were flushed to files for the merge.",
-            "Flushed stays behind: flushes fail or are slow, see failures by operation.",
+            "Fewer flushed than sealed: flushes fail or are slow, see failures by operation.",
             [
                 q(
                     "60 * sum by (table) (rate(lancewal_ingest_generations_sealed_total{@}[$__rate_interval]))",
@@ -135,7 +135,7 @@ MEMORY = Section(
         Panel(
             "Generations that wait to be flushed",
             "Sealed generations in memory whose files are not written.",
-            "Growing: they hold memory until they are written; the store is slow or refuses.",
+            "Growing: the store is slow or refuses writes. The generations hold memory until they are written.",
             [q("sum by (table) (lancewal_ingest_unflushed_generations{@})", "{{table}}")],
             "store_slow",
             ("LancewalIngestThrottled",),
@@ -143,7 +143,7 @@ MEMORY = Section(
         Panel(
             "Failures",
             "Faults of store and broker per minute, by the operation that is tried again.",
-            "One operation alone: rights, or one kind of object. All: the store or the broker.",
+            "Only one operation: rights, or one kind of object. All: the store or the broker.",
             [q("60 * sum by (operation) (rate(lancewal_ingest_failures_total{@}[$__rate_interval]))", "{{operation}}")],
             "store_down",
             ("LancewalStoreErrors",),
@@ -151,7 +151,7 @@ MEMORY = Section(
         Panel(
             "Rows read back",
             "Rows read from the log per second, to flush generations that a former owner had in memory.",
-            "After every takeover for a while; all the time: owners change all the time.",
+            "Normal for a while after a takeover. All the time: owners change all the time.",
             [rate("lancewal_ingest_replayed_rows_total", "table")],
             "takeover",
             ("LancewalOwnersFight",),
@@ -166,7 +166,7 @@ OWNERSHIP = Section(
         Panel(
             "Open partitions",
             "Partitions that each process owns.",
-            "Their sum is the topic's number of partitions; else some are not open, or nobody has them.",
+            "The sum should be the topic's number of partitions. Otherwise some are not open, or no process has them.",
             [q("sum by (instance) (lancewal_ingest_open_partitions{@})", "{{instance}}")],
             "takeover",
             ("LancewalPartitionsNotOpen",),
@@ -174,15 +174,15 @@ OWNERSHIP = Section(
         Panel(
             "Assigned partitions",
             "Partitions that Kafka has assigned to each process.",
-            "A process with none: there are more processes than partitions.",
+            "A process without partitions: there are more processes than partitions.",
             [q("sum by (instance) (lancewal_ingest_assigned_partitions{@})", "{{instance}}")],
             "takeover",
             ("LancewalPartitionsNotOpen",),
         ),
         Panel(
             "Claims",
-            "Tries to take a partition over, by outcome.",
-            "Many lost: owners fight. Failed: the store.",
+            "Tries to take over a partition, by outcome.",
+            "Many lost: owners take partitions from each other. Failed: see the store.",
             [q("sum by (outcome) (lancewal_ingest_claims_total{@})", "{{outcome}}")],
             "takeover",
             ("LancewalOwnersFight", "LancewalPartitionsNotOpen"),
@@ -190,7 +190,7 @@ OWNERSHIP = Section(
         Panel(
             "Fences and losses",
             "Times that a log was ended by another process, and partitions that another owner claimed.",
-            "Some with each restart; a steady rise is a group that does not come to rest.",
+            "Some with each restart. A steady rise: the group keeps rebalancing.",
             [
                 q("sum by (table) (lancewal_ingest_fences_total{@})", "fences {{table}}"),
                 q("sum by (table) (lancewal_ingest_ownership_losses_total{@})", "losses {{table}}"),
@@ -201,7 +201,7 @@ OWNERSHIP = Section(
         Panel(
             "Time to open a partition",
             "From the assignment until a partition is open.",
-            "Seconds: long logs are read back, or the store is slow. It is a gap in freshness with each restart.",
+            "Seconds: long logs are read back, or the store is slow. At each restart rows are late by this time.",
             [q("sum(lancewal_ingest_open_seconds_sum{@}) / sum(lancewal_ingest_open_seconds_count{@})", "mean")],
             "takeover",
             unit="s",
@@ -239,7 +239,7 @@ RETENTION = Section(
         Panel(
             "Retention reserve",
             "Offsets between the first that Kafka still has and the durable position.",
-            "Falling while lag is above 0: Kafka deletes faster than lancewal becomes durable.",
+            "Falling while lag is above 0: Kafka deletes records faster than they become durable.",
             [q("min by (table, partition) (lancewal_ingest_retention_reserve_offsets{@part})", _BY_PARTITION)],
             "load",
             ("LancewalRetentionReserveShrinks",),

@@ -1,4 +1,4 @@
-"""Is it fresh, is anything lost, is anything stuck, what does it cost."""
+"""The overview dashboard: is it fresh, is anything lost, is anything stuck, what does it cost?"""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ FRESH = Section(
     (
         Panel(
             "Oldest record not durable",
-            "How long the oldest record waits in Kafka that is not durable, over all partitions; 0 when none waits.",
-            "Above table.freshness_target_s see dashboard ingest: which partition, and whether store or memory hold it up.",
+            "How long the oldest record that is not durable has waited in Kafka, over all partitions; 0 if none waits.",
+            "Above table.freshness_target_s, see dashboard ingest: which partition, and whether store or memory is the cause.",
             [q("max(lancewal_ingest_freshness_seconds{@part})")],
             "ingest_paused",
             ("LancewalRowsLate", "LancewalPartitionStands"),
@@ -28,7 +28,7 @@ FRESH = Section(
         Panel(
             "Oldest generation not merged",
             "How long the oldest generation that has ended waits for its merge, by the stored state.",
-            "Above some minutes see dashboard flusher: failures, conflicts, and whether it runs and is not paused.",
+            "Above some minutes, see dashboard flusher: failures, conflicts, and whether it runs and is not paused.",
             [q("max(lancewal_flusher_oldest_unmerged_seconds{@part})")],
             "flusher_paused",
             ("LancewalMergesDoNotLand",),
@@ -41,7 +41,7 @@ FRESH = Section(
         Panel(
             "Visible within 2 s",
             "Share of measurements in which a strong reader saw within 2 s what was in Kafka (flusher.visibility_interval_s).",
-            "Below the objective (99 %): the two panels beside it say on which part of the way the time goes.",
+            "Below the objective (99 %): the two panels before this one show whether ingest or the flusher is slow.",
             [q(_VISIBLE)],
             "store_slow",
             ("LancewalVisibilityBurnsFast", "LancewalVisibilityBurnsSlowly"),
@@ -53,7 +53,7 @@ FRESH = Section(
         Panel(
             "Services that answer",
             "Processes of each service that Prometheus reaches.",
-            "Fewer than you run: see why the others do not start or stay.",
+            "Fewer than you run: see why the others do not start or keep ending.",
             [q("sum by (service) (lancewal_build_info{@process})", "{{service}}")],
             "ingest_gone",
             ("LancewalIngestDown", "LancewalFlusherDown", "LancewalProcessDown"),
@@ -63,8 +63,8 @@ FRESH = Section(
         ),
         Panel(
             "Freshness by partition",
-            "How long each partition's oldest record has waited that is not durable.",
-            "One partition alone: it stands, or its key is hot. All of them: too few processes, or the store.",
+            "How long the oldest record of each partition that is not durable has waited.",
+            "Only one partition: it does not move, or has a hot key. All of them: too few processes, or the store.",
             [q("max by (table, partition) (lancewal_ingest_freshness_seconds{@part})", "{{table}} {{partition}}")],
             "ingest_paused",
             ("LancewalRowsLate",),
@@ -74,7 +74,7 @@ FRESH = Section(
         Panel(
             "From Kafka to a strong reader",
             "Time from asking Kafka for its ends until a strong reader's positions reach them.",
-            "Rises with freshness: look there. Rises alone: much is unmerged, or the store answers readers slowly.",
+            "Rises with freshness: see that panel. Rises alone: many rows are unmerged, or the store answers readers slowly.",
             [quantile(0.5, "lancewal_flusher_visible_seconds"), quantile(0.99, "lancewal_flusher_visible_seconds")],
             "load",
             ("LancewalVisibilityBurnsFast",),
@@ -84,7 +84,7 @@ FRESH = Section(
         Panel(
             "Rows durable and merged",
             "Rows made durable, and rows that merges brought into the table, per second.",
-            "Merged stays below durable for long: the flusher does not keep up, or keys change so often that it need not.",
+            "Merged below durable for long: the flusher does not keep up, or keys change several times between merges.",
             [
                 rate("lancewal_ingest_rows_total", "table", "part", "durable {{table}}"),
                 rate("lancewal_flusher_adopted_rows_total", "table", "", "merged {{table}}"),
@@ -102,7 +102,7 @@ LOST = Section(
         Panel(
             "Time until Kafka deletes what is not durable",
             "The least time, over all partitions, until Kafka deletes a record that lancewal has not made durable.",
-            "Short: raise the topic's retention.ms first, then see what holds the partition up.",
+            "Short: raise the topic's retention.ms first, then find out what delays the partition.",
             [q("min by (table) (lancewal_ingest_retention_horizon_seconds{@})", "{{table}}")],
             "ingest_paused",
             ("LancewalRetentionHorizonShort", "LancewalRetentionReserveShrinks"),
@@ -114,7 +114,7 @@ LOST = Section(
         Panel(
             "Dead letters",
             "Records put aside since the processes started, by kind.",
-            "Growing: read the topic of dead letters, its headers say what is wrong, and mend the producer.",
+            "Growing: read the dead-letter topic, whose headers say what is wrong, and fix the producer.",
             [q("sum by (kind) (lancewal_ingest_dead_letters_total{@part}) or vector(0)", "{{kind}}")],
             "bad_records",
             ("LancewalDeadLettersArrive", "LancewalDeadLettersFail"),
@@ -125,7 +125,7 @@ LOST = Section(
         ),
         Panel(
             "Damaged partitions",
-            "Partitions that are not merged since something they need is damaged or lost.",
+            "Partitions that are not merged because an object that they need is damaged or lost.",
             "Above 0: /readyz of the flusher names the object, and the runbook the repair.",
             [q("sum(lancewal_flusher_damaged_partitions{@})")],
             "damage",
@@ -137,7 +137,7 @@ LOST = Section(
         ),
         Panel(
             "Invariants violated",
-            "What must never be: positions that fell, or something merged that is not durable.",
+            "States that must never occur: positions that fell, or merged rows that are not durable.",
             "Above 0: pause the flusher, keep the logs, verify the table.",
             [
                 q(
@@ -161,7 +161,7 @@ STUCK = Section(
         Panel(
             "Partitions stopped",
             "Partitions that wait for a person's decision.",
-            "Above 0: the log line partition_stopped says what for, and the runbook what to do.",
+            "Above 0: the log line partition_stopped has the cause, and the runbook says what to do.",
             [q("sum(lancewal_ingest_partition_stopped{@part}) or vector(0)")],
             "misrouted",
             ("LancewalPartitionStopped",),
@@ -172,8 +172,8 @@ STUCK = Section(
         ),
         Panel(
             "Partitions assigned and not open",
-            "Partitions that Kafka has given to a process which has not opened them.",
-            "For longer than a minute: /readyz of the process says what it waits for.",
+            "Partitions that Kafka has assigned to a process and that are not open yet.",
+            "For longer than a minute: /readyz of the process says what they wait for.",
             [q("sum(lancewal_ingest_assigned_partitions{@}) - sum(lancewal_ingest_open_partitions{@})")],
             "store_down",
             ("LancewalPartitionsNotOpen",),
@@ -197,7 +197,7 @@ STUCK = Section(
         Panel(
             "Alerts that fire",
             "Alerts on lancewal that fire now.",
-            "Each has a runbook: open it from the alert, or by the links of the panels here.",
+            "Each alert has a runbook: open it from the alert, or by the links of these panels.",
             [
                 q(
                     'count by (alertname) (ALERTS{alertname=~"Lancewal.*",alertstate="firing"}) or vector(0)',
@@ -212,7 +212,7 @@ STUCK = Section(
         ),
         Panel(
             "Records wait and nothing moves",
-            "How long a partition's durable position has not moved though records wait.",
+            "How long a partition's durable position has not moved although records wait.",
             "Above a minute: /readyz of the process has the cause in one line.",
             [q("max by (table, partition) (lancewal_ingest_standing_seconds{@part})", "{{table}} {{partition}}")],
             "store_down",
@@ -223,7 +223,7 @@ STUCK = Section(
         Panel(
             "Uptime",
             "Time since each process started.",
-            "A saw: the process ends again and again. See the end of its log, and its memory.",
+            "A sawtooth: the process ends again and again. See the end of its log, and its memory.",
             [
                 q(
                     "time() - process_start_time_seconds{@process}"
@@ -237,8 +237,8 @@ STUCK = Section(
         ),
         Panel(
             "Failures per minute",
-            "Faults that are tried again: of ingest by operation, of the flusher by kind.",
-            "A steady stream: dashboard store if it is the store, the logs otherwise.",
+            "Faults after which the operation is retried: of ingest by operation, of the flusher by kind.",
+            "All the time: see dashboard store if the store is the cause, otherwise the logs.",
             [
                 q(
                     "60 * sum by (operation) (rate(lancewal_ingest_failures_total{@}[$__rate_interval]))",
@@ -260,7 +260,7 @@ COST = Section(
     (
         Panel(
             "Requests to the store",
-            "lancewal's own requests per second, by operation; Lance's are not among them.",
+            "lancewal's own requests per second, by operation; Lance's requests are not included.",
             "Too many PUTs: raise ingest.linger_ms. Too many GETs: see which objects on dashboard store.",
             [rate("lancewal_store_requests_total", "operation")],
             "load",
@@ -269,8 +269,8 @@ COST = Section(
         ),
         Panel(
             "Write amplification",
-            "Bytes written for each byte that merges took in: merges and compaction over what was adopted.",
-            "Rises with updates all over a large table: a better region key, or less eager compaction.",
+            "Bytes written by merges and compaction for each byte of adopted flushes.",
+            "Rises with updates all over a large table: use a better region key, or compact less often.",
             [
                 q(
                     "1 + sum by (table) (lancewal_flusher_rewritten_bytes_total{@})"
@@ -284,7 +284,7 @@ COST = Section(
         Panel(
             "Size of the table",
             "Bytes of the table's data files, when compaction last looked.",
-            "Grows faster than rows do: hidden rows wait for compaction, see dashboard flusher.",
+            "Grows faster than the number of rows: hidden rows wait for compaction, see dashboard flusher.",
             [q("max by (table) (lancewal_flusher_table_bytes{@})", "{{table}}")],
             "load",
             unit="bytes",

@@ -1,7 +1,8 @@
-"""What a panel consists of.
+"""Definition of the panels of a dashboard.
 
-In queries stand places that become the board's variables: ``@`` in the braces of a selector is the namespace and the table,
-``@part`` the partition too, ``@process`` the namespace alone, for what a process says without a table.
+A query has placeholders in the braces of a selector, which become matchers by the board's variables.  ``@`` matches the
+namespace and the table.  ``@part`` also matches the partition.  ``@process`` matches only the namespace, for metrics
+without a table.
 """
 
 from __future__ import annotations
@@ -23,22 +24,22 @@ _MATCHERS = {
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """``legend`` has labels in double braces."""
+    """A query of a panel.  ``legend`` may have labels in double braces."""
 
     expression: str
     legend: str = ""
 
     @property
     def filled(self) -> str:
-        """With Grafana's variables in it."""
+        """The expression with matchers by Grafana's variables in place of placeholders."""
         return _PLACE.sub(lambda place: _MATCHERS[place[1]], " ".join(self.expression.split()))
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """``shows`` and ``advice`` are its description; ``runbooks`` are names of alerts.
+    """A panel.  ``shows`` and ``advice`` are its description; ``runbooks`` are names of alerts.
 
-    ``moved_by`` is the load or fault after which it must show something else: one of ``tests/ops/faults.py``.
+    ``moved_by`` is the load or fault that must change what the panel shows: one of ``tests/ops/faults.py``.
     """
 
     title: str
@@ -52,7 +53,7 @@ class Panel:
     width: int = 8
     height: int = 7
     limit: float | None = None
-    """From here on it is drawn in red."""
+    """Value from which on the panel is drawn in red."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +79,13 @@ def q(expression: str, legend: str = "") -> Query:
 
 
 def rate(metric: str, by: str, place: str = "", legend: str = "") -> Query:
-    """A second's share of a counter, summed by labels."""
+    """Return the query for a counter's increase per second, summed by the labels ``by``; ``place`` is a placeholder."""
     shown = legend or " ".join("{{" + label + "}}" for label in by.split(", "))
     return Query(f"sum by ({by}) (rate({metric}{{@{place}}}[$__rate_interval]))", shown)
 
 
 def quantile(share: float, metric: str, *, by: str = "", more: str = "", legend: str = "") -> Query:
-    """Of a histogram."""
+    """Return the query for a quantile of the histogram ``metric``, by the labels ``by``; ``more`` are further matchers."""
     labels = f"le, {by}" if by else "le"
     name = f"p{share * 100:g}"
     shown = (

@@ -1,4 +1,4 @@
-"""What lancewal leans on: the object store, Kafka, and the machine."""
+"""The dashboard of the systems that lancewal depends on: the object store, Kafka, and the machine."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ STORE = Section(
     (
         Panel(
             "Requests by outcome",
-            "lancewal's own requests per second. absent and taken are answers, failed and unknown are faults.",
-            "Faults: beside it are the operation and the object. taken: a swap that another process won.",
+            "lancewal's own requests per second. absent and taken are answers; failed and unknown are faults.",
+            "Faults: the other panels show the operation and the object. taken: another process won a swap.",
             [rate("lancewal_store_requests_total", "outcome")],
             "store_down",
             ("LancewalStoreErrors",),
@@ -18,8 +18,8 @@ STORE = Section(
         ),
         Panel(
             "Share of faults",
-            "Requests that failed or got no verdict, over all.",
-            "Above some hundredths nothing goes on: rights, quota, or the way to the store. The logs have its code.",
+            "Share of the requests that failed or whose outcome is unknown.",
+            "Above a few percent work stops: rights, quota, or the network. The logs have the store's error code.",
             [
                 q(
                     'sum(rate(lancewal_store_requests_total{outcome=~"failed|unknown",@}[$__rate_interval]))'
@@ -33,16 +33,16 @@ STORE = Section(
         ),
         Panel(
             "Requests by object",
-            "The eight kinds of objects that are asked for most.",
-            "Segments and region indexes are most of it; many probes or listings: see the log.",
+            "The eight kinds of objects with the most requests.",
+            "Normally most are segments and region indexes. Many probes or listings: see the log.",
             [q("topk(8, sum by (object) (rate(lancewal_store_requests_total{@}[$__rate_interval])))", "{{object}}")],
             "load",
             unit="reqps",
         ),
         Panel(
             "Time of requests",
-            "99th percentile by operation.",
-            "PUTs bound how soon rows are durable; GETs how soon reads and merges begin.",
+            "99th percentile of the time of requests, by operation.",
+            "Slow PUTs make rows durable late; slow GETs delay reads and merges.",
             [
                 q(
                     "histogram_quantile(0.99, sum by (le, operation) ("
@@ -56,8 +56,8 @@ STORE = Section(
         ),
         Panel(
             "PUTs of segments",
-            "Median and 99th percentile: rows become durable with these.",
-            "Slow: the store's own figures, the network, the size of segments.",
+            "Median and 99th percentile of the time of PUTs of segments, which make rows durable.",
+            "Slow: see the store's own metrics, the network, and the size of segments.",
             [
                 q(
                     f"histogram_quantile({share}, sum by (le) ("
@@ -73,7 +73,7 @@ STORE = Section(
         ),
         Panel(
             "Bytes",
-            "Bytes read and written per second, Lance's own not included.",
+            "Bytes read and written per second, without Lance's own.",
             "Much read: merges and takeovers. Much written: segments.",
             [
                 q("sum(rate(lancewal_store_read_bytes_total{@}[$__rate_interval]))", "read"),
@@ -84,8 +84,8 @@ STORE = Section(
         ),
         Panel(
             "Requests tried again",
-            "Requests per minute that repeat one which failed or had no verdict.",
-            "A few are normal on a real store; as many as requests: it does not answer.",
+            "Requests per minute that repeat a request which failed or whose outcome was unknown.",
+            "A few are normal on a real store. As many as all requests: the store does not answer.",
             [
                 q(
                     "60 * sum by (operation) (rate(lancewal_store_retries_total{@}[$__rate_interval])) or vector(0)",
@@ -105,15 +105,15 @@ KAFKA = Section(
         Panel(
             "Brokers connected",
             "Brokers to which each process has a connection.",
-            "0: Kafka is away, or the way to it is; the log of the process has the client's words.",
+            "0: Kafka or the network is down; the log of the process has the client's errors.",
             [q("min by (instance) (lancewal_kafka_connected_brokers{@})", "{{instance}}")],
             "broker_gone",
             ("LancewalBrokersUnreachable",),
         ),
         Panel(
             "Records and bytes received",
-            "Bytes per second that came from the brokers, and records.",
-            "Far more bytes than rows need: records are large, or are fetched again after takeovers.",
+            "Bytes and records per second received from the brokers.",
+            "Far more bytes than the rows take: records are large, or are fetched again after takeovers.",
             [
                 q("sum(rate(lancewal_kafka_received_bytes_total{@}[$__rate_interval]))", "bytes"),
                 q("sum(rate(lancewal_kafka_received_records_total{@}[$__rate_interval]))", "records"),
@@ -122,7 +122,7 @@ KAFKA = Section(
         ),
         Panel(
             "Fetched and not taken",
-            "Bytes in the client's queue.",
+            "Bytes of fetched records in the client's queue.",
             "Full all the time: ingest takes records more slowly than Kafka brings them.",
             [q("max by (instance) (lancewal_kafka_fetch_queue_bytes{@})", "{{instance}}")],
             "burst",
@@ -131,8 +131,8 @@ KAFKA = Section(
         ),
         Panel(
             "Round trip",
-            "99th percentile of the slowest broker in the last window, and the longest throttling by a broker.",
-            "Throttled: a quota of Kafka's. Slow: the brokers or the network.",
+            "99th percentile of the slowest broker's answers in the last window, and the longest throttling by a broker.",
+            "Throttled: a Kafka quota. Slow: the brokers or the network.",
             [
                 q("max by (instance) (lancewal_kafka_round_trip_seconds{@})", "{{instance}}"),
                 q("max by (instance) (lancewal_kafka_throttle_seconds{@})", "throttled {{instance}}"),
@@ -143,14 +143,14 @@ KAFKA = Section(
         Panel(
             "Rebalances",
             "Rebalances of the consumer group since each process started.",
-            "Some with every restart; a steady rise is a member that comes and goes.",
+            "Some with every restart. A steady rise: a member joins and leaves repeatedly.",
             [q("sum by (instance) (lancewal_kafka_rebalances_total{@})", "{{instance}}")],
             "takeover",
             ("LancewalOwnersFight",),
         ),
         Panel(
             "Since the last poll",
-            "How long ago the consumer was last polled.",
+            "Time since the consumer was last polled.",
             "Near max.poll.interval.ms the broker takes the partitions away.",
             [q("max by (instance) (lancewal_kafka_poll_age_seconds{@})", "{{instance}}")],
             "frozen",
@@ -159,7 +159,7 @@ KAFKA = Section(
         ),
         Panel(
             "Failed requests to brokers",
-            "Errors and time-outs per minute.",
+            "Requests to brokers per minute that failed or timed out.",
             "Many: brokers that come and go, or a network that loses packets.",
             [
                 q(
@@ -183,14 +183,14 @@ PROCESSES = Section(
         Panel(
             "Processor time",
             "Processors that each process keeps busy.",
-            "At the limit: it is throttled, and everything is slow. Raise the limit, or add processes.",
+            "At the limit: the process is throttled, and everything is slow. Raise the limit, or add processes.",
             [q(f"rate(process_cpu_seconds_total{{@process}}[$__rate_interval]){_OF}", _SHOWN)],
             "load",
         ),
         Panel(
             "Memory",
-            "Resident memory.",
-            "Grows without end: keep a log of it, that is a bug. Near the limit: lower the budgets.",
+            "Resident memory of each process.",
+            "Grows without end: this is a bug, record the growth and report it. Near the limit: lower the budgets.",
             [q(f"process_resident_memory_bytes{{@process}}{_OF}", _SHOWN)],
             "ingest_gone",
             ("LancewalProcessCrashLoops",),
@@ -198,8 +198,8 @@ PROCESSES = Section(
         ),
         Panel(
             "Open files",
-            "File descriptors, connections among them.",
-            "Near the limit of the process new connections fail.",
+            "File descriptors of each process, connections included.",
+            "Near the process's limit, new connections fail.",
             [q(f"process_open_fds{{@process}}{_OF}", _SHOWN)],
             "ingest_gone",
         ),
@@ -209,6 +209,6 @@ PROCESSES = Section(
 BOARD = Board(
     "lancewal-store",
     "lancewal: Kafka and store",
-    "What lancewal leans on: the object store, Kafka, and the machine.",
+    "The systems that lancewal depends on: the object store, Kafka, and the machine.",
     (STORE, KAFKA, PROCESSES),
 )
