@@ -4,35 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
 
-from lancewal_core.names.ids import Region
 from lancewal_core.settings.sections import IngestSettings
+from lancewal_ingest.regions.memtable import MemTable
 
 _DEFAULTS = IngestSettings()
 
 GENERATION_BYTES_MAX = 1 << 30
 """Bytes at which a generation is sealed whatever the settings say.  Folding joins its batches, and a text or list column
 of Arrow holds at most 2 GiB."""
-
-
-class GenerationStats(NamedTuple):
-    """Figures of an OPEN generation; made for each region in each turn that may seal."""
-
-    entries: int
-    rows: int
-    nbytes: int
-    age_s: float
-    first: float
-    """Length of the log (``LogWriter.length``) when the generation began."""
-    now: float
-    """Present length of the log."""
-    region: Region
-
-    @property
-    def log_distance(self) -> float:
-        """Growth of the log since the generation began."""
-        return self.now - self.first
 
 
 class SealDecision(Enum):
@@ -65,21 +45,23 @@ class SealPolicy:
     age_s: float = _DEFAULTS.seal_age_s
     log_distance: int = _DEFAULTS.seal_log_distance
 
-    def decide(self, stats: GenerationStats) -> SealDecision:
-        if stats.entries == 0:
-            return SealDecision.REANCHOR if stats.log_distance >= self.log_distance else SealDecision.KEEP
+    def decide(self, generation: MemTable, now: float, length: float) -> SealDecision:
+        """Return what to do with an OPEN generation at the monotonic time ``now``, when its log has ``length``."""
+        if generation.entries == 0:
+            far = length - generation.first_length >= self.log_distance
+            return SealDecision.REANCHOR if far else SealDecision.KEEP
         if (
-            stats.nbytes >= min(self.nbytes, GENERATION_BYTES_MAX)
-            or stats.rows >= self.rows
-            or stats.age_s >= self.age_s
-            or self._passed(stats)
+            generation.nbytes >= min(self.nbytes, GENERATION_BYTES_MAX)
+            or generation.rows >= self.rows
+            or now - generation.opened_at >= self.age_s
+            or self._passed(generation, length)
         ):
             return SealDecision.SEAL
         return SealDecision.KEEP
 
-    def _passed(self, stats: GenerationStats) -> bool:
-        ahead = _TURNS[stats.region.partition % GROUPS] * self.log_distance // GROUPS
-        return (stats.now + ahead) // self.log_distance > (stats.first + ahead) // self.log_distance
+    def _passed(self, generation: MemTable, length: float) -> bool:
+        ahead = _TURNS[generation.region.partition % GROUPS] * self.log_distance // GROUPS
+        return (length + ahead) // self.log_distance > (generation.first_length + ahead) // self.log_distance
 
 
 @dataclass(frozen=True, slots=True)

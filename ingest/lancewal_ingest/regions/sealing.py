@@ -28,9 +28,8 @@ from lancewal_core.wal.writer import LogWriter
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.observer import Observer
 from lancewal_ingest.regions.flush_queue import FlushQueue
-from lancewal_ingest.regions.memtable import MemTable
 from lancewal_ingest.regions.partitions import OpenRegion, Partitions
-from lancewal_ingest.regions.policy import GenerationStats, MemoryPolicy, SealDecision, SealPolicy
+from lancewal_ingest.regions.policy import MemoryPolicy, SealDecision, SealPolicy
 from lancewal_ingest.regions.seal import Answer, Fixed, seal_and_reanchor, to_move, to_seal
 
 _SEALING_MAX_S = 5.0
@@ -194,8 +193,8 @@ class Sealing:
         early = largest if largest is not None and self._memory.seal_largest(total) else None
         full, empty = list[OpenRegion](), list[OpenRegion]()
         for region in open_:
-            decision = self._decide(region.memtable, writer.length, now, early=region is early)
-            if decision is SealDecision.SEAL:
+            decision = self._policy.decide(region.memtable, now, writer.length)
+            if decision is SealDecision.SEAL or (region is early and region.memtable.entries):
                 full.append(region)
             elif decision is SealDecision.REANCHOR:
                 empty.append(region)
@@ -257,19 +256,6 @@ class Sealing:
     def _is_open(self, ending: _Ending) -> bool:
         """Return whether the region of ``ending`` is still open since then; False also if it was opened again."""
         return self._partitions.open.get(ending.region) is ending.of
-
-    def _decide(self, memtable: MemTable, length: float, now: float, *, early: bool) -> SealDecision:
-        stats = GenerationStats(
-            memtable.entries,
-            memtable.rows,
-            memtable.nbytes,
-            now - memtable.opened_at,
-            memtable.first_length,
-            length,
-            memtable.region,
-        )
-        decision = self._policy.decide(stats)
-        return SealDecision.SEAL if early and memtable.entries else decision
 
     def _now(self) -> float:
         return self._context.clock.monotonic()

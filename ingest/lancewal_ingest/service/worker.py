@@ -215,7 +215,7 @@ class IngestWorker:
 
     @property
     def oldest_consumed_ms(self) -> dict[Region, int]:
-        """Kafka's time, in milliseconds since 1970, of the first consumed record of each open partition that is not durable."""
+        """Kafka's time (milliseconds since 1970) of each open partition's first consumed record that is not durable."""
         found = {r: at for r, at in self._flight.cargo.first_ms.items() if r in self._partitions.open}
         for region, one in self._partitions.open.items():
             if one.pending is not None and len(one.pending.records):

@@ -6,10 +6,17 @@ from itertools import pairwise
 
 import pytest
 
-from lancewal_ingest.regions.policy import GROUPS, GenerationStats, SealDecision, SealPolicy
+from lancewal_core.names.ids import Generation, Position, Sequence
+from lancewal_ingest.regions.memtable import MemTable
+from lancewal_ingest.regions.policy import GROUPS, SealDecision, SealPolicy
 from tests.support.regions import region
 
 DISTANCE = 1_000
+
+
+def generation(partition: int, first_length: float, entries: int) -> MemTable:
+    at = Generation(1), Sequence(0), Position(0)
+    return MemTable(region(partition), *at, opened_at=0.0, first_length=first_length, entries=entries)
 
 
 def seals(partitions: int, distance: int, segments: int, first: int = 0) -> dict[int, list[tuple[int, int]]]:
@@ -19,8 +26,7 @@ def seals(partitions: int, distance: int, segments: int, first: int = 0) -> dict
     found: dict[int, list[tuple[int, int]]] = {partition: [] for partition in began}
     for number in range(first + 1, first + segments + 1):
         for partition, since in began.items():
-            stats = GenerationStats(1, 1, 1, 0.0, since, number, region(partition))
-            if policy.decide(stats) is SealDecision.SEAL:
+            if policy.decide(generation(partition, since, 1), 0.0, number) is SealDecision.SEAL:
                 found[partition].append((since, number))
                 began[partition] = number
     return found
@@ -54,8 +60,5 @@ def test_a_generation_never_spans_more_and_but_for_the_first_no_less(distance: i
 def test_what_has_no_entries_is_moved_at_the_whole_distance_whatever_its_group() -> None:
     policy = SealPolicy(log_distance=DISTANCE)
     for partition in range(GROUPS):
-        decided = [
-            policy.decide(GenerationStats(0, 0, 0, 0.0, 10, number, region(partition)))
-            for number in (DISTANCE + 9, DISTANCE + 10)
-        ]
+        decided = [policy.decide(generation(partition, 10, 0), 0.0, length) for length in (DISTANCE + 9, DISTANCE + 10)]
         assert decided == [SealDecision.KEEP, SealDecision.REANCHOR]

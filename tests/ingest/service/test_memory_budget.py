@@ -34,7 +34,7 @@ from lancewal_ingest.decode.json.reference import ReferenceDecoder
 from lancewal_ingest.decode.value_decoder import Ops
 from lancewal_ingest.decode.weight import pieces
 from lancewal_ingest.kafka.source import Polled
-from lancewal_ingest.regions.policy import GENERATION_BYTES_MAX, GenerationStats, MemoryPolicy, SealDecision, SealPolicy
+from lancewal_ingest.regions.policy import GENERATION_BYTES_MAX, MemoryPolicy, SealDecision, SealPolicy
 from lancewal_ingest.service import worker as worker_module
 from lancewal_ingest.service.worker import IngestWorker, WorkerLimits
 from lancewal_kafka.clients import bounded_consumer_properties
@@ -409,15 +409,15 @@ def test_what_weighs_more_than_a_piece_is_decoded_in_several(monkeypatch: pytest
 
 def test_a_generation_is_sealed_before_a_column_can_end_arrow_s_offsets() -> None:
     policy = SealPolicy(nbytes=100 << 30, rows=1 << 40, age_s=1e9, log_distance=1 << 40)
-    stats = GenerationStats(entries=9, rows=9, nbytes=GENERATION_BYTES_MAX, age_s=0, first=0, now=9, region=region(0))
-    assert policy.decide(stats) is SealDecision.SEAL
     made = place("string")
     made.source = source = Full(made, text(10))
     worker = made.worker(policy, LIMITS, MemoryPolicy(100 << 30))
     worker.assigned(made.regions(0))
     turns(worker, made, 5)
     made.store.silent = "_lancewal/pages/"
-    worker._partitions.open[made.region(0)].memtable.nbytes = GENERATION_BYTES_MAX
+    memtable = worker._partitions.open[made.region(0)].memtable
+    memtable.nbytes = GENERATION_BYTES_MAX
+    assert policy.decide(memtable, memtable.opened_at, memtable.first_length) is SealDecision.SEAL
     turns(worker, made, 50)
     asked = len(source.asked)
     turns(worker, made, 50)
