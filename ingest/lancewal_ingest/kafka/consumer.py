@@ -464,11 +464,10 @@ class ConfluentSource:
             del self._out_of_range[region]
             problem = offsets.problem(region, at, "read")
             if problem is None and _TRUNCATION in reason and offsets.low < at:
-                problem = TopicTruncated(
-                    f"topic {region.topic} partition {region.partition}: read up to position {at}, but Kafka now has other "
-                    "records before that position. The topic lost its tail and has grown again",
-                    topic=region.topic,
-                    partition=region.partition,
+                problem = region.partition_error(
+                    TopicTruncated,
+                    f"read up to position {at}, but Kafka now has other records before that position. The topic lost its "
+                    "tail and has grown again",
                 )
             if problem is not None:
                 self.stop(region)

@@ -48,23 +48,20 @@ class Offsets:
         """Return why Kafka cannot deliver records from position ``at`` on; None if it can.
 
         ``reached`` says, for the message, how the partition came to that position."""
-        topic, partition = region.topic, region.partition
-        where = f"topic {topic} partition {partition}: {reached} up to position {at}"
+        where = f"{reached} up to position {at}"
+        way_on = f"`lancewal offset accept-loss {region.topic}-{region.partition}`"
         if self.low > at:
-            return RetentionLost(
+            return region.partition_error(
+                RetentionLost,
                 f"{where}, but Kafka begins at {self.low}: offsets {at} to {self.low - 1} were deleted before they became "
-                f"durable. To go on without them: `lancewal offset accept-loss {topic}-{partition}`",
-                topic=topic,
-                partition=partition,
+                f"durable. To go on without them: {way_on}",
             )
         if at > self.high:
-            return TopicTruncated(
+            return region.partition_error(
+                TopicTruncated,
                 f"{where}, but Kafka ends at {self.high}: the topic, which is the same by its id, lost its tail. Stop its "
                 f"producers: records that they write at offsets {self.high} to {at - 1} are never read. Once you know the "
-                "cause (a replica that lagged, or a restored backup), go on after the durable records: "
-                f"`lancewal offset accept-loss {topic}-{partition}`",
-                topic=topic,
-                partition=partition,
+                f"cause (a replica that lagged, or a restored backup), go on after the durable records: {way_on}",
             )
         return None
 

@@ -98,22 +98,9 @@ class RetentionFacts:
         return max(0.0, (now_ms - since_ms) / 1000)
 
 
-@dataclass(frozen=True, slots=True)
-class AdmissionPolicy:
-    """Policy for opening further partitions: not while a partition of the process is about to lose records.
+def about_to_lose(horizons: Mapping[Region, float], retention_s: float, floor_s: float) -> dict[Region, float]:
+    """Return the partitions whose horizon is below ``floor_s``, with their horizons.  Unknown horizons do not count.
 
-    ``floor_s`` is the horizon below which a partition counts as about to lose records.  The floor is at most ``share`` of
-    the retention: otherwise, with a short retention, even a healthy process would be below it.
-    """
-
-    floor_s: float
-    share: float = 0.25
-
-    def floor(self, retention_s: float) -> float:
-        """Return the horizon, in seconds, below which a partition is about to lose records."""
-        return min(self.floor_s, retention_s * self.share) if math.isfinite(retention_s) else self.floor_s
-
-    def short(self, horizons: Mapping[Region, float], retention_s: float) -> dict[Region, float]:
-        """Return the partitions whose horizon is below the floor, with their horizons.  Unknown horizons do not count."""
-        floor = self.floor(retention_s)
-        return {region: left_s for region, left_s in horizons.items() if left_s < floor}
+    The floor is at most a quarter of the retention: with a short retention even a healthy process would be below it."""
+    floor_s = min(floor_s, retention_s / 4) if math.isfinite(retention_s) else floor_s
+    return {region: left_s for region, left_s in horizons.items() if left_s < floor_s}

@@ -2,7 +2,7 @@
 
 ``service`` starts and ends it.  ``process`` holds the parts that tables share.  ``table`` is one table: it runs the loop
 of ``worker``, and reports problems.  ``standstill`` finds partitions that do not move, and ``freshness`` computes how
-old waiting records are.  ``admission`` holds back partitions from opening.
+old waiting records are.
 ``metrics`` (declared in ``metric_table``) report events.  ``status`` shows where records stop, and ``recent_records``
 counts how many of the newest became rows.  ``batch_check`` checks which batches the topic allows.  ``contract_watch``
 takes up an altered contract, and ``conflict_watch`` finds partitions that must stop for keys in conflict.

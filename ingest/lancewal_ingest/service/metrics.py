@@ -79,9 +79,7 @@ class IngestMetrics(ServiceMetrics):
 
     def opened(self, region: Region, record: GenerationRecord, seconds: float) -> None:
         self._shown.open_seconds.observe(seconds)
-        self.events.partition_opened(
-            topic=region.topic, partition=region.partition, generation=record.generation, position=record.first
-        )
+        self.events.partition_opened(**region.place, generation=record.generation, position=record.first)
 
     def appended(self, entry: Entry, ignored: Sequence[RejectedOffset]) -> None:
         self.records.add(entry, frozenset(ignored), self._clock.monotonic())
@@ -105,18 +103,12 @@ class IngestMetrics(ServiceMetrics):
 
     def sealed(self, region: Region, record: GenerationRecord) -> None:
         self._shown.generations_sealed.inc()
-        self.events.generation_sealed(
-            topic=region.topic, partition=region.partition, generation=record.generation, position=record.next
-        )
+        self.events.generation_sealed(**region.place, generation=record.generation, position=record.next)
 
     def flushed(self, region: Region, snapshot: FlushedGeneration) -> None:
         self._shown.generations_flushed.inc()
         self.events.generation_flushed(
-            topic=region.topic,
-            partition=region.partition,
-            generation=snapshot.generation,
-            rows=snapshot.rows,
-            object=snapshot.key,
+            **region.place, generation=snapshot.generation, rows=snapshot.rows, object=snapshot.key
         )
 
     def replayed(self, rows: int, seconds: float) -> None:
@@ -129,12 +121,11 @@ class IngestMetrics(ServiceMetrics):
 
     def ownership_lost(self, region: Region, error: LancewalError) -> None:
         self._shown.ownership_losses.inc()
-        self.events.ownership_lost(topic=region.topic, partition=region.partition, kind=error.kind, error=str(error))
+        self.events.ownership_lost(**region.place, kind=error.kind, error=str(error))
 
     def stopped(self, region: Region, error: LancewalError) -> None:
         self._shown.partition_stopped.labels(str(region.partition), error.kind).set(1)
-        place = {**place_of(error), "topic": region.topic, "partition": region.partition}
-        self.events.partition_stopped(kind=error.kind, error=str(error), **place)
+        self.events.partition_stopped(kind=error.kind, error=str(error), **place_of(error) | region.place)
 
     def failed(self, act: str, cause: object) -> None:
         self._shown.failures.labels(act).inc()
@@ -165,9 +156,7 @@ class IngestMetrics(ServiceMetrics):
             before = self._durable.get(region, position)
             if before > position:
                 self._shown.invariant_violations.labels("durable_position_fell").inc()
-                self.events.invariant_violated(
-                    kind="durable_position_fell", topic=region.topic, partition=region.partition, position=position
-                )
+                self.events.invariant_violated(kind="durable_position_fell", **region.place, position=position)
             if region not in self._durable or before != position:
                 self._shown.durable_position.labels(str(region.partition)).set(position)
         self._durable = durable
@@ -237,10 +226,9 @@ class IngestMetrics(ServiceMetrics):
     def retention_short(self, short: Mapping[Region, float]) -> None:
         """Log which partitions have come to be about to lose records, with the seconds left, and which no longer are."""
         for region in sorted(short.keys() - self._short):
-            horizon_s = round(short[region], 1)
-            self.events.retention_shortened(topic=region.topic, partition=region.partition, horizon_s=horizon_s)
+            self.events.retention_shortened(**region.place, horizon_s=round(short[region], 1))
         for region in sorted(self._short - short.keys()):
-            self.events.retention_recovered(topic=region.topic, partition=region.partition)
+            self.events.retention_recovered(**region.place)
         self._short = frozenset(short)
 
 

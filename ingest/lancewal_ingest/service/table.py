@@ -11,7 +11,7 @@ Guarantees
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from lancewal_core.errors import Corrupt, PartitionCountChanged, Retry, StoreInconsistent, StoreUnavailable
@@ -29,9 +29,8 @@ from lancewal_ingest.append.prepare import Preparer
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.kafka.source import KafkaSource, check_topic
 from lancewal_ingest.regions.policy import MemoryPolicy, SealPolicy
-from lancewal_ingest.retention.horizon import AdmissionPolicy
+from lancewal_ingest.retention.horizon import about_to_lose
 from lancewal_ingest.retention.topic_watch import Retention, TopicWatch, WatchedTopics
-from lancewal_ingest.service.admission import Admission
 from lancewal_ingest.service.batch_check import BatchCheck
 from lancewal_ingest.service.conflict_watch import ConflictWatch
 from lancewal_ingest.service.contract_watch import ContractWatch
@@ -95,8 +94,8 @@ class IngestTable:
             worker_limits(settings, memory),
         )
         self._topic = TopicWatch(self._check_topic, kafka.topics, kafka.retention, tasks, clock, metrics.failed)
-        admission = AdmissionPolicy(settings.ingest.retention_admission_s)
-        self._admission = Admission(admission, self.worker, self._topic, metrics, clock)
+        self._short: Mapping[Region, float] = {}
+        """Running partitions that are about to lose records, and the seconds left for each."""
         self._altered = ContractWatch(store, contract, tasks, clock, self.prepare, metrics.failed, context.group)
         self._control = ControlWatch(ControlReader(store, clock, Service.INGEST, contract.making), tasks, clock)
         self._conflicts = ConflictWatch(context)
@@ -153,8 +152,17 @@ class IngestTable:
 
     def problems(self) -> list[Problem]:
         """Return why the table is not ready; empty if it is (guarantees 2 to 4)."""
-        worker, short = self.worker, self._admission.short
-        found = [*self._more_partitions()]
+        worker, short = self.worker, self._short
+        drain, found = self.context.drain, list[Problem]()
+        if drain is not None:
+            found.append(
+                Problem(
+                    PartitionCountChanged.kind,
+                    f"the topic has {drain.partitions} partitions, the contract says {self.context.contract.partitions}. "
+                    "Partitions of the contract are drained, the others wait for "
+                    f"`lancewal table alter --partitions {drain.partitions}`",
+                )
+            )
         found += [Problem.of(error, f"partition {r.partition} stopped") for r, error in sorted(worker.stopped.items())]
         if self._still.problem is not None:
             found.append(Problem("partition_stands", self._still.problem))
@@ -195,8 +203,20 @@ class IngestTable:
         # Partitions that an operator has paused are expected not to move.
         self._still.look(now, {} if paused is not None else worker.durable, highs, topic.ends)
         metrics.standing(self._still.waiting)
-        self._admission.decide()
+        self._admit()
         metrics.paused_by_operator(paused)
+
+    def _admit(self) -> None:
+        """Show the horizons, and let the worker open no further partition while a running one is about to lose records."""
+        worker, facts, metrics = self.worker, self._topic.retention, self.metrics
+        open_ = worker.durable
+        horizons = {r: left_s for r, left_s in facts.horizons(self.context.clock.now_ms()).items() if r in open_}
+        metrics.retention(facts.kept_s, horizons, {r: n for r, n in facts.reserves.items() if r in open_})
+        # A stopped partition waits for a person: holding back others would not help it.
+        running = {r: left_s for r, left_s in horizons.items() if r not in worker.stopped}
+        self._short = about_to_lose(running, facts.kept_s, self._settings.ingest.retention_admission_s)
+        metrics.retention_short(self._short)
+        worker.admit(not self._short)
 
     def _progress(self) -> IngestProgress:
         worker, topic = self.worker, self._topic
@@ -215,18 +235,6 @@ class IngestTable:
         check_topic(self.context.contract, self._kafka.topics, self.context.drain)
         self._kafka.batches.look()
         check_not_altered(self.context)
-
-    def _more_partitions(self) -> list[Problem]:
-        drain, partitions = self.context.drain, self.context.contract.partitions
-        if drain is None:
-            return []
-        return [
-            Problem(
-                PartitionCountChanged.kind,
-                f"the topic has {drain.partitions} partitions, the contract says {partitions}. Partitions of the contract "
-                f"are drained, the others wait for `lancewal table alter --partitions {drain.partitions}`",
-            )
-        ]
 
 
 def _beginning(worker: IngestWorker) -> list[Problem]:

@@ -24,7 +24,7 @@ from lancewal_core.table import control
 from lancewal_demo.stack import KafkaBroker
 from lancewal_ingest.kafka.source import Polled, check_topic
 from lancewal_ingest.retention import topic_watch
-from lancewal_ingest.retention.horizon import AdmissionPolicy, Oldest, RetentionFacts
+from lancewal_ingest.retention.horizon import Oldest, RetentionFacts, about_to_lose
 from lancewal_ingest.retention.topic_watch import TOPIC_CHECK_S, TopicWatch
 from lancewal_ingest.service import table as served
 from lancewal_kafka import retention as kafka_retention
@@ -128,7 +128,7 @@ def test_time_goes_on_without_answers() -> None:
 )
 def test_what_is_short(floor_s: float, retention_s: float, short: list[int]) -> None:
     horizons = by_region({0: 299.0, 1: 3599.0, 2: 3600.0, 3: math.inf, 4: math.nan})
-    assert numbers(AdmissionPolicy(floor_s).short(horizons, retention_s)) == short
+    assert numbers(about_to_lose(horizons, retention_s, floor_s)) == short
 
 
 # -- the looks -------------------------------------------------------------------------------------------------

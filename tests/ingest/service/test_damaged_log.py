@@ -83,15 +83,15 @@ def test_what_a_partition_waits_for_is_said(error: LancewalError) -> None:
         idle_or_progressing=True,
         ready=True,
     )
-    nothing: Any = SimpleNamespace(problem=None, short=())
+    nothing: Any = SimpleNamespace(problem=None)
     table: Any = SimpleNamespace(
         worker=worker,
         silences=(),
-        _admission=nothing,
+        context=SimpleNamespace(drain=None),
+        _short=(),
         _altered=nothing,
         _control=nothing,
         _still=nothing,
-        _more_partitions=list,
     )
     assert IngestTable.problems(table) == [Problem(error.kind, f"partition 1 cannot be opened: {error}")]
 
