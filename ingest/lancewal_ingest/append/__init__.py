@@ -2,8 +2,7 @@
 
 ``pending`` records wait for a segment.  ``prepare`` decodes and routes them into entries (``routing``, ``draining``),
 and ``job`` makes these durable in one segment.  ``shared_rows``: rows of several entries in one batch.
-``observed_dead_letters`` counts letters that cannot be sent.  ``segment_in_flight`` repeats a job until its outcome is
-known.  ``bundling`` copies durable segments for far readers.
+``segment_in_flight`` repeats a job until its outcome is known.  ``bundling`` copies durable segments for far readers.
 
 May import: context, decode, formats, kafka.
 """

@@ -40,7 +40,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -100,12 +100,21 @@ class _Letter:
 class KafkaDeadLetters:
     """``DeadLetters`` in a Kafka topic; ``client`` holds ``bootstrap.servers`` and the pass-through properties.
 
-    ``acknowledge_s`` bounds how long ``send`` waits for letters that are sent together.  Only one thread may call at a
-    time.
+    ``acknowledge_s`` bounds how long ``send`` waits for letters that are sent together.  ``failed`` is called for each
+    ``send`` that raises an error.  Only one thread may call at a time.
     """
 
-    def __init__(self, client: Mapping[str, str], topic: str, group: str, *, acknowledge_s: float = 30.0) -> None:
+    def __init__(
+        self,
+        client: Mapping[str, str],
+        topic: str,
+        group: str,
+        *,
+        acknowledge_s: float = 30.0,
+        failed: Callable[[], None] = lambda: None,
+    ) -> None:
         self.topic = topic
+        self._failed = failed
         self._group = group
         self._acknowledge_s = acknowledge_s
         self._client = client
@@ -121,8 +130,12 @@ class KafkaDeadLetters:
             raise no_dead_letter_topic(self.topic) from error
 
     def send(self, region: Region, records: Records, rejected: Sequence[Rejected]) -> None:
-        for begin in range(0, len(rejected), AT_ONCE):
-            self._send(region, [self._letter(region, records, one) for one in rejected[begin : begin + AT_ONCE]])
+        try:
+            for begin in range(0, len(rejected), AT_ONCE):
+                self._send(region, [self._letter(region, records, one) for one in rejected[begin : begin + AT_ONCE]])
+        except LancewalError:
+            self._failed()
+            raise
 
     def _send(self, region: Region, letters: Sequence[_Letter]) -> None:
         # A batch that is refused may have been too large as a whole, so each of its letters is sent again: alone, then cut.

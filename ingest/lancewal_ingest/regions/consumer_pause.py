@@ -1,26 +1,35 @@
 """The pause of the consumer: its partitions deliver no records, and stay ours.
 
+Deletes of a compacted topic may be gone after a long pause.  Opening a region checks that (``open``).  But a partition
+that was only paused, by an operator, by full memory or by a store that did not answer, is not opened again.
+
 Guarantees
- 1. After a long pause a partition that may have missed deletes (``retention.long_pause``) stops before more is read.
+ 1. After a long pause a partition that may have missed deletes (``retention.tombstones``) stops before more is read.
  2. All partitions stay paused until this is known of all of them.  If the broker does not answer, it is asked again
     after ``retry_s``.
+ 3. After a pause shorter than ``ASK_AFTER_S`` nobody is asked.  After one shorter than the topic keeps deletes, the
+    broker is asked once.
+ 4. After ``turn_s`` a turn asks about no further partition.  The other partitions stay paused until the next turn.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-from lancewal_core.errors import Retry
+from lancewal_core.errors import RetentionLost, Retry
 from lancewal_core.names.ids import Region
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.kafka.source import KafkaSource
 from lancewal_ingest.observer import Observer
 from lancewal_ingest.regions.partitions import Partitions
-from lancewal_ingest.retention.long_pause import LongPause
+from lancewal_ingest.retention.tombstones import lost_tombstones
+
+ASK_AFTER_S = 60.0
+"""Seconds of a pause that need no check: a topic is expected to keep deletes for longer."""
 
 
 class ConsumerPause:
-    """Pause of the consumer; called by the loop's thread only.  ``turn_s``: see ``LongPause``."""
+    """Pause of the consumer; called by the loop's thread only."""
 
     def __init__(
         self,
@@ -34,13 +43,19 @@ class ConsumerPause:
     ) -> None:
         self.on = False
         """Whether the consumer is paused now."""
-        self._clock = context.clock
+        self._context = context
         self._source = source
         self._observer = observer
         self._partitions = partitions
         self._retry_s = retry_s
-        self._long_pause = LongPause(context, lambda region: source.offsets(region), turn_s)
+        self._turn_s = turn_s
         self._again_at = float("-inf")
+        self._began_ms = 0
+        self._read: frozenset[Region] = frozenset()
+        """Partitions that were consumed until the pause began, and go on at the same position.  For other partitions the
+        time of their newest segment shows since when nobody has read."""
+        self._safe: set[Region] = set()
+        """Partitions that have missed no deletes."""
 
     def set(self, wanted: bool) -> None:
         """Pause or resume the consumer as ``wanted``; called at every turn.
@@ -49,7 +64,8 @@ class ConsumerPause:
         if wanted and not self.on:
             consuming = self._partitions.consuming
             self._source.pause(consuming)
-            self._long_pause.begin(consuming)
+            self._began_ms, self._read = self._context.clock.now_ms(), frozenset(consuming)
+            self._safe.clear()
         elif self.on and not wanted:
             if not self._may_end():
                 return
@@ -58,19 +74,51 @@ class ConsumerPause:
 
     def opened(self, regions: Collection[Region]) -> None:
         """Note that these partitions were opened again, and begin at their durable positions."""
-        self._long_pause.opened(regions)
+        self._read = self._read.difference(regions)
+        self._safe.difference_update(regions)
 
     def _may_end(self) -> bool:
         """Stop the partitions that may have missed deletes; return whether all partitions are known to be safe."""
-        if self._clock.monotonic() < self._again_at:
+        clock = self._context.clock
+        if clock.monotonic() < self._again_at:
             return False
         try:
-            ours = self._partitions
-            lost = self._long_pause.lost({region: ours.open[region].fetched for region in ours.consuming})
+            lost = self._lost()
         except Retry as error:
-            self._again_at = self._clock.monotonic() + self._retry_s
+            self._again_at = clock.monotonic() + self._retry_s
             self._observer.failed("resume", error)
             return False
         for region, problem in (lost or {}).items():
             self._partitions.stop(region, problem)
         return lost == {}  # else check again: partitions that have stopped are not checked any more
+
+    def _lost(self) -> dict[Region, RetentionLost] | None:
+        """Return the consuming partitions whose deletes may be gone, with the error.
+
+        None: ``turn_s`` is over and not all partitions are checked.  ``KafkaUnavailable`` or ``StoreUnavailable``: try
+        again later.
+        """
+        context, clock = self._context, self._context.clock
+        paused_s = (clock.now_ms() - self._began_ms) / 1000
+        found: dict[Region, RetentionLost] = {}
+        if paused_s < ASK_AFTER_S:
+            return found
+        until = clock.monotonic() + self._turn_s
+        tombstones_s: float | None = None
+        for region in self._partitions.consuming:
+            read = region in self._read
+            if region in self._safe or (read and tombstones_s is not None and paused_s <= tombstones_s):
+                continue
+            if clock.monotonic() > until:
+                return found or None
+            compaction = self._source.offsets(region).compaction
+            if compaction is None:
+                return found
+            tombstones_s = compaction.tombstones_s
+            index, position = context.indexes.read([region]).get(region), self._partitions.open[region].fetched
+            problem = lost_tombstones(context, index, position, compaction, self._began_ms if read else None)
+            if problem is None:
+                self._safe.add(region)
+            else:
+                found[region] = problem
+        return found

@@ -34,7 +34,6 @@ from lancewal_core.table.group import take_group
 from lancewal_core.table.store_proof import prove_store
 from lancewal_ingest.append.draining import drain_of
 from lancewal_ingest.append.job import DeadLetters
-from lancewal_ingest.append.observed_dead_letters import ObservedDeadLetters
 from lancewal_ingest.context import new_owner, open_context
 from lancewal_ingest.event_table import IngestEvents
 from lancewal_ingest.kafka.consumer import ConfluentSource
@@ -276,6 +275,7 @@ class _Leaving:
 def _dead_letters(settings: Settings, group: str, metrics: IngestMetrics, contract: Contract) -> DeadLetters:
     if "dead-letter" not in (contract.on_bad_record, contract.on_misrouted):
         return RefusedDeadLetters()
-    letters = KafkaDeadLetters(settings.kafka.client(), contract.dead_letters, group)
+    client = settings.kafka.client()
+    letters = KafkaDeadLetters(client, contract.dead_letters, group, failed=metrics.dead_letters_failed)
     letters.check()
-    return ObservedDeadLetters(letters, metrics.dead_letters_failed)
+    return letters

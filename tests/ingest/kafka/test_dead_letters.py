@@ -185,9 +185,11 @@ def test_a_letter_that_the_topic_refuses_whatever_is_left_out_is_named(kafka: Ka
 
 def test_silent_broker_is_no_acknowledgement() -> None:
     (port,) = free_ports(1)
-    letters = KafkaDeadLetters({"bootstrap.servers": f"127.0.0.1:{port}"}, "t", "g", acknowledge_s=1.0)
+    client, failures = {"bootstrap.servers": f"127.0.0.1:{port}"}, list[None]()
+    letters = KafkaDeadLetters(client, "t", "g", acknowledge_s=1.0, failed=lambda: failures.append(None))
     with pytest.raises(KafkaUnavailable):
         letters.send(REGION, RECORDS, REJECTED)
+    assert len(failures) == 1
 
 
 class _Client:
