@@ -12,7 +12,8 @@ from lancewal_core.region.end_region import end_region
 from lancewal_core.region.pages.state_page import StatePage, decode_page, encode_page
 from lancewal_core.region.state import GenerationState
 from lancewal_core.region.states import page_family
-from lancewal_ingest.regions.policy import GenerationStats, SealDecision, SealPolicy
+from lancewal_ingest.regions.memtable import MemTable
+from lancewal_ingest.regions.policy import SealDecision, SealPolicy
 from tests.simulation.checker import require
 from tests.simulation.script import stops
 from tests.simulation.stage import ALWAYS, NEVER, ONLY_EMPTY, Member, Stage
@@ -228,7 +229,7 @@ def owner_sleeps_through_a_claim() -> None:
 class _Wrong(SealPolicy):
     """Decides what must never be."""
 
-    def decide(self, stats: GenerationStats) -> SealDecision:
+    def decide(self, generation: MemTable, now: float, length: float) -> SealDecision:
         return SealDecision.REANCHOR
 
 

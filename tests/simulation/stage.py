@@ -25,7 +25,8 @@ from lancewal_flusher.garbage.table_versions import VersionsSeen
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.service.round import RoundReport, RoundState, run_round
 from lancewal_ingest.append.prepare import Preparer
-from lancewal_ingest.regions.policy import GenerationStats, SealDecision, SealPolicy
+from lancewal_ingest.regions.memtable import MemTable
+from lancewal_ingest.regions.policy import SealDecision, SealPolicy
 from lancewal_ingest.service.worker import IngestWorker
 from tests.simulation import oracle
 from tests.simulation.calm import Alone, AtOnce, First
@@ -46,8 +47,8 @@ ALWAYS = SealPolicy(rows=1, log_distance=1)
 
 
 class _OnlyEmpty(SealPolicy):
-    def decide(self, stats: GenerationStats) -> SealDecision:
-        return SealDecision.KEEP if stats.entries else SealDecision.REANCHOR
+    def decide(self, generation: MemTable, now: float, length: float) -> SealDecision:
+        return SealDecision.KEEP if generation.entries else SealDecision.REANCHOR
 
 
 ONLY_EMPTY = _OnlyEmpty()

@@ -9,7 +9,7 @@ Guarantees
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from lancewal_core.errors import KafkaForbidden, LancewalError, Retry
 from lancewal_core.names.ids import Position, Region
@@ -18,24 +18,8 @@ from lancewal_core.process.tasks import Task, Tasks
 from lancewal_core.wal.writer import Durable, FencedOut, Occupied, PutResult, Unsettled
 from lancewal_ingest.append.job import AppendJob
 
-
-@dataclass(frozen=True, slots=True)
-class SegmentOutcome:
-    """A job that has ended, and the result of storing its segment."""
-
-    job: AppendJob
-    result: Durable | FencedOut | Occupied | None
-    """None if the records gave no entry to write."""
-
-
-@dataclass(frozen=True, slots=True)
-class Cargo:
-    """Facts about the records in a segment."""
-
-    nbytes: int = 0
-    """Weight of the records in memory."""
-    first_ms: Mapping[Region, int] = field(default_factory=dict)
-    """Kafka's time of the first record of each partition, in milliseconds since 1970."""
+Outcome: TypeAlias = Durable | FencedOut | Occupied | None
+"""Result of storing a segment; None if the records gave no entry to write."""
 
 
 class SegmentInFlight:
@@ -49,7 +33,10 @@ class SegmentInFlight:
         self._job: AppendJob | None = None
         self._task: Task[PutResult | None] | None = None
         self._again_at: float | None = None
-        self._cargo = Cargo()
+        self.nbytes = 0
+        """Weight in memory of the records in the segment in flight; 0 if there is none."""
+        self.first_ms: Mapping[Region, int] = {}
+        """Kafka's time of the first record of each partition in that segment, in milliseconds since 1970."""
 
     @property
     def busy(self) -> bool:
@@ -70,17 +57,12 @@ class SegmentInFlight:
         """Position up to which each partition is decoded in the segment in flight."""
         return {} if self._job is None else self._job.decoded
 
-    @property
-    def cargo(self) -> Cargo:
-        """Cargo of the segment in flight; empty if there is none."""
-        return self._cargo if self.busy else Cargo()
-
-    def start(self, job: AppendJob, cargo: Cargo) -> None:
-        self._job, self._cargo = job, cargo
+    def start(self, job: AppendJob, nbytes: int, first_ms: Mapping[Region, int]) -> None:
+        self._job, self.nbytes, self.first_ms = job, nbytes, first_ms
         self._task = self._tasks.start(job.run)
 
-    def settle(self, clean: Callable[[], bool]) -> SegmentOutcome | None:
-        """Return the outcome if the job has ended, without waiting; run a job again that is due.
+    def settle(self, clean: Callable[[], bool]) -> tuple[AppendJob, Outcome] | None:
+        """Return the job and its outcome if it has ended, without waiting; run a job again that is due.
 
         An error that ends the process is raised.  If ``clean`` says then that no PUT is unsettled, nothing is in flight
         any more.
@@ -108,7 +90,7 @@ class SegmentInFlight:
             self._again(result.cause)
             return None
         self._forget()
-        return SegmentOutcome(job, result)
+        return job, result
 
     def wait(self, timeout_s: float) -> bool:
         """Wait at most ``timeout_s`` until ``settle`` has something to do; False if the time passed without that."""
@@ -126,3 +108,4 @@ class SegmentInFlight:
 
     def _forget(self) -> None:
         self._job = self._again_at = None
+        self.nbytes, self.first_ms = 0, {}

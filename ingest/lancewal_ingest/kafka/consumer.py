@@ -167,15 +167,14 @@ class ConfluentSource:
                 self._assigned.update(mine)
             listener.assigned(mine)
 
-        def on_revoke(consumer: Consumer, partitions: list[TopicPartition]) -> None:
-            self._leave(consumer, partitions, listener.revoked)
-
-        def on_lost(consumer: Consumer, partitions: list[TopicPartition]) -> None:
-            self._leave(consumer, partitions, listener.lost)
-
         # In the newer protocol members do not wait for each other, and a member without partitions hears nothing.
         self._joining = self._properties.get("group.protocol") != "consumer"
-        self._consumer.subscribe([*self._topics], on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
+        self._consumer.subscribe(
+            [*self._topics],
+            on_assign=on_assign,
+            on_revoke=partial(self._leave, listener.revoked),
+            on_lost=partial(self._leave, listener.lost),
+        )
 
     def poll(self, records_max: int, timeout_s: float, gather_s: float = 0.0) -> Polled:
         self.polled_at = self._clock.monotonic()
@@ -218,8 +217,7 @@ class ConfluentSource:
         self._consumer.resume(_places([region]))
 
     def stop(self, region: Region) -> None:
-        self._next.pop(region, None)
-        self._forget_faults(region)
+        self._forget_start(region)
         self._consumer.pause(_places([region]))
 
     def pause(self, regions: Sequence[Region]) -> None:
@@ -362,22 +360,24 @@ class ConfluentSource:
         parts = {topic: by_partition(of_topic) for topic, of_topic in topics.items()}
         return {self._regions[topic, p]: records for topic, part in parts.items() for p, records in part.items()}
 
-    def _forget_faults(self, region: Region) -> None:
-        for faults in (self._out_of_range, self._unreadable, self._read_again):
-            faults.pop(region, None)
+    def _forget_start(self, region: Region) -> None:
+        for known in (self._next, self._out_of_range, self._unreadable, self._read_again):
+            known.pop(region, None)
+
+    def _forget(self, regions: Sequence[Region]) -> None:
+        for region in regions:
+            self._assigned.discard(region)
+            self._floor.pop(region, None)
+            self._forget_start(region)
 
     def _leave(
-        self, consumer: Consumer, partitions: list[TopicPartition], tell: Callable[[Sequence[Region]], None]
+        self, tell: Callable[[Sequence[Region]], None], consumer: Consumer, partitions: list[TopicPartition]
     ) -> None:
         left = [self._region(p.topic, p.partition) for p in partitions]
         try:
             tell(left)
         finally:
-            for region in left:
-                self._assigned.discard(region)
-                self._next.pop(region, None)
-                self._floor.pop(region, None)
-                self._forget_faults(region)
+            self._forget(left)
             consumer.incremental_unassign(partitions)
 
     def _new_consumer(self) -> Consumer:
@@ -388,11 +388,7 @@ class ConfluentSource:
             return
         self._renew_at = None
         left = sorted(self._assigned)
-        self._assigned.clear()
-        self._next.clear()
-        self._floor.clear()
-        for region in left:
-            self._forget_faults(region)
+        self._forget(left)
         self._consumer.close()
         self._consumer = self._new_consumer()
         if self._told is not None:  # the old client's callback will not come

@@ -55,16 +55,6 @@ class LetterGroup:
     """Message of the newest letter: what was expected of the record."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Letter:
-    topic: str
-    partition: int
-    offset: int
-    group: str
-    kind: str
-    message: str
-
-
 class LetterGroups:
     """Counter of the letters of one table: about records of ``topic``, from ``default_group`` or a group with a name of
     its own.
@@ -96,13 +86,14 @@ class LetterGroups:
         for time_ms, headers in zip(records.timestamps, records.headers, strict=True):
             if not self._asked_for(time_ms):
                 continue
-            letter = None if headers == UNREADABLE_HEADERS else _letter_of(dict(headers or []))
+            found = {} if headers == UNREADABLE_HEADERS else dict(headers or [])
+            letter = _letter_of(found, None if time_ms == _NO_TIME else time_ms)
             if letter is None:
                 self.foreign += 1
-            elif letter.topic != self._topic or self._of_another(letter.group):
+            elif letter.example[0] != self._topic or self._of_another(_text(found, _GROUP_HEADER)):
                 self.elsewhere += 1
             else:
-                self._count(letter, None if time_ms == _NO_TIME else time_ms)
+                self._count(letter)
 
     def _asked_for(self, time_ms: int) -> bool:
         if time_ms == _NO_TIME:
@@ -114,42 +105,35 @@ class LetterGroups:
     def _of_another(self, group: str) -> bool:
         return group != self._default_group and _DEFAULT_GROUP.fullmatch(group) is not None
 
-    def _count(self, letter: _Letter, time_ms: int | None) -> None:
-        key = (letter.kind, _column_of(letter.message))
+    def _count(self, letter: LetterGroup) -> None:
+        key = (letter.kind, letter.column)
         if key not in self._groups and len(self._groups) >= GROUPS_MAX:
             key = (letter.kind, FURTHER)
         known = self._groups.get(key)
-        example, message = (letter.topic, letter.partition, letter.offset), letter.message[:_MESSAGE_MAX]
         if known is None:
-            self._groups[key] = LetterGroup(*key, 1, time_ms, time_ms, example, message)
+            self._groups[key] = replace(letter, column=key[1])
             return
-        newer = known.last_ms is None or (time_ms is not None and time_ms >= known.last_ms)
-        times = [at for at in (known.first_ms, known.last_ms, time_ms) if at is not None]
+        newer = known.last_ms is None or (letter.last_ms is not None and letter.last_ms >= known.last_ms)
+        times = [at for at in (known.first_ms, known.last_ms, letter.last_ms) if at is not None]
         self._groups[key] = replace(
-            known,
+            letter if newer else known,
+            column=key[1],
             letters=known.letters + 1,
             first_ms=min(times, default=None),
             last_ms=max(times, default=None),
-            example=example if newer else known.example,
-            message=message if newer else known.message,
         )
 
 
-def _letter_of(headers: Mapping[str, bytes | None]) -> _Letter | None:
-    """Return the letter in a record's headers; None if the record is not a letter of lancewal.
+def _letter_of(headers: Mapping[str, bytes | None], time_ms: int | None) -> LetterGroup | None:
+    """Return a letter by its headers, as a group of one; None if the record is not a letter of lancewal.
 
     If several headers had one name, the caller keeps the last: that one is ours."""
     source, kind = _SOURCE.fullmatch(_text(headers, SOURCE_HEADER)), _text(headers, KIND_HEADER)
     if source is None or not is_topic(source["topic"]) or kind not in _KINDS:
         return None
-    return _Letter(
-        source["topic"],
-        int(source["partition"]),
-        int(source["offset"]),
-        _text(headers, _GROUP_HEADER),
-        kind,
-        _text(headers, _MESSAGE_HEADER),
-    )
+    message = _text(headers, _MESSAGE_HEADER)
+    example = source["topic"], int(source["partition"]), int(source["offset"])
+    return LetterGroup(kind, _column_of(message), 1, time_ms, time_ms, example, message[:_MESSAGE_MAX])
 
 
 def _text(headers: Mapping[str, bytes | None], name: str) -> str:

@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from lancewal_core.errors import InvalidInput, RecordsUnreadable
 from lancewal_core.names.ids import OwnerId, Position, Region, position_after
@@ -137,7 +138,7 @@ def reject(
         if rejected and not kafka.look_only:
             kafka.dead_letters.send(region, records, rejected)
         if not kafka.look_only:
-            _write(context, owner, region, kafka.offsets, entry, offset)
+            write_entry(context, owner, region, kafka.offsets, partial(_at, region, entry, offset))
         kinds.update(listed.kind for listed in entry.rejected)
         sent += len(rejected)
         rows += entry.row_count
@@ -169,19 +170,10 @@ def _nothing_of(offsets: range) -> Records:
     return Records(list(offsets), [-1] * count, [None] * count, [None] * count, [None] * count)
 
 
-def _write(
-    context: IngestContext,
-    owner: OwnerId,
-    region: Region,
-    offsets: Callable[[], Offsets],
-    entry: Entry,
-    offset: Position,
-) -> None:
-    def make(reached: Position) -> Entry:
-        _check_reached(region, reached, entry.first, offset)
-        return entry
-
-    write_entry(context, owner, region, offsets, make)
+def _at(region: Region, entry: Entry, offset: Position, reached: Position) -> Entry:
+    """Return ``entry`` if the region's durable position ``reached`` is where it begins."""
+    _check_reached(region, reached, entry.first, offset)
+    return entry
 
 
 def _check_reached(region: Region, reached: Position | None, wanted: Position, offset: Position) -> None:

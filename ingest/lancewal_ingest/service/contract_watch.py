@@ -15,7 +15,6 @@ Rounds of requests, as counted: 1 ("look for another contract").
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from lancewal_core.errors import FormerGroup, LancewalError, OtherGroup
 from lancewal_core.names import paths
@@ -28,12 +27,6 @@ from lancewal_core.table.group import check_group
 
 POLL_S = 5.0
 """Seconds between two looks.  A look is usually one GET of an object that does not exist yet."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    contract: Contract
-    take_up: Callable[[], None]
 
 
 class ContractWatch:
@@ -61,7 +54,8 @@ class ContractWatch:
         self._failed = failed
         self._group = group
         self._again_at = clock.monotonic() + POLL_S
-        self._asked: Task[_Prepared | None] | None = None
+        self._asked: Task[tuple[Contract, Callable[[], None]] | None] | None = None
+        """The look under way: a newer contract, and the function that takes it up."""
         self._problem: LancewalError | None = None
 
     @property
@@ -78,8 +72,9 @@ class ContractWatch:
             try:
                 prepared = asked.result()
                 if prepared is not None:
-                    prepared.take_up()
-                    self._contract = prepared.contract
+                    newest, take_up = prepared
+                    take_up()
+                    self._contract = newest
             except (FormerGroup, OtherGroup):
                 raise
             except LancewalError as error:
@@ -90,7 +85,7 @@ class ContractWatch:
         elif self._asked is None and now >= self._again_at:
             self._asked = self._tasks.start(self._look)
 
-    def _look(self) -> _Prepared | None:
+    def _look(self) -> tuple[Contract, Callable[[], None]] | None:
         newest = self._contract
         while self._store.get(paths.contract_version(newest.version + 1, newest.making)) is not None:
             newest = read_contract_version(self._store, newest, newest.version + 1)
@@ -98,4 +93,4 @@ class ContractWatch:
             check_group(newest, self._group)
         if newest == self._contract or not changed_terms(self._contract, newest) <= BESIDE_ROWS:
             return None
-        return _Prepared(newest, self._prepare(newest))
+        return newest, self._prepare(newest)

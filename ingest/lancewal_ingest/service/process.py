@@ -74,7 +74,10 @@ class IngestProcess:
         stack.callback(self._tasks.close)
         self._board = StatusBoard(self.clock)
         self._start = Start(self.clock, stopping)
-        self._leaving: _Leaving | None = None
+        self._leave_s = settings.ingest.drain_timeout_s
+        """Most seconds for leaving the group (``service``, step 4), and for ``_before_leaving``."""
+        self._before_leaving: Sequence[Callable[[], None]] = ()
+        """Functions to call before the group is left."""
         self._tables: dict[str, IngestTable] = {}
         """The tables of the process by topic."""
         self._stopped: dict[str, LancewalError] = {}
@@ -131,8 +134,7 @@ class IngestProcess:
             statistics=metrics.kafka,
         )
         metrics.poll_age(lambda: clock.monotonic() - source.polled_at)
-        self._leaving = _Leaving(source, metrics, settings.ingest.drain_timeout_s)
-        stack.callback(self._leaving.leave)
+        stack.callback(self._leave, source, metrics)
         context = replace(context, drain=drain_of(context, source))
         check_topic(contract, source, context.drain)
         source.check_rights()
@@ -221,10 +223,23 @@ class IngestProcess:
         for table in tables:
             self.health.beat()
             drained &= table.drain(seconds * DRAIN_SHARE - (self.clock.monotonic() - began))
-        if self._leaving is not None:
-            told = [table.worker.tell_group for table in tables]
-            self._leaving.begin(told, seconds - (self.clock.monotonic() - began))
+        self._before_leaving = [table.worker.tell_group for table in tables]
+        self._leave_s = seconds - (self.clock.monotonic() - began)
         return drained
+
+    def _leave(self, source: KafkaSource, metrics: IngestMetrics) -> None:
+        """Leave the group (``service``, step 4); also called after a start that failed, and after an error."""
+
+        def leave() -> None:
+            for act in self._before_leaving:
+                act()
+            source.close()  # tells the worker that its partitions are revoked
+
+        try:
+            if not returned_in_time(leave, self._leave_s):
+                metrics.failed("leave-group", f"not done within {self._leave_s:.1f} s")
+        except LancewalError as error:
+            metrics.failed("leave-group", error)
 
     def _check_free(self, contract: Contract, uri: str) -> None:
         other = self._tables.get(contract.topic)
@@ -242,34 +257,6 @@ class IngestProcess:
         """Return a remark for the probes of a process that is ready; empty if there is nothing to say."""
         idle = self._tables and not any(table.worker.has_partitions for table in self._working())
         return "no partition is assigned to this process" if idle else ""
-
-
-class _Leaving:
-    """Leaving of the consumer group (``service``, step 4), within ``timeout_s``.
-
-    The group is also left after a start that failed, and after an error."""
-
-    def __init__(self, source: KafkaSource, metrics: IngestMetrics, timeout_s: float) -> None:
-        self._source = source
-        self._metrics = metrics
-        self._timeout_s = timeout_s
-        self._first: Sequence[Callable[[], None]] = ()
-
-    def begin(self, first: Sequence[Callable[[], None]], timeout_s: float) -> None:
-        """Set the functions that ``leave`` calls before leaving, and the seconds for all of that."""
-        self._first, self._timeout_s = first, timeout_s
-
-    def leave(self) -> None:
-        try:
-            if not returned_in_time(self._leave, self._timeout_s):
-                self._metrics.failed("leave-group", f"not done within {self._timeout_s:.1f} s")
-        except LancewalError as error:
-            self._metrics.failed("leave-group", error)
-
-    def _leave(self) -> None:
-        for act in self._first:
-            act()
-        self._source.close()  # tells the worker that its partitions are revoked
 
 
 def _dead_letters(settings: Settings, group: str, metrics: IngestMetrics, contract: Contract) -> DeadLetters:

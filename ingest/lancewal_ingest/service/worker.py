@@ -38,7 +38,7 @@ from lancewal_ingest.append.draining import noting
 from lancewal_ingest.append.job import AppendJob, DeadLetters
 from lancewal_ingest.append.pending import Pending, divided, joined, weighed
 from lancewal_ingest.append.prepare import Consumed, Preparer
-from lancewal_ingest.append.segment_in_flight import Cargo, SegmentInFlight
+from lancewal_ingest.append.segment_in_flight import SegmentInFlight
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.glibc_heap import use_own_pages
 from lancewal_ingest.kafka.source import KafkaSource, Polled, check_topic
@@ -216,7 +216,7 @@ class IngestWorker:
     @property
     def oldest_consumed_ms(self) -> dict[Region, int]:
         """Kafka's time (milliseconds since 1970) of each open partition's first consumed record that is not durable."""
-        found = {r: at for r, at in self._flight.cargo.first_ms.items() if r in self._partitions.open}
+        found = {r: at for r, at in self._flight.first_ms.items() if r in self._partitions.open}
         for region, one in self._partitions.open.items():
             if one.pending is not None and len(one.pending.records):
                 found.setdefault(region, one.pending.records.timestamps[0])
@@ -545,7 +545,7 @@ class IngestWorker:
             noting(context),
         )
         self._sent_at = self._now()
-        self._flight.start(job, Cargo(nbytes, first_ms))
+        self._flight.start(job, nbytes, first_ms)
 
     @property
     def _linger_s(self) -> float:
@@ -554,10 +554,11 @@ class IngestWorker:
 
     def _settle_if_done(self) -> None:
         # An error ends the process.  If no PUT is unsettled, the durable state is known and can still be handed over.
-        outcome = self._flight.settle(lambda: self._writer.settled)
-        if outcome is None:
+        settled = self._flight.settle(lambda: self._writer.settled)
+        if settled is None:
             return
-        match outcome.result:
+        job, outcome = settled
+        match outcome:
             case FencedOut(fence=fence):
                 self._observer.fenced(fence)
             case Occupied(
@@ -565,7 +566,7 @@ class IngestWorker:
             ):  # when a region is opened again, it meets that object, and waits until it is gone or repaired
                 self._observer.failed("append", error)
             case result:
-                self._apply(outcome.job, result)
+                self._apply(job, result)
                 return
         self._fenced = True
         self._partitions.open.clear()
@@ -657,7 +658,7 @@ class IngestWorker:
     def _memory_beside_waiting(self) -> int:
         open_ = sum(r.memtable.nbytes for r in self._partitions.open.values()) + self._sealing.nbytes
         beside = self._flushes.nbytes + self._bundling.nbytes
-        return self._flight.cargo.nbytes * _DECODE_COPIES + open_ + beside
+        return self._flight.nbytes * _DECODE_COPIES + open_ + beside
 
     def _observe(self) -> None:
         self._observer.memory(self._memory(), self._memory_full)

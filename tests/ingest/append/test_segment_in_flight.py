@@ -10,7 +10,8 @@ import pytest
 from lancewal_core.errors import KafkaForbidden, LancewalError, StoreUnavailable, TopicMissing
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_ingest.append.job import AppendJob
-from lancewal_ingest.append.segment_in_flight import Cargo, SegmentInFlight
+from lancewal_ingest.append.segment_in_flight import SegmentInFlight
+from tests.support.regions import region
 from tests.support.scripted import ManualClock
 
 
@@ -37,26 +38,25 @@ def test_what_may_pass_and_a_right_that_may_be_given_are_tried_again(tasks: Thre
     flight = SegmentInFlight(tasks, clock, 0.5, heard.append)
     errors = [StoreUnavailable("away"), KafkaForbidden("Write on topic x.dead-letters")]
     job = cast(AppendJob, Job(*errors))
-    flight.start(job, Cargo(7))
+    flight.start(job, 7, {region(0): 1})
     for _ in errors:
         assert flight.wait(60)
         assert flight.settle(lambda: True) is None
         assert flight.late
-        assert flight.cargo == Cargo(7)  # nothing of it is let go
+        assert (flight.nbytes, flight.first_ms) == (7, {region(0): 1})  # nothing of it is let go
         clock.sleep(0.5)
         assert flight.settle(lambda: True) is None  # begins the next try
     assert flight.wait(60)
-    outcome = flight.settle(lambda: True)
-    assert outcome is not None
-    assert outcome.job is job
+    assert flight.settle(lambda: True) == (job, None)
     assert not flight.busy
+    assert (flight.nbytes, flight.first_ms) == (0, {})
     assert heard == errors
 
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_any_other_error_ends_the_process(tasks: ThreadTasks, clean: bool) -> None:
     flight = SegmentInFlight(tasks, ManualClock(), 0.5, lambda _: None)
-    flight.start(cast(AppendJob, Job(TopicMissing("gone"))), Cargo())
+    flight.start(cast(AppendJob, Job(TopicMissing("gone"))), 0, {})
     assert flight.wait(60)
     with pytest.raises(TopicMissing):
         flight.settle(lambda: clean)
