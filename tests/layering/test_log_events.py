@@ -31,6 +31,8 @@ TABLES: dict[str, type[EventTable]] = {
 LOG_BY = {"lancewal_flusher": ("lancewal_tables",)}
 """Packages that log by the table of another one."""
 PLACE = frozenset({"topic", "partition", "offset", "object"})
+SPREAD = {"place": PLACE, "region.place": frozenset({"topic", "partition"})}
+"""Fields of what may stand behind ``**``: the place of an error, and that of a region."""
 NOT_HERE = NOT_IN_NAMES | {"count", "log", "seconds", "total"}
 """Words for which there are others."""
 MAKES_A_LOGGER = {
@@ -75,10 +77,10 @@ def wrong_with(call: Logged, declared: Mapping[str, Event]) -> list[str]:
         return [f"{call.name} is not declared"]
     wrong = [f"{call.name} has no field {field}" for field in sorted(call.fields - set(event.fields))]
     for spread in call.spread:
-        if spread != "place":
+        if spread not in SPREAD:
             wrong.append(f"{call.name}: nobody knows the fields of {spread}")
-        elif not set(event.fields) >= PLACE:
-            wrong.append(f"{call.name} has not all fields of a place")
+        elif not set(event.fields) >= SPREAD[spread]:
+            wrong.append(f"{call.name} has not all fields of a {spread}")
     return wrong
 
 
@@ -97,7 +99,9 @@ def test_what_is_declared_is_logged_with_each_of_its_fields() -> None:
     calls = [call for part in TABLES for call in calls_of(part)]
     for event in (event for table in TABLES.values() for event in table.declared()):
         of_it = [call for call in calls if call.name == event.name]
-        given = {field for call in of_it for field in (*call.fields, *(PLACE if call.spread else ()))}
+        given = {
+            field for call in of_it for fields in (call.fields, *map(SPREAD.get, call.spread)) for field in fields or ()
+        }
         assert (event.name, bool(of_it), set(event.fields) - given) == (event.name, True, set())
 
 
@@ -139,6 +143,7 @@ self.events.partition_opened(topic=1, region=2)
 metrics.events.nothing_known()
 IngestEvents(table="t").operation_failed(**place)
 context.events.wal_fenced(**place)
+context.events.wal_fenced(**region.place)
 events.drain_begun(**what)
 self.metrics.round(1)
 """
@@ -147,5 +152,6 @@ self.metrics.round(1)
         "partition_opened has no field region",
         "nothing_known is not declared",
         "wal_fenced has not all fields of a place",
+        "wal_fenced has not all fields of a region.place",
         "drain_begun: nobody knows the fields of what",
     ]

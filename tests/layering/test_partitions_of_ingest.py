@@ -17,8 +17,6 @@ from tests.layering.source import modules
 ALLOWED = {
     # Kafka's client, and how many partitions it is told of.
     "lancewal_ingest.kafka.consumer",
-    # The topic of dead letters is nobody's region.
-    "lancewal_ingest.kafka.letter_groups",
     # Command lines and their output.
     "lancewal_ingest.commands.offset",
 }

@@ -3,5 +3,5 @@
 ``topic_watch`` asks the broker, and ``horizon`` computes the time left.  ``tombstones`` finds out whether deletes may be
 gone unread.
 
-May import: context, kafka.
+May import: kafka.
 """

@@ -125,7 +125,8 @@ class IngestMetrics(ServiceMetrics):
 
     def stopped(self, region: Region, error: LancewalError) -> None:
         self._shown.partition_stopped.labels(str(region.partition), error.kind).set(1)
-        self.events.partition_stopped(kind=error.kind, error=str(error), **place_of(error) | region.place)
+        place = place_of(error) | region.place
+        self.events.partition_stopped(kind=error.kind, error=str(error), **place)
 
     def failed(self, act: str, cause: object) -> None:
         self._shown.failures.labels(act).inc()
