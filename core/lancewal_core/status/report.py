@@ -80,9 +80,9 @@ class MergeDone:
     """Rows that the merge added: adopted and written."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TableStatus:
-    """Status of a table."""
+    """Status of a table.  None stands for what the source of the report does not know."""
 
     seen_by: str
     """Source of the report: ``status`` (the command), ``ingest`` or ``flusher``."""
@@ -92,11 +92,11 @@ class TableStatus:
     """The table's address."""
     table_uuid: str
     """Id of the table, the same wherever the table lies."""
-    table_version: int | None
+    table_version: int | None = None
     """Newest version of the Lance table."""
-    table_rows: int | None
+    table_rows: int | None = None
     """Rows in that version."""
-    table_fragments: int | None
+    table_fragments: int | None = None
     """Fragments in that version."""
     contract_version: int
     """Newest version of the table's contract."""
@@ -112,11 +112,11 @@ class TableStatus:
     """Columns that producers key by; empty if they key by other bytes."""
     group: str
     """Consumer group of ingest."""
-    group_members: int | None
+    group_members: int | None = None
     """Number of members of the group; null if Kafka does not say."""
     paused: Mapping[str, int | str]
     """Paused services, and until when: milliseconds since 1970, or ``resumed``."""
-    last_merge_ms: int | None
+    last_merge_ms: int | None = None
     """Time of the last merge, in milliseconds since 1970."""
     diagnosis: Diagnosis
     """The most urgent diagnosis of ``partitions``, or one that concerns the whole table."""

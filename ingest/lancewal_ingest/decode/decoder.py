@@ -92,7 +92,10 @@ class Decoder:
             # Null values went aside.
             values = cast("list[bytes]", records.values if whole else [records.values[i] for i in indexes.tolist()])
             decoded = self._values.decode(values, ops if whole else ops[indexes])
-            parts += [self._only_keys(part if whole else _placed(part, indexes)) for part in decoded.parts]
+            parts += [
+                self._only_keys(part if whole else replace(part, indexes=indexes[part.indexes]))
+                for part in decoded.parts
+            ]
             for one in decoded.refused:
                 index = int(indexes[one.place])
                 rejected[index] = Rejected(records.offsets[index], one.kind, one.message, one.found)
@@ -174,11 +177,6 @@ class Decoder:
         places = pa.array(np.arange(len(deletes)), mask=deletes)
         named = zip(self._rows.columns.names, part.columns, strict=True)
         return replace(part, columns=[a if name in self._rows.primary_key else a.take(places) for name, a in named])
-
-
-def _placed(part: DecodedPart, indexes: npt.NDArray[np.int64]) -> DecodedPart:
-    """Return ``part`` with its indexes, which are places in ``indexes``, replaced by the indexes there."""
-    return replace(part, indexes=indexes[part.indexes])
 
 
 def _fitting(rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:

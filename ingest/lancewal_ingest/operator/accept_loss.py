@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from lancewal_core.errors import InvalidInput
 from lancewal_core.names.ids import OwnerId, Position, Region
@@ -50,14 +51,7 @@ def plan_loss(context: IngestContext, owner: OwnerId, region: Region, offsets: C
     if position is None:
         raise _nothing_lost(region, low, low)
     if position > kafka.high:
-        replaced = LossRecord(
-            first=kafka.high,
-            next=position,
-            accepted_at_ms=context.clock.now_ms(),
-            accepted_by=owner,
-            kind="replaced",
-        )
-        return Accepted((replaced,), position)
+        return Accepted((_loss(context, owner, kafka.high, position, "replaced"),), position)
     if low <= position:
         loss = _tombstones(context, owner, region, position, kafka)
         if loss is None:
@@ -93,7 +87,7 @@ def _offsets(context: IngestContext, owner: OwnerId, region: Region, first: Posi
     one."""
     if kafka.low <= first:
         raise _nothing_lost(region, first, kafka.low)
-    loss = LossRecord(first=first, next=kafka.low, accepted_at_ms=context.clock.now_ms(), accepted_by=owner)
+    loss = _loss(context, owner, first, kafka.low, "offsets")
     deletes = _tombstones(context, owner, region, kafka.low, kafka)
     return Accepted((loss,) if deletes is None else (loss, deletes), kafka.low)
 
@@ -108,13 +102,18 @@ def _tombstones(
         return None
     # A record is never replaced.  If more records have grown old since the last one, a new record begins at its end.
     first, _ = accepted_up_to(read_losses(context.store, region, context.contract.making), position)
-    return LossRecord(
-        first=first,
-        next=compaction.old_beyond(position),
-        accepted_at_ms=context.clock.now_ms(),
-        accepted_by=owner,
-        kind="tombstones",
-    )
+    return _loss(context, owner, first, compaction.old_beyond(position), "tombstones")
+
+
+def _loss(
+    context: IngestContext,
+    owner: OwnerId,
+    first: Position,
+    next_: Position,
+    kind: Literal["offsets", "tombstones", "replaced"],
+) -> LossRecord:
+    """Return the record of a loss of offsets from ``first`` to before ``next_`` that ``owner`` accepts now."""
+    return LossRecord(first=first, next=next_, accepted_at_ms=context.clock.now_ms(), accepted_by=owner, kind=kind)
 
 
 def _nothing_lost(region: Region, position: Position, low: Position) -> InvalidInput:

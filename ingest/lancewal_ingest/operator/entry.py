@@ -67,25 +67,24 @@ def no_rows(schema: pa.Schema) -> pa.RecordBatch:
 def _store(context: IngestContext, writer: LogWriter, entry: Entry) -> None:
     until = context.clock.monotonic() + _SETTLE_S
     result = writer.put([entry])
-    while True:
-        match result:
-            case Durable():
-                return
-            case FencedOut():
-                raise entry.region.error(
-                    OwnershipLost,
-                    "another process took it over meanwhile; check `lancewal status` and run the command again",
-                )
-            case Occupied(error=error):
-                raise error
-            case Unsettled(cause=cause):
-                if context.clock.monotonic() >= until:
-                    raise entry.region.error(
-                        StoreUnavailable,
-                        f"the store did not say whether the entry is written: {cause}. Once ingest has opened the partition, "
-                        "run the command again if `lancewal status` shows the old position",
-                    )
-                context.clock.sleep(_RETRY_S)
-                result = writer.put_again()
-            case _:
-                assert_never(result)
+    while isinstance(result, Unsettled):
+        if context.clock.monotonic() >= until:
+            raise entry.region.error(
+                StoreUnavailable,
+                f"the store did not say whether the entry is written: {result.cause}. Once ingest has opened the partition, "
+                "run the command again if `lancewal status` shows the old position",
+            )
+        context.clock.sleep(_RETRY_S)
+        result = writer.put_again()
+    match result:
+        case Durable():
+            return
+        case FencedOut():
+            raise entry.region.error(
+                OwnershipLost,
+                "another process took it over meanwhile; check `lancewal status` and run the command again",
+            )
+        case Occupied(error=error):
+            raise error
+        case _:
+            assert_never(result)

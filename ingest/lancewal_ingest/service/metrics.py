@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.metrics import MetricWrapperBase
 
 from lancewal_core.errors import LancewalError
 from lancewal_core.names.ids import Region
@@ -152,7 +151,7 @@ class IngestMetrics(ServiceMetrics):
                 self._shown.retention_reserve_offsets,
                 self._shown.standing_seconds,
             ):
-                _forget(gauge, region)
+                gauge.remove_by_labels({"partition": str(region.partition)})
         for region, position in durable.items():
             before = self._durable.get(region, position)
             if before > position:
@@ -231,7 +230,3 @@ class IngestMetrics(ServiceMetrics):
         for region in sorted(self._short - short.keys()):
             self.events.retention_recovered(**region.place)
         self._short = frozenset(short)
-
-
-def _forget(metric: MetricWrapperBase, region: Region) -> None:
-    metric.remove_by_labels({"partition": str(region.partition)})

@@ -62,35 +62,27 @@ class _Seen:
         return cls(worker.memtables, worker.refused, worker.stopped, worker.consumed, worker.decoded, watch.highs())
 
 
+@dataclass(frozen=True, slots=True)
 class IngestStatus:
     """Maker of the status of a running table."""
 
-    def __init__(
-        self,
-        named: Named,
-        worker: IngestWorker,
-        watch: TopicWatch,
-        still: Standstill,
-        metrics: IngestMetrics,
-        clock: Clock,
-    ) -> None:
-        self._named = named
-        self._worker = worker
-        self._watch = watch
-        self._still = still
-        self._metrics = metrics
-        self._clock = clock
+    named: Named
+    worker: IngestWorker
+    watch: TopicWatch
+    still: Standstill
+    metrics: IngestMetrics
+    clock: Clock
 
     def take(self, paused: Until | None, not_ready: Sequence[str]) -> TableStatus:
         """Return the present status.  ``paused`` is the operator's pause, ``not_ready`` the texts of readiness problems."""
-        named, contract, now_ms = self._named, self._named.contract, self._clock.now_ms()
+        named, contract, now_ms = self.named, self.named.contract, self.clock.now_ms()
         table = TableFacts(
             now_ms,
             contract.topic,
             paused={} if paused is None else {Service.INGEST.value: until_text(paused)},
-            throttled=self._worker.throttled,
-            not_stored=None if self._worker.idle_or_progressing else self._metrics.append_failed,
-            kafka=None if self._watch.silent is None else _failure(self._watch.silent),
+            throttled=self.worker.throttled,
+            not_stored=None if self.worker.idle_or_progressing else self.metrics.append_failed,
+            kafka=None if self.watch.silent is None else _failure(self.watch.silent),
         )
         partitions = partitions_of(table, self._figures(now_ms))
         problems = problems_of(table, partitions)
@@ -101,9 +93,6 @@ class IngestStatus:
             at_ms=now_ms,
             uri=named.uri,
             table_uuid=contract.table_uuid,
-            table_version=None,
-            table_rows=None,
-            table_fragments=None,
             contract_version=contract.version,
             topic=contract.topic,
             topic_id=contract.topic_id,
@@ -111,9 +100,7 @@ class IngestStatus:
             primary_key=contract.primary_key,
             region_key=contract.region_key,
             group=named.group,
-            group_members=None,
             paused={} if paused is None else {Service.INGEST.value: paused},
-            last_merge_ms=None,
             diagnosis=table_diagnosis(table, partitions),
             partitions=partitions,
             problems=(*problems, *others),
@@ -121,7 +108,7 @@ class IngestStatus:
         )
 
     def _figures(self, now_ms: int) -> list[Figures]:
-        seen = _Seen.of(self._worker, self._watch)
+        seen = _Seen.of(self.worker, self.watch)
         memtables = seen.memtables
         return [
             Figures(
@@ -129,17 +116,17 @@ class IngestStatus:
                 generations={"open": 1} if region in memtables else {},
                 unmerged_rows=memtables[region].rows if region in memtables else 0,
                 unmerged_bytes=memtables[region].nbytes if region in memtables else 0,
-                freshness_s=self._metrics.freshness_s.get(region),
+                freshness_s=self.metrics.freshness_s.get(region),
             )
-            for region in sorted({*memtables, *self._worker.waiting, *seen.stopped})
+            for region in sorted({*memtables, *self.worker.waiting, *seen.stopped})
         ]
 
     def _facts(self, region: Region, seen: _Seen, now_ms: int) -> PartitionFacts:
-        named, memtable = self._named, seen.memtables.get(region)
+        named, memtable = self.named, seen.memtables.get(region)
         stopped, refused = seen.stopped.get(region), _lasting(seen.refused.get(region))
         durable = None if memtable is None else int(memtable.position)
-        still = self._still.waiting.get(region)
-        stands_s = 0.0 if still is None else self._still.now - still.since
+        still = self.still.waiting.get(region)
+        stands_s = 0.0 if still is None else self.still.now - still.since
         return PartitionFacts(
             region.topic,
             region.partition,
@@ -152,14 +139,14 @@ class IngestStatus:
             decoded=seen.decoded.get(region),
             durable=durable,
             changed_ms=None if still is None else now_ms - int(stands_s * 1000),
-            rejections=self._metrics.records.of(region),
+            rejections=self.metrics.records.of(region),
             open=None if memtable is None else self._waiting(memtable, now_ms),
             stopped=None if stopped is None else _failure(stopped),
             refused=None if refused is None else _failure(refused),
         )
 
     def _span(self, region: Region, durable: int, stands_s: float, high: Position | None) -> KafkaSpan | None:
-        end, low = self._watch.ends.get(region), self._watch.retention.lows.get(region)
+        end, low = self.watch.ends.get(region), self.watch.retention.lows.get(region)
         if high is None or end is None or low is None:
             return None
         # Waiting records are at least as old as the time for which they have been seen to wait.
@@ -172,8 +159,8 @@ class IngestStatus:
     def _waiting(self, memtable: MemTable, now_ms: int) -> WaitingGeneration | None:
         if not memtable.rows:
             return None
-        opened_ms = now_ms - int((self._clock.monotonic() - memtable.opened_at) * 1000)
-        due_ms = opened_ms + int(self._named.seal_age_s * 1000)
+        opened_ms = now_ms - int((self.clock.monotonic() - memtable.opened_at) * 1000)
+        due_ms = opened_ms + int(self.named.seal_age_s * 1000)
         return WaitingGeneration(memtable.generation, opened_ms, memtable.rows, memtable.nbytes, due_ms)
 
 

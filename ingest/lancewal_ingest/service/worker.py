@@ -652,16 +652,13 @@ class IngestWorker:
     def _now(self) -> float:
         return self._context.clock.monotonic()
 
-    def _memory(self) -> int:
-        return self._waiting()[1] + self._memory_beside_waiting()
-
     def _memory_beside_waiting(self) -> int:
         open_ = sum(r.memtable.nbytes for r in self._partitions.open.values()) + self._sealing.nbytes
         beside = self._flushes.nbytes + self._bundling.nbytes
         return self._flight.nbytes * _DECODE_COPIES + open_ + beside
 
     def _observe(self) -> None:
-        self._observer.memory(self._memory(), self._memory_full)
+        self._observer.memory(self._waiting()[1] + self._memory_beside_waiting(), self._memory_full)
         seen = self.durable, len(self._flushes)
         if seen != self._seen:
             self._seen = seen

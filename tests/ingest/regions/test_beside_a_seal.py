@@ -101,7 +101,7 @@ def test_what_the_index_has_as_one_generation_does_not_outgrow_one(monkeypatch: 
     place = Place()
     worker = sealing(place)
     aside = worker._sealing.nbytes
-    assert 0 < aside <= worker._memory()
+    assert 0 < aside <= worker._memory_beside_waiting()
     go_on(place, worker, 3, 1)
     open_ = worker._partitions.open[place.region(0)]
     assert open_.unsealed_bytes == aside + worker.memtables[region(0)].nbytes > aside

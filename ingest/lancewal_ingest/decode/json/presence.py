@@ -31,7 +31,9 @@ class PresenceReader:
         places = np.flatnonzero(patches)
         bits = np.zeros((len(places), len(columns)), dtype=np.bool_)
         for number, column in enumerate(columns):
-            bits[:, number] = True if column.null_count == 0 else _valid(column)[places]
+            bits[:, number] = (
+                True if column.null_count == 0 else column.is_valid().to_numpy(zero_copy_only=False)[places]
+            )
         bitmaps = np.packbits(bits, axis=1, bitorder="little")
         maybe_null = [row for row, place in enumerate(places.tolist()) if b"null" in values[place]]
         for row in maybe_null:
@@ -50,8 +52,3 @@ class PresenceReader:
             if len(self._known) < 1024:
                 self._known[names] = bitmap
         return bitmap
-
-
-def _valid(column: pa.Array) -> npt.NDArray[np.bool_]:
-    valid: npt.NDArray[np.bool_] = column.is_valid().to_numpy(zero_copy_only=False)
-    return valid
