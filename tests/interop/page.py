@@ -10,8 +10,9 @@ from tests.interop.made import TITLES
 PAGE = Path(__file__).parent.parent.parent / "docs" / "reference" / "which-readers-work.md"
 _HEAD = """# Which readers work
 
-Made by `python3 dev.py interop`: merged tables and a named snapshot, opened by pylance as PyPI has it (before its release too,
-where there is such a one), by Lance's connector for Spark, and by DuckDB's extension for Lance.
+`python3 dev.py interop` writes this page. Readers without lancewal open merged tables and a named snapshot: releases of
+pylance from PyPI (and a pre-release, if there is a newer one), Lance's connector for Spark, and DuckDB's extension for
+Lance. *right* means that the answer equals the expected rows; otherwise the cell has the error.
 """
 
 Found = Mapping[str, Mapping[str, Mapping[str, str]]]

@@ -12,11 +12,11 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "watch-proof
 _HEAD = """\
 # Proof of dashboards and alerts
 
-Made by `python3 dev.py check-ops`, which runs a broker, an S3 server, two ingest processes, a flusher, another flusher for a
-table whose topic is keyed by others, and a Prometheus with the alerts of the chart, makes each load and fault below, and
-looks: each panel must show something else than in the seconds before, each alert must fire, and clear once the fault is
-over. Times of alerts (`for`, windows) are shortened to seconds, some thresholds are lowered to what a small stage reaches;
-expressions are those of the chart.
+`python3 dev.py check-ops` writes this page. It runs a broker, an S3 server, two ingest processes, a flusher, a second
+flusher for a table whose topic is keyed by others, and a Prometheus with the alerts of the chart. It causes each load
+and fault below, and checks two things: each panel must show another value than in the seconds before, and each alert
+must fire, and clear once the fault is over. For this test, times of alerts (`for`, windows) are shortened to seconds,
+and some thresholds are lowered to values that a small setup reaches. The expressions are those of the chart.
 
 """
 
@@ -25,12 +25,12 @@ def page(kept: Kept) -> str:
     results, lines = kept.results(), [_HEAD.rstrip("\n"), ""]
     if kept.objects:
         lines += [
-            f"A real Kubernetes API server with the definitions of the Prometheus Operator took all {kept.objects} objects of",
-            "the chart with everything on, unknown fields refused.",
+            "A real Kubernetes API server with the definitions of the Prometheus Operator, which refuses unknown fields,",
+            f"accepted all {kept.objects} objects of the chart with all options on.",
             "",
         ]
     lines += [
-        f"All faults together took {kept.minutes:.0f} minutes; of each stands here what its last run came to.",
+        f"All faults together took {kept.minutes:.0f} minutes. The tables have the result of each fault's last run.",
         "",
     ]
     if kept.missing:
@@ -38,7 +38,11 @@ def page(kept: Kept) -> str:
     lines += ["## Faults", "", *table(("fault", "what is done"), [(f"`{f.name}`", f.says) for f in FAULTS])]
     fired = [(f.alert, f"`{f.fault}`", seconds(f.fired_s), seconds(f.cleared_s)) for f in results.fired]
     lines += ["", "## Alerts", "", *table(("alert", "fault", "fires after", "clears after"), fired)]
-    lines += ["", "Not made for real, but run by Prometheus' own unit test on made-up series:", ""]
+    lines += [
+        "",
+        "These alerts were not caused on real services. Prometheus' own unit test ran them on synthetic series:",
+        "",
+    ]
     lines += table(("alert", "why"), list(BY_SERIES.items()))
     shown = [
         (
@@ -50,7 +54,13 @@ def page(kept: Kept) -> str:
         )
         for s in results.shown
     ]
-    lines += ["", "## Panels", "", "Of the series that changed most; `-`: there was no such series.", ""]
+    lines += [
+        "",
+        "## Panels",
+        "",
+        "Each row has the values of the series that changed most; `-` means that there was no such series.",
+        "",
+    ]
     lines += table(("dashboard", "panel", "fault", "before", "during"), sorted(shown))
     return "\n".join(lines) + "\n"
 

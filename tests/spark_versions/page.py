@@ -9,10 +9,11 @@ from pathlib import Path
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "which-sparks-work.md"
 _HEAD = """# Which Sparks work
 
-Made by `python3 dev.py check-spark`: one table of every column type, merged and unmerged rows of it, read by the oldest and
-the newest PySpark that lancewal takes, as PyPI has them, each in an environment of its own: in `local` mode, on a standalone
-cluster of two workers, and through Spark Connect. What DuckDB says of the same rows is compared, row by row.
-A load of every type, of the years 1 to 9999, is compared with the values that it was made of.
+`python3 dev.py check-spark` writes this page. The oldest and the newest PySpark that lancewal supports read one table
+with every column type, merged and unmerged rows. Each PySpark comes from PyPI, in its own environment, and reads in
+three ways: in `local` mode, on a standalone cluster of two workers, and through Spark Connect. *right* means that the
+result equals DuckDB's, row by row. A load of every type, with times of the years 1 to 9999, is compared with the loaded
+values.
 """
 
 
