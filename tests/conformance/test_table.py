@@ -597,6 +597,54 @@ def test_columns_in_place_of_a_version_before_a_change(filled: User) -> None:
     assert [row["w"] for row in shown(table.newest())][:4] == ["v0", "v1", "new", "v3"]
 
 
+def test_columns_in_place_that_no_file_has(filled: User) -> None:
+    """A column that was added has a file of its own in a fragment once it was written there."""
+    table = filled.table
+    pinned = changed(table, {"k": "k", "v": "v"}, added=True)
+    first = pinned.fragments()[0].fragment_id
+    assert pinned.column_bytes(first, ["n"]) is not None
+    written = pinned.write_columns(first, np.array([2, 9]), pa.table({"n": [0.5, 1.5]}), pinned.fragment_json(first))
+    commit = replace(update(pinned, updated=[written]), columns_written=("n",))
+    assert_committed(table.commit(commit))
+    values = {2: 0.5, 9: 1.5}
+    assert shown(table.newest()) == [{"k": k, "v": f"v{k}", "n": values.get(k)} for k in range(20)]
+    again = table.newest()
+    written = again.write_columns(first, np.array([2, 3]), pa.table({"n": [2.0, None]}), again.fragment_json(first))
+    assert_committed(table.commit(replace(update(again, updated=[written]), columns_written=("n",))))
+    assert [row["n"] for row in shown(table.newest())[:4]] == [None, None, 2.0, None]
+    assert [len(f.files) for f in table.newest().fragments()] == [2, 1]
+
+
+@pytest.mark.parametrize("file_format", ["2.0", "2.1", "2.2"])
+def test_nested_columns_in_place_that_no_file_has(tmp_path: Path, file_format: Any) -> None:
+    """On Lance alone.  Which fields have a column of their own in a file differs by the format.  Format 2.0 has no structs
+    that are null."""
+    uri = str(tmp_path / "t")
+    lance.write_dataset(pa.table({"k": [0, 1, 2]}), uri, data_storage_version=file_format)
+    types = {
+        "l": pa.list_(pa.struct([("x", pa.int32()), ("y", pa.list_(pa.string()))])),
+        "s": pa.struct([("a", pa.int64()), ("b", pa.struct([("c", pa.date32())]))]),
+        "v": pa.list_(pa.float32(), 4),
+    }
+    if file_format == "2.0":
+        del types["s"]
+    values = {"l": [{"x": 1, "y": ["z", None]}], "s": {"a": 1, "b": {"c": None}}, "v": [0.5] * 4}
+    table = LanceTable(uri)
+    pinned = table.newest()
+    schema = pa.schema([pinned.schema.field("k"), *types.items()])
+    all_ids = {"k": pinned.field_ids["k"], "l": (10, 11, 12, 13, 14), "s": (20, 21, 22, 23), "v": (30,)}
+    ids = {name: all_ids[name] for name in schema.names}
+    assert_committed(table.change_columns(ColumnsCommit(pinned.version, schema, ids, {})))
+    pinned = table.newest()
+    written = pinned.write_columns(
+        0, np.array([1]), pa.table({n: pa.array([values[n]], t) for n, t in types.items()}), pinned.fragment_json(0)
+    )
+    assert_committed(table.commit(replace(update(pinned, updated=[written]), columns_written=tuple(types))))
+    nulls = dict.fromkeys(types)
+    expected = {name: values[name] for name in types}
+    assert lance.dataset(uri).to_table().to_pylist() == [{"k": 0} | nulls, {"k": 1} | expected, {"k": 2} | nulls]
+
+
 def test_members_of_structs_are_added_renamed_and_dropped(tmp_path: Path) -> None:
     """On Lance alone: the twin has no members."""
     schema = pa.schema([("k", pa.int64()), ("s", pa.struct([("a", pa.int64()), ("b", pa.string())]))])

@@ -60,6 +60,12 @@ class Tree:
     id: int
     within: tuple[Tree, ...]
 
+    def all(self) -> Iterator[Tree]:
+        """Yield the field and all within it, depth first."""
+        yield self
+        for tree in self.within:
+            yield from tree.all()
+
     def member(self, id_: int) -> int | None:
         """Return the place of the member with this id."""
         return next((place for place, tree in enumerate(self.within) if tree.id == id_), None)

@@ -10,7 +10,7 @@ Guarantees
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -20,7 +20,9 @@ import pyarrow as pa
 from lance.file import LanceFileSession
 
 from lancewal_core.names.paths import DATA
+from lancewal_core.rows.carry import Tree, trees
 from lancewal_core.rows.own_rows import whole_batches
+from lancewal_core.rows.schema import RowSchema
 
 _NOT_HERE = -2
 """Field id in a fragment's JSON for a column of the file that the fragment does not use."""
@@ -40,8 +42,8 @@ def write_column_file(
     Raise ``ValueError`` if the file does not have the form that the format demands.
     """
     held = {i for file in fragment["files"] for i in file["fields"]}
-    # Which fields have a column of their own differs by format and type: as it is in the files that are there.
-    fields = [i for column in schema.names for i in field_ids[column] if i in held]
+    rows = RowSchema(schema, (), (), tuple(tuple(field_ids[column]) for column in schema.names))
+    fields = [i for column in trees(rows) for i in _with_columns(column, held, dataset.data_storage_version)]
     name = f"{uuid4().hex}.lance"
     place = f"{DATA}{name}"
     written = files.open_writer(place, schema=schema, version=dataset.data_storage_version)
@@ -68,6 +70,16 @@ def write_column_file(
     left = [{**file, "fields": [_NOT_HERE if i in fields else i for i in file["fields"]]} for file in fragment["files"]]
     used = [file for file in left if any(i != _NOT_HERE for i in file["fields"])]
     return {**fragment, "files": [*used, new]}
+
+
+def _with_columns(column: Tree, held: Collection[int], file_format: str) -> list[int]:
+    """Return the ids of a column's fields that have a column of their own in a file.
+
+    Which ones have one differs by format and type, so it is as in the files that are there.  If none of these has the
+    column, because it was added: in format 2.0 each field, later those that have no other fields in them."""
+    fields = list(column.all())
+    there = [tree.id for tree in fields if tree.id in held]
+    return there or [tree.id for tree in fields if file_format == "2.0" or not tree.within]
 
 
 def overlaid(batches: Iterable[pa.RecordBatch], rows: npt.NDArray[np.int64], values: pa.Table) -> Iterable[pa.Table]:
