@@ -83,7 +83,7 @@ def _gone(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
     if it.kafka is None or at is None:
         return None
     low, end = it.kafka.low, it.kafka.end
-    accept = f"`lancewal offset accept-loss {it.topic}-{it.partition}`"
+    accept = f"`lancewal offset accept-loss {it.topic}-{it.partition}`, then restart ingest"
     reached = "durable up to" if it.durable is not None else "the table starts at"
     if low > at:
         return _found(
@@ -98,8 +98,8 @@ def _gone(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
             Cause.TOPIC_TRUNCATED,
             Urgency.PROBLEM,
             f"durable up to position {at}, but Kafka ends at {end}: the topic lost its tail",
-            f"Stop its producers. Once you know the reason, go on after the durable position: {accept}. Ingest then waits "
-            "until Kafka has grown up to that position",
+            f"Stop its producers. Once you know the reason, go on after the durable position: {accept}. Ingest waits until "
+            "Kafka has grown up to that position",
         )
     return None
 
@@ -196,7 +196,7 @@ def _past_misrouted(it: PartitionFacts) -> str:
     return (
         "Correct the producer. To let such records pass, without a restart: `lancewal table alter --on "
         "misrouted=dead-letter`; to go on without this record alone: "
-        f"`lancewal offset reject {it.topic}-{it.partition}-{it.durable}`"
+        f"`lancewal offset reject {it.topic}-{it.partition}-{it.durable}`, then restart ingest"
     )
 
 

@@ -49,7 +49,7 @@ class Offsets:
 
         ``reached`` says, for the message, how the partition came to that position."""
         where = f"{reached} up to position {at}"
-        way_on = f"`lancewal offset accept-loss {region.topic}-{region.partition}`"
+        way_on = f"`lancewal offset accept-loss {region.topic}-{region.partition}`, then restart ingest"
         if self.low > at:
             return region.partition_error(
                 RetentionLost,

@@ -68,7 +68,8 @@ def lost_tombstones(
         RetentionLost,
         f"durable up to position {position} for longer than the topic keeps tombstones (delete.retention.ms is "
         f"{compaction.tombstones_s * 1000:g}). Deletes among offsets {position} to {old_end - 1} may be gone, and their "
-        f"rows would stay. To go on all the same: `lancewal offset accept-loss {region.topic}-{region.partition}`",
+        f"rows would stay. To go on all the same: `lancewal offset accept-loss {region.topic}-{region.partition}`, then "
+        "restart ingest",
     )
 
 
