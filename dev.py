@@ -13,10 +13,10 @@ python3 dev.py soak every-case  run all cases of the tests of which a normal run
 python3 dev.py check-ops      cause each fault on real services; check dashboards and alerts with a real Prometheus and a real
                               Kubernetes API server.  It fetches and builds both: a quarter of an hour more the first time
 python3 dev.py check-spark [VERSION ...]  run the same reads on the oldest and the newest PySpark (local, standalone
-                              cluster, Spark Connect), and compare with DuckDB.  It fetches PySpark from PyPI by version, without
-                              a hash
+                              cluster, Spark Connect), and compare with DuckDB.  It fetches PySpark from PyPI by version,
+                              not by hash
 python3 dev.py interop [VERSION ...]  open merged tables and a named snapshot with releases of pylance, and with
-                              Lance's connector for Spark.  It fetches pylance from PyPI by version, without a hash
+                              Lance's connector for Spark.  It fetches pylance from PyPI by version, not by hash
 python3 dev.py check-upgrade [FROM]  run the release of commit FROM (by default the newest release) and this checkout on
                               one table, on a real broker, there and back, and compare every row
 python3 dev.py measure [COMMIT]  print size, prose and structure of the source, and seconds of the tests; --keep takes
@@ -283,7 +283,7 @@ QUICK = [
 
 
 def checks(steps: list[tuple[str, list[list[str]]]]) -> int:
-    """Run all steps, even after one fails; return the first exit code that is not 0.  A step runs its commands side by side."""
+    """Run all steps, even after one fails; return the first exit code that is not 0.  A step's commands run side by side."""
     results: list[tuple[str, int, float]] = []
     for name, commands in steps:
         say(name)
