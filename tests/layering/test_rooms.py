@@ -22,7 +22,7 @@ ENTRIES_MAX, ENTRIES_AT_THE_TOP_MAX, LINES_MAX = 14, 16, 10
 UNMAPPED = frozenset({"lancewal_core.proto"})
 """Generated code imports nothing of ours."""
 NOTHING = "nothing of this package"
-A_MODULE_EACH = "a module each"
+A_MODULE_EACH = "each in its own module"
 """So says the map of a room of commands: its modules are called as the commands are."""
 NO_ENTRIES = frozenset({"lancewal", "main"})
 """What maps name beside entries of a folder: the program, and a program's entry."""

@@ -1,6 +1,6 @@
 """Columns of one contract as columns of a later one.
 
-Fields are told apart by their ids (``RowSchema.ids``), never by name: a renamed field keeps its id, and a field that was
+Fields are told apart by their ids (``RowSchema.ids``), never by name.  A renamed field keeps its id.  A field that was
 dropped and added again has another one.
 
 Promises, for each field of the later contract, also within lists and structs:

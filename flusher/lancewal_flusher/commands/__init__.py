@@ -1,4 +1,4 @@
-"""The commands of the flusher's turns, a module each.
+"""The commands of the flusher's turns, each in its own module.
 
 ``runner_option`` has the options of those that run on Spark; ``submit`` holds the scripts for ``spark-submit``.
 

@@ -1,4 +1,4 @@
-"""The commands that read, a module each.
+"""The commands that read, each in its own module.
 
 ``options`` has the options that these commands share.  It opens the table that they name, and prints the receipt and
 what was left out on stderr.

@@ -319,7 +319,7 @@ def test_what_is_trimmed_without_a_record_is_missed_by_nobody(tmp_path: Path) ->
     pipeline.clock.ahead_s += pipeline.contract.history_window_s + 60
     for _ in range(3):
         pipeline.collect()
-    with pytest.raises(OutsideHistoryWindow, match="what is left begins at position"):
+    with pytest.raises(OutsideHistoryWindow, match="the others begin at position"):
         table.to_arrow(at=receipt)
     pipeline.close()
 
