@@ -1,4 +1,4 @@
-"""The commands ``lancewal verify`` and ``lancewal repair``, each in its own module.
+"""The commands of the part: ``verify`` is ``lancewal verify``, and ``repair`` is ``lancewal repair``.
 
 May import: repair, repair.index, verify.
 """
