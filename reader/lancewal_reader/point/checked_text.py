@@ -8,6 +8,9 @@ that says so.
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
 
 import google_crc32c
 
@@ -52,6 +55,15 @@ def text(value: str) -> bytes:
     return number(len(data)) + data
 
 
+def by_topic(rows: Iterable[tuple[str, Sequence[int]]]) -> bytes:
+    """Return the bytes of rows of numbers, grouped by the topic that each begins with; rows of a topic are adjacent."""
+    groups = [(topic, [numbers for _, numbers in some]) for topic, some in groupby(rows, itemgetter(0))]
+    data = number(len(groups))
+    for topic, some in groups:
+        data += text(topic) + number(len(some)) + b"".join(number(value) for numbers in some for value in numbers)
+    return data
+
+
 class Bytes:
     """Reads numbers and texts from bytes, from their beginning; ``ValueError`` after the end."""
 
@@ -76,6 +88,13 @@ class Bytes:
 
     def text(self) -> str:
         return self._take(self.number()).decode()
+
+    def by_topic(self, width: int) -> Iterator[tuple[str, Sequence[int]]]:
+        """Yield the rows that the function ``by_topic`` wrote, of ``width`` numbers each."""
+        for _ in range(self.number()):
+            topic = self.text()
+            for _ in range(self.number()):
+                yield topic, [self.number() for _ in range(width)]
 
     def _take(self, count: int) -> bytes:
         if count > self.left:

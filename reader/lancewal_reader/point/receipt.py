@@ -3,8 +3,12 @@
 A plain copy of a table's folder keeps the table's uuid, but has another place.  A receipt of the one is therefore not
 accepted for the other, whose versions may have become different since.
 
-A receipt is in the Arrow schema metadata as JSON, under ``lancewal.receipt``; as text it is one word
-(``receipt_text``).  Wherever a receipt is accepted, all three forms are.
+A receipt is in the Arrow schema metadata as JSON, under ``lancewal.receipt``.  As text it is one word
+(``checked_text``) to keep, to send, and to give back as a point.  Wherever a receipt is accepted, all three forms are.
+
+After its kind the word has the table uuid, place, version, number of keys left out, and the positions.  Regions are
+grouped by topic and topic id, each with its partition and position.  A receipt has exactly one text, so texts may be
+compared.  A text that is not a receipt's is ``InvalidInput``, never another receipt.
 """
 
 from __future__ import annotations
@@ -16,9 +20,9 @@ import pyarrow as pa
 
 from lancewal_core.errors import InvalidInput
 from lancewal_core.names.ids import Position, Region, TableUuid, TableVersion
+from lancewal_core.names.words import is_word
 from lancewal_core.store.json_object import JsonFault, JsonObject, region_named
-from lancewal_reader.point.checked_text import PREFIX
-from lancewal_reader.point.receipt_text import read_text, write_text
+from lancewal_reader.point.checked_text import PREFIX, RECEIPT, TOKEN, Bytes, by_topic, checked, number, text, unchecked
 
 METADATA_KEY = b"lancewal.receipt"
 FORMAT = 1
@@ -41,7 +45,10 @@ class Receipt:
     """Keys in conflict of which unmerged records were left out (``left_out``): no other version shows the same rows."""
 
     def __str__(self) -> str:
-        return write_text((self.table_uuid, self.place, self.version, self.left_out, self.positions))
+        data = bytes([RECEIPT]) + text(self.table_uuid) + text(self.place)
+        data += number(self.version) + number(self.left_out)
+        regions = sorted(self.positions)
+        return checked(data + by_topic((r.name.rpartition("/")[0], (r.partition, self.positions[r])) for r in regions))
 
     @staticmethod
     def parse(text: str | bytes) -> Receipt:
@@ -49,8 +56,12 @@ class Receipt:
         word = text.strip() if isinstance(text, str) else text.decode(errors="replace").strip()
         if not word.startswith(PREFIX):
             return Receipt.from_json(text)
-        uuid, place, version, left_out, positions = read_text(word)
-        return Receipt(TableUuid(uuid), TableVersion(version), dict(positions), place, left_out)
+        try:
+            return _read(word)
+        except (JsonFault, ValueError) as error:
+            raise InvalidInput(
+                f"not a receipt: {error}; give the whole text, from {PREFIX!r} on, as the read printed it"
+            ) from error
 
     def to_json(self) -> str:
         cut = {region.name: position for region, position in sorted(self.positions.items())}
@@ -88,3 +99,22 @@ def receipt_of(schema: pa.Schema) -> Receipt:
     if text is None:
         raise InvalidInput("this result carries no receipt")
     return Receipt.from_json(text)
+
+
+def _read(word: str) -> Receipt:
+    reader = Bytes(unchecked(word))
+    kind = reader.number()
+    if kind == TOKEN:
+        raise ValueError("it is a token, which names no version; at_least takes it")
+    if kind != RECEIPT:
+        raise ValueError("it is of another kind, or of a newer release")
+    uuid, place, version, left_out = reader.text(), reader.text(), reader.number(), reader.number()
+    if not is_word(uuid) or version < 1:
+        raise ValueError("its table uuid or its version is not valid")
+    positions = {
+        region_named(f"{topic}/{partition}"): Position(position) for topic, (partition, position) in reader.by_topic(2)
+    }
+    receipt = Receipt(TableUuid(uuid), TableVersion(version), positions, place, left_out)
+    if reader.left or str(receipt) != word:
+        raise ValueError("it is not as a receipt is written")
+    return receipt

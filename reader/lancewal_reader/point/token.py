@@ -10,7 +10,6 @@ print it.
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from dataclasses import dataclass
 from lancewal_core.errors import InvalidInput
 from lancewal_core.names.ids import Position, position_after
 from lancewal_core.store.json_object import WHOLE_MAX, is_whole
-from lancewal_reader.point.checked_text import PREFIX, RECEIPT, TOKEN, Bytes, checked, number, text, unchecked
+from lancewal_reader.point.checked_text import PREFIX, RECEIPT, TOKEN, Bytes, by_topic, checked, unchecked
 from lancewal_reader.point.receipt import Receipt
 
 Partition = tuple[str, int]
@@ -86,15 +85,11 @@ class Token:
         return _joined([self, other]) if isinstance(other, Token) else NotImplemented
 
     def __str__(self) -> str:
-        data = bytes([TOKEN])
-        topics = [(topic, list(some)) for topic, some in itertools.groupby(sorted(self.positions), key=lambda p: p[0])]
-        data += number(len(topics))
-        for topic, partitions in topics:
-            data += text(topic) + number(len(partitions))
-            for partition in partitions:
-                of_record = partition in self.records
-                data += number(partition[1]) + number(self.positions[partition]) + number(int(of_record))
-        return checked(data)
+        rows = (
+            (topic, (partition, position, int((topic, partition) in self.records)))
+            for (topic, partition), position in sorted(self.positions.items())
+        )
+        return checked(bytes([TOKEN]) + by_topic(rows))
 
     @staticmethod
     def parse(word: str) -> Token:
@@ -182,15 +177,12 @@ def _read(word: str) -> Token:
         raise ValueError("it is of another kind, or of a newer release")
     positions: dict[Partition, Position] = {}
     records = set()
-    for _ in range(reader.number()):
-        topic = reader.text()
+    for topic, (partition, position, of_record) in reader.by_topic(3):
         if not _TOPIC.fullmatch(topic):
             raise ValueError("a topic in it has no valid name")
-        for _ in range(reader.number()):
-            partition = (topic, reader.number())
-            positions[partition] = Position(reader.number())
-            if reader.number():
-                records.add(partition)
+        positions[topic, partition] = Position(position)
+        if of_record:
+            records.add((topic, partition))
     if 0 not in positions.values():
         token = Token(positions, frozenset(records))
         if not reader.left and str(token) == word:
