@@ -26,7 +26,6 @@ from lancewal_core.table.snapshots import Snapshot, snapshots
 from lancewal_core.wal.segment_cache import SegmentCache
 from lancewal_reader.forms.given_keys import keys_of, region_key_of
 from lancewal_reader.forms.pandas_frames import Dtypes
-from lancewal_reader.plan.strong import PlanContext
 from lancewal_reader.point.read_options import Read, read_options
 from lancewal_reader.point.receipt import Receipt
 from lancewal_reader.reading.filter import check_filter
@@ -124,11 +123,9 @@ def reads_of(
     unmerged_keys_max: int = UNMERGED_KEYS_MAX,
 ) -> Reads:
     """Return the ``Reads`` of an opened table, with caches of their own."""
-    segments = SegmentCache(cache_bytes_max // 2)
-    folding = folding_of(opened.contract, conflicts)
-    held = FlushCache(cache_bytes_max // 2)
-    delta = DeltaContext(*opened.parts, segments, held, LoadedCache(), folding, unmerged_keys_max)
-    return Reads(table, place_of(table), PlanContext(*opened.parts, segments), delta)
+    caches = SegmentCache(cache_bytes_max // 2), FlushCache(cache_bytes_max // 2), LoadedCache()
+    context = DeltaContext(*opened.parts, *caches, folding_of(opened.contract, conflicts), unmerged_keys_max)
+    return Reads(table, place_of(table), context)
 
 
 def counted(table: Table, filter: str | pc.Expression | None = None, **read: Unpack[Read]) -> tuple[int, pa.Schema]:

@@ -393,7 +393,7 @@ def reader_without_a_cache() -> None:
     stage.append(a, 0)
     reading = stage.reader("r")
     reads = reading.table._reads
-    reads._contexts = replace(reads._contexts, plan=replace(reads.context, cache=None))
+    reads.context = replace(reads.context, cache=None)
     reading.read("strong")
     stage.check()
 

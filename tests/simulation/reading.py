@@ -14,7 +14,6 @@ from lancewal_core.errors import (
 )
 from lancewal_core.names.ids import Region
 from lancewal_core.wal.segment_cache import SegmentCache
-from lancewal_reader.plan.strong import PlanContext
 from lancewal_reader.point.read_options import Consistency, Read
 from lancewal_reader.point.receipt import Receipt, receipt_of
 from lancewal_reader.reading.reads import Reads
@@ -31,12 +30,11 @@ class SimTable(Table):
     """The reader's table on a world's twins."""
 
     def __init__(self, world: World, process: Process) -> None:
-        segments = SegmentCache(1 << 20)
-        cache = segments if process.rng.random() < 0.5 else None
+        cache = SegmentCache(1 << 20) if process.rng.random() < 0.5 else None
         opened = process.opened(world.contract)
         folding = folding_of(world.contract)
-        delta = DeltaContext(*opened.parts, segments, FlushCache(1 << 20), LoadedCache(), folding)
-        self.reads = Reads("memory", "memory", PlanContext(*opened.parts, cache), delta)
+        context = DeltaContext(*opened.parts, cache, FlushCache(1 << 20), LoadedCache(), folding)
+        self.reads = Reads("memory", "memory", context)
         super().__init__(self.reads)
 
 

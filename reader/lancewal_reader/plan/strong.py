@@ -172,10 +172,10 @@ class PlanContext(OpenedTable):
 
     cache: SegmentCache | None
     """Cache into which segments are decoded, as far as there is room.  Of other segments, or of all if this is None,
-    only the trailers are read."""
-    versions: OpenVersions = field(default_factory=OpenVersions)
+    only the trailers are read to plan, and the wanted entries to load."""
+    versions: OpenVersions = field(default_factory=OpenVersions, kw_only=True)
     """Versions that plans have pinned last."""
-    entries: KnownEntries = field(default_factory=KnownEntries)
+    entries: KnownEntries = field(default_factory=KnownEntries, kw_only=True)
     """Entries of logs that plans have walked last."""
 
     def begin_walks(self) -> None:

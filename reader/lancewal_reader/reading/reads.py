@@ -96,18 +96,6 @@ class Planned:
 
 
 @dataclass(frozen=True, slots=True)
-class _Contexts:
-    """Contexts for planning and for loading, by one contract."""
-
-    plan: PlanContext
-    delta: DeltaContext
-
-    @property
-    def contract(self) -> Contract:
-        return self.plan.contract
-
-
-@dataclass(frozen=True, slots=True)
 class Newest:
     """The newest version and positions that reads have seen."""
 
@@ -151,13 +139,13 @@ class _Kept:
 class Reads:
     """Reads of one open table; see the module docstring."""
 
-    def __init__(self, uri: str, place: str, plan: PlanContext, delta: DeltaContext) -> None:
+    def __init__(self, uri: str, place: str, context: DeltaContext) -> None:
         self.uri = uri
         self.place = place
         self._lock = Lock()
         """Lock of the fields below, which are immutable values.  It is not held during other calls."""
-        self._contexts = _Contexts(plan, delta)
-        self._lookup = KeyLookup(plan, uri)
+        self.context = context
+        self._lookup = KeyLookup(context, uri)
         self._newest: dict[Consistency, Newest] = {}
         self._kept: _Kept | None = None
         self._told = LeftOut()
@@ -171,11 +159,7 @@ class Reads:
 
     @property
     def contract(self) -> Contract:
-        return self._contexts.contract
-
-    @property
-    def context(self) -> PlanContext:
-        return self._contexts.plan
+        return self.context.contract
 
     def plan(self, wanted: Wanted) -> Planned:
         """Plan the read without reading rows.  In a table keyed by bytes the unmerged keys are read, to know what is
@@ -192,7 +176,7 @@ class Reads:
         """Return the read and its rows once more.  The read may have a new plan, at the same receipt."""
         planned, rows = self._by(
             planned,
-            lambda contexts, pinned, plan: self._rows(contexts, pinned, planned.wanted, plan),
+            lambda context, pinned, plan: self._rows(context, pinned, planned.wanted, plan),
             now=planned.wanted.keys is not None,  # all of these are read before that ends
         )
         return planned, _described(rows, planned.schema)
@@ -227,14 +211,14 @@ class Reads:
         ``now``: use the table version that the plan has opened, if it is still open.
         """
 
-        def used(contexts: _Contexts, pinned: PinnedTable, plan: ReadPlan) -> T:
-            check_readable(pinned, contexts.contract, self.uri, planned.wanted.names(contexts.contract))
-            return use(contexts.delta, self._lookup.addresses, pinned, plan)
+        def used(context: DeltaContext, pinned: PinnedTable, plan: ReadPlan) -> T:
+            check_readable(pinned, context.contract, self.uri, planned.wanted.names(context.contract))
+            return use(context, self._lookup.addresses, pinned, plan)
 
         return self._by(planned, used, now=now)[1]
 
     def _by(
-        self, planned: Planned, use: Callable[[_Contexts, PinnedTable, ReadPlan], T], *, now: bool = False
+        self, planned: Planned, use: Callable[[DeltaContext, PinnedTable, ReadPlan], T], *, now: bool = False
     ) -> tuple[Planned, T]:
         """Return the read, and the result of ``use`` for its plan.  If objects of the plan have vanished, use another
         plan at the same receipt."""
@@ -243,10 +227,10 @@ class Reads:
             if attempt:
                 planned = replace(planned, plan=self._plan_again(planned))  # its errors are final
             try:
-                contexts = self._contexts
+                context = self.context
                 # Otherwise the version is opened again: if a clean-up has removed it, the read fails here, not midway.
-                opened = _opened(contexts, planned.plan) if now and not attempt else None
-                return planned, use(contexts, opened or planned.plan.pin(contexts.plan.table), planned.plan)
+                opened = _opened(context, planned.plan) if now and not attempt else None
+                return planned, use(context, opened or planned.plan.pin(context.table), planned.plan)
             except _VANISHED as error:
                 reason = error
         raise _exhausted(reason)
@@ -257,20 +241,20 @@ class Reads:
         reason: Exception | None = None
         for attempt in range(PLANS_MAX):
             plan = earlier = None if asked is None else self._plan_at(asked)  # its errors are final
-            contexts = self._contexts
+            context = self.context
             try:
-                plan = earlier or self._plan_newest(contexts, wanted.read, attempt, until)
+                plan = earlier or self._plan_newest(context, wanted.read, attempt, until)
                 rows: Iterator[pa.RecordBatch] = iter(())
-                pinned = _opened(contexts, plan) or plan.pin(contexts.plan.table)
+                pinned = _opened(context, plan) or plan.pin(context.table)
                 if begin:
-                    rows = self._rows(contexts, pinned, wanted, plan)
+                    rows = self._rows(context, pinned, wanted, plan)
                 else:
-                    check_readable(pinned, contexts.contract, self.uri, wanted.names(contexts.contract))
-                check_waiting(contexts.contract, plan.in_force.conflicts, contexts.delta.folding.on_conflict)
+                    check_readable(pinned, context.contract, self.uri, wanted.names(context.contract))
+                check_waiting(context.contract, plan.in_force.conflicts, context.folding.on_conflict)
                 if plan.branch is None:
-                    left = left_out(contexts.delta, plan, wanted.columns, wanted.filter)
+                    left = left_out(context, plan, wanted.columns, wanted.filter)
                 else:
-                    left = left_out_of_snapshot(contexts.contract, plan.branch, contexts.delta.folding.on_conflict)
+                    left = left_out_of_snapshot(context.contract, plan.branch, context.folding.on_conflict)
             except ContractChanged as error:
                 reason = error
                 self._take_up_contract()
@@ -286,54 +270,54 @@ class Reads:
             if left.unmerged and plan.branch is None and self._may_be_settled(plan, asked) and attempt < _LOOKS_MAX:
                 continue
             self._tell(left)
-            receipt = Receipt(contexts.contract.uuid, plan.version, plan.cut, self.place, left.unmerged)
-            schema = result_schema(contexts.contract.rows, wanted.columns)
+            receipt = Receipt(context.contract.uuid, plan.version, plan.cut, self.place, left.unmerged)
+            schema = result_schema(context.contract.rows, wanted.columns)
             schema = with_left_out(with_receipt(schema, receipt), left)
             return Planned(wanted, plan, receipt, schema), _described(rows, schema)
         raise _exhausted(reason)
 
     def _rows(
-        self, contexts: _Contexts, pinned: PinnedTable, wanted: Wanted, plan: ReadPlan
+        self, context: DeltaContext, pinned: PinnedTable, wanted: Wanted, plan: ReadPlan
     ) -> Iterator[pa.RecordBatch]:
         """Return the rows of the plan.  The delta is loaded here, so objects that vanished since the plan show here."""
-        check_readable(pinned, contexts.contract, self.uri, wanted.names(contexts.contract))
+        check_readable(pinned, context.contract, self.uri, wanted.names(context.contract))
         if wanted.region_key is not None:
-            partition = partition_of(wanted.region_key, contexts.contract.partitions)
-            plan = replace(plan, deltas=deltas_of(contexts.contract, plan.deltas, partition))
+            partition = partition_of(wanted.region_key, context.contract.partitions)
+            plan = replace(plan, deltas=deltas_of(context.contract, plan.deltas, partition))
         if wanted.keys is not None:
-            found = lookup_plan(contexts.delta, self._lookup.addresses, pinned, plan, wanted.columns, wanted.keys)
+            found = lookup_plan(context, self._lookup.addresses, pinned, plan, wanted.columns, wanted.keys)
             return iter(found.to_batches(max_chunksize=batch_rows(found.schema)))
-        batches = scan_plan(contexts.delta, pinned, plan, wanted.columns, wanted.filter, self._lookup)
+        batches = scan_plan(context, pinned, plan, wanted.columns, wanted.filter, self._lookup)
         first = next(batches, None)
         return batches if first is None else chain((first,), batches)
 
-    def _plan_newest(self, contexts: _Contexts, read: ReadOptions, attempt: int, until: float) -> ReadPlan:
+    def _plan_newest(self, context: DeltaContext, read: ReadOptions, attempt: int, until: float) -> ReadPlan:
         """Return a plan of the newest state, or the kept plan.  The kept plan serves only a first attempt, if
         ``max_staleness_s`` and ``at_least`` allow it."""
         consistency = read.consistency
-        goal = None if read.at_least is None else self._goal(contexts.plan, read.at_least)
+        goal = None if read.at_least is None else self._goal(context, read.at_least)
         with self._lock:
             before, kept = self._newest.get(consistency, Newest()), self._kept
-        began = contexts.plan.clock.monotonic()
+        began = context.clock.monotonic()
         if kept is not None and read.max_staleness_s is not None and not attempt:
             young = began - kept.began < read.max_staleness_s
             enough = goal is None or goal.reached_by(kept.plan)
-            alike = kept.contract.row_terms == contexts.contract.row_terms
+            alike = kept.contract.row_terms == context.contract.row_terms
             if young and enough and alike and before.reached_by(kept.plan):
                 if goal is not None:
-                    check_rejected(contexts.plan, goal)
+                    check_rejected(context, goal)
                 return kept.plan
         if goal is not None:
-            plan = plan_at_least(contexts.plan, goal, max(0.0, until - began))
+            plan = plan_at_least(context, goal, max(0.0, until - began))
         else:
-            plan = plan_strong(contexts.plan) if consistency == "strong" else plan_eventual(contexts.plan)
+            plan = plan_strong(context) if consistency == "strong" else plan_eventual(context)
         # A table that a user has restored shows what it shows: nothing is claimed that could have gone back.
         claims = consistency == "strong" or bool(plan.cut)
         before.check(plan, claims)
         with self._lock:
             self._newest[consistency] = self._newest.get(consistency, Newest()).with_plan(plan, claims)
             if consistency == "strong" and (self._kept is None or self._kept.began <= began):
-                self._kept = _Kept(plan, began, contexts.contract)
+                self._kept = _Kept(plan, began, context.contract)
         return plan
 
     def _goal(self, context: PlanContext, least: Least) -> Goal:
@@ -373,14 +357,12 @@ class Reads:
             return plan_at_point(self.context, at, self.place)
 
     def _take_up_contract(self) -> None:
-        known = self._contexts
-        contract = read_contract(known.plan.store, self.uri)
+        known = self.context
+        contract = read_contract(known.store, self.uri)
         with self._lock:
-            if self._contexts.contract.version < contract.version:  # another thread may have been faster
-                known.plan.contracts.know(self._contexts.contract)  # unmerged rows name it
-                self._contexts = _Contexts(
-                    replace(known.plan, contract=contract), replace(known.delta, contract=contract)
-                )
+            if self.context.contract.version < contract.version:  # another thread may have been faster
+                known.contracts.know(self.context.contract)  # unmerged rows name it
+                self.context = replace(known, contract=contract)
 
     def _tell(self, left: LeftOut) -> None:
         with self._lock:
@@ -389,9 +371,9 @@ class Reads:
             left.warn(self.contract.topic)
 
 
-def _opened(contexts: _Contexts, plan: ReadPlan) -> PinnedTable | None:
+def _opened(context: DeltaContext, plan: ReadPlan) -> PinnedTable | None:
     """The plan's version, if a plan has opened it lately."""
-    return contexts.plan.versions.get(plan.version) if plan.branch is None else None
+    return context.versions.get(plan.version) if plan.branch is None else None
 
 
 def wanted_of(schema: pa.Schema, columns: object, filter: object, read: ReadOptions) -> Wanted:

@@ -18,17 +18,15 @@ import pyarrow as pa
 
 from lancewal_core.errors import Corrupt, ObjectMissing, PlanStale
 from lancewal_core.names.ids import Region
-from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.rows.fold import Folded, divide, extend, fold_onto, side_by_side
 from lancewal_core.rows.key_set import KeySet
 from lancewal_core.rows.projection import project, project_rows
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.conflicts_ref import ConflictsRef
 from lancewal_core.table.contract import Contract
-from lancewal_core.wal.segment_cache import SegmentCache
 from lancewal_reader.plan.hidden import HiddenRows
 from lancewal_reader.plan.log_entries import EntryRef, SegmentPlace
-from lancewal_reader.plan.strong import FlushRef, ReadPlan, RegionDelta
+from lancewal_reader.plan.strong import FlushRef, PlanContext, ReadPlan, RegionDelta
 from lancewal_reader.python_collector import many_objects_made
 from lancewal_reader.unmerged.entries import few_slices, reduced, remembered
 from lancewal_reader.unmerged.flushed import FlushCache, read_flushed, repaired
@@ -38,11 +36,9 @@ from lancewal_reader.unmerged.portions import UNMERGED_KEYS_MAX, Groups, Portion
 
 
 @dataclass(frozen=True, slots=True)
-class DeltaContext(OpenedTable):
-    """An open table, with the caches and the rule for loading deltas."""
+class DeltaContext(PlanContext):
+    """An open table, with the caches and the rule for planning and loading."""
 
-    segments: SegmentCache | None
-    """Cache of segments.  None: segments are decoded for the entries wanted of them and not remembered."""
     flushes: FlushCache
     loaded: LoadedCache
     folding: Folding
@@ -190,8 +186,8 @@ def _folds_at_once(context: DeltaContext, groups: Groups, projected: RowSchema) 
                 of_segments.setdefault(source.segment, []).append((delta.region, source))
     wanted = {entries[0][1].key: entries for entries in of_segments.values()}
     whole = context.contract.rows
-    if context.segments is not None:
-        rows, schema = remembered(context, context.segments, wanted), whole.wal
+    if context.cache is not None:
+        rows, schema = remembered(context, context.cache, wanted), whole.wal
     else:
         rows, schema = reduced(context, wanted, projected), projected.wal
 

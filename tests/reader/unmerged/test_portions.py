@@ -164,7 +164,7 @@ def test_segments_are_read_once(pipeline: Pipeline, small_portions: int, monkeyp
 def test_too_many_unmerged_keys(pipeline: Pipeline, small_portions: int) -> None:
     unmerged = open_table(pipeline.uri)
     unmerged.count_rows()
-    ((_, loaded),) = unmerged._reads._contexts.delta.loaded._found
+    ((_, loaded),) = unmerged._reads.context.loaded._found
     keys = len(loaded.mask)
     assert by_key(open_table(pipeline.uri, unmerged_keys_max=keys).to_arrow()) == pipeline.oracle
     table = open_table(pipeline.uri, unmerged_keys_max=keys - 1)
@@ -185,7 +185,7 @@ def test_what_comes_later_may_be_too_much(pipeline: Pipeline) -> None:
     """A fold that is gone on with is held to the bound too."""
     table = open_table(pipeline.uri)
     table.count_rows()
-    ((_, loaded),) = table._reads._contexts.delta.loaded._found
+    ((_, loaded),) = table._reads.context.loaded._found
     bounded = open_table(pipeline.uri, unmerged_keys_max=len(loaded.mask) + 1)
     bounded.count_rows()
     pipeline.upsert("new", 1)
