@@ -19,7 +19,6 @@ from typing import Any, cast, get_args
 import numpy as np
 import pyarrow as pa
 
-from lancewal_core.process.tasks import Tasks
 from lancewal_core.table.lance.errors import reading
 from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_core.table.protocol import ROW_ADDRESS, AllBut, Fragment, key_file
@@ -28,7 +27,7 @@ from lancewal_reader.search.bits import KeptRows, kept_rows
 from lancewal_reader.search.distance import DISTANCE, DISTANCE_FIELD, farthest
 from lancewal_reader.search.options import Metric, VectorQuery, Vectors
 from lancewal_reader.search.texts.indexed_texts import ROW_ID, RowIds
-from lancewal_reader.unmerged.flushed import FlushCache
+from lancewal_reader.unmerged.load import DeltaContext
 
 FLAT_ROWS_MAX = 2_000
 """Up to this many rows, comparing each one is about as quick as an index, which loses some rows under a narrow filter."""
@@ -99,12 +98,11 @@ class UnindexedVectors:
 
     def of(
         self,
-        tasks: Tasks,
+        context: DeltaContext,
         pinned: LancePinnedTable,
         column: str,
         covered: frozenset[int],
         hidden: RowIds,
-        flushed: FlushCache,
     ) -> Unindexed | None:
         """Return the rows of fragments that are not ``covered``, without those at the addresses ``hidden``, which ascend.
 
@@ -118,7 +116,7 @@ class UnindexedVectors:
             return None
 
         def part(fragment: Fragment) -> tuple[int, KeptRows]:
-            kept = self._kept(pinned, fragment, column, flushed)
+            kept = self._kept(context, pinned, fragment, column)
             gone = np.zeros(fragment.physical_rows, np.bool_)
             gone[pinned.hidden_rows(fragment.fragment_id) if fragment.deleted_rows else []] = True
             first, end = np.searchsorted(
@@ -127,7 +125,7 @@ class UnindexedVectors:
             gone[(hidden[first:end] & np.uint64(0xFFFFFFFF)).astype(np.int64)] = True
             return fragment.fragment_id, kept.without(gone[kept.rows[_PLACE].to_numpy()])
 
-        parts = tasks.map(part, fragments)  # behind a merge each may have a new deletion vector to be read
+        parts = context.tasks.map(part, fragments)  # behind a merge each may have a new deletion vector to be read
         wanted = {_key(fragment, column) for fragment in fragments}
         with self._lock:
             self._found = {key: kept for key, kept in self._found.items() if key[0] != column or key in wanted}
@@ -135,13 +133,14 @@ class UnindexedVectors:
                 self._found.pop(next(iter(self._found)))
         return Unindexed(parts)
 
-    def _kept(self, pinned: LancePinnedTable, fragment: Fragment, column: str, flushed: FlushCache) -> KeptRows:
+    def _kept(self, context: DeltaContext, pinned: LancePinnedTable, fragment: Fragment, column: str) -> KeptRows:
         key = _key(fragment, column)
         found = self._found.get(key)
         if found is None:
             field = pinned.schema.field(column)
             file = key_file(fragment, pinned.field_ids[column])
-            vectors = None if file is None else flushed.of_file(file, fragment.physical_rows, column, field.type)
+            (own,) = (one for one in context.contract.rows.signature if one[0] == column)
+            vectors = None if file is None else context.flushes.of_file(file, fragment.physical_rows, own)
             if vectors is None:
                 batches = pinned.all_rows(fragment.fragment_id, [column])
                 vectors = pa.Table.from_batches(batches, pa.schema([field]))[column]

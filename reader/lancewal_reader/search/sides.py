@@ -74,10 +74,7 @@ class SearchSides:
         """Return the vectors of merged rows that the column's index does not cover; None if they are too many to
         keep."""
         if column not in self._unindexed:
-            context = state.context
-            self._unindexed[column] = kept.of(
-                context.tasks, state.pinned, column, covered, self.hidden, context.flushes
-            )
+            self._unindexed[column] = kept.of(state.context, state.pinned, column, covered, self.hidden)
         return self._unindexed[column]
 
     @cached_property

@@ -79,17 +79,17 @@ class FlushCache:
             while self._bytes > self._bytes_max and self._found:
                 self._bytes -= self._found.popitem(last=False)[1].folded.nbytes
 
-    def of_file(self, file: str, rows: int, column: str, type_: pa.DataType) -> pa.ChunkedArray | None:
-        """Return one column of a data file with ``rows`` rows.  None unless all of these rows are remembered, with
-        this type of the column."""
+    def of_file(self, file: str, rows: int, column: tuple[object, ...]) -> pa.ChunkedArray | None:
+        """Return one column of a data file with ``rows`` rows, given as its signature has it.  None unless all of
+        these rows are remembered with that column."""
         with self._lock:
-            known = [flushed for (_, columns), flushed in self._found.items() if (column, type_) in columns]
+            known = [flushed for (_, columns), flushed in self._found.items() if column in columns]
         parts: dict[int, pa.ChunkedArray] = {}
         for flushed in known:
             begin = 0
             for place in flushed.places:
                 if place.file == file:
-                    parts[place.rows.start] = flushed.folded.rows[column].slice(begin, len(place.rows))
+                    parts[place.rows.start] = flushed.folded.rows[column[0]].slice(begin, len(place.rows))
                 begin += len(place.rows)
         chunks, next_ = [], 0
         while next_ in parts:

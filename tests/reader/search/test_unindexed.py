@@ -20,7 +20,6 @@ from lancewal_reader.search import distance, merged
 from lancewal_reader.search.merged import UnindexedVectors
 from lancewal_reader.search.options import Metric, Vectors
 from lancewal_reader.table import open_table
-from lancewal_reader.unmerged.flushed import FlushCache
 from tests.reader.search.test_vectors import K, check, holds, nearest, scatter
 from tests.support.flusher_tables import KeyedTable, Operation
 from tests.support.indexed_tables import PER_FRAGMENT, VECTORS, WIDTH, AllIndexes, values
@@ -126,7 +125,8 @@ def test_vectors_written_in_place_are_read_anew(tmp_path: Path) -> None:
     table, kept = KeyedTable(tmp_path, 1, columns=columns, primary_key=("id",)), UnindexedVectors(1 << 20)
 
     def nearest_to(query: list[float]) -> list[float]:
-        found = kept.of(table.tasks, LanceTable(table.uri).newest(), "v", frozenset(), NO_ROWS, FlushCache(0))
+        context = open_table(table.uri, cache_bytes_max=0)._reads.context
+        found = kept.of(context, LanceTable(table.uri).newest(), "v", frozenset(), NO_ROWS)
         assert found is not None
         return [float(apart) for apart in found.nearest(np.array(query), "l2", 3, np.inf)[1]]
 
