@@ -56,7 +56,7 @@ from lancewal_reader.point.token import Least
 from lancewal_reader.reading.lookup import KeyLookup, count_plan, deltas_of, lookup_plan
 from lancewal_reader.reading.scan import batch_rows, left_out, result_schema, scan_plan
 from lancewal_reader.unmerged.completed import FindAddresses
-from lancewal_reader.unmerged.left_out import LeftOut, check_waiting, left_out_of_snapshot, with_left_out
+from lancewal_reader.unmerged.left_out import LeftOut, with_left_out
 from lancewal_reader.unmerged.load import DeltaContext
 
 T = TypeVar("T")
@@ -250,11 +250,7 @@ class Reads:
                     rows = self._rows(context, pinned, wanted, plan)
                 else:
                     check_readable(pinned, context.contract, self.uri, wanted.names(context.contract))
-                check_waiting(context.contract, plan.in_force.conflicts, context.folding.on_conflict)
-                if plan.branch is None:
-                    left = left_out(context, plan, wanted.columns, wanted.filter)
-                else:
-                    left = left_out_of_snapshot(context.contract, plan.branch, context.folding.on_conflict)
+                left = left_out(context, plan, wanted.columns, wanted.filter)
             except ContractChanged as error:
                 reason = error
                 self._take_up_contract()
@@ -385,10 +381,11 @@ def wanted_of(schema: pa.Schema, columns: object, filter: object, read: ReadOpti
             "filter: expected a condition in Lance's SQL as text, such as 'a > 3', or an expression such as "
             f"pyarrow.compute.field('a') > 3, not {type(filter).__name__}"
         )
-    return Wanted(_columns(schema, columns), filter, read)
+    return Wanted(columns_of(schema, columns), filter, read)
 
 
-def _columns(schema: pa.Schema, columns: object) -> tuple[str, ...]:
+def columns_of(schema: pa.Schema, columns: object) -> tuple[str, ...]:
+    """Return the names of the columns that were asked for, all for None; ``InvalidInput`` for another list."""
     if columns is None:
         return tuple(schema.names)
     if isinstance(columns, str):

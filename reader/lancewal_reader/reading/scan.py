@@ -30,7 +30,7 @@ from lancewal_core.table.protocol import AllBut, PinnedTable
 from lancewal_reader.plan.strong import ReadPlan
 from lancewal_reader.reading.filter import filter_rows
 from lancewal_reader.unmerged.completed import complete_rows
-from lancewal_reader.unmerged.left_out import LeftOut
+from lancewal_reader.unmerged.left_out import LeftOut, left_out_of_plan
 from lancewal_reader.unmerged.load import DeltaContext, load
 from lancewal_reader.unmerged.loaded import Loaded
 from lancewal_reader.unmerged.portions import has_more_than
@@ -135,12 +135,12 @@ def _hidden(
 def left_out(context: DeltaContext, plan: ReadPlan, columns: Sequence[str], filter: str | None) -> LeftOut:
     """Return the keys in conflict that a read by ``scan_plan`` leaves out.  A delta that is loaded to know them is
     kept."""
-    ref = plan.in_force.conflicts
-    waiting = 0 if ref is None else ref.keys
+    left = left_out_of_plan(context.contract, plan, context.folding.on_conflict)
     if not context.folding.may_leave_out(plan):
-        return LeftOut(waiting)
-    loaded = load(context, plan.deltas, loaded_columns(context.contract.rows, columns, filter), ref)
-    return LeftOut(waiting, loaded.unmerged, loaded.partitions)
+        return left
+    projected = loaded_columns(context.contract.rows, columns, filter)
+    loaded = load(context, plan.deltas, projected, plan.in_force.conflicts)
+    return LeftOut(left.waiting, loaded.unmerged, loaded.partitions)
 
 
 def loaded_columns(whole: RowSchema, columns: Sequence[str], filter: str | None) -> RowSchema:

@@ -37,7 +37,6 @@ from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.settings.executor import storage_options
 from lancewal_core.store.place import place_of
-from lancewal_core.table.contract import Contract
 from lancewal_reader.plan.at_least import Goal, plan_at_least
 from lancewal_reader.plan.at_point import order_not_told, plan_at_point
 from lancewal_reader.plan.strong import (
@@ -49,13 +48,13 @@ from lancewal_reader.plan.strong import (
 )
 from lancewal_reader.point.receipt import METADATA_KEY, Receipt
 from lancewal_reader.reading.filter import check_filter
-from lancewal_reader.reading.reads import check_readable
+from lancewal_reader.reading.reads import check_readable, columns_of
 from lancewal_reader.reading.scan import row_bytes
 from lancewal_reader.spark.options import SparkOptions, parse_options
 from lancewal_reader.spark.plain_errors import plain_errors
 from lancewal_reader.spark.task import BaseTask, CountTask, DeltaTask, PinnedPlan, Task, count_task, run_task
 from lancewal_reader.spark.types import check_user_schema, spark_schema, target_schema, to_target
-from lancewal_reader.unmerged.left_out import LeftOut, check_waiting, left_out_of_snapshot
+from lancewal_reader.unmerged.left_out import left_out_of_plan
 from lancewal_reader.unmerged.load import folding_of
 from lancewal_reader.unmerged.portions import records_of
 
@@ -104,27 +103,17 @@ def pin_read(options: Mapping[str, str]) -> PinnedRead:
 
 def _pin(wanted: SparkOptions, context: PlanContext) -> PinnedRead:
     contract = context.contract
-    names = contract.rows.table.names
-    if wanted.columns is not None:
-        unknown = [name for name in wanted.columns if name not in names]
-        if unknown or len(set(wanted.columns)) != len(wanted.columns):
-            wrong = f"{unknown} unknown" if unknown else "a name is there twice"
-            raise InvalidInput(f"option columns: {wrong}; the table has {names}")
+    names = columns_of(contract.rows.table, wanted.columns)
     wanted = replace(wanted, filter=check_filter(contract.rows.table, wanted.filter))
     for _ in range(PLANS_MAX):
         plan = _plan(wanted, context)
         try:
             pinned = plan.pin(context.table)
-            check_readable(pinned, contract, wanted.table, names if wanted.columns is None else wanted.columns)
+            check_readable(pinned, contract, wanted.table, names)
             fragments = pinned.fragments()
         except VersionGone:
             continue  # removed between the plan and now
-        ref = plan.in_force.conflicts
-        check_waiting(contract, ref, wanted.on_conflict)
-        left = LeftOut(0 if ref is None else ref.keys)
-        if plan.branch is not None:
-            left = left_out_of_snapshot(contract, plan.branch, wanted.on_conflict)
-        left.warn(contract.topic)
+        left_out_of_plan(contract, plan, wanted.on_conflict).warn(contract.topic)
         # An allow list of a table with stable row ids holds ids, which say nothing of places: its fragments stay whole.
         whole = pinned.stable_row_ids
         sizes = tuple(
@@ -152,13 +141,9 @@ def _plan(wanted: SparkOptions, context: PlanContext) -> ReadPlan:
     if at is None:
         return plan_strong(context) if wanted.read.consistency == "strong" else plan_eventual(context)
     plan = plan_at_point(context, at, place_of(wanted.table))
-    if isinstance(at, Receipt) and plan.version != at.version and _may_leave_out(context.contract, plan):
+    if isinstance(at, Receipt) and plan.version != at.version and folding_of(context.contract).may_leave_out(plan):
         raise order_not_told(at, plan)
     return plan
-
-
-def _may_leave_out(contract: Contract, plan: ReadPlan) -> bool:
-    return folding_of(contract).may_leave_out(plan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +175,7 @@ class PinnedRead:
         """1 if tasks may leave out keys that only they will know: then no other version may stand in for this one."""
         if self.pinned_plan.plan.branch is not None:
             return self.pinned_plan.plan.branch.unmerged
-        return int(_may_leave_out(self.pinned_plan.contract, self.pinned_plan.plan))
+        return int(folding_of(self.pinned_plan.contract).may_leave_out(self.pinned_plan.plan))
 
     def schema(self) -> StructType:
         """Return the wanted columns in their order, with the receipt in the metadata of the first one."""
@@ -264,13 +249,11 @@ class PlainReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Spark makes one of its own for a table without any task.
         for task in partition.group if isinstance(partition, TaskPartition) else ():
+            assert not isinstance(task, CountTask)
             with plain_errors():
-                for batch in () if isinstance(task, CountTask) else self._rows(task):
+                for batch in run_task(self._pinned_plan, task, self._columns, self._filter):
                     if batch.num_rows:
                         yield to_target(batch, self._target)
-
-    def _rows(self, task: Task) -> Iterator[pa.RecordBatch]:
-        return run_task(self._pinned_plan, task, self._columns, self._filter)
 
 
 class CountReader(PlainReader):

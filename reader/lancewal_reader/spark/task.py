@@ -30,7 +30,7 @@ from lancewal_core.settings.executor import start_worker, storage_options
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.lance.base_paths import BasePaths
 from lancewal_core.table.protocol import PinnedTable
-from lancewal_reader.plan.strong import ReadPlan, RegionDelta
+from lancewal_reader.plan.strong import ReadPlan
 from lancewal_reader.reading.lookup import KeyLookup, count_plan
 from lancewal_reader.reading.scan import base_batches, batch_rows, delta_keys, delta_rows, loaded_columns
 from lancewal_reader.spark.shared_keys import digest_of, folder_of_executor, shared
@@ -120,9 +120,6 @@ class _Opened:
     def close(self) -> None:
         self._tasks.close()
 
-    def deltas(self, places: tuple[int, ...]) -> list[RegionDelta]:
-        return [self._plan.deltas[place] for place in places]
-
 
 _opened: OrderedDict[str, _Opened] = OrderedDict()
 _kept: tuple[object, LoadedCache] | None = None
@@ -172,7 +169,10 @@ def run_task(pinned_plan: PinnedPlan, task: Task, columns: list[str], filter: st
                 # A key that is in another task's regions too is in conflict.
                 met = opened.context.folding.met(opened.keys)
                 conflicts, whole = pinned_plan.plan.in_force.conflicts, pinned_plan.contract.rows
-                projected, deltas = loaded_columns(whole, columns, filter), opened.deltas(places)
+                projected, deltas = (
+                    loaded_columns(whole, columns, filter),
+                    [pinned_plan.plan.deltas[at] for at in places],
+                )
                 # Not named: what was loaded goes before the rows that came of it are given.
                 found = delta_rows(
                     opened.pinned, whole, load(opened.context, deltas, projected, conflicts, met), columns, filter

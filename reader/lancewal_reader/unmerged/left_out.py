@@ -29,7 +29,7 @@ from lancewal_core.errors import InvalidInput, RegionConflict
 from lancewal_core.keys.conflicts import ConflictKeys, read_conflicts
 from lancewal_core.keys.origin import Meeting, conflict, counting
 from lancewal_core.names.ids import Region
-from lancewal_core.rows.fold import Folded, divide, key_codes
+from lancewal_core.rows.fold import Folded, divide, key_codes, side_by_side
 from lancewal_core.rows.key_set import KeySet, distinct
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.store.json_object import JsonFault, JsonObject
@@ -37,7 +37,8 @@ from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.conflicts_ref import ConflictsRef
 from lancewal_core.table.contract import Contract
 from lancewal_reader.event_table import ReaderEvents
-from lancewal_reader.plan.strong import OnBranch
+from lancewal_reader.plan.strong import ReadPlan
+from lancewal_reader.unmerged.loaded import Loaded
 
 METADATA_KEY = b"lancewal.conflicts"
 OnConflict = Literal["leave-out", "fail"]
@@ -108,17 +109,6 @@ class InForceCache:
         return keys
 
 
-@dataclass(frozen=True, slots=True)
-class FoldedSides:
-    """Folds of some regions without what is left out, and how much that is.  ``met``: keys that several of all regions
-    have."""
-
-    folds: tuple[Folded, ...]
-    met: pa.Table
-    unmerged: int
-    partitions: tuple[int, ...]
-
-
 def leave_out(
     contract: Contract,
     in_force: ConflictKeys,
@@ -126,8 +116,8 @@ def leave_out(
     schema: RowSchema,
     met_elsewhere: pa.Table | None,
     on_conflict: OnConflict,
-) -> FoldedSides:
-    """Return the folds without unmerged records of keys in conflict (rules 2 and 3 of the module docstring).
+) -> Loaded:
+    """Return the folds side by side, without unmerged records of keys in conflict (rules 2 and 3 of the module docstring).
 
     ``met_elsewhere``: keys that several of all regions have, if ``folds`` are of some regions only.
     """
@@ -153,31 +143,31 @@ def leave_out(
     unmerged = distinct(pa.concat_tables([schema.key.empty_table(), *gone]), schema).num_rows
     if unmerged and on_conflict == "fail":
         first, *more = sorted(partitions)
-        raise _refusal(contract, Meeting(unmerged, (first, more[0] if more else first)), "is not merged yet")
-    return FoldedSides(tuple(kept), met, unmerged, tuple(sorted(partitions)))
-
-
-def check_waiting(contract: Contract, ref: ConflictsRef | None, on_conflict: OnConflict) -> None:
-    """Raise ``RegionConflict`` if keys wait for a decision, and ``on_conflict`` is ``fail``."""
-    if on_conflict == "fail" and ref is not None and ref.keys:
-        raise RegionConflict(
-            f"topic {contract.topic}: {ref.keys} primary keys came through two partitions and wait for a decision: "
-            "`lancewal conflict list` shows them, `lancewal conflict settle` decides",
-            topic=contract.topic,
-            keys=ref.keys,
+        raise conflict(
+            contract.topic,
+            Meeting(unmerged, (first, more[0] if more else first)),
+            "is not merged yet",
+            "The flusher sets aside what conflicts, and a person decides: `lancewal conflict list`. Until "
+            'then the merged table can be read (consistency="eventual")',
         )
+    return Loaded(side_by_side(kept, schema), schema, met, unmerged, tuple(sorted(partitions)))
 
 
-def left_out_of_snapshot(contract: Contract, on: OnBranch, on_conflict: OnConflict) -> LeftOut:
-    """Return what was left out by the read that a snapshot was made from.  ``RegionConflict`` if that is any key, and
-    ``on_conflict`` is ``fail``."""
-    found = LeftOut(on.waiting, on.unmerged, on.partitions)
+def left_out_of_plan(contract: Contract, plan: ReadPlan, on_conflict: OnConflict) -> LeftOut:
+    """Return the keys in conflict that wait for a decision at the plan's version, or what the plan's snapshot left out.
+
+    ``RegionConflict`` if that is any key, and ``on_conflict`` is ``fail``.
+    """
+    ref, on = plan.in_force.conflicts, plan.branch
+    waiting = 0 if ref is None else ref.keys
+    found = LeftOut(waiting) if on is None else LeftOut(on.waiting, on.unmerged, on.partitions)
     if found and on_conflict == "fail":
+        told = f"{waiting} primary keys came through two partitions and wait for a decision: `lancewal conflict list` shows "
+        told += "them, `lancewal conflict settle` decides"
+        if on is not None:
+            told = f"snapshot {on.name} was made where primary keys had come through two partitions, and lacks records of them"
         raise RegionConflict(
-            f"topic {contract.topic}: snapshot {on.name} was made where primary keys had come through two partitions, and "
-            "lacks records of them",
-            topic=contract.topic,
-            keys=on.waiting + on.unmerged,
+            f"topic {contract.topic}: {told}", topic=contract.topic, keys=found.waiting + found.unmerged
         )
     return found
 
@@ -189,13 +179,3 @@ def _met(folds: Sequence[Folded], schema: RowSchema) -> pa.Table:
     if int(codes.max(initial=-1)) + 1 == len(codes):
         return schema.key.empty_table()
     return distinct(keys.filter(pa.array(np.bincount(codes)[codes] > 1)), schema)
-
-
-def _refusal(contract: Contract, met: Meeting, what: str) -> RegionConflict:
-    return conflict(
-        contract.topic,
-        met,
-        what,
-        "The flusher sets aside what conflicts, and a person decides: `lancewal conflict list`. Until "
-        'then the merged table can be read (consistency="eventual")',
-    )

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from lancewal_core.errors import Corrupt, ObjectMissing, PlanStale
 from lancewal_core.names.ids import Region
-from lancewal_core.rows.fold import Folded, divide, extend, fold_onto, side_by_side
+from lancewal_core.rows.fold import Folded, divide, extend, fold_onto
 from lancewal_core.rows.key_set import KeySet
 from lancewal_core.rows.projection import project, project_rows
 from lancewal_core.rows.schema import RowSchema
@@ -105,8 +105,7 @@ class SideBySide(Folding):
         in_force = self._in_force.get(context.store, conflicts, context.contract)
         folds = _folds(context, [[delta] for delta in deltas], projected)
         of_regions = {delta.region: fold for delta, fold in zip(deltas, folds, strict=True)}
-        sides = leave_out(context.contract, in_force, of_regions, projected, met, self.on_conflict)
-        return Loaded(side_by_side(sides.folds, projected), projected, sides.met, sides.unmerged, sides.partitions)
+        return leave_out(context.contract, in_force, of_regions, projected, met, self.on_conflict)
 
     def met(self, keys: Callable[[], Loaded]) -> pa.Table | None:
         return keys().met
