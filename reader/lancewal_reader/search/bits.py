@@ -7,14 +7,13 @@ Comparing is fast: 100,000 rows with 1,024 bits take some milliseconds.
 
 from __future__ import annotations
 
-from copy import copy
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lancewal_reader.search.distance import DISTANCE_FIELD, KeptVectors
+from lancewal_reader.search.distance import DISTANCE_FIELD, KeptVectors, PreparedVectors
 from lancewal_reader.search.options import Metric, Vectors, has_bits
 
 _WORD = 8
@@ -25,7 +24,7 @@ _BLOCK_BYTES = 1 << 20
 Words = npt.NDArray[np.uint64]
 
 
-class KeptBits:
+class KeptBits(PreparedVectors):
     """Binary vectors of rows, prepared for many searches; threads may share the object."""
 
     def __init__(self, rows: pa.Table, column: str) -> None:
@@ -36,20 +35,8 @@ class KeptBits:
             whole = items.is_valid().to_numpy(zero_copy_only=False).reshape(-1, self._size).all(axis=1)
             rows = rows.filter(pa.array(whole))
             items = rows[column].combine_chunks().flatten()
-        self._rows = rows
+        super().__init__(rows)
         self._words = self._words_of(items.to_numpy())
-        self._left_out: npt.NDArray[np.bool_] | None = None
-
-    @property
-    def rows(self) -> pa.Table:
-        """The rows that have a vector."""
-        return self._rows
-
-    def without(self, left_out: npt.NDArray[np.bool_]) -> KeptBits:
-        """Return the same vectors without those of some ``rows``, given as a mask."""
-        found = copy(self)
-        found._left_out = left_out if left_out.any() else None
-        return found
 
     def nearest(self, query: Vectors, metric: Metric, limit: int, within: float = np.inf) -> pa.Table:
         """Return the ``limit`` nearest rows, nearest first, with their distance.  Rows farther than ``within`` are
@@ -62,7 +49,7 @@ class KeptBits:
             last = np.partition(apart[places], limit - 1)[limit - 1]
             places = places[apart[places] <= last]
         places = places[np.argsort(apart[places], kind="stable")][:limit]
-        found = self._rows.take(pa.array(places))
+        found = self.rows.take(pa.array(places))
         return found.append_column(DISTANCE_FIELD, pa.array(apart[places].astype(np.float32)))
 
     def _apart(self, query: Words) -> npt.NDArray[np.uint64]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass
-from typing import TypeVar, assert_never
+from typing import Self, TypeVar, assert_never
 
 import numpy as np
 import numpy.typing as npt
@@ -136,40 +136,43 @@ class _First:
         return numbers, lengths
 
 
-class KeptVectors:
-    """Float vectors of rows, prepared for many searches; threads may share the object."""
+class PreparedVectors:
+    """Rows with vectors, of which a copy may leave out some."""
 
-    def __init__(self, rows: pa.Table, column: str) -> None:
-        self._rows = rows.filter(rows[column].is_valid()) if rows[column].null_count else rows
-        self._column = column
-        with np.errstate(over="ignore", invalid="ignore"):
-            self._matrix = _singles(self._rows[column])
-            self._squares = _products(self._matrix, self._matrix)
-        squared = float(self._squares[np.isfinite(self._squares)].max(initial=0))
-        self._longest = float(np.sqrt(squared + _LEAST * self._matrix.shape[1]))
-        """Upper bound of the lengths of vectors whose squares float32 holds; some of the squares may be lost as too small."""
-        self._left_out: npt.NDArray[np.bool_] | None = None
-        self._first = _First()
-
-    @property
-    def rows(self) -> pa.Table:
+    def __init__(self, rows: pa.Table) -> None:
+        self.rows = rows
         """The rows that have a vector."""
-        return self._rows
+        self._left_out: npt.NDArray[np.bool_] | None = None
 
-    def without(self, left_out: npt.NDArray[np.bool_]) -> KeptVectors:
+    def without(self, left_out: npt.NDArray[np.bool_]) -> Self:
         """Return the same vectors without those of some ``rows``, given as a mask."""
         found = copy(self)
         found._left_out = left_out if left_out.any() else None
         return found
 
+
+class KeptVectors(PreparedVectors):
+    """Float vectors of rows, prepared for many searches; threads may share the object."""
+
+    def __init__(self, rows: pa.Table, column: str) -> None:
+        super().__init__(rows.filter(rows[column].is_valid()) if rows[column].null_count else rows)
+        self._column = column
+        with np.errstate(over="ignore", invalid="ignore"):
+            self._matrix = _singles(self.rows[column])
+            self._squares = _products(self._matrix, self._matrix)
+        squared = float(self._squares[np.isfinite(self._squares)].max(initial=0))
+        self._longest = float(np.sqrt(squared + _LEAST * self._matrix.shape[1]))
+        """Upper bound of the lengths of vectors whose squares float32 holds; some of the squares may be lost as too small."""
+        self._first = _First()
+
     def __len__(self) -> int:
-        return int(self._rows.num_rows)
+        return int(self.rows.num_rows)
 
     def nearest(self, query: Vectors, metric: Metric, limit: int, within: float = np.inf) -> pa.Table:
         """Return what the function ``nearest`` returns for the rows, perhaps without some that are farther than
         ``within``."""
         assert metric != "hamming"
-        rows, left_out = self._rows, self._left_out
+        rows, left_out = self.rows, self._left_out
         if rows.num_rows > max(_FEW, limit):
             places = self._may_be_nearest(query, metric, limit, within)
             rows = rows.take(pa.array(places if left_out is None else places[~left_out[places]]))
@@ -200,7 +203,7 @@ class KeptVectors:
                 case _:
                     assert_never(metric)
             if not np.isfinite(error):
-                return np.arange(self._rows.num_rows)
+                return np.arange(self.rows.num_rows)
             found = self._compared(query, metric, within + 4 * error)
             told &= ~np.isnan(found)
             found[~told] = np.inf

@@ -27,7 +27,7 @@ from lancewal_reader.search.distance import DISTANCE
 from lancewal_reader.search.found import SearchCoverage, SearchRows
 from lancewal_reader.search.merged import UnindexedVectors
 from lancewal_reader.search.options import RRF, Rerank, Sought
-from lancewal_reader.search.sides import Kept, SearchState, SidesCache
+from lancewal_reader.search.sides import Kept, SearchState, sides_of
 from lancewal_reader.search.text import TextCache, text_rows
 from lancewal_reader.search.text_columns import with_text_columns
 from lancewal_reader.search.texts.indexed_texts import SCORE
@@ -44,7 +44,7 @@ class SearchCaches:
 
     def __init__(self, vectors: UnindexedVectors) -> None:
         self.vectors = vectors
-        self.sides = SidesCache()
+        self.sides = Kept()
         self.texts = TextCache()
         self._opened = Kept(2)
 
@@ -79,7 +79,7 @@ def search(reads: Reads, caches: SearchCaches, wanted: Wanted, sought: Sought) -
         if deep.text is not None:
             indexes = caches.texts.indexes(pinned) if plan.branch is None else text_indexes(pinned, {})
             by_text = with_text_columns(context.contract.rows, indexes, deep.text)
-        sides = caches.sides.get(state, () if by_text is None else by_text.columns)
+        sides = sides_of(caches.sides, state, () if by_text is None else by_text.columns)
         if by_text is None:
             assert by_vector is not None
             return vector_rows(sides, caches.vectors, state, by_vector, given)

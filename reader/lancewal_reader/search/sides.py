@@ -111,27 +111,24 @@ class Kept:
         return made
 
 
-class SidesCache:
-    """Sides that an open table keeps."""
+def sides_of(kept: Kept, state: SearchState, more: Sequence[str] = ()) -> SearchSides:
+    """Return both sides of a state, with the columns that are wanted, those that the filter may name, and ``more``.
 
-    def __init__(self) -> None:
-        self._sides = Kept()
+    Sides that ``kept`` has are not made again.
+    """
+    context, find, pinned, plan = state.context, state.find, state.pinned, state.plan
+    filter = state.wanted.filter
+    columns = tuple(dict.fromkeys((*state.wanted.columns, *more)))
+    rows_of = (pinned.version, plan.deltas, plan.in_force.conflicts)
+    projected = loaded_columns(context.contract.rows, columns, filter)
 
-    def get(self, state: SearchState, more: Sequence[str] = ()) -> SearchSides:
-        """Return both sides of a state, with the columns that are wanted, those that the filter may name, and ``more``."""
-        context, find, pinned, plan = state.context, state.find, state.pinned, state.plan
-        filter = state.wanted.filter
-        columns = tuple(dict.fromkeys((*state.wanted.columns, *more)))
-        rows_of = (pinned.version, plan.deltas, plan.in_force.conflicts)
-        projected = loaded_columns(context.contract.rows, columns, filter)
+    def made() -> SearchSides:
+        if not any(delta.sources for delta in plan.deltas):
+            return SearchSides(np.zeros(0, np.uint64), projected.table.empty_table(), filter)
+        loaded = load(context, plan.deltas, projected, plan.in_force.conflicts)
+        hidden = context.hidden.addresses(find, pinned, plan, loaded.mask)
+        rows = complete_rows(loaded.folded, pinned, projected, find).cast(projected.table)
+        # Some of them are taken by their places again and again, which is slow out of many pieces.
+        return SearchSides(hidden, rows.combine_chunks(), filter)
 
-        def made() -> SearchSides:
-            if not any(delta.sources for delta in plan.deltas):
-                return SearchSides(np.zeros(0, np.uint64), projected.table.empty_table(), filter)
-            loaded = load(context, plan.deltas, projected, plan.in_force.conflicts)
-            hidden = context.hidden.addresses(find, pinned, plan, loaded.mask)
-            rows = complete_rows(loaded.folded, pinned, projected, find).cast(projected.table)
-            # Some of them are taken by their places again and again, which is slow out of many pieces.
-            return SearchSides(hidden, rows.combine_chunks(), filter)
-
-        return self._sides.get((rows_of, columns, filter), made)
+    return kept.get((rows_of, columns, filter), made)

@@ -168,13 +168,13 @@ class TextSearch:
         }
         here = {name for name, index in known.items() if index.here}
         usable = not sought.exact and here.issuperset(self._columns)
-        self._indexed = [self._indexed_of(known[name]) for name in self._columns] if usable else []
+        self._indexed = {name: self._indexed_of(known[name]) for name in self._columns} if usable else {}
         query = with_words(sought.query, self._tokenizers)
         self._query = query if query is None else self._with_near(query)
         self._pieces = {name: self._pieces_of(name) for name in self._columns}
         if not self._pieces_known():
-            self._indexed = []
-        self._positions = all(indexed.index.positions for indexed in self._indexed)
+            self._indexed = {}
+        self._positions = all(indexed.index.positions for indexed in self._indexed.values())
 
     def found(self) -> tuple[Ranked, SearchCoverage]:
         sides = self._sides
@@ -205,7 +205,7 @@ class TextSearch:
     @property
     def _covered(self) -> frozenset[int]:
         """Fragments that the indexes of all columns cover."""
-        first, *more = [indexed.index.covered for indexed in self._indexed] or [frozenset[int]()]
+        first, *more = [indexed.index.covered for indexed in self._indexed.values()] or [frozenset[int]()]
         return first.intersection(*more)
 
     def _with_near(self, query: TextQuery) -> TextQuery:
@@ -234,11 +234,9 @@ class TextSearch:
 
     def _near_in_indexes(self, name: str, word: str, distance: int, prefix: int) -> frozenset[str]:
         try:
-            return frozenset[str]().union(
-                *(i.near(word, distance, prefix) for i in self._indexed if i.index.column == name)
-            )
+            return self._indexed[name].near(word, distance, prefix) if self._indexed else frozenset()
         except ValueError:  # an unknown format of words: no index is asked then
-            self._indexed = []
+            self._indexed = {}
             return frozenset()
 
     def _pieces_of_words(self, name: str, groups: Sequence[Sequence[str]]) -> Mapping[str, str]:
@@ -283,7 +281,7 @@ class TextSearch:
         flat_ids = [f.fragment_id for f in self._pinned.fragments() if f.fragment_id not in covered]
         flat = self._flat(flat_ids)
         flat = flat.filter(pa.array(~np.isin(flat[ROW_ADDRESS].to_numpy(), sides.hidden)))
-        some = frozenset[int]().union(*(indexed.index.covered for indexed in self._indexed)) - covered
+        some = frozenset[int]().union(*(indexed.index.covered for indexed in self._indexed.values())) - covered
         addresses = flat[ROW_ADDRESS].to_numpy()
         twice = addresses[np.isin(addresses >> np.uint64(32), np.array(sorted(some), np.uint64))]
         aside = row_ids(self._pinned, np.concatenate([sides.hidden, twice])) if self._indexed else _NONE
@@ -306,15 +304,14 @@ class TextSearch:
         )
 
     def _statistics(self, others: _Others) -> Mapping[str, Statistics]:
-        by_column = {indexed.index.column: indexed for indexed in self._indexed}
         found = {}
         for name in self._columns:
             some = (others.flat_texts[name], others.fresh_texts[name])
             documents = sum(int((texts.lengths > 0).sum()) for texts in some)
             words = sum(int(texts.lengths.sum()) for texts in some)
             having = {word: sum(len(texts.postings(word)) for texts in some) for word in self._words_of(name)}
-            if name in by_column:
-                indexed = by_column[name]
+            indexed = self._indexed.get(name)
+            if indexed is not None:
                 if name not in others.documents:
                     others.documents[name] = indexed.documents(others.aside)
                 more = others.documents[name]
@@ -346,7 +343,7 @@ class TextSearch:
     def _ask(self, query: TextQuery, statistics: Mapping[str, Statistics], others: _Others, ranked: Ranked) -> Ranked:
         """Return the best rows of the indexes, as far as they can be among the best rows of all."""
         candidates = shown_by_index(query, self._positions)
-        lances = {indexed.index.column: self._lances(indexed) for indexed in self._indexed}
+        lances = {name: self._lances(name, indexed) for name, indexed in self._indexed.items()}
         limit, everything = self._sought.limit, sum(f.live_rows for f in self._pinned.fragments())
         asked = min(max(2 * limit, ASKED_MIN), everything)
         while True:
@@ -376,16 +373,14 @@ class TextSearch:
         others: _Others,
     ) -> Iterator[BoundPart]:
         """Return the summands of the score of a row that was not among those ``shown``."""
-        by_column = {indexed.index.column: indexed for indexed in self._indexed}
         for (name, word), times in words_summed(candidates, self._tokenizers).items():
-            indexed, ours = by_column[name], statistics[name]
+            indexed, ours = self._indexed[name], statistics[name]
             told = indexed.best(word, self._pieces[name][word])
             if told is None or len(shown[name].postings(word)) >= others.having[name, word]:
                 continue
             longer = max_growth(indexed.longest, indexed.average, ours.average)
             yield BoundPart(told.most * times, ours.weights[word] / told.weight * longer)
 
-    def _lances(self, indexed: IndexedTexts) -> Statistics:
-        name = indexed.index.column
+    def _lances(self, name: str, indexed: IndexedTexts) -> Statistics:
         found = {word: indexed.best(word, self._pieces[name][word]) for word in self._words_of(name)}
         return Statistics(indexed.average, {word: told.weight for word, told in found.items() if told is not None})
