@@ -1,7 +1,7 @@
 """Plan reads: choose the table version, the flushes and the WAL entries that make up one read.
 
 ``strong`` plans a read of now.  ``at_least`` plans one that waits for the records that it must see.  ``at_point``
-plans a read of a point: ``at_version``, ``at_snapshot``, ``at_receipt``, ``at_positions``, ``at_timestamp`` or
+plans a read of a point: ``at_version``, ``at_receipt``, ``at_positions``, ``at_timestamp`` or
 ``at_record_time``; the last three first find version and positions.  ``stand_in`` finds a version that may replace
 one that is gone.  ``breaks`` refuses this across certain changes of the contract, and refuses positions on both sides
 of a break of the table's history.  ``open_versions`` keeps the versions that plans pinned last, and ``log_entries``

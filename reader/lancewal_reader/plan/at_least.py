@@ -208,7 +208,7 @@ def _check_rejected_once(context: PlanContext, goal: Goal) -> None:
         for rejected in header.rejected:
             if rejected.offset != offset:
                 continue
-            contract = _contract_of(context, header)
+            contract = context.contract_of(header.contract_version)  # that one decided what became of the record
             if contract.has_letter(rejected.kind):
                 raise TokenRejected(
                     f"record {region.topic}-{region.partition}-{offset} became a dead letter ({rejected.kind}) and will "
@@ -231,11 +231,6 @@ def _check_given_up(context: PlanContext, goal: Goal) -> None:
                 **region.place,
                 offset=offset,
             )
-
-
-def _contract_of(context: PlanContext, entry: Held) -> Contract:
-    """Return the contract under which an entry was written: it decided what became of the entry's records."""
-    return context.contract_of(entry.contract_version)
 
 
 def _holder(context: PlanContext, region: Region, index: RegionState, offset: int) -> GenerationRecord | None:

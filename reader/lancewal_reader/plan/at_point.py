@@ -1,18 +1,30 @@
-"""Plan a read at a point of any kind."""
+"""Plan a read at a point of any kind.
+
+A named snapshot is read from its branch alone, whatever has become of the versions and log entries that it was made from.
+
+Guarantees of a snapshot
+ 1. The rows are those of the read at the snapshot's receipt, which is that of this read, too; or a named error.
+ 2. The plan asks for the branch's name and nothing else: nothing of the WAL or of the state of regions.
+
+A snapshot that is being made does not count yet.  Changes of a user to the branch since do not count: the version is
+pinned.
+"""
 
 from __future__ import annotations
 
 from typing import assert_never
 
-from lancewal_core.errors import InvalidInput, VersionGone
+from lancewal_core.errors import InvalidInput, SnapshotMissing, VersionGone
+from lancewal_core.names.ids import Generation, TableVersion
 from lancewal_core.store.place import same_place
+from lancewal_core.table.snapshots import find_branch, snapshot_of, snapshots_there
+from lancewal_core.table.watermarks import InForce, Watermark
 from lancewal_reader.plan.at_positions import plan_at_positions
 from lancewal_reader.plan.at_receipt import plan_at
 from lancewal_reader.plan.at_record_time import plan_at_record_time
-from lancewal_reader.plan.at_snapshot import plan_at_snapshot
 from lancewal_reader.plan.at_timestamp import plan_at_timestamp
 from lancewal_reader.plan.at_version import plan_at_version
-from lancewal_reader.plan.strong import PlanContext, ReadPlan
+from lancewal_reader.plan.strong import OnBranch, PlanContext, ReadPlan
 from lancewal_reader.point.at import AtPositions, AtRecordTime, AtSnapshot, AtTimestamp, AtVersion, Point
 from lancewal_reader.point.receipt import Receipt
 
@@ -22,7 +34,7 @@ def plan_at_point(context: PlanContext, at: Point, place: str) -> ReadPlan:
     ``place``."""
     match at:
         case AtSnapshot():
-            return plan_at_snapshot(context, at.name)
+            return _plan_at_snapshot(context, at.name)
         case AtPositions():
             return plan_at_positions(context, place, dict(at.by_partition))
         case AtTimestamp():
@@ -53,3 +65,29 @@ def order_not_told(asked: Receipt, plan: ReadPlan) -> VersionGone:
         f"for it, {plan.version}, does not tell in which order rows of a key came through two partitions",
         version=asked.version,
     )
+
+
+def _plan_at_snapshot(context: PlanContext, name: str) -> ReadPlan:
+    """Return the plan.  ``SnapshotMissing``: there is no snapshot of this name.  ``InvalidInput``: the snapshot is of
+    another table."""
+    branch = find_branch(context.table, name)
+    found = None if branch is None else snapshot_of(branch)
+    if found is None:
+        raise SnapshotMissing(
+            f"the table of topic {context.contract.topic} has no snapshot {name!r}{_why(context, branch is not None)}",
+            snapshot=name,
+        )
+    receipt = Receipt.parse(found.receipt)
+    if receipt.table_uuid != context.contract.uuid:
+        raise InvalidInput(
+            f"snapshot {name} is of the table with uuid {receipt.table_uuid}, this one has {context.contract.uuid}"
+        )
+    marks = {region: Watermark(Generation(0), position) for region, position in receipt.positions.items()}
+    on = OnBranch(name, found.branch_version, found.receipt, found.waiting, found.unmerged, found.partitions)
+    return ReadPlan(receipt.version, InForce(TableVersion(receipt.version), None, marks), (), on)
+
+
+def _why(context: PlanContext, branch: bool) -> str:
+    if branch:
+        return ": the branch of that name is a user's, or its snapshot is being made"
+    return f": {snapshots_there(context.table)}"

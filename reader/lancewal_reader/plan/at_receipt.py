@@ -57,7 +57,6 @@ from lancewal_core.process.failpoints import point
 from lancewal_core.region.history import generations_behind
 from lancewal_core.region.loss_record import read_losses
 from lancewal_core.region.state import GenerationRecord, RegionState
-from lancewal_core.table.contract import Contract
 from lancewal_core.table.protocol import version_exists
 from lancewal_core.table.watermarks import NOTHING_MERGED
 from lancewal_core.wal.log_end import confirm_end, segment_lost
@@ -99,17 +98,13 @@ class _Part:
 def plan_at(context: PlanContext, at: Receipt) -> ReadPlan:
     """Return the plan that reads what the read of receipt ``at`` saw; see the module docstring."""
     # Step 1
-    _check_receipt(context.contract, at)
+    if at.table_uuid != context.contract.uuid:
+        raise InvalidInput(
+            f"the receipt is of the table with uuid {at.table_uuid}, this one has {context.contract.uuid}: read the "
+            "table that gave it"
+        )
     check_contract(context)
     return looked_again(context, lambda: _plan_once(context, at), "no plan for this receipt")  # Step 6
-
-
-def _check_receipt(contract: Contract, at: Receipt) -> None:
-    if at.table_uuid != contract.uuid:
-        raise InvalidInput(
-            f"the receipt is of the table with uuid {at.table_uuid}, this one has {contract.uuid}: read the table that "
-            "gave it"
-        )
 
 
 def _plan_once(context: PlanContext, at: Receipt) -> ReadPlan:

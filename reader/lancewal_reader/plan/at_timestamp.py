@@ -125,9 +125,7 @@ def _cut(context: PlanContext, pinned: Pinned, ms: int) -> dict[Region, Position
 def _regions_of_then(context: PlanContext) -> dict[Region, Position]:
     """Return the regions of every contract so far, each with its first position.  Regions of a topic that was
     recreated since are included."""
-    contracts = [context.contract]
-    if context.contract.version > 1:
-        contracts = contracts_up_to(context.store, context.contract)
+    contracts = contracts_up_to(context.store, context.contract)
     return {r: contract.start_of(r.partition) or Position(0) for contract in contracts for r in contract.regions}
 
 

@@ -122,11 +122,10 @@ def check_one_side(context: PlanContext, version: TableVersion, in_force: InForc
     """Raise ``InvalidInput`` if ``cut``, read from ``version``, lies on both sides of a break.
 
     ``PlanStale`` and ``OutsideHistoryWindow`` are raised as by a plan of the cut."""
-    if context.contract.version > 1:
-        for contract in contracts_up_to(context.store, context.contract):
-            ends = {r: Position(at) for r, at in zip(contract.regions, contract.altered_at, strict=False)}
-            if contract.altered_at:
-                _check(f"partitions were added, at contract version {contract.version}", ends, cut, contract.topic_id)
+    for contract in contracts_up_to(context.store, context.contract):
+        ends = {r: Position(at) for r, at in zip(contract.regions, contract.altered_at, strict=False)}
+        if contract.altered_at:
+            _check(f"partitions were added, at contract version {contract.version}", ends, cut, contract.topic_id)
     for at in range(version + 1, _last_merge(context, version, in_force, cut) + 1):
         what = _break_at(context, TableVersion(at))
         marks = None if what is None else _watermarks(context, at)

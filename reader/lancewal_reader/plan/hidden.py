@@ -11,8 +11,8 @@ Within a version a row never changes its key, so what was found stays true.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from threading import Lock
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -27,11 +27,7 @@ from lancewal_reader.plan.strong import ReadPlan, RegionDelta
 Addresses = npt.NDArray[np.uint64]
 
 
-@dataclass(frozen=True, slots=True)
-class _State:
-    version: TableVersion
-    deltas: tuple[RegionDelta, ...]
-    conflicts: ConflictsRef | None
+_State: TypeAlias = tuple[TableVersion, tuple[RegionDelta, ...], ConflictsRef | None]
 
 
 class HiddenRows:
@@ -45,7 +41,7 @@ class HiddenRows:
 
     def known(self, pinned: PinnedTable, plan: ReadPlan) -> Addresses | None:
         """Return the addresses for exactly this state; None if they are not kept."""
-        state = _State(pinned.version, plan.deltas, plan.in_force.conflicts)
+        state = pinned.version, plan.deltas, plan.in_force.conflicts
         return next((addresses for known, _, addresses in reversed(self._found) if known == state), None)
 
     def addresses(
@@ -58,7 +54,7 @@ class HiddenRows:
             return known
         before, others = self._before(pinned, keys)
         found = _each_once(np.concatenate([before, find(pinned, others)]))
-        state = _State(pinned.version, plan.deltas, plan.in_force.conflicts)
+        state = pinned.version, plan.deltas, plan.in_force.conflicts
         with self._lock:
             left = [kept for kept in self._found if kept[0] != state]
             self._found = (*left, (state, keys, found))[-self._count_max :]
@@ -67,7 +63,7 @@ class HiddenRows:
     def _before(self, pinned: PinnedTable, keys: KeySet) -> tuple[Addresses, pa.Table]:
         """Return the addresses that are known of these keys, and the keys that must be looked up."""
         for state, earlier, addresses in reversed(self._found):
-            if state.version == pinned.version:
+            if state[0] == pinned.version:
                 met = earlier.contains(keys.columns)
                 if met.sum() == len(earlier):
                     return addresses, keys.table.filter(pa.array(~met))

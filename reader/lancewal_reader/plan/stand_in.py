@@ -89,7 +89,12 @@ class Lineage:
     def stand_in(self, version: int, cut: Mapping[Region, Position]) -> Pinned | None:
         """Return the nearest older version that can stand in, else the nearest newer one; None if there is none.  See
         the module docstring."""
-        return self._below(version, cut) or self._above(version, cut)
+        below = range(version - 1, max(version - STEPS_MAX, 0), -1)
+        found = self._nearest(below, version, cut)
+        if found is None:
+            newest = self._table.newest().version
+            found = self._nearest(range(version + 1, min(version + STEPS_MAX, newest + 1)), version, cut)
+        return found
 
     def same_rows(self, low: int, high: int) -> bool:
         """Whether all versions from ``low``, which exists, to ``high`` are known to show the same rows, at any cut
@@ -97,22 +102,13 @@ class Lineage:
         behind = range(low + 1, high + 1)
         return not any(isinstance(self._commit(at), _Foreign) for at in behind) and self._leads(low, high)
 
-    def _below(self, version: int, cut: Mapping[Region, Position]) -> Pinned | None:
-        for at in range(version - 1, max(version - STEPS_MAX, 0), -1):
-            if isinstance(self._commit(at + 1), _Foreign):
+    def _nearest(self, steps: range, version: int, cut: Mapping[Region, Position]) -> Pinned | None:
+        """Return the first of these versions that can stand in; None if a foreign commit comes before."""
+        for at in steps:
+            if isinstance(self._commit(at + 1 if at < version else at), _Foreign):
                 return None
             found = self._there(at, cut)
-            if found is not None and self._leads(at, version):
-                return found
-        return None
-
-    def _above(self, version: int, cut: Mapping[Region, Position]) -> Pinned | None:
-        newest = self._table.newest().version
-        for at in range(version + 1, min(version + STEPS_MAX, newest + 1)):
-            if isinstance(self._commit(at), _Foreign):
-                return None
-            found = self._there(at, cut)
-            if found is not None and self._leads(version, at):
+            if found is not None and self._leads(min(at, version), max(at, version)):
                 return found
         return None
 

@@ -25,7 +25,7 @@ from lancewal_reader.plan.strong import PlanContext, ReadPlan, plan_strong
 from lancewal_reader.point.token import Token
 from lancewal_reader.spark.options import parse_options
 from lancewal_reader.spark.source import pin_read
-from lancewal_reader.table import Table, open_table, table_of
+from lancewal_reader.table import Table, open_table, reads_of
 from tests.reader.plan.test_points_across_breaks import Life, made_anew
 from tests.support.pipeline import NoDeadLetters, Pipeline, by_key
 
@@ -78,7 +78,7 @@ class Short:
 def opened(pipeline: Pipeline, clock: Waiting, store: ObjectStore | None = None) -> Iterator[Table]:
     tasks = ThreadTasks()
     made = OpenedTable.over(store or pipeline.store, pipeline.table, pipeline.contract, tasks, clock)
-    yield table_of(made, pipeline.uri)
+    yield Table(reads_of(made, pipeline.uri))
     tasks.close()
 
 
