@@ -104,17 +104,6 @@ def _text_of(path: object, argument: str, expected: str) -> str:
     return text
 
 
-def table_of(
-    opened: OpenedTable,
-    table: str,
-    cache_bytes_max: int = CACHE_BYTES_MAX,
-    conflicts: OnConflict = "leave-out",
-    unmerged_keys_max: int = UNMERGED_KEYS_MAX,
-) -> Table:
-    """Return a ``Table`` of an opened table, with caches of its own."""
-    return Table(reads_of(opened, table, cache_bytes_max, conflicts, unmerged_keys_max))
-
-
 def reads_of(
     opened: OpenedTable,
     table: str,

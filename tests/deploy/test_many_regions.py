@@ -33,7 +33,7 @@ from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.service.round import RoundState, run_round
 from lancewal_flusher.tasks.runner import ThreadRunner
 from lancewal_ingest.service.worker import IngestWorker
-from lancewal_reader.table import table_of
+from lancewal_reader.table import Table, reads_of
 from tests.support.scripted import InlineTasks, ManualClock
 
 FEW, MANY = 32, 256
@@ -57,7 +57,7 @@ def acts(partitions: int) -> Iterator[tuple[str, Act]]:
         worker, rows = ingest.worker, rows_of_each(partitions)
         yield "open", partial(ingest.feed, [])
         yield "append", partial(ingest.feed, rows)
-        table = table_of(open_at(address, tasks, clock), address.uri)
+        table = Table(reads_of(open_at(address, tasks, clock), address.uri))
         yield "plan of a new handle", table.receipt
         ingest.feed(rows)
         yield "plan behind a segment", table.receipt

@@ -61,7 +61,7 @@ from lancewal_ingest.regions.policy import SealPolicy
 from lancewal_ingest.service.contract_watch import ContractWatch
 from lancewal_ingest.service.worker import IngestWorker
 from lancewal_kafka.topic import TopicFacts, TopicInspector, TopicState
-from lancewal_reader.table import Table, table_of
+from lancewal_reader.table import Table, reads_of
 from lancewal_tables.define import register
 from lancewal_tables.define.create import create_table
 from lancewal_tables.status import status
@@ -274,7 +274,7 @@ class Acts:
         assert not report.refused
 
     def _open(self) -> Table:
-        return table_of(open_at(self._address, self._tasks, SystemClock()), self._address.uri)
+        return Table(reads_of(open_at(self._address, self._tasks, SystemClock()), self._address.uri))
 
     def _flusher(self, contract: Contract) -> FlusherContext:
         opened = open_at(self._address, self._tasks, SystemClock())

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -49,19 +48,17 @@ class Destination:
     def write(self, rows: pa.RecordBatchReader) -> None:
         if self.to is None:
             with stdout_taken():
-                _write(rows.schema, rows, self.output, sys.stdout.buffer, self.guard_formulas)
+                _write(rows, self.output, sys.stdout.buffer, self.guard_formulas)
                 sys.stdout.buffer.flush()
             return
         try:
             with self.to.open("wb") as file:
-                _write(rows.schema, rows, self.output, file, self.guard_formulas)
+                _write(rows, self.output, file, self.guard_formulas)
         except OSError as error:
             raise InvalidInput(f"--to {self.to}: {error.strerror or error}") from error
 
 
-def _write(
-    schema: pa.Schema, batches: Iterator[pa.RecordBatch], output: RowOutput, file: IO[bytes], guard_formulas: bool
-) -> None:
+def _write(rows: pa.RecordBatchReader, output: RowOutput, file: IO[bytes], guard_formulas: bool) -> None:
     import pyarrow as pa
 
     from lancewal_reader.forms.plain_rows import plain_rows
@@ -70,25 +67,25 @@ def _write(
         case RowOutput.ARROW:
             # Uncompressed buffers begin at any multiple of 8 bytes.  Lance and other readers in Rust fail at a decimal that
             # does not begin at a multiple of 16.  Decompressed buffers begin where every type can be read.
-            with pa.ipc.new_file(file, schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
-                for batch in batches:
+            with pa.ipc.new_file(file, rows.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+                for batch in rows:
                     writer.write_batch(batch)
         case RowOutput.JSONL:
-            for batch in batches:
+            for batch in rows:
                 for row in plain_rows(batch):
                     text = json.dumps(row, ensure_ascii=False, allow_nan=False)
                     file.write(json_text(text).encode() + b"\n")
         case RowOutput.CSV:
             # Numbers and times begin with a sign too.
-            guarded = [guard_formulas and (pa.types.is_string(t) or pa.types.is_binary(t)) for t in schema.types]
+            guarded = [guard_formulas and (pa.types.is_string(t) or pa.types.is_binary(t)) for t in rows.schema.types]
             cells = [_guarded if yes else _text for yes in guarded]
-            file.write(_csv_line([(_guarded if guard_formulas else _text)(name) for name in schema.names]))
-            for batch in batches:
+            file.write(_csv_line([(_guarded if guard_formulas else _text)(name) for name in rows.schema.names]))
+            for batch in rows:
                 for row in plain_rows(batch):
                     file.write(_csv_line([cell(value) for cell, value in zip(cells, row.values(), strict=True)]))
         case RowOutput.TEXT:
-            lines = [[_shown(v) for v in row.values()] for batch in batches for row in plain_rows(batch)]
-            file.write(_table([_shown(name) for name in schema.names], lines).encode())
+            lines = [[_shown(v) for v in row.values()] for batch in rows for row in plain_rows(batch)]
+            file.write(_table([_shown(name) for name in rows.schema.names], lines).encode())
         case _:
             assert_never(output)
     file.flush()

@@ -174,13 +174,9 @@ def _begun(loaded: Loaded, deltas: Sequence[RegionDelta], known: Sequence[Region
         if sources and sources[0].first < before.cut and not isinstance(sources[0], FlushRef):
             return None
         behind.append(RegionDelta(delta.region, sources, delta.cut))
-    if left and not _is_less([*left, *behind], deltas):
+    if left and records_in([*left, *behind]) >= records_in(deltas):
         return None
     return Begun(loaded, behind, left)
-
-
-def _is_less(read: Sequence[RegionDelta], anew: Sequence[RegionDelta]) -> bool:
-    return records_in(read) < records_in(anew)
 
 
 def _made_since(deltas: Sequence[RegionDelta], known: Sequence[RegionDelta]) -> Flushed:

@@ -21,7 +21,7 @@ from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
 from lancewal_flusher.garbage.snapshots import drop_snapshot
 from lancewal_flusher.upkeep.compaction import Compacted, FileSizes, compact_next
 from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
-from lancewal_reader.table import reads_of, table_of
+from lancewal_reader.table import Table, reads_of
 from lancewal_tables.snapshots.make import make_snapshot
 from tests.deploy.test_requests_page import Acts, acts
 
@@ -63,7 +63,7 @@ def test_a_snapshot_stays_what_it_is(tmp_path: object) -> None:
         _goes_on(table)
         plain: Any = lance.dataset(URI, storage_options=context.table._options).checkout_version(("eom", None))  # type: ignore[attr-defined] # of a LanceTable
         assert sorted_rows(plain.to_table()) == before
-        reader = table_of(context, URI)
+        reader = Table(reads_of(context, URI))
         assert sorted_rows(reader.to_arrow(at="snapshot:eom")) == before
         options = json.dumps(context.table._options)  # type: ignore[attr-defined] # of a LanceTable
         said = subprocess.run(

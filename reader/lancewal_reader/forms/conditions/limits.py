@@ -17,7 +17,7 @@ _STEPS_MAX = 100
 """Calls, casts and arithmetic in one term: Lance needs 2 s for 500 additions, and ends the process at 1,000 casts."""
 _ALL_STEPS_MAX = 10_000
 """Calls, casts and arithmetic in all terms: Lance needs 5 s for 5,000 of them in terms of a hundred."""
-_STEPS_OF_A_CAST = 12
+STEPS_OF_A_CAST = 12
 """Steps that one cast counts as.  With each cast of a cast the time of Lance doubles: 20 take no time, 50 take
 minutes."""
 _JOINED_MAX = 100
@@ -47,9 +47,6 @@ class Limits:
             raise NotAccepted(f"it has more than {_STEPS_MAX} calls, casts and arithmetic operators in one term")
         if self._all_steps > _ALL_STEPS_MAX:
             raise NotAccepted(f"it has more than {_ALL_STEPS_MAX} calls, casts and arithmetic operators in all")
-
-    def cast(self) -> None:
-        self.step(_STEPS_OF_A_CAST)
 
     def term(self, terms: int = 1) -> None:
         self._terms += terms

@@ -7,7 +7,7 @@ from decimal import Decimal
 import pyarrow as pa
 
 from lancewal_reader.forms.conditions import exact_values as exact
-from lancewal_reader.forms.conditions.limits import Limits
+from lancewal_reader.forms.conditions.limits import STEPS_OF_A_CAST, Limits
 from lancewal_reader.forms.conditions.part import NotAccepted, Part
 from lancewal_reader.forms.conditions.tokens import Tokens
 
@@ -76,7 +76,7 @@ def read_type(tokens: Tokens) -> tuple[str, pa.DataType | None]:
 def cast(part: Part, word: str, name: str, type_: pa.DataType | None, limits: Limits) -> Part:
     if part.value is not None and word == "CAST" and exact.counts_digits(type_):
         return _literal(part, name, type_, f"CAST AS {name}")
-    limits.cast()
+    limits.step(STEPS_OF_A_CAST)
     return Part(f"{word}({part.sql} AS {name})", type=type_)
 
 
