@@ -129,8 +129,8 @@ class ThreadTasks:
         return _FutureTask(self._workers.submit(call))
 
     def map(self, call: Callable[[A], T], items: Sequence[A]) -> list[T]:
-        if len(items) == 1:
-            return [call(items[0])]
+        if len(items) < 2:
+            return [call(item) for item in items]
         use_threads()
         if not self._caller_helps and not getattr(self._in, "map", False):
             return list(self._io.map(call, items))

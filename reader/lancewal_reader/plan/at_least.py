@@ -221,7 +221,7 @@ def _check_rejected_once(context: PlanContext, goal: Goal) -> None:
 def _check_given_up(context: PlanContext, goal: Goal) -> None:
     regions = sorted(goal.records)
     read = partial(read_losses, context.store, making=context.contract.making)
-    for region, losses in zip(regions, context.tasks.map(read, regions) if regions else (), strict=True):
+    for region, losses in zip(regions, context.tasks.map(read, regions), strict=True):
         offset = goal.positions[region] - 1
         if any(loss.kind == "offsets" and loss.first <= offset < loss.next for loss in losses):
             raise RecordsGivenUp(

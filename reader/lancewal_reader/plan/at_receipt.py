@@ -129,11 +129,7 @@ def _plan_once(context: PlanContext, at: Receipt) -> ReadPlan:
     # Step 3
     behind = [region for region, cut in sorted(at.positions.items()) if cut != merged.get(region, 0)]
     indexes = context.indexes.read(behind)
-    found = (
-        context.tasks.map(lambda r: _parts(context, pinned, r, indexes.get(r), at.positions[r]), behind)
-        if behind
-        else []
-    )
+    found = context.tasks.map(lambda r: _parts(context, pinned, r, indexes.get(r), at.positions[r]), behind)
     parts = dict(zip(behind, found, strict=True))
     # Step 4
     walks = _walk_logs(context, [part for some in parts.values() for part in some if part.flushed is None])

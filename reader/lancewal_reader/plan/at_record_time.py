@@ -57,7 +57,7 @@ def _found(context: PlanContext, ms: int) -> tuple[ReadPlan, dict[Region, Positi
     newest = plan_strong(context)  # Step 1
     regions = {*context.contract.regions, *newest.in_force.regions}
     indexes = sorted(context.indexes.read(regions).items(), key=lambda item: item[0])
-    found = context.tasks.map(lambda item: _first_from(context, item[0], item[1], ms), indexes) if indexes else []
+    found = context.tasks.map(lambda item: _first_from(context, item[0], item[1], ms), indexes)
     first = zip((region for region, _ in indexes), found, strict=True)
     return newest, {region: position for region, position in first if position is not None}
 

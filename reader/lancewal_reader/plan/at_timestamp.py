@@ -116,7 +116,7 @@ def _cut(context: PlanContext, pinned: Pinned, ms: int) -> dict[Region, Position
     merged = {region: mark.next for region, mark in pinned.in_force.regions.items()}
     regions = _regions_of_then(context)
     indexes = [index for _, index in sorted(context.indexes.read(regions).items(), key=lambda i: i[0])]
-    found = context.tasks.map(lambda i: _durable_at(context, i, pinned.in_force, ms), indexes) if indexes else []
+    found = context.tasks.map(lambda i: _durable_at(context, i, pinned.in_force, ms), indexes)
     durable = dict(zip((index.region for index in indexes), found, strict=True))
     # A region of which nothing was durable is no part of what was read, and may be of a topic that was none yet.
     return {**merged, **{region: at for region, at in durable.items() if region in merged or at > regions[region]}}

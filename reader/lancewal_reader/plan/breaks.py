@@ -141,15 +141,11 @@ def _check(what: str, ends: Cut, cut: Cut, topic_id: str | None = None) -> None:
     before = next((r for r, at in ours.items() if at < ends.get(r, 0)), None)
     after = next((r for r, at in ours.items() if at > ends.get(r, 0)), None)
     if before is not None and after is not None:
+        named = ", ".join(f"{r.topic}-{r.partition}: {at}" for r, at in sorted(ends.items())[:_NAMED])
         raise _both_sides(
-            f"{what}, at the positions {', '.join(_ends(ends))}",
+            f"{what}, at the positions {named}",
             f"{before.topic}-{before.partition} at {ours[before]}, {after.topic}-{after.partition} at {ours[after]}",
         )
-
-
-def _ends(ends: Cut) -> Iterator[str]:
-    for region, at in sorted(ends.items())[:_NAMED]:
-        yield f"{region.topic}-{region.partition}: {at}"
 
 
 def _both_sides(what: str, where: str) -> InvalidInput:

@@ -286,7 +286,7 @@ def _walk_logs(
             if record.state in (GenerationState.OPEN, GenerationState.SEALED):
                 starts[record.log] = min(starts.get(record.log, record.first_sequence), record.first_sequence)
     logs = sorted(starts)
-    walks = context.tasks.map(lambda log: walk_from(context, log, starts[log]), logs) if logs else []
+    walks = context.tasks.map(lambda log: walk_from(context, log, starts[log]), logs)
     return dict(zip(logs, walks, strict=True))
 
 

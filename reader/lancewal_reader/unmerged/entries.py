@@ -58,7 +58,7 @@ def reduced(opened: OpenedTable, wanted: Wanted, projected: RowSchema) -> Rows:
             for place, lie in found.items()
         }
 
-    read = opened.tasks.map(of_segment, list(wanted)) if wanted else []
+    read = opened.tasks.map(of_segment, list(wanted))
     return {place: lie for segment in read for place, lie in segment.items()}
 
 

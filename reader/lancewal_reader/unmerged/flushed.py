@@ -105,7 +105,7 @@ def read_flushed(opened: OpenedTable, cache: FlushCache, refs: Flushed, projecte
     columns = projected.signature
     found = {of: cache.get(_of(*of), columns) for of in refs}
     unknown = _by_manifest([of for of, folded in found.items() if folded is None])
-    read = opened.tasks.map(lambda some: _of_flush(opened, some, projected), unknown) if unknown else []
+    read = opened.tasks.map(lambda some: _of_flush(opened, some, projected), unknown)
     for some, contents in zip(unknown, read, strict=True):
         for of, (folded, places) in zip(some, contents, strict=True):
             cache.add(_of(*of), columns, folded, places)
