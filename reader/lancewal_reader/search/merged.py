@@ -10,7 +10,7 @@ the next (``UnindexedVectors``), or are read again for each search.  If no index
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from threading import Lock
@@ -301,7 +301,8 @@ class MaskedVersion:
             once = self._few_hidden_near(vector, min(refine * count, self.rows), metric)
         while True:
             how = {**asked, "refine_factor": min(refine, -(-self.rows // count))}
-            found = self._ask(columns, vector, how)
+            shown = {"filter": self._filter, "prefilter": True, "with_row_id": True, **self._mask()}
+            found = self._nearest([*columns, DISTANCE], vector, how, **shown).drop_columns([DISTANCE])
             ids = sorted(found[ROW_ID].to_pylist())
             settled = once or ids == before or refine >= REFINE_MAX
             if settled or query.refine_factor is not None:
@@ -311,35 +312,19 @@ class MaskedVersion:
     def _few_hidden_near(self, vector: Vectors, candidates: int, metric: Metric) -> bool:
         """Return whether few rows are hidden among this many candidates, the nearest by the index, hidden or not.  If
         so, as many candidates show as good rows as if none were hidden."""
-        kind = self._pinned.schema.field(self._column).type.value_type.to_pandas_dtype()
         how = {"k": candidates, "minimum_nprobes": NEAR_PROBES, "metric": metric}
-        with self._reading():
-            found = self._pinned.dataset.scanner(
-                columns=[DISTANCE],
-                nearest={"column": self._column, "q": vector.astype(kind), **how},
-                fast_search=True,
-                with_row_address=True,
-            ).to_table()
+        found = self._nearest([DISTANCE], vector, how, with_row_address=True)
         near = found[ROW_ADDRESS].to_numpy()
         at = np.minimum(np.searchsorted(self._addresses, near), len(self._addresses) - 1)
         return len(near) >= candidates and float((self._addresses[at] == near).mean()) <= FEW
 
-    def _ask(self, columns: Iterable[str], vector: Vectors, how: dict[str, Any]) -> pa.Table:
+    def _nearest(self, columns: Sequence[str], vector: Vectors, how: dict[str, Any], **more: Any) -> pa.Table:
+        """Return the nearest rows of the fragments that the index covers.  ``how``: options of the search for vectors,
+        ``more``: those of the scan."""
         kind = self._pinned.schema.field(self._column).type.value_type.to_pandas_dtype()
+        nearest = {"column": self._column, "q": vector.astype(kind), **how}
         with self._reading():
-            return (
-                self._pinned.dataset.scanner(
-                    columns=[*columns, DISTANCE],
-                    nearest={"column": self._column, "q": vector.astype(kind), **how},
-                    filter=self._filter,
-                    prefilter=True,
-                    fast_search=True,
-                    with_row_id=True,
-                    **self._mask(),
-                )
-                .to_table()
-                .drop_columns([DISTANCE])
-            )
+            return self._pinned.dataset.scanner(columns=columns, nearest=nearest, fast_search=True, **more).to_table()
 
     def _mask(self) -> dict[str, Any]:
         blocked = self._mask_of()

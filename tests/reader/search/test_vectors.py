@@ -204,13 +204,13 @@ def test_an_index_is_asked_again_where_the_nearest_are_hidden(
 
 def test_what_an_index_does_not_show_is_found_without_it(made: AllIndexes, monkeypatch: pytest.MonkeyPatch) -> None:
     """As many rows as are asked for, whatever the index gives."""
-    ask = merged.MaskedVersion._ask
+    ask = merged.MaskedVersion._nearest
 
-    def short(self: merged.MaskedVersion, columns: Any, vector: Any, how: dict[str, Any], **alone: bool) -> pa.Table:
-        found = ask(self, columns, vector, how, **alone)
+    def short(self: merged.MaskedVersion, columns: Any, vector: Any, how: dict[str, Any], **more: Any) -> pa.Table:
+        found = ask(self, columns, vector, how, **more)
         return found.slice(0, 1) if how.get("use_index", True) else found
 
-    monkeypatch.setattr(merged.MaskedVersion, "_ask", short)
+    monkeypatch.setattr(merged.MaskedVersion, "_nearest", short)
     query = [0.5] * WIDTH
     found = open_table(made.uri).search(query, limit=K, vector_column="v_pq").to_arrow()
     holds(found, nearest(made, "v_pq", query), exact=True)
