@@ -72,7 +72,7 @@ def open_table(
     ``unmerged_keys_max``: a read that meets more keys with unmerged records fails with ``TooManyUnmerged``, since
     it would hold their rows in memory.
 
-    ``base_paths``: a table whose files lie in other folders too, as those of a shallow clone do, is refused
+    ``base_paths``: a table with files in other folders too, as a shallow clone has, is refused
     (``BasePathsRefused``) unless this is ``allow``.
 
     ``conflicts``: some keys came through two partitions, and nothing orders their records.  Reads ``leave-out`` these

@@ -1,7 +1,7 @@
 """Convert rows to pandas without changing a value.
 
 Guarantees
- 1. No value changes: an integer beside a null keeps its digits, and a NaN is not a null.
+ 1. No value changes: an integer in a column with a null keeps its digits, and a NaN is not a null.
  2. Dtypes follow from the schema, and not from the rows.  A nullable column of numbers, truth values or text has a nullable
     dtype of pandas; a column that is never null, such as one of a key, has numpy's.
  3. Lists and structs are Python's lists and dicts at every depth; a vector is an array of numpy, of its own type.

@@ -24,7 +24,7 @@ Steps
  5. Of an entry that the cut divides only the rows below the cut count.
  6. If anything turns out stale or missing: plan again, a bounded number of times.
 
-Outcomes besides a plan
+Outcomes other than a plan
  * ``InvalidInput``: the receipt is not one of this table.
  * ``VersionGone``: V was cleaned up, and no version that is left shows its rows; or partitions were added, or the
    topic was recreated, since a read of a table with keys in conflict: other owners count now.

@@ -119,7 +119,7 @@ def topic_cuts(contracts: list[Contract], cut: Cut, ends: Cut) -> Cut:
 
 
 def check_one_side(context: PlanContext, version: TableVersion, in_force: InForce, cut: Cut) -> None:
-    """Raise ``InvalidInput`` if ``cut``, read from ``version``, lies on both sides of a break.
+    """Raise ``InvalidInput`` if ``cut``, read from ``version``, has positions on both sides of a break.
 
     ``PlanStale`` and ``OutsideHistoryWindow`` are raised as by a plan of the cut."""
     for contract in contracts_up_to(context.store, context.contract):

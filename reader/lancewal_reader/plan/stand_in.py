@@ -1,6 +1,6 @@
 """Find an existing version that shows what a version that is gone showed.
 
-Guarantee: ``stand_in(V, cut)`` is a version V' and W(V'), or None.  W(V') lies at or below the cut in every region.
+Guarantee: ``stand_in(V, cut)`` is a version V' and W(V'), or None.  W(V') is at or below the cut in every region.
 Take the rows of V' under the mask of all keys with records between W(V') and the cut, and add the fold of these
 records.  The result is exactly what V gave at this cut.
 

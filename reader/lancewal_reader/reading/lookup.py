@@ -8,7 +8,7 @@ Guarantees
     partition, by the number of partitions that the contract says, and after the last change of that number.
 
 Steps of 1
- 0. At a far store, beside the plan: fetch the key index's catalog, and its parts that may hold the keys.  Only a
+ 0. At a far store, while the plan is made: fetch the key index's catalog, and its parts that may hold the keys.  Only a
     hint.
  1. Fold the plan's unmerged rows as for a scan.  They alone answer a key among them, also with nothing if it is
     deleted: its rows in the table are superseded.
@@ -59,7 +59,7 @@ from lancewal_reader.unmerged.load import DeltaContext, load
 from lancewal_reader.unmerged.loaded import Loaded
 
 _PARTS_BYTES_MAX = 4 << 30
-"""Bytes of files of the key index, mapped and not in memory; those of a far store lie in a folder for temporary files."""
+"""Bytes of files of the key index, mapped and not in memory; those of a far store are in a folder for temporary files."""
 _BESIDE_KEYS_MAX = 1_000
 """Most keys that are looked up at the same time as the unmerged rows are folded.  Their rows are read in vain if the
 keys turn out to be unmerged."""

@@ -32,7 +32,7 @@ from lancewal_reader.unmerged.load import DeltaContext
 FLAT_ROWS_MAX = 2_000
 """Up to this many rows, comparing each one is about as quick as an index, which loses some rows under a narrow filter."""
 NARROW = 0.1
-"""A filter that passes a smaller share of the rows searches all partitions, since the rows may lie in any."""
+"""A filter that passes a smaller share of the rows searches all partitions, since the rows may be in any."""
 PROBES = 20
 REFINE = 20
 """Candidates of an index for each row that is wanted."""
@@ -210,8 +210,8 @@ class MaskedVersion:
         """Return for each vector exactly the nearest of all rows, or of some fragments.  Rows are read once, batch by
         batch.
 
-        Lance does not compare them, because its distances are float32.  A cosine distance below 1e-7 then tells
-        nothing apart, nor does any distance of vectors whose squares float32 does not hold.
+        Lance does not compare them, because its distances are float32.  These cannot tell cosine distances below 1e-7
+        apart, nor distances of vectors whose squares float32 does not hold.
         """
         best = [(np.zeros(0, np.uint64), np.zeros(0, np.float32)) for _ in vectors]
         field = pa.schema([self._pinned.schema.field(self._column)])

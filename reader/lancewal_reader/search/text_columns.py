@@ -30,7 +30,7 @@ def with_text_columns(rows: RowSchema, indexes: Sequence[TextIndex], sought: Tex
     """Return the query with columns named in every part.
 
     A part that names none gets the columns of the search.  Without those it gets the only column with an index, else
-    the only text column beside the primary key.  ``InvalidInput`` if that is not clear, or if a column has no texts."""
+    the only text column outside the primary key.  ``InvalidInput`` if that is not clear, or if a column has no texts."""
     texts = [f.name for f in rows.table if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)]
     named = sought.text_columns
     if named is None:

@@ -118,7 +118,7 @@ def _of(region: Region, ref: FlushRef) -> FlushedPart:
 
 
 def _of_flush(opened: OpenedTable, refs: Flushed, projected: RowSchema) -> list[tuple[Folded, Sequence[RowsOfFile]]]:
-    """Return the parts of one flush, and where their rows lie.  Parts that are gone are folded from the log."""
+    """Return the parts of one flush, and where their rows are.  Parts that are gone are folded from the log."""
     places: dict[tuple[Region, Generation], Sequence[RowsOfFile]] = {}
     try:
         flush = read_flush(opened.store, refs[0][1].key)

@@ -1,8 +1,8 @@
 """Keys in conflict in a read: which records are left out of the delta, and how the read reports this.
 
 In a table keyed by bytes (``keys.origin``, ``conflicts``)
- 1. records that wait for a person's decision at the table version read are in no delta: they are left out as they are
-    of the table;
+ 1. records that wait for a person's decision at the table version read are in no delta, as they are not in the
+    table;
  2. unmerged records of a key in force count only if they are its owner's;
  3. a key whose unmerged records came through several regions, and that is not in force yet, shows what the table
     version has of it.

@@ -2,7 +2,7 @@
 
 Guarantees
  1. The whole text is one expression, or ``InvalidInput`` shows what follows it.  (Lance ignores such text silently.)
- 2. A literal beside an integer, a decimal, a day or a time compares exactly, or ``InvalidInput`` shows the column's type and
+ 2. A literal is compared exactly with an integer, a decimal, a day or a time, or ``InvalidInput`` shows the column's type and
     an example that works (``comparisons``).
  3. Nesting, operators and functions are limited (``limits``, ``functions``).
 
