@@ -225,7 +225,7 @@ def test_one_dataframe_is_one_state(spark: LocalSpark, tmp_path: Path) -> None:
     for segment in (Path(pipeline.uri) / "_lancewal" / "wal").rglob("*"):
         if segment.is_file():
             segment.unlink()
-    with pytest.raises(PySparkException, match="Make the DataFrame anew"):
+    with pytest.raises(PySparkException, match="Make the DataFrame again"):
         stale.toArrow()
     pipeline.close()
 

@@ -418,7 +418,7 @@ def test_a_state_that_is_gone_asks_for_a_new_dataframe(pipeline: Pipeline) -> No
     for segment in (Path(pipeline.uri) / "_lancewal" / "wal").rglob("*"):
         if segment.is_file():
             segment.unlink()
-    with pytest.raises(PlanStale, match="Make the DataFrame anew"):
+    with pytest.raises(PlanStale, match="Make the DataFrame again"):
         rows_of(read, ["id"])
 
 
