@@ -54,9 +54,6 @@ class MergeInputs:
     """Regions that the merge leaves, and why: something that it needs is damaged or lost, or too many keys are in
     conflict (``set_aside``)."""
 
-    fewer: Mapping[Region, int] = field(default_factory=dict)
-    """Regions that this merge has left, and so many of whose generations may have room among keys in conflict."""
-
     @property
     def nbytes(self) -> int:
         """Stored bytes of the flushes taken."""

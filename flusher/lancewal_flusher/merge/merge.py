@@ -246,9 +246,6 @@ def _plan(
             f"an object of a flush went while the merge was planned: {error}", Why.CLEANED_UP
         )  # the next look says what that means
     inputs, region_inputs = found.inputs, found.inputs.region_inputs
-    if inputs.fewer:
-        fewer = replace(limits, generations={**limits.generations, **inputs.fewer})
-        return _plan(context, seen, fewer, first_seen)
     if not region_inputs:
         return NothingToMerge(pinned.version, inputs.in_force, inputs.indexes, left=inputs.left)
     if not found.set_aside and shall_defer(pinned, found.lookup, inputs, limits):

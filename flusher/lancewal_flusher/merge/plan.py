@@ -19,7 +19,7 @@ rows each, these are therefore combined too: their rows are written together.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from lancewal_core.errors import InvalidSettings, StoreInconsistent
 from lancewal_core.keys.conflicts import KEYS_MAX
@@ -70,8 +70,6 @@ class MergeLimits:
     conflict_keys_max: int = KEYS_MAX
     """Most keys of two regions that may wait for a person's decision.  Merges leave regions that would bring more
     (``set_aside``)."""
-    generations: Mapping[Region, int] = field(default_factory=dict)
-    """Most generations of a region, where more bring too many keys in conflict for any object (``set_aside``)."""
     deleted_share: float = _DEFAULTS.compaction_deleted_ratio
     """Share of hidden rows from which on compaction rewrites a fragment (``flusher.compaction_deleted_ratio``)."""
 
@@ -120,7 +118,7 @@ def choose(region: Region, flushes: Sequence[FlushedGeneration], limits: MergeLi
         return RegionMerge(region, (flushes[0],))
     taken = [flushes[0]]
     changes, nbytes = flushes[0].changes, flushes[0].nbytes
-    for flushed in flushes[1 : limits.generations.get(region)]:
+    for flushed in flushes[1:]:
         changes += flushed.changes
         nbytes += flushed.nbytes
         if flushed.rows >= limits.adopt_rows or changes > limits.combine_changes or nbytes > limits.combine_bytes:

@@ -85,12 +85,6 @@ def read_region_inputs(
     return context.tasks.map(partial(_prepared, context, together, read), merges)
 
 
-def to_be_written(context: FlusherContext, adopted: Sequence[RegionInput]) -> list[RegionInput | Corrupt]:
-    """Read these adopted inputs again with all rows, to be rewritten.  Needed when files that regions share can no
-    longer be adopted."""
-    return read_region_inputs(context, [t.merge for t in adopted], frozenset(t.merge.region for t in adopted))
-
-
 @dataclass(frozen=True, slots=True)
 class _Part:
     """Content of one part of a flush with several parts."""

@@ -8,8 +8,8 @@ Guarantees
     and counts (``keys.origin``).
  3. If more keys would wait than ``MergeLimits.conflict_keys_max``, or more bytes than any such object may have, the
     merge leaves regions, by a ``RegionConflict`` each: those with the most keys to set aside, until the rest fits.  A
-    decision makes room for a region.  Where a region's share of a merge is larger than the whole object, ``fewer``
-    says how many of its generations to try; a generation that is larger by itself stays left (decision 0053).
+    decision makes room for a region.  If a region's share of a merge is larger than the whole object, the merge takes
+    half of the region's generations, and so on.  A generation that is larger by itself stays left (decision 0053).
  4. In a table with ``canonical`` keys nothing is checked: keys of different regions always differ there.
 
 Steps of ``sort_out``
@@ -56,8 +56,8 @@ from lancewal_flusher.merge.origin_conflict import (
     too_many_replaced,
     too_many_waiting,
 )
-from lancewal_flusher.merge.plan import MergeLimits
-from lancewal_flusher.merge.region_input import RegionInput, to_be_written
+from lancewal_flusher.merge.plan import MergeLimits, RegionMerge
+from lancewal_flusher.merge.region_input import RegionInput, read_region_inputs
 
 _REWRITE_BYTES = 64 << 20
 """Bytes of rows in memory while files are rewritten."""
@@ -241,13 +241,14 @@ def _too_many_keys(context: FlusherContext, found: _Decision, limits: MergeLimit
 
 
 def _held_back(context: FlusherContext, found: _Decision, many: _TooMany) -> MergeInputs:
-    """Return the inputs without the region of which most keys would be set aside.  ``ObjectMissing``."""
+    """Return the inputs without the region of which most keys would be set aside, or with half of its generations if
+    decisions do not help.  ``ObjectMissing``: files are gone."""
     counts = [int(mask.sum()) for mask in found.masks]
     taken = found.inputs.region_inputs[counts.index(max(counts))]
-    inputs = _without(found.inputs, {taken.merge.region: many.error})
-    generations = len(taken.merge.flushes)
-    if not many.decisions_help and generations > 1:
-        inputs = replace(inputs, fewer={**inputs.fewer, taken.merge.region: generations // 2})
+    region, flushes = taken.merge.region, taken.merge.flushes
+    if not many.decisions_help and len(flushes) > 1:
+        return _rewriting(context, found.inputs, [RegionMerge(region, flushes[: len(flushes) // 2])])
+    inputs = _without(found.inputs, {region: many.error})
     # Files that it shares with others are adopted by all, or by none.
     return inputs if taken.shared is None else _without_adopting(context, inputs, {taken.shared})
 
@@ -301,8 +302,14 @@ def _shared(region_inputs: Sequence[RegionInput], masks: Sequence[Mask]) -> froz
 def _without_adopting(context: FlusherContext, inputs: MergeInputs, flushes: Collection[str]) -> MergeInputs:
     """Return these inputs, with the rows of these flushes rewritten instead of adopted.  ``ObjectMissing``: files are
     gone."""
-    adopting = [taken for taken in inputs.region_inputs if taken.shared in flushes]
-    read = {t.merge.region: found for t, found in zip(adopting, to_be_written(context, adopting), strict=True)}
+    return _rewriting(context, inputs, [taken.merge for taken in inputs.region_inputs if taken.shared in flushes])
+
+
+def _rewriting(context: FlusherContext, inputs: MergeInputs, merges: Sequence[RegionMerge]) -> MergeInputs:
+    """Return these inputs, with ``merges`` read in place of what their regions had, to be rewritten.  ``ObjectMissing``:
+    files are gone."""
+    regions = [merge.region for merge in merges]
+    read = dict(zip(regions, read_region_inputs(context, merges, regions), strict=True))
     region_inputs: list[RegionInput] = []
     damaged: dict[Region, Corrupt] = {}
     for taken in inputs.region_inputs:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -53,8 +53,8 @@ from lancewal_flusher.merge import settle as settle_module
 from lancewal_flusher.merge.changes import run_tasks
 from lancewal_flusher.merge.finish import finish_newest
 from lancewal_flusher.merge.merge import Merged, NothingToMerge, merge_next
-from lancewal_flusher.merge.plan import MergeLimits
-from lancewal_flusher.merge.region_input import RegionInput, to_be_written
+from lancewal_flusher.merge.plan import MergeLimits, RegionMerge
+from lancewal_flusher.merge.region_input import RegionInput, read_region_inputs
 from lancewal_flusher.merge.settle import settle
 from lancewal_flusher.upkeep.compaction import FileSizes, compact_next
 from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
@@ -313,19 +313,20 @@ def test_two_regions_of_a_flush_have_the_same_new_key(world: Conflicted) -> None
 def test_what_is_found_damaged_while_it_is_set_aside_is_left(
     world: Conflicted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def damaged(context: FlusherContext, adopted: Sequence[RegionInput]) -> list[RegionInput | Corrupt]:
-        found = known(context, adopted)
+    def damaged(
+        context: FlusherContext, merges: Sequence[RegionMerge], together: Collection[Region]
+    ) -> list[RegionInput | Corrupt]:
+        found = read_region_inputs(context, merges, together)
         return [
-            ObjectCorrupt("its rows") if t.merge.region.partition == 2 else f
-            for t, f in zip(adopted, found, strict=True)
+            ObjectCorrupt("its rows") if merge.region.partition == 2 else f
+            for merge, f in zip(merges, found, strict=True)
         ]
 
     world.send(0, upsert(7, a=1))
     world.merge_all()
     world.send_together({1: [upsert(7, a=2), upsert(8)], 2: [upsert(9), upsert(10)]})
-    known = to_be_written
     with monkeypatch.context() as patched:
-        patched.setattr(set_aside_module, "to_be_written", damaged)
+        patched.setattr(set_aside_module, "read_region_inputs", damaged)
         done = world.merge()
     assert ([r.partition for r in done.left], done.rows_adopted, done.rows_written) == ([2], 0, 1)
     world.check()
