@@ -16,7 +16,7 @@ from lancewal_core.keys.index import KeyRows
 from lancewal_core.keys.live import find_live
 from lancewal_core.rows.key_set import KeySet
 from lancewal_core.settings.sections import FlusherSettings
-from lancewal_core.table.protocol import PinnedTable
+from lancewal_core.table.protocol import Fragment, PinnedTable
 from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.merge.first_seen import FirstSeen
@@ -37,7 +37,7 @@ from lancewal_flusher.tasks.cost import (
 )
 from lancewal_flusher.tasks.in_place import InPlace, change_of, choose_in_place
 from lancewal_flusher.upkeep.compaction import FileSizes, stored
-from lancewal_flusher.upkeep.compaction_plan import Choice, CompactionLimits, StoredFragment
+from lancewal_flusher.upkeep.compaction_plan import Choice, CompactionLimits
 
 _DEFAULTS = FlusherSettings()
 
@@ -118,7 +118,7 @@ def explain(
 
 
 def _left_alone(
-    fragments: Sequence[StoredFragment], pinned: PinnedTable, compaction: CompactionLimits | None, limits: MergeLimits
+    fragments: Sequence[Fragment], pinned: PinnedTable, compaction: CompactionLimits | None, limits: MergeLimits
 ) -> frozenset[int]:
     """Return the fragments that no compaction may rewrite right after the merge."""
     if compaction is None:

@@ -30,8 +30,8 @@ from lancewal_flusher.service.metric_table import FlusherMetricTable
 from lancewal_flusher.service.round import RoundReport
 from lancewal_flusher.service.upkeep import CompactionReport, IndexTurnReport
 from lancewal_flusher.service.visibility import Failure
-from lancewal_flusher.upkeep.compaction import Compacted, NothingToCompact
-from lancewal_flusher.upkeep.expiry import Expired, ExpiryResult, NothingExpired
+from lancewal_flusher.upkeep.compaction import Compacted
+from lancewal_flusher.upkeep.expiry import Expired, ExpiryResult
 from lancewal_flusher.upkeep.indexes import FarRows, IndexExtended, IndexRefused
 
 
@@ -151,7 +151,7 @@ class FlusherMetrics(ServiceMetrics):
             case Refused(reason=reason, why=why):
                 self._shown.compaction_conflicts.labels(why).inc()
                 self.events.compaction_refused(reason=reason)
-            case NothingToCompact():
+            case None:
                 pass
             case _:
                 assert_never(report.compaction)
@@ -206,7 +206,7 @@ class FlusherMetrics(ServiceMetrics):
                 self.events.rows_expired(version=version, rows=rows, fragments=fragments)
             case Refused(reason=reason):
                 self.events.expiry_refused(reason=reason)
-            case NothingExpired():
+            case None:
                 pass
             case _:
                 assert_never(result)

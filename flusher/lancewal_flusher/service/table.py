@@ -35,7 +35,7 @@ from lancewal_flusher.service.upkeep import CompactionReport, IndexTurnReport, U
 from lancewal_flusher.service.visibility import Visibility, VisibilityThread
 from lancewal_flusher.service.visible_positions import VisiblePositions
 from lancewal_flusher.upkeep.compaction import Compacted
-from lancewal_flusher.upkeep.expiry import Expired, ExpiryResult, NothingExpired, OldestTimes, expire_next
+from lancewal_flusher.upkeep.expiry import Expired, ExpiryResult, OldestTimes, expire_next
 
 SEALED_GRACE_S = 60.0
 """How long an ingest may take to flush what it sealed: several times what writing a large flush takes."""
@@ -303,7 +303,7 @@ def turns_of(table: FlusherTable) -> Turns:
             next_s=lambda result: 0.0 if isinstance(result, Expired) and result.more else flusher.expiry_interval_s,
             due_at=now,
             retry_s=flusher.expiry_interval_s,
-            problems_of=lambda result: () if isinstance(result, Expired | NothingExpired) else None,
+            problems_of=lambda result: None if isinstance(result, Refused) else (),
         )
         others.append(expiry)
 

@@ -20,7 +20,7 @@ from lancewal_core.process.progress import step
 from lancewal_flusher.commit.send import Refused, Why, newest_finished
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.upkeep.compaction import Compacted, FileSizes, choice_of, compact_next
-from lancewal_flusher.upkeep.compaction_plan import CompactionLimits, Round
+from lancewal_flusher.upkeep.compaction_plan import CompactionLimits, Round, live_bytes
 from lancewal_flusher.upkeep.index_plan import IndexLimits
 from lancewal_flusher.upkeep.indexes import IndexExtended, IndexRefused, extend_indexes
 
@@ -126,7 +126,7 @@ def look(context: FlusherContext, limits: CompactionLimits, *, with_sentinel: bo
         len(rounds),
         before,
         len(choice.fragments),
-        sum(r.rows - r.live_rows for r in rounds),
+        sum(r.deleted_rows for r in rounds),
         sum(r.nbytes for r in rounds),
-        sum(f.live_bytes for r in rounds for f in r.fragments),
+        sum(live_bytes(f) for r in rounds for f in r.fragments),
     )

@@ -35,7 +35,7 @@ Rounds of requests, as counted: 8 ("round of compaction").
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 from lancewal_core.errors import ObjectMissing, VersionGone
@@ -52,10 +52,9 @@ from lancewal_flusher.tasks.runner import Runner
 from lancewal_flusher.upkeep.compaction_plan import (
     Choice,
     CompactionLimits,
-    FragmentGroup,
+    Group,
     Reason,
     Round,
-    StoredFragment,
 )
 from lancewal_flusher.upkeep.index_doubt import doubted_fragments
 
@@ -94,14 +93,8 @@ class Compacted:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class NothingToCompact:
-    """Nothing is worth a round at ``version``."""
-
-    version: TableVersion
-
-
-CompactionResult = Compacted | Refused | NothingToCompact
+CompactionResult = Compacted | Refused | None
+"""None: nothing is worth a round."""
 
 
 @dataclass(slots=True)
@@ -123,7 +116,7 @@ def compact_next(
         # Step 2
         chosen = choice_of(context, pinned, sizes, with_sentinel=with_sentinel).next_round(limits)
         if chosen is None:
-            return NothingToCompact(pinned.version)
+            return None
     except VersionGone as error:
         return _files_gone(pinned, error)
     return _do(context, pinned, chosen, limits)
@@ -150,15 +143,13 @@ def _do(context: FlusherContext, pinned: PinnedTable, chosen: Round, limits: Com
         len(ids),
         len(written),
         rows=chosen.live_rows,
-        rows_dropped=chosen.rows - chosen.live_rows,
+        rows_dropped=chosen.deleted_rows,
         bytes_read=chosen.nbytes,
         bytes_written=sum(fragment_bytes(text) for text in written),
     )
 
 
-def write_anew(
-    context: FlusherContext, fragment_ids: Collection[int], limits: CompactionLimits
-) -> Compacted | Refused | NothingToCompact:
+def write_anew(context: FlusherContext, fragment_ids: Collection[int], limits: CompactionLimits) -> CompactionResult:
     """Rewrite these fragments in one round, each by itself, the smallest first, as far as they fit into
     ``round_bytes``.
 
@@ -179,8 +170,8 @@ def write_anew(
         ]
     except VersionGone as error:
         return _files_gone(pinned, error)
-    groups = tuple(FragmentGroup((f,)) for f in taken or free[:1])
-    return _do(context, pinned, Round(Reason.INDEXED, groups), limits) if groups else NothingToCompact(pinned.version)
+    groups = tuple((f,) for f in taken or free[:1])
+    return _do(context, pinned, Round(Reason.INDEXED, groups), limits) if groups else None
 
 
 def choice_of(context: FlusherContext, pinned: PinnedTable, sizes: FileSizes, *, with_sentinel: bool) -> Choice:
@@ -234,23 +225,15 @@ def _mend(
     )
 
 
-def stored(table: Table, tasks: Tasks, fragments: Sequence[Fragment], sizes: FileSizes) -> list[StoredFragment]:
-    """Return the fragments by their sizes; the store is asked for sizes that the table does not record."""
+def stored(table: Table, tasks: Tasks, fragments: Sequence[Fragment], sizes: FileSizes) -> list[Fragment]:
+    """Return the fragments with their sizes; the store is asked for sizes that the table does not record."""
     unknown = [f for f in fragments if f.nbytes == 0]
     live = {name for f in unknown for name in f.files}
     names = sorted(live - sizes.known.keys())
     found = tasks.map(lambda name: table.file_bytes([name])[0], names)
     sizes.known |= dict(zip(names, found, strict=True))
     sizes.known = {name: size for name, size in sizes.known.items() if name in live}
-    return [
-        StoredFragment(
-            f.fragment_id,
-            f.physical_rows,
-            f.deleted_rows,
-            f.nbytes or sum(sizes.known[name] for name in f.files),
-        )
-        for f in fragments
-    ]
+    return [replace(f, nbytes=f.nbytes or sum(sizes.known[name] for name in f.files)) for f in fragments]
 
 
 def _write(runner: Runner, tasks: Sequence[RewriteTask]) -> tuple[str, ...]:
@@ -258,12 +241,12 @@ def _write(runner: Runner, tasks: Sequence[RewriteTask]) -> tuple[str, ...]:
     return tuple(text for done in runner.rewrite(tasks) for text in done.fragments)
 
 
-def _task(pinned: PinnedTable, group: FragmentGroup, limits: CompactionLimits) -> RewriteTask:
+def _task(pinned: PinnedTable, group: Group, limits: CompactionLimits) -> RewriteTask:
     bounds = RewriteBounds(
         batch_bytes=BATCH_BYTES,
         buffer_bytes=BUFFER_BYTES,
         file_rows=limits.target_rows,
         file_bytes=limits.target_bytes,
-        copy=group.nbytes >= COPIED_BYTES_MIN * len(group.fragments),
+        copy=sum(f.nbytes for f in group) >= COPIED_BYTES_MIN * len(group),
     )
-    return RewriteTask(pinned.version, tuple(f.fragment_id for f in group.fragments), bounds)
+    return RewriteTask(pinned.version, tuple(f.fragment_id for f in group), bounds)

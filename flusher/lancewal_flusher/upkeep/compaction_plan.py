@@ -23,32 +23,22 @@ from enum import StrEnum
 from itertools import accumulate, islice
 
 from lancewal_core.settings.sections import FlusherSettings
+from lancewal_core.table.protocol import Fragment
 
 _DEFAULTS = FlusherSettings()
 
 
-@dataclass(frozen=True, slots=True)
-class StoredFragment:
-    """A fragment by its size."""
+Group = tuple[Fragment, ...]
+"""Fragments that one task rewrites; they become one fragment, or a few."""
 
-    fragment_id: int
-    rows: int
-    """Physical rows."""
-    deleted_rows: int
-    nbytes: int
 
-    @property
-    def live_rows(self) -> int:
-        return self.rows - self.deleted_rows
+def live_bytes(fragment: Fragment) -> int:
+    """Return about how many bytes of the fragment are live rows."""
+    return fragment.nbytes * fragment.live_rows // max(fragment.physical_rows, 1)
 
-    @property
-    def live_bytes(self) -> int:
-        """About how many bytes of it are live rows."""
-        return self.nbytes * self.live_rows // max(self.rows, 1)
 
-    @property
-    def deleted_share(self) -> float:
-        return self.deleted_rows / max(self.rows, 1)
+def _deleted_share(fragment: Fragment) -> float:
+    return fragment.deleted_rows / max(fragment.physical_rows, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +68,8 @@ class CompactionLimits:
         round_bytes = max(bytes_min, self.round_bytes >> times)
         return replace(self, round_bytes=round_bytes, groups_max=max(1, self.groups_max >> times))
 
-    def small(self, stored: StoredFragment) -> bool:
-        return stored.live_rows * 2 < self.target_rows and stored.live_bytes * 2 < self.target_bytes
+    def small(self, fragment: Fragment) -> bool:
+        return fragment.live_rows * 2 < self.target_rows and live_bytes(fragment) * 2 < self.target_bytes
 
 
 class Reason(StrEnum):
@@ -92,54 +82,35 @@ class Reason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class FragmentGroup:
-    """Fragments that become one, or a few."""
+class Round:
+    """Groups that are rewritten at the same time."""
 
-    fragments: tuple[StoredFragment, ...]
+    reason: Reason
+    groups: tuple[Group, ...]
+
+    @property
+    def fragments(self) -> tuple[Fragment, ...]:
+        return tuple(f for group in self.groups for f in group)
 
     @property
     def nbytes(self) -> int:
         return sum(f.nbytes for f in self.fragments)
 
     @property
-    def rows(self) -> int:
-        return sum(f.rows for f in self.fragments)
-
-    @property
     def live_rows(self) -> int:
         return sum(f.live_rows for f in self.fragments)
 
-
-@dataclass(frozen=True, slots=True)
-class Round:
-    """Groups that are rewritten at the same time."""
-
-    reason: Reason
-    groups: tuple[FragmentGroup, ...]
-
     @property
-    def fragments(self) -> tuple[StoredFragment, ...]:
-        return tuple(f for group in self.groups for f in group.fragments)
-
-    @property
-    def nbytes(self) -> int:
-        return sum(group.nbytes for group in self.groups)
-
-    @property
-    def rows(self) -> int:
-        return sum(group.rows for group in self.groups)
-
-    @property
-    def live_rows(self) -> int:
-        return sum(group.live_rows for group in self.groups)
+    def deleted_rows(self) -> int:
+        return sum(f.deleted_rows for f in self.fragments)
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
     """Fragments that a round chooses from, and those that it must leave alone."""
 
-    fragments: tuple[StoredFragment, ...]
-    """All of one version."""
+    fragments: tuple[Fragment, ...]
+    """All fragments of one version, each with its size."""
     left_alone: frozenset[int]
     """Fragments that no round may take, whatever its limits."""
     with_sentinel: bool
@@ -162,13 +133,11 @@ class Choice:
         taken = {f.fragment_id for f in done.fragments}
         sizes = [size for group in done.groups for size in _written(group, limits)]
         first = max(f.fragment_id for f in self.fragments) + 1
-        new = [StoredFragment(number, rows, 0, nbytes) for number, (rows, nbytes) in enumerate(sizes, first)]
+        new = [Fragment(number, (), rows, 0, nbytes) for number, (rows, nbytes) in enumerate(sizes, first)]
         return replace(self, fragments=(*(f for f in self.fragments if f.fragment_id not in taken), *new))
 
 
-def next_round(
-    fragments: Sequence[StoredFragment], limits: CompactionLimits, excluded: Collection[int]
-) -> Round | None:
+def next_round(fragments: Sequence[Fragment], limits: CompactionLimits, excluded: Collection[int]) -> Round | None:
     """Return what to rewrite now, None if nothing is worth it; ``excluded`` ids are left alone."""
     free = [f for f in fragments if f.fragment_id not in excluded]
     for reason, choose in ((Reason.SMALL, _small), (Reason.DELETED, _deleted)):
@@ -178,10 +147,10 @@ def next_round(
     return None
 
 
-def _written(group: FragmentGroup, limits: CompactionLimits) -> Iterator[tuple[int, int]]:
+def _written(group: Group, limits: CompactionLimits) -> Iterator[tuple[int, int]]:
     """Yield rows and bytes of the fragments that the group becomes: none if no row is left, several if it is larger than
     one."""
-    rows, nbytes = group.live_rows, sum(f.live_bytes for f in group.fragments)
+    rows, nbytes = sum(f.live_rows for f in group), sum(map(live_bytes, group))
     most = max(1, min(limits.target_rows, limits.target_bytes * rows // max(nbytes, 1)))
     for first in range(0, rows, most):
         part = min(most, rows - first)
@@ -189,37 +158,37 @@ def _written(group: FragmentGroup, limits: CompactionLimits) -> Iterator[tuple[i
 
 
 def _groups(
-    free: Sequence[StoredFragment],
+    free: Sequence[Fragment],
     limits: CompactionLimits,
-    choose: Callable[[Sequence[StoredFragment], CompactionLimits], Sequence[StoredFragment]],
-) -> Iterator[FragmentGroup]:
+    choose: Callable[[Sequence[Fragment], CompactionLimits], Sequence[Fragment]],
+) -> Iterator[Group]:
     while chosen := choose(free, limits):
-        yield FragmentGroup(tuple(chosen))
+        yield tuple(chosen)
         taken = {f.fragment_id for f in chosen}
         free = [f for f in free if f.fragment_id not in taken]
 
 
-def _small(free: Sequence[StoredFragment], limits: CompactionLimits) -> Sequence[StoredFragment]:
-    small = sorted((f for f in free if limits.small(f)), key=lambda f: (f.live_bytes, f.fragment_id))
+def _small(free: Sequence[Fragment], limits: CompactionLimits) -> Sequence[Fragment]:
+    small = sorted((f for f in free if limits.small(f)), key=lambda f: (live_bytes(f), f.fragment_id))
     bundle = small[: _fitting(small, limits)]
-    while bundle and bundle[-1].live_bytes * limits.growth > sum(f.live_bytes for f in bundle):
+    while bundle and live_bytes(bundle[-1]) * limits.growth > sum(map(live_bytes, bundle)):
         bundle.pop()
     return bundle if len(bundle) >= max(limits.fragments_min, 2) else []
 
 
-def _deleted(free: Sequence[StoredFragment], limits: CompactionLimits) -> Sequence[StoredFragment]:
-    worn = [f for f in free if f.deleted_rows and f.deleted_share >= limits.deleted_share]
-    worn.sort(key=lambda f: (-f.deleted_share, f.fragment_id))
+def _deleted(free: Sequence[Fragment], limits: CompactionLimits) -> Sequence[Fragment]:
+    worn = [f for f in free if f.deleted_rows and _deleted_share(f) >= limits.deleted_share]
+    worn.sort(key=lambda f: (-_deleted_share(f), f.fragment_id))
     fitting = [f for f in worn if f.nbytes <= limits.round_bytes]
     return fitting[: max(_fitting(fitting, limits), 1)] or (worn[:1] if limits.oversize else [])
 
 
-def _fitting(fragments: Sequence[StoredFragment], limits: CompactionLimits) -> int:
+def _fitting(fragments: Sequence[Fragment], limits: CompactionLimits) -> int:
     """Return how many of the fragments, from the first on, fit into a group and into one fragment."""
     sums = zip(
         accumulate(f.nbytes for f in fragments),
         accumulate(f.live_rows for f in fragments),
-        accumulate(f.live_bytes for f in fragments),
+        accumulate(map(live_bytes, fragments)),
         strict=True,
     )
     fits = [

@@ -60,14 +60,8 @@ class Expired:
     more: bool
 
 
-@dataclass(frozen=True, slots=True)
-class NothingExpired:
-    """No row of ``version`` has expired."""
-
-    version: TableVersion
-
-
-ExpiryResult = Expired | Refused | NothingExpired
+ExpiryResult = Expired | Refused | None
+"""None: no row has expired."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +131,7 @@ def expire_next(context: FlusherContext, ttl: Ttl, oldest: OldestTimes, rows_max
         # Step 2
         hidden, more = _choose(context.table, pinned, ttl, _threshold(context.clock, pinned, ttl), oldest, rows_max)
         if not hidden:
-            return NothingExpired(pinned.version)
+            return None
         # Step 3
         with point("dv.write", fragments=len(hidden)):
             changed = hide(pinned, hidden)

@@ -34,7 +34,7 @@ from lancewal_core.table.far_rows import far_text, row_keys
 from lancewal_core.table.protocol import CommitLost, CommitOutcome, Committed, Conflicted, PinnedTable, Table
 from lancewal_flusher.commit.send import Refused, checkpoint
 from lancewal_flusher.context import FlusherContext
-from lancewal_flusher.upkeep.compaction import Compacted, NothingToCompact, write_anew
+from lancewal_flusher.upkeep.compaction import Compacted, write_anew
 from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
 from lancewal_flusher.upkeep.index_doubt import FULL_TEXT, doubted_fragments, is_whole, to_rebuild
 from lancewal_flusher.upkeep.index_plan import IndexLimits, fitting, index_works, unindexed
@@ -194,7 +194,7 @@ def _write_anew(context: FlusherContext, fragment_ids: frozenset[int], limits: I
                 more = True
             case Refused():
                 reason = done.reason
-            case NothingToCompact():
+            case None:
                 reason = "these wait for the key index, or for another index over their columns"
             case _:
                 assert_never(done)

@@ -15,7 +15,7 @@ from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.merge.finish import finish_newest
 from lancewal_flusher.merge.merge import MergeResult, merge_next
-from lancewal_flusher.upkeep.compaction import Compacted, FileSizes, NothingToCompact, compact_next
+from lancewal_flusher.upkeep.compaction import CompactionResult, FileSizes, compact_next
 from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
 from tests.support.flusher_tables import OPEN_ROWS, FlusherTable, ScriptedTable, delete, upsert, upserts
 
@@ -50,7 +50,7 @@ def meanwhile(table: FlusherTable, act: Callable[[], object]) -> Callable[[], No
     return happens
 
 
-def compaction(context: FlusherContext) -> Compacted | NothingToCompact | Refused:
+def compaction(context: FlusherContext) -> CompactionResult:
     return compact_next(context, LIMITS, FileSizes(), with_sentinel=False)
 
 

@@ -58,8 +58,6 @@ from lancewal_flusher.service.metrics import FlusherMetrics
 from lancewal_flusher.service.round import RoundState, run_round
 from lancewal_flusher.service.service import run_once, serve
 from lancewal_flusher.service.upkeep import CompactionReport, TableFigures
-from lancewal_flusher.upkeep.compaction import NothingToCompact
-from lancewal_flusher.upkeep.expiry import NothingExpired
 from tests.support.flusher_tables import COLUMNS, OPEN_ROWS, FlusherTable, delete, patch, upserts
 from tests.support.scrapes import not_shown
 from tests.support.scripted import ManualClock
@@ -549,12 +547,10 @@ def test_a_turn_that_was_refused_says_nothing_of_the_damage_that_an_earlier_one_
     context = replace(context, contract=context.contract.model_copy(update={"ttl_column": "at", "ttl_s": 86_400}))
     metrics = FlusherMetrics(context.clock, "t", context.events)
     served = flusher_table.FlusherTable(settings_of(table), context, metrics, bool)
-    refused, nothing = Refused("a commit came first"), TableVersion(1)
+    refused = Refused("a commit came first")
     results: dict[str, Sequence[Any]] = {
-        "compaction": [
-            CompactionReport(what, (), TableFigures.of(()), {}) for what in (refused, NothingToCompact(nothing))
-        ],
-        "expiry": (refused, NothingExpired(nothing)),
+        "compaction": [CompactionReport(what, (), TableFigures.of(()), {}) for what in (refused, None)],
+        "expiry": (refused, None),
     }
     (turn,) = [turn for turn in served.turns.others if turn.name == act]
 

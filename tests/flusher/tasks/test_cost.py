@@ -8,8 +8,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from lancewal_core.table.protocol import Fragment
 from lancewal_flusher.tasks.cost import FragmentChange, Strategy, costs, least, vector_bytes
-from lancewal_flusher.upkeep.compaction_plan import CompactionLimits, Reason, StoredFragment, next_round
+from lancewal_flusher.upkeep.compaction_plan import CompactionLimits, Reason, next_round
 
 ROWS = 250_000
 BYTES = 100 * ROWS
@@ -82,7 +83,7 @@ def test_rewrite_is_chosen_where_compaction_would_take_the_fragment(
     rows = 10_000
     change = FragmentChange(1, rows, deleted, rows * row_bytes, replaced, index_row_bytes=index_row_bytes)
     limits = CompactionLimits(target_rows=1, target_bytes=1 << 40, round_bytes=1 << 40, deleted_share=share)
-    taken = next_round([StoredFragment(1, rows, deleted + replaced, rows * row_bytes)], limits, ())
+    taken = next_round([Fragment(1, (), rows, deleted + replaced, rows * row_bytes)], limits, ())
     assert (chosen(change, share) is Strategy.REWRITE) == (taken is not None and taken.reason is Reason.DELETED)
 
 

@@ -29,7 +29,7 @@ from lancewal_flusher.merge.merge import Merged, merge_next
 from lancewal_flusher.service.round import RoundState, run_round
 from lancewal_flusher.service.upkeep import Upkeep
 from lancewal_flusher.upkeep.compact_all import compact_to_the_end
-from lancewal_flusher.upkeep.compaction import Compacted, FileSizes, NothingToCompact, compact_next
+from lancewal_flusher.upkeep.compaction import Compacted, CompactionResult, FileSizes, compact_next
 from lancewal_flusher.upkeep.compaction_plan import CompactionLimits, Reason
 from lancewal_flusher.upkeep.index_plan import IndexLimits
 from lancewal_flusher.upkeep.indexes import extend_indexes
@@ -84,7 +84,7 @@ def compact(
     limits: CompactionLimits = LIMITS,
     *,
     sentinel: bool = False,
-) -> Compacted | Refused | NothingToCompact:
+) -> CompactionResult:
     return compact_next(table.context(lance_table), limits, FileSizes(), with_sentinel=sentinel)
 
 
@@ -110,7 +110,7 @@ def test_a_round_leaves_the_rows_and_the_sentinel(table: FlusherTable) -> None:
     assert isinstance(info, TransactionInfo)
     assert PROPERTY_COMPACTION in info.properties
     assert PROPERTY_WATERMARKS not in info.properties
-    assert isinstance(compact(table), NothingToCompact)
+    assert compact(table) is None
 
 
 def test_with_the_sentinel_everything_becomes_one(table: FlusherTable) -> None:
@@ -128,7 +128,7 @@ def test_the_sentinel_only_in_a_bounded_round(table: FlusherTable) -> None:
     table.round()
     small = replace(LIMITS, round_bytes=100, oversize=True)
     assert isinstance(compact(table, limits=small, sentinel=True), Compacted)  # the third fragment
-    assert isinstance(compact(table, limits=small, sentinel=True), NothingToCompact)
+    assert compact(table, limits=small, sentinel=True) is None
     assert 0 in fragment_ids(table)
     table.check()
 

@@ -35,7 +35,7 @@ from lancewal_flusher.garbage.collect_all import look
 from lancewal_flusher.service.metrics import FlusherMetrics
 from lancewal_flusher.service.table import FlusherTable as ServedTable
 from lancewal_flusher.service.turns import Turn
-from lancewal_flusher.upkeep.expiry import Expired, ExpiryResult, NothingExpired, OldestTimes, expire_next
+from lancewal_flusher.upkeep.expiry import Expired, ExpiryResult, OldestTimes, expire_next
 from lancewal_tables.commands.table import app as table_app
 from lancewal_tables.define.alter import alter_terms
 from tests.flusher.service.test_service import samples, serving, settings_of, wait_for
@@ -132,7 +132,7 @@ def test_rows_of_every_type_of_time(tmp_path: Path, clock: ManualClock, type_: s
     assert done.rows == expected == len(times) - len(table.model)
     assert ("r0", 3) in table.model
     table.check()
-    assert isinstance(expire(table, clock), NothingExpired)
+    assert expire(table, clock) is None
     table.close()
 
 
@@ -143,7 +143,7 @@ def test_rounds_are_bounded_and_whole_fragments_go(table: FlusherTable, clock: M
     oldest = OldestTimes()
     done = [expire(table, clock, oldest=oldest, rows_max=8) for _ in range(4)]
     assert [(d.rows, d.more) for d in done if isinstance(d, Expired)] == [(8, True), (8, True), (4, False)]
-    assert isinstance(done[-1], NothingExpired)
+    assert done[-1] is None
     drop_expired(table, clock)
     table.check()
     assert len(table.dataset.get_fragments()) == 1
@@ -163,9 +163,9 @@ def test_a_fragment_is_read_again_only_when_it_may_have_expired(
 
     monkeypatch.setattr(LancePinnedTable, "scan", counted)
     oldest = OldestTimes()
-    assert isinstance(expire(table, clock, oldest=oldest), NothingExpired)
+    assert expire(table, clock, oldest=oldest) is None
     clock.sleep(4 * 3600)
-    assert isinstance(expire(table, clock, oldest=oldest), NothingExpired)
+    assert expire(table, clock, oldest=oldest) is None
     assert len(scans) == 1
     clock.sleep(2 * 3600)
     done = expire(table, clock, oldest=oldest)
@@ -181,7 +181,7 @@ def expired_and_restored(table: FlusherTable, clock: ManualClock, oldest: Oldest
     table.round()
     before = table.dataset.version
     done = [expire(table, clock, oldest=oldest) for _ in range(2)]
-    assert [type(d) for d in done] == [Expired, NothingExpired]
+    assert [type(d) for d in done] == [Expired, type(None)]
     watermarks = table.context().watermarks
     merged = watermarks.at(before).regions
     dataset: Any = lance.dataset(table.uri, version=before)
@@ -203,7 +203,7 @@ def test_rows_that_a_restore_brings_back_expire_again(
     assert isinstance(done, Expired)
     assert done.rows == drop_expired(table, clock) == 4
     table.check()
-    assert isinstance(expire(table, clock, oldest=oldest), NothingExpired)
+    assert expire(table, clock, oldest=oldest) is None
 
 
 @pytest.mark.parametrize("cleaned", [False, True])
@@ -222,7 +222,7 @@ def test_rows_that_merges_hide_cause_no_further_reading(
         return scan(*args, **named)
 
     assert isinstance(expire(table, clock, oldest=oldest), Expired)
-    assert isinstance(expire(table, clock, oldest=oldest), NothingExpired)
+    assert expire(table, clock, oldest=oldest) is None
     for id in range(4, 8):
         table.generation(0, [row(id, 1, a=5)])
         table.round()
@@ -230,7 +230,7 @@ def test_rows_that_merges_hide_cause_no_further_reading(
             table.clean_up()
         with monkeypatch.context() as patched:
             patched.setattr(LancePinnedTable, "scan", counted)
-            assert isinstance(expire(table, clock, oldest=oldest), NothingExpired)
+            assert expire(table, clock, oldest=oldest) is None
     new = table.dataset.get_fragments()[1:]
     assert read == [i for f in new for i in ([[0], [f.fragment_id]] if cleaned else [[f.fragment_id]])]
 
@@ -367,7 +367,7 @@ def test_random_times_merges_and_rounds(tmp_path: Path, seed: int) -> None:
         clock.sleep(chance.randrange(8) * 3600)
         raced = ScriptedTable(table.uri)
         raced.lose_request = chance.randrange(2)
-        while not isinstance(expire(table, clock, raced, oldest, rows_max=chance.randint(1, 5)), NothingExpired):
+        while expire(table, clock, raced, oldest, rows_max=chance.randint(1, 5)) is not None:
             pass
         drop_expired(table, clock)
         table.check()

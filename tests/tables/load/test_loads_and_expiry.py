@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core.errors import InvalidSchema
-from lancewal_flusher.upkeep.expiry import Expired, NothingExpired, OldestTimes
+from lancewal_flusher.upkeep.expiry import Expired, OldestTimes
 from lancewal_tables.load.files import find_files
 from lancewal_tables.load.whole import LoadAsked, load
 from tests.flusher.upkeep.test_expiry import NOW, drop_expired, expire, made, row
@@ -28,7 +28,7 @@ def test_rows_that_a_restore_brings_back_expire_again(tmp_path: Path) -> None:
     before = table.dataset.version
     oldest = OldestTimes()
     assert isinstance(expire(table, clock, oldest=oldest), Expired)
-    assert isinstance(expire(table, clock, oldest=oldest), NothingExpired)
+    assert expire(table, clock, oldest=oldest) is None
     earlier: Any = lance.dataset(table.uri, version=before)
     earlier.restore()
     pipeline: Any = SimpleNamespace(uri=table.uri)
