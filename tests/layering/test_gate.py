@@ -35,7 +35,7 @@ PLACES = {
     "lancewal_flusher.merge.finish:_taken_keys": (
         "tests/flusher/merge/test_finish.py::test_a_flusher_that_finishes_what_is_finished_and_trimmed[False]"
     ),
-    "lancewal_flusher.merge.region_input:_combine": (
+    "lancewal_flusher.merge.region_input:_input": (
         "tests/flusher/merge/test_merge.py::test_several_small_generations_become_one_fragment"
     ),
     "lancewal_ingest.regions.flush_queue:_folded": (

@@ -8,16 +8,17 @@ Guarantees
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
 
-from lancewal_core.errors import Corrupt
-from lancewal_core.names.ids import Generation, Region
-from lancewal_core.region.flush_files import read_folded, read_gone, read_partials, read_parts, read_rows
+from lancewal_core.errors import Corrupt, or_raised
+from lancewal_core.names.ids import Region
+from lancewal_core.region.flush_files import read_parts
 from lancewal_core.region.flushes.manifest import FlushedGeneration, by_flush
+from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.rows.fold import Folded, compose
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.merge.plan import RegionMerge
@@ -81,96 +82,58 @@ def read_region_inputs(
 ) -> list[RegionInput | Corrupt]:
     """Return the input of each merge in order, or the error if something of it is missing or damaged.  ``together``:
     regions whose rows are rewritten."""
-    read = _shared(context, merges, together)
-    return context.tasks.map(partial(_prepared, context, together, read), merges)
+    flushes = by_flush([flushed for merge in merges for flushed in merge.flushes])
+    contents = context.tasks.map(partial(_read, context, together), flushes)
+    read = {
+        (flushed.region, flushed.generation): part
+        for parts, found in zip(flushes, contents, strict=True)
+        for flushed, part in zip(parts, found, strict=True)
+    }
+
+    def act(merge: RegionMerge) -> RegionInput | Corrupt:
+        return _input(context, merge, [read.pop((merge.region, flushed.generation)) for flushed in merge.flushes])
+
+    return context.tasks.map(act, merges)
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Content of one part of a flush with several parts."""
+    """Content of one generation's part of a flush."""
 
     content: Folded | Corrupt
     adopted: bool
     """Whether the files can be adopted.  If so, only the keys of the part's rows were read."""
 
 
-_Parts = Mapping[tuple[str, Region, Generation], _Part]
-
-
-def _name(flushed: FlushedGeneration) -> tuple[str, Region, Generation]:
-    return flushed.key, flushed.region, flushed.generation
-
-
-def _shared(context: FlusherContext, merges: Sequence[RegionMerge], together: Collection[Region]) -> _Parts:
-    """Read the parts to be merged of flushes with several parts.  Each object is read once for all its parts."""
-    flushes = by_flush([s for merge in merges for s in merge.flushes if s.shared])
-
-    def read(parts: Sequence[FlushedGeneration]) -> list[_Part]:
-        adopted, rows = parts[0].region not in together, context.columns_of(parts[0])
-        columns = list(rows.primary_key) if adopted else rows.table.names
-        found = read_parts(context.store, context.table, parts, columns, rows)
-        if adopted and any(isinstance(content, Corrupt) for content in found):
-            adopted, found = False, read_parts(context.store, context.table, parts, rows.table.names, rows)
-        return [_Part(content, adopted) for content in found]
-
-    contents = context.tasks.map(read, flushes) if flushes else []
-    return {
-        _name(flushed): found
-        for parts, content in zip(flushes, contents, strict=True)
-        for flushed, found in zip(parts, content, strict=True)
-    }
-
-
-def _prepared(
-    context: FlusherContext, together: Collection[Region], read: _Parts, merge: RegionMerge
-) -> RegionInput | Corrupt:
+def _read(opened: OpenedTable, together: Collection[Region], parts: Sequence[FlushedGeneration]) -> list[_Part]:
+    """Read the parts to be merged of one flush.  Each object is read once for all its parts."""
+    adopted = parts[0].region not in together
     try:
-        found = read.get(_name(merge.flushes[0]))
-        if merge.region in together or (found is not None and not found.adopted):
-            return _combine(context, merge, read)
-        return _adopt(context, merge, read)
+        rows = opened.columns_of(parts[0])
+        columns = list(rows.primary_key) if adopted else rows.table.names
+        found = read_parts(opened.store, opened.table, parts, columns, rows)
+        if adopted and len(parts) > 1 and any(isinstance(content, Corrupt) for content in found):
+            adopted, found = False, read_parts(opened.store, opened.table, parts, rows.table.names, rows)
+    except Corrupt as error:
+        found = [error] * len(parts)
+    return [_Part(content, adopted) for content in found]
+
+
+def _input(opened: OpenedTable, merge: RegionMerge, parts: Sequence[_Part]) -> RegionInput | Corrupt:
+    rows, first = opened.contract.rows, merge.flushes[0]
+    names = list(rows.primary_key)
+    try:
+        contents = [or_raised(part.content) for part in parts]
+        if parts[0].adopted:
+            content = contents[0]
+            # Keys are the same in every contract.
+            partials = opened.rows_as_wanted(content.partials, first.contract_version, lambda: first.key)
+            folded = Folded(content.rows, content.gone, partials)
+        else:
+            folded = compose([opened.rows_of_flush(*one) for one in zip(merge.flushes, contents, strict=True)], rows)
     except Corrupt as error:
         return error
-
-
-def _content(read: _Parts, flushed: FlushedGeneration) -> Folded | None:
-    """Return what ``_shared`` read of a part; None if the generation has a flush of its own.  Raises the part's
-    damage."""
-    found = read.get(_name(flushed))
-    content = None if found is None else found.content
-    if isinstance(content, Corrupt):
-        raise content
-    return content
-
-
-def _adopt(context: FlusherContext, merge: RegionMerge, read: _Parts) -> RegionInput:
-    rows = context.contract.rows
-    names = list(rows.primary_key)
-    (only,) = merge.flushes
-    content = _content(read, only)
-    if content is None:
-        written = context.columns_of(only)
-        content = Folded(
-            gone=read_gone(context.store, only, written),
-            partials=read_partials(context.store, only, written),
-            rows=read_rows(context.table, only, names, written),
-        )
-    # Keys are the same in every contract.
-    partials = context.rows_as_wanted(content.partials, only.contract_version, lambda: only.key)
-    keys = pa.concat_tables([partials.select(names), content.gone, content.rows])
-    fragments = only.fragments if only.rows else ()
-    return RegionInput(merge, fragments, rows.table.empty_table(), partials, keys, content.gone.num_rows)
-
-
-def _combine(context: FlusherContext, merge: RegionMerge, read: _Parts) -> RegionInput:
-    rows = context.contract.rows
-    names = list(rows.primary_key)
-    contents = [
-        context.rows_of_flush(
-            s, _content(read, s) or read_folded(context.store, context.table, s, context.columns_of(s))
-        )
-        for s in merge.flushes
-    ]
-    folded: Folded = compose(contents, rows)
     keys = pa.concat_tables([folded.partials.select(names), folded.gone, folded.rows.select(names)])
-    return RegionInput(merge, (), folded.rows, folded.partials, keys, folded.gone.num_rows)
+    fragments = first.fragments if parts[0].adopted and first.rows else ()
+    new = rows.table.empty_table() if parts[0].adopted else folded.rows
+    return RegionInput(merge, fragments, new, folded.partials, keys, folded.gone.num_rows)
