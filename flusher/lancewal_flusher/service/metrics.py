@@ -163,14 +163,11 @@ class FlusherMetrics(ServiceMetrics):
         self._shown.hidden_ratio.set(table.hidden_rows / max(1, table.rows + table.hidden_rows))
         self._shown.hidden_fragments.set(table.hidden_fragments)
         self._shown.deletion_debt_bytes.set(table.hidden_nbytes)
-        self._indexes(report.indexes, report.unindexed_rows)
+        self.index_upkeep(report.upkeep)
 
     def index_upkeep(self, report: IndexTurnReport) -> None:
-        """Show a turn of the indexes alone that ended."""
-        self._indexes(report.indexes, report.unindexed_rows)
-
-    def _indexes(self, done: Sequence[IndexExtended | IndexRefused], unindexed_rows: Mapping[str, int]) -> None:
-        for result in done:
+        """Show what a turn has done to the indexes."""
+        for result in report.indexes:
             if result.far is not None:
                 self._far[result.name] = result.far
                 self.events.index_rows_far(index=result.name, rows=result.far.rows, keys=list(result.far.keys))
@@ -194,9 +191,9 @@ class FlusherMetrics(ServiceMetrics):
                 case _:
                     assert_never(result)
         # Forget indexes that are gone.
-        self._far = {name: far for name, far in self._far.items() if name in unindexed_rows}
+        self._far = {name: far for name, far in self._far.items() if name in report.unindexed_rows}
         show_only(self._shown.index_far_rows, {(name,): far.rows for name, far in self._far.items()})
-        show_only(self._shown.unindexed_rows, {(name,): rows for name, rows in unindexed_rows.items()})
+        show_only(self._shown.unindexed_rows, {(name,): rows for name, rows in report.unindexed_rows.items()})
 
     def expiry(self, result: ExpiryResult) -> None:
         """Show a turn of expiry that ended."""
@@ -253,9 +250,6 @@ class FlusherMetrics(ServiceMetrics):
             self._shown.visibility_behind_records.labels(str(region.partition)).set(offsets)
         if not any(behind.values()):
             self._shown.visibility_timestamp_seconds.set(self._clock.now_ms() / 1000)
-
-    def stopping(self) -> None:
-        self.events.service_stopping()
 
     def _landed(self, merge: Merged) -> None:
         self._shown.merges.inc()

@@ -113,7 +113,7 @@ class FlusherProcess:
                 if working:
                     self._wait(min(waits_s))
             for table in working:
-                table.metrics.stopping()
+                table.metrics.events.service_stopping()
             if self._stopped:
                 raise self._stopped[0][1]
 

@@ -280,7 +280,7 @@ def turns_of(table: FlusherTable) -> Turns:
 
         def compact() -> CompactionReport:
             report = table.compact(upkeep)
-            if report.indexes:
+            if report.upkeep.indexes:
                 indexes.hurry()  # it may have left some
             return report
 

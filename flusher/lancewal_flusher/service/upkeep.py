@@ -27,10 +27,9 @@ class CompactionReport:
     """Report of a turn of compaction: what it did, and what it left."""
 
     compaction: CompactionResult
-    indexes: tuple[IndexExtended | IndexRefused, ...]
     table: TableFigures
-    unindexed_rows: dict[str, int]
-    """Per index."""
+    upkeep: IndexTurnReport
+    """Report of the indexes after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,4 +99,5 @@ class Upkeep:
         if not isinstance(result, Refused):
             extended = extend_indexes(self.context, self.indexes, at_once=isinstance(result, Compacted))
         after = self.context.table.newest()
-        return CompactionReport(result, extended, TableFigures.of(after.fragments()), unindexed_rows(after))
+        figures = TableFigures.of(after.fragments())
+        return CompactionReport(result, figures, IndexTurnReport(extended, unindexed_rows(after)))

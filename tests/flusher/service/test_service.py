@@ -57,7 +57,7 @@ from lancewal_flusher.service.metric_table import FlusherMetricTable
 from lancewal_flusher.service.metrics import FlusherMetrics
 from lancewal_flusher.service.round import RoundState, run_round
 from lancewal_flusher.service.service import run_once, serve
-from lancewal_flusher.service.upkeep import CompactionReport, TableFigures
+from lancewal_flusher.service.upkeep import CompactionReport, IndexTurnReport, TableFigures
 from tests.support.flusher_tables import COLUMNS, OPEN_ROWS, FlusherTable, delete, patch, upserts
 from tests.support.scrapes import not_shown
 from tests.support.scripted import ManualClock
@@ -549,7 +549,9 @@ def test_a_turn_that_was_refused_says_nothing_of_the_damage_that_an_earlier_one_
     served = flusher_table.FlusherTable(settings_of(table), context, metrics, bool)
     refused = Refused("a commit came first")
     results: dict[str, Sequence[Any]] = {
-        "compaction": [CompactionReport(what, (), TableFigures.of(()), {}) for what in (refused, None)],
+        "compaction": [
+            CompactionReport(what, TableFigures.of(()), IndexTurnReport((), {})) for what in (refused, None)
+        ],
         "expiry": (refused, None),
     }
     (turn,) = [turn for turn in served.turns.others if turn.name == act]
