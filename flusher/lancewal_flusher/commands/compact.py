@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,10 +32,8 @@ def command(
     Example: lancewal compact --all --dry-run
     """
     settings = choosing(asked.settings(), runner)
-    with ExitStack() as stack:
-        if not dry_run:
-            stack.enter_context(session_for(settings))
-        summary = _look(settings, everything) if dry_run else _compact(settings, everything)
+    with nullcontext() if dry_run else session_for(settings):
+        summary = _run(settings, everything, dry_run)
     if isinstance(summary, str):
         asked.report({"refused": summary}, f"nothing can be compacted now: {summary}")
         return
@@ -44,33 +42,28 @@ def command(
         raise typer.Exit(1)
 
 
-def _look(settings: Settings, everything: bool) -> CompactionSummary | str:
-    """Return what the command would do, or why nothing can be done now."""
+def _run(settings: Settings, everything: bool, dry_run: bool) -> CompactionSummary | str:
+    """Compact, or return what the command would do, or why nothing can be done now."""
+    from lancewal_core.process.stop_signals import stop_signals
     from lancewal_flusher.commit.send import Refused
     from lancewal_flusher.open import open_context
     from lancewal_flusher.service.limits import compaction_limits
-    from lancewal_flusher.upkeep.compact_all import look
+    from lancewal_flusher.upkeep.compact_all import compact_to_the_end, look
 
-    with open_context(settings, on_threads=True) as context:
-        found = look(context, compaction_limits(settings.flusher), with_sentinel=everything)
-    return found.reason if isinstance(found, Refused) else found
-
-
-def _compact(settings: Settings, everything: bool) -> CompactionSummary:
-    from lancewal_core.process.stop_signals import stop_signals
-    from lancewal_flusher.open import open_context
-    from lancewal_flusher.service.limits import compaction_limits
-    from lancewal_flusher.upkeep.compact_all import compact_to_the_end
-
-    with open_context(settings) as context, stop_signals() as stopping:
-        return compact_to_the_end(
-            context,
-            compaction_limits(settings.flusher),
-            with_sentinel=everything,
-            landed=lambda done: done.log(context.events),
-            refused=lambda reason: context.events.compaction_refused(reason=reason),
-            stopping=stopping,
-        )
+    limits = compaction_limits(settings.flusher)
+    with open_context(settings, on_threads=dry_run) as context:
+        if dry_run:
+            found = look(context, limits, with_sentinel=everything)
+            return found.reason if isinstance(found, Refused) else found
+        with stop_signals() as stopping:
+            return compact_to_the_end(
+                context,
+                limits,
+                with_sentinel=everything,
+                landed=lambda done: done.log(context.events),
+                refused=lambda reason: context.events.compaction_refused(reason=reason),
+                stopping=stopping,
+            )
 
 
 def summary_text(summary: CompactionSummary, dry_run: bool) -> str:
