@@ -158,11 +158,10 @@ def find_garbage(
     for page in dict.fromkeys(map(page_of, histories)):
         if page in repaired:
             continue
-        is_old, kept = _page_is_old(now, page in swaps), VERSIONS_KEPT - swaps.get(page, 0)
+        is_old, kept = partial(_page_is_old, now, page in swaps), VERSIONS_KEPT - swaps.get(page, 0)
         looks.append(partial(_old_versions, context, page_family(page), is_old, kept))
-    looks.append(
-        lambda: _old_versions(context, catalog_family(context.contract.making), _catalog_is_old(now), VERSIONS_KEPT)
-    )
+    catalogs = catalog_family(context.contract.making)
+    looks.append(lambda: _old_versions(context, catalogs, lambda ms, _: now - ms >= CATALOGS_KEPT_MS, VERSIONS_KEPT))
     looks.append(lambda: [key for history in histories.values() for key in _old_history_pages(history)])
     looks.append(lambda: _old_parcels(context, now))
     found = context.tasks.map(lambda look: look(), looks)
@@ -271,19 +270,10 @@ def _free_key_parts(context: FlusherContext, listed: Seq[ObjectInfo]) -> set[str
     return {info.key for info in listed if paths.parse_key_part(info.key) is not None} - named - begun
 
 
-def _page_is_old(now: int, swapped: bool) -> Callable[[int, int], bool]:
-    """Return the rule by which a page version is old.  ``swapped``: step 3 would have made a newer version just now."""
-
-    def is_old(modified_ms: int, newest_ms: int) -> bool:
-        return (
-            now if swapped else newest_ms
-        ) - modified_ms >= PAGES_KEPT_MS or now - modified_ms >= PAGES_KEPT_AT_REST_MS
-
-    return is_old
-
-
-def _catalog_is_old(now: int) -> Callable[[int, int], bool]:
-    return lambda modified_ms, _: now - modified_ms >= CATALOGS_KEPT_MS
+def _page_is_old(now: int, swapped: bool, modified_ms: int, newest_ms: int) -> bool:
+    """Whether a page version is old.  ``swapped``: step 3 would have made a newer version just now."""
+    younger_ms = now if swapped else newest_ms
+    return younger_ms - modified_ms >= PAGES_KEPT_MS or now - modified_ms >= PAGES_KEPT_AT_REST_MS
 
 
 def _old_versions(context: FlusherContext, family: Family, is_old: Callable[[int, int], bool], kept: int) -> list[str]:

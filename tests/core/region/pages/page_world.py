@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field, replace
+from functools import partial
 from random import Random
 from types import SimpleNamespace
 from typing import Any, TypeVar
@@ -235,7 +236,7 @@ class World:
         while True:
             try:
                 for page in PAGES:
-                    is_old = find._page_is_old(clock.now_ms(), swapped=False)
+                    is_old = partial(find._page_is_old, clock.now_ms(), False)
                     old = find._old_versions(context, page_family(page), is_old, VERSIONS_KEPT)
                     store.delete(old)
                     self.counts["deleted"] = self.counts.get("deleted", 0) + len(old)
