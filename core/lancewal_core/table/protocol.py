@@ -511,9 +511,7 @@ def version_exists(table: Table, version: TableVersion) -> bool:
         return False
 
 
-def file_lost(table: Table, error: VersionGone, *versions: TableVersion) -> ObjectMissing | None:
-    """Return an error to raise instead of ``error`` if all these versions still exist: then the last one lacks a file.
-    Else return None."""
-    if not all(version_exists(table, version) for version in versions):
-        return None
-    return ObjectMissing(f"table version {versions[-1]} refers to a file that is gone: {error}")
+def raise_file_lost(table: Table, error: VersionGone, *versions: TableVersion) -> None:
+    """Raise ``ObjectMissing`` instead of ``error`` if all these versions still exist: then the last one lacks a file."""
+    if all(version_exists(table, version) for version in versions):
+        raise ObjectMissing(f"table version {versions[-1]} refers to a file that is gone: {error}") from error

@@ -7,12 +7,13 @@ what they change.  None carries watermarks.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from lancewal_core.names.ids import TableVersion
 from lancewal_core.process.failpoints import point
-from lancewal_core.table.protocol import PinnedTable, TableCommit
+from lancewal_core.table.protocol import PinnedTable
 from lancewal_core.table.watermarks import PROPERTY_FOLLOWUP, PROPERTY_LOAD, InForce
-from lancewal_flusher.commit.send import Hidden, Landed, Refused, send, with_sentinel
+from lancewal_flusher.commit.send import Changed, Landed, Refused, commit_of, fenced, send
 from lancewal_flusher.context import FlusherContext
 
 PROPERTY_COMPACTION = "lancewal.compaction"
@@ -27,7 +28,7 @@ def send_follow_up(
     context: FlusherContext,
     current: PinnedTable,
     in_force: InForce,
-    changed: Hidden,
+    changed: Changed,
     new: Sequence[str],
     origins: Mapping[str, str],
 ) -> TableVersion | Refused:
@@ -38,58 +39,32 @@ def send_follow_up(
         _FOLLOWUP_ID: context.new_id(),
         **origins,
     }
-    commit = _fenced(current, new, changed, properties)
+    commit = fenced(current, new, changed, properties)
     with point("followup.commit", version=in_force.version):
         return _version(send(context, commit, _FOLLOWUP_ID))
 
 
 def send_load(
-    context: FlusherContext, pinned: PinnedTable, load: str, new: Sequence[str], changed: Hidden
+    context: FlusherContext, pinned: PinnedTable, load: str, new: Sequence[str], changed: Changed
 ) -> TableVersion | Refused:
     """Send a part of the bulk load named ``load``."""
-    commit = _fenced(pinned, new, changed, {PROPERTY_LOAD: load, _LOAD_ID: context.new_id()})
+    commit = fenced(pinned, new, changed, {PROPERTY_LOAD: load, _LOAD_ID: context.new_id()})
     return _version(send(context, commit, _LOAD_ID))
 
 
-def send_expiry(context: FlusherContext, pinned: PinnedTable, changed: Hidden) -> TableVersion | Refused:
+def send_expiry(context: FlusherContext, pinned: PinnedTable, changed: Changed) -> TableVersion | Refused:
     """Send a commit that hides expired rows."""
-    commit = TableCommit(
-        read_version=pinned.version,
-        new_fragments=(),
-        updated_fragments=changed.updated,
-        removed_fragment_ids=changed.removed,
-        properties={_EXPIRY: context.new_id()},
-        strict=False,
-    )
-    return _version(send(context, commit, _EXPIRY))
+    return _version(send(context, commit_of(pinned, (), changed, {_EXPIRY: context.new_id()}), _EXPIRY))
 
 
 def send_compaction(
     context: FlusherContext, pinned: PinnedTable, fragment_ids: Collection[int], written: Sequence[str]
 ) -> TableVersion | Refused:
     """Send a commit that puts the fragments ``written`` in place of these fragments."""
-    commit = TableCommit(
-        read_version=pinned.version,
-        new_fragments=tuple(written),
-        updated_fragments=(),
-        removed_fragment_ids=(),
-        properties={PROPERTY_COMPACTION: context.new_id()},
-        strict=False,
-        rewritten=tuple(pinned.fragment_json(number) for number in sorted(fragment_ids)),
-    )
-    return _version(send(context, commit, PROPERTY_COMPACTION))
+    commit = commit_of(pinned, written, {}, {PROPERTY_COMPACTION: context.new_id()})
+    rewritten = tuple(pinned.fragment_json(number) for number in sorted(fragment_ids))
+    return _version(send(context, replace(commit, rewritten=rewritten), PROPERTY_COMPACTION))
 
 
 def _version(outcome: Landed | Refused) -> TableVersion | Refused:
     return outcome if isinstance(outcome, Refused) else outcome.version
-
-
-def _fenced(pinned: PinnedTable, new: Sequence[str], changed: Hidden, properties: Mapping[str, str]) -> TableCommit:
-    return TableCommit(
-        read_version=pinned.version,
-        new_fragments=tuple(new),
-        updated_fragments=with_sentinel(pinned, changed.updated, changed.touched),
-        removed_fragment_ids=changed.removed,
-        properties=properties,
-        strict=not pinned.fragments(),
-    )

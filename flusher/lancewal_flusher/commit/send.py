@@ -44,7 +44,6 @@ from lancewal_core.table.protocol import (
     TransactionGone,
     TransactionInfo,
     TransactionUnreadable,
-    files_of,
     version_exists,
 )
 from lancewal_core.table.watermarks import InForce
@@ -174,7 +173,11 @@ def check_nothing_undone(context: FlusherContext, read_version: TableVersion, ve
         left = {f.fragment_id: f for f in below.fragments()}
         now = {f.fragment_id for f in landed.fragments()}
         changed = [i for i, fragment in before.items() if left.get(i) != fragment]
-        undone = [i for i in changed if (i in left) != (i in now) or (i in now and _differ(below, landed, i))]
+        undone = [
+            i
+            for i in changed
+            if (i in left) != (i in now) or (i in now and below.fragment_json(i) != landed.fragment_json(i))
+        ]
     except VersionGone:
         return
     if undone:
@@ -184,10 +187,6 @@ def check_nothing_undone(context: FlusherContext, read_version: TableVersion, ve
             f"{version - 1}, and have clean-ups leave versions alone that are younger than an hour",
             version=version,
         )
-
-
-def _differ(one: PinnedTable, other: PinnedTable, fragment_id: int) -> bool:
-    return one.fragment_json(fragment_id) != other.fragment_json(fragment_id)
 
 
 def is_finished(context: FlusherContext, in_force: InForce) -> bool:
@@ -227,36 +226,30 @@ def sentinel(fragments: Sequence[Fragment]) -> Fragment | None:
     return min(fragments, key=lambda f: f.fragment_id, default=None)
 
 
-def with_sentinel(pinned: PinnedTable, updated: Sequence[str], touched: Collection[int] = ()) -> tuple[str, ...]:
-    """Return the ``updated`` fragments and the sentinel, whether it changed or not.  ``touched``: ids of all fragments
-    that changed or went."""
-    guard = sentinel(pinned.fragments())
-    if guard is None or guard.fragment_id in touched:
-        return tuple(updated)
-    return (*updated, pinned.fragment_json(guard.fragment_id))
+Changed = Mapping[int, str | None]
+"""Changed fragments: by id the new JSON, None if no row is left."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hidden:
-    """Fragments of which rows were hidden: their new JSON, the ids of those that have no row left, and the ids of all."""
-
-    updated: tuple[str, ...] = ()
-    removed: tuple[int, ...] = ()
-    touched: frozenset[int] = frozenset()
-
-    def without(self, fragment_ids: Sequence[int]) -> Hidden:
-        """Return this with these fragments removed too."""
-        return Hidden(self.updated, (*fragment_ids, *self.removed), self.touched.union(fragment_ids))
-
-
-def hide(pinned: PinnedTable, rows: Mapping[int, RowNumbers]) -> Hidden:
+def hide(pinned: PinnedTable, rows: Mapping[int, RowNumbers]) -> Changed:
     """Write a deletion vector for each of these fragments, with these physical rows; only a commit makes them effective."""
-    changed = {fragment_id: pinned.hide_rows(fragment_id, rows[fragment_id]) for fragment_id in sorted(rows)}
-    return Hidden(
-        tuple(text for text in changed.values() if text is not None),
-        tuple(fragment_id for fragment_id, text in changed.items() if text is None),
-        frozenset(changed),
-    )
+    return {fragment_id: pinned.hide_rows(fragment_id, rows[fragment_id]) for fragment_id in sorted(rows)}
+
+
+def commit_of(
+    pinned: PinnedTable, new: Sequence[str], changed: Changed, properties: Mapping[str, str], *, strict: bool = False
+) -> TableCommit:
+    """Return a commit of new and changed fragments, computed from ``pinned``."""
+    updated = tuple(text for text in changed.values() if text is not None)
+    removed = tuple(fragment_id for fragment_id, text in changed.items() if text is None)
+    return TableCommit(pinned.version, tuple(new), updated, removed, properties, strict)
+
+
+def fenced(pinned: PinnedTable, new: Sequence[str], changed: Changed, properties: Mapping[str, str]) -> TableCommit:
+    """Return a commit that conflicts with merges: it lists the sentinel, whether it changed or not."""
+    guard = sentinel(pinned.fragments())
+    if guard is not None and guard.fragment_id not in changed:
+        changed = {**changed, guard.fragment_id: pinned.fragment_json(guard.fragment_id)}
+    return commit_of(pinned, new, changed, properties, strict=guard is None)
 
 
 def missing_files(context: FlusherContext, names: Collection[str]) -> set[str]:
@@ -266,13 +259,12 @@ def missing_files(context: FlusherContext, names: Collection[str]) -> set[str]:
     return {name for found in looks for name in found}
 
 
-def lost_files(context: FlusherContext, written: Sequence[str]) -> Sequence[str]:
-    """Return the files of the fragments ``written`` that the newest version needs and that do not exist."""
-    files = files_of(written)
-    if not context.table.files_missing(sorted(files)):
-        return ()
-    live = {name for f in context.table.newest().fragments() for name in f.files}  # others may have replaced them
-    return context.table.files_missing(sorted(live & files))
+def lost_files(context: FlusherContext, names: Collection[str]) -> set[str]:
+    """Return those of these data files that the newest version needs and that do not exist."""
+    missing = missing_files(context, names)
+    if missing:  # others may have replaced them since, and a clean-up has come: then nobody misses them
+        missing &= {name for f in context.table.newest().fragments() for name in f.files}
+    return missing
 
 
 def _find(context: FlusherContext, read_version: TableVersion, key: str, uuid: str) -> TableVersion | None:

@@ -60,13 +60,12 @@ from lancewal_core.rows.key_set import KeySet, distinct
 from lancewal_core.store.object_store import put_new
 from lancewal_core.table.checks import check_table
 from lancewal_core.table.protocol import (
-    Fragment,
     PinnedTable,
     Table,
     TransactionGone,
     TransactionInfo,
     TransactionUnreadable,
-    file_lost,
+    raise_file_lost,
 )
 from lancewal_core.table.watermarks import PROPERTY_FOLLOWUP, InForce
 from lancewal_flusher.commit.facts import MergeFacts, facts_of
@@ -180,9 +179,7 @@ def _follow_up(context: FlusherContext, in_force: InForce, facts: MergeFacts, pr
     try:
         hidden = _hidden(context, in_force, facts, current)
     except VersionGone as error:
-        lost = file_lost(context.table, error, in_force.version, current.version)
-        if lost is not None:
-            raise lost from error
+        raise_file_lost(context.table, error, in_force.version, current.version)
         return None
     # Step 4
     missing = proven.missing if proven is not None else missing_files(context, {n for f in ours for n in f.files})
@@ -190,8 +187,13 @@ def _follow_up(context: FlusherContext, in_force: InForce, facts: MergeFacts, pr
         return Finished(in_force.version, 0, 0)
     # Step 5
     rebuilt = _rebuild(context, in_force, facts, missing) if missing else _Rebuilt()
-    broken = [f for f in ours if rebuilt.replaced.intersection(f.files)]
-    return _commit(context, current, hidden, broken, rebuilt, in_force)
+    broken = [f.fragment_id for f in ours if rebuilt.replaced.intersection(f.files)]
+    changed = {**hide(current, hidden), **dict.fromkeys(broken)}
+    origins = origins_of(context).properties(lambda: divided(rebuilt.fragments, rebuilt.spans))
+    landed = send_follow_up(context, current, in_force, changed, rebuilt.fragments, origins)
+    if isinstance(landed, Refused):
+        return None
+    return Finished(in_force.version, sum(map(len, hidden.values())), len(broken))
 
 
 def _hidden(
@@ -230,22 +232,6 @@ class _Rebuilt:
     fragments: tuple[str, ...] = ()
     spans: Spans = ()
     """Regions of the rows of the new fragments, in order."""
-
-
-def _commit(
-    context: FlusherContext,
-    current: PinnedTable,
-    hidden: dict[int, list[int]],
-    broken: list[Fragment],
-    rebuilt: _Rebuilt,
-    in_force: InForce,
-) -> Finished | None:
-    changed = hide(current, hidden).without([f.fragment_id for f in broken])
-    origins = origins_of(context).properties(lambda: divided(rebuilt.fragments, rebuilt.spans))
-    landed = send_follow_up(context, current, in_force, changed, rebuilt.fragments, origins)
-    if isinstance(landed, Refused):
-        return None
-    return Finished(in_force.version, sum(len(rows) for rows in hidden.values()), len(broken))
 
 
 def _taken(states: RegionIndexes, facts: MergeFacts) -> list[tuple[Region, GenerationRecord]]:

@@ -36,28 +36,27 @@ from lancewal_core.names.ids import Region, TableVersion
 from lancewal_core.process.tasks import together
 from lancewal_core.region.state import RegionState
 from lancewal_core.table.checks import check_table
-from lancewal_core.table.conflicts_ref import ConflictsRef
 from lancewal_core.table.protocol import (
     Fragment,
     PinnedTable,
     TableCommit,
-    file_lost,
     files_of,
     fragment_bytes,
     fragment_rows,
+    raise_file_lost,
 )
 from lancewal_core.table.watermarks import PROPERTY_MERGE, InForce, Watermark, merge_properties
 from lancewal_flusher.commit.facts import MergeFacts
-from lancewal_flusher.commit.send import Refused, Why, is_finished, missing_files, prove, send, with_sentinel
+from lancewal_flusher.commit.send import Refused, Why, fenced, is_finished, lost_files, prove, send
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.merge.changes import write_changes
 from lancewal_flusher.merge.first_seen import FirstSeen
 from lancewal_flusher.merge.inputs import MergeInputs, read_inputs
 from lancewal_flusher.merge.look import Look, look
 from lancewal_flusher.merge.origin_conflict import regions_of_merge
-from lancewal_flusher.merge.plan import MergeLimits, deletion_bytes, shall_wait
+from lancewal_flusher.merge.plan import MergeLimits, deletion_bytes
 from lancewal_flusher.merge.region_input import RegionInput, adopted_files
-from lancewal_flusher.merge.set_aside import SortedOut, put_conflicts, sort_out
+from lancewal_flusher.merge.set_aside import put_conflicts, sort_out
 from lancewal_flusher.origins import origins_of
 from lancewal_flusher.tasks.merge_task import FragmentResult
 from lancewal_flusher.upkeep.adopted_keys import AdoptedKeys
@@ -132,21 +131,18 @@ class NothingToMerge:
 MergeResult = Merged | Refused | NothingToMerge
 
 
+_NOT_LANDED = TableVersion(0)
+
+
 @dataclass(frozen=True, slots=True)
 class _Planned:
-    """A merge that is ready to be committed."""
+    """A merge that is ready to be committed.  ``in_force`` and ``merged`` do not know yet at which version it lands."""
 
     commit: TableCommit
-    merge: str
-    marks: Mapping[Region, Watermark]
-    found: SortedOut
+    in_force: InForce
     facts: MergeFacts
-    conflicts: ConflictsRef | None
-    rows_written: int
-    rows_in_place: int
-    bytes_adopted: int
-    bytes_written: int
-    worn: tuple[int, ...]
+    inputs: MergeInputs
+    merged: Merged
 
 
 def merge_next(
@@ -166,9 +162,7 @@ def merge_next(
     try:
         plan = _plan(context, seen, limits, first_seen or FirstSeen())
     except VersionGone as error:
-        lost = file_lost(context.table, error, pinned.version)
-        if lost is not None:
-            raise lost from error
+        raise_file_lost(context.table, error, pinned.version)
         return Refused(f"version {pinned.version} was cleaned up while the merge was planned", Why.CLEANED_UP)
     if not isinstance(plan, _Planned):
         return plan
@@ -176,8 +170,8 @@ def merge_next(
     sent = send(context, plan.commit, PROPERTY_MERGE)
     if isinstance(sent, Refused):
         return sent
-    version, found, inputs = sent.version, plan.found, plan.found.inputs
-    landed = InForce(version, plan.merge, plan.marks, plan.conflicts)
+    version, inputs = sent.version, plan.inputs
+    landed = replace(plan.in_force, version=version)
     proven = None
     if adopted_keys is not None:
         for files in adopted_files(inputs.region_inputs):
@@ -192,10 +186,8 @@ def merge_next(
         _, missing = together(
             context.tasks,
             lambda: context.watermarks.record(landed, version, "merge"),
-            lambda: missing_files(context, () if sent.pinned is None else plan.facts.files),
+            lambda: lost_files(context, () if sent.pinned is None else plan.facts.files),
         )
-        if missing:  # others may have replaced them since, and a clean-up has come: then nobody misses them
-            missing &= {name for f in context.table.newest().fragments() for name in f.files}
         # Step 8
         if version != pinned.version + 1:
             check_table(sent.pinned or context.table.at(version), context.contract)
@@ -205,26 +197,7 @@ def merge_next(
         if not is_finished(context, landed):
             raise
         # else another flusher was faster: it has proven and finished this merge, and a clean-up has come since
-    return Merged(
-        version,
-        pinned.version,
-        {w.merge.region: tuple(int(s.generation) for s in w.merge.flushes) for w in inputs.region_inputs},
-        rows_adopted=plan.facts.rows_adopted,
-        rows_written=plan.rows_written,
-        rows_replaced=plan.facts.rows_replaced,
-        keys_deleted=sum(w.gone for w in inputs.region_inputs),
-        fragments_scanned=len(found.lookup.uncovered),
-        index_faults=found.lookup.faults,
-        rows_in_place=plan.rows_in_place,
-        bytes_adopted=plan.bytes_adopted,
-        bytes_written=plan.bytes_written,
-        worn=plan.worn,
-        regions_not_known=found.regions_not_known,
-        set_aside=found.set_aside,
-        set_aside_of=found.set_aside_of,
-        left=inputs.left,
-        proven=proven,
-    )
+    return replace(plan.merged, version=version, proven=proven)
 
 
 def _plan(
@@ -282,25 +255,32 @@ def _plan(
         columns_written=changes.columns,
     )
     written = sum(w.rows.num_rows for w in region_inputs) + changes.rows_completed + sum(map(fragment_rows, rewritten))
-    return _Planned(
-        commit,
-        merge,
-        marks,
-        found,
-        facts,
-        conflicts,
+    merged = Merged(
+        _NOT_LANDED,
+        pinned.version,
+        {w.merge.region: tuple(int(s.generation) for s in w.merge.flushes) for w in region_inputs},
+        rows_adopted=facts.rows_adopted,
         rows_written=written,
+        rows_replaced=facts.rows_replaced,
+        keys_deleted=sum(w.gone for w in region_inputs),
+        fragments_scanned=len(found.lookup.uncovered),
+        index_faults=found.lookup.faults,
         rows_in_place=changes.rows_in_place,
         bytes_adopted=sum(map(fragment_bytes, adopted)),
         bytes_written=sum(map(fragment_bytes, (*rewritten, *changes.new))) + changes.column_bytes(pinned),
         worn=changes.worn(pinned, limits),
+        regions_not_known=found.regions_not_known,
+        set_aside=found.set_aside,
+        set_aside_of=found.set_aside_of,
+        left=inputs.left,
     )
+    return _Planned(commit, InForce(_NOT_LANDED, merge, marks, conflicts), facts, inputs, merged)
 
 
 def shall_defer(pinned: PinnedTable, found: KeyRows, inputs: MergeInputs, limits: MergeLimits) -> bool:
-    """Whether to put the merge off until more generations wait (``shall_wait``)."""
+    """Whether to put the merge off: later generations will then share the deletion vectors that it has to write."""
     hidden = {fragment_id: len(rows.rows) for fragment_id, rows in found.covered.items()}
-    return shall_wait(deletion_bytes(pinned.fragments(), hidden), inputs.nbytes, inputs.waited_s, limits)
+    return inputs.waited_s < limits.defer_s and deletion_bytes(pinned.fragments(), hidden) > inputs.nbytes
 
 
 def _mark(taken: RegionInput, in_force: InForce) -> Watermark:
@@ -320,12 +300,4 @@ def merge_commit(
     pinned: PinnedTable, new: Sequence[str], results: Sequence[FragmentResult], properties: Mapping[str, str]
 ) -> TableCommit:
     """Return one commit of the tasks' changes and new fragments.  It lists the sentinel, whether it changed or not."""
-    updated = [r.updated for r in results if r.hits and r.updated is not None]
-    return TableCommit(
-        read_version=pinned.version,
-        new_fragments=tuple(new),
-        updated_fragments=with_sentinel(pinned, updated, {r.fragment_id for r in results if r.hits}),
-        removed_fragment_ids=tuple(r.fragment_id for r in results if r.hits and r.updated is None),
-        properties=properties,
-        strict=not pinned.fragments(),
-    )
+    return fenced(pinned, new, {r.fragment_id: r.updated for r in results if r.hits}, properties)

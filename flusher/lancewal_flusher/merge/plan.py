@@ -220,8 +220,3 @@ def deletion_bytes(fragments: Sequence[Fragment], hidden: Mapping[int, int]) -> 
         for f in fragments
         if f.fragment_id in hidden
     )
-
-
-def shall_wait(vector_bytes: int, data_bytes: int, waited_s: float, limits: MergeLimits) -> bool:
-    """Whether to put a merge off: later generations will then share the deletion vectors that it has to write."""
-    return vector_bytes > data_bytes and waited_s < limits.defer_s

@@ -38,7 +38,7 @@ from lancewal_core.rows.key_set import KeySet
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.checks import check_table
-from lancewal_core.table.protocol import PinnedTable, file_lost, files_of
+from lancewal_core.table.protocol import PinnedTable, files_of, raise_file_lost
 from lancewal_core.table.watermarks import PROPERTY_MERGE, InForce, merge_properties
 from lancewal_flusher.commit.facts import KeyDecision, MergeFacts
 from lancewal_flusher.commit.row_origins import divided, region_properties
@@ -175,9 +175,7 @@ def _commit(context: FlusherContext, plan: SettlePlan) -> TableVersion | Refused
         lookup = context.keys.find(pinned, keys, counting(context.contract)) if keys.num_rows else KeyRows({}, ())
         results = run_tasks(context, pinned, keys, folded.partials.num_rows, lookup, {}) if keys.num_rows else []
     except VersionGone as error:
-        lost = file_lost(context.table, error, pinned.version)
-        if lost is not None:
-            raise lost from error
+        raise_file_lost(context.table, error, pinned.version)
         return Refused(f"version {pinned.version} was cleaned up while the decision was planned", Why.CLEANED_UP)
     written = write_rows(context.table, context.contract, [folded.rows], folded.partials, results)
     rows_written = folded.rows.num_rows + folded.partials.num_rows

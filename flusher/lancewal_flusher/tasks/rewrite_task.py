@@ -24,14 +24,11 @@ class RewriteTask:
     bounds: RewriteBounds
 
 
-@dataclass(frozen=True, slots=True)
-class Rewritten:
-    """Fragments that a task has written, as JSON; empty if no row was left."""
-
-    fragments: tuple[str, ...]
+Rewritten = tuple[str, ...]
+"""Fragments that a task has written, as JSON; empty if no row was left."""
 
 
 def run_rewrite(table: Table, task: RewriteTask) -> Rewritten:
     """Rewrite the live rows of the task's fragments.  Raises ``VersionGone``, ``RewriteFailed``."""
     with point("fragment.write", fragments=len(task.fragment_ids)):
-        return Rewritten(table.rewrite(task.version, task.fragment_ids, task.bounds))
+        return table.rewrite(task.version, task.fragment_ids, task.bounds)

@@ -36,7 +36,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
 
 from lancewal_core.errors import ObjectMissing, VersionGone
 from lancewal_core.names.ids import TableVersion
@@ -57,6 +56,7 @@ from lancewal_flusher.upkeep.compaction_plan import (
     Round,
 )
 from lancewal_flusher.upkeep.index_doubt import doubted_fragments
+from lancewal_flusher.upkeep.index_plan import fitting
 
 _TRIES = 3
 BATCH_BYTES = 2 << 20
@@ -165,12 +165,10 @@ def write_anew(context: FlusherContext, fragment_ids: Collection[int], limits: C
             context.table, context.tasks, [f for f in pinned.fragments() if f.fragment_id in wanted], FileSizes()
         )
         free.sort(key=lambda f: (f.nbytes, f.fragment_id))
-        taken = [
-            f for f, total in zip(free, accumulate(f.nbytes for f in free), strict=True) if total <= limits.round_bytes
-        ]
+        taken = free[: fitting([f.nbytes for f in free], limits.round_bytes)]
     except VersionGone as error:
         return _files_gone(pinned, error)
-    groups = tuple((f,) for f in taken or free[:1])
+    groups = tuple((f,) for f in taken)
     return _do(context, pinned, Round(Reason.INDEXED, groups), limits) if groups else None
 
 
@@ -197,10 +195,10 @@ def _mend(
     Version V still has their rows.  The commit that landed proves that nobody had touched the fragments before, and
     the next one that nobody has since.  ``ObjectMissing``: the files cannot be written again.
     """
-    cause, lost = "", lost_files(context, written)
+    cause, lost = "", lost_files(context, files_of(written))
     for _ in range(_TRIES):
         if not lost:
-            return written, landed
+            break
         try:
             again = _write(context.runner, tasks)
             broken = context.table.at(landed)
@@ -214,15 +212,15 @@ def _mend(
             cause = done.reason
         else:
             written, landed = again, done
-        lost = lost_files(context, written)
-    if not lost:
-        return written, landed
-    raise ObjectMissing(
-        f"table version {landed} refers to data files that a compaction had written and a clean-up (delete_unverified) has "
-        f"taken: {lost[:3]}; they cannot be written again: {cause}. Restore version {landed - 1}, before a clean-up takes it "
-        "too; then `lancewal repair restored --rows-since replay`",
-        version=landed,
-    )
+        lost = lost_files(context, files_of(written))
+    if lost:
+        raise ObjectMissing(
+            f"table version {landed} refers to data files that a compaction had written and a clean-up (delete_unverified) "
+            f"has taken: {sorted(lost)[:3]}; they cannot be written again: {cause}. Restore version {landed - 1}, before a "
+            "clean-up takes it too; then `lancewal repair restored --rows-since replay`",
+            version=landed,
+        )
+    return written, landed
 
 
 def stored(table: Table, tasks: Tasks, fragments: Sequence[Fragment], sizes: FileSizes) -> list[Fragment]:
@@ -238,7 +236,7 @@ def stored(table: Table, tasks: Tasks, fragments: Sequence[Fragment], sizes: Fil
 
 def _write(runner: Runner, tasks: Sequence[RewriteTask]) -> tuple[str, ...]:
     """Run the tasks, and return the JSON of the fragments that they wrote (step 3).  Raises ``VersionGone``."""
-    return tuple(text for done in runner.rewrite(tasks) for text in done.fragments)
+    return tuple(text for done in runner.rewrite(tasks) for text in done)
 
 
 def _task(pinned: PinnedTable, group: Group, limits: CompactionLimits) -> RewriteTask:

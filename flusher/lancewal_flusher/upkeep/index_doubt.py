@@ -53,11 +53,6 @@ def doubted_fragments(pinned: PinnedTable) -> dict[str, frozenset[int]]:
     return {name: fragments for name, fragments in found.items() if fragments}
 
 
-def is_whole(index: TableIndex, doubted: Collection[int]) -> bool:
-    """Whether the index has one segment, which covers all of ``doubted``."""
-    return len(index.segments) == 1 and index.covered.issuperset(doubted)
-
-
 def takes_in_all(index: TableIndex, fragments: Sequence[Fragment], field_ids: FieldIds) -> bool:
     """Whether an extension must take in all segments (cases 1 and 2)."""
     highest = max((max(named) for named in index.named if named), default=-1)

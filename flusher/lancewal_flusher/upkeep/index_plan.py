@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from types import MappingProxyType
 
 from lancewal_core.settings.sections import FlusherSettings
@@ -97,10 +98,4 @@ def _taken_in(missing: int, segments: Sequence[int]) -> int:
 
 def fitting(sizes: Sequence[int], most: int) -> int:
     """Return how many of the sizes, from the first on, fit into ``most`` together; at least one."""
-    total, count = 0, 0
-    for size in sizes:
-        total += size
-        if count and total > most:
-            break
-        count += 1
-    return count
+    return max(bool(sizes), sum(total <= most for total in accumulate(sizes)))

@@ -36,7 +36,7 @@ from lancewal_flusher.commit.send import Refused, checkpoint
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.upkeep.compaction import Compacted, write_anew
 from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
-from lancewal_flusher.upkeep.index_doubt import FULL_TEXT, doubted_fragments, is_whole, to_rebuild
+from lancewal_flusher.upkeep.index_doubt import FULL_TEXT, doubted_fragments, to_rebuild
 from lancewal_flusher.upkeep.index_plan import IndexLimits, fitting, index_works, unindexed
 
 
@@ -169,7 +169,7 @@ def _one_segment(
         if index.name not in doubted:
             continue
         outcome: CommitOutcome | None = None
-        whole = is_whole(index, doubted[index.name])
+        whole = len(index.segments) == 1 and index.covered.issuperset(doubted[index.name])
         if index.kind != FULL_TEXT and not whole:
             outcome = _indexed(context, partial(context.table.extend_index, index.name, len(index.segments)))
         # Lance cannot extend every index that it can build: that of a struct's member, for one.

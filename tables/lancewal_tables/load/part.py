@@ -54,7 +54,7 @@ from lancewal_core.table.checks import check_table
 from lancewal_core.table.protocol import PinnedTable, files_of, rows_by_fragment
 from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.commit.other_commits import send_load
-from lancewal_flusher.commit.send import Hidden, Refused, hide, lost_files, prove
+from lancewal_flusher.commit.send import Refused, hide, lost_files, prove
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.event_table import FlusherEvents
 from lancewal_flusher.merge.finish import finish_newest
@@ -139,7 +139,7 @@ def load_part(context: FlusherContext, rows: pa.Table, deletes: DeletesSince) ->
             reason = f"the version read was cleaned up: {error}"
             continue
         # Steps 5 and 6
-        landed = send_load(context, plan.pinned, deletes.name, written[1], Hidden())
+        landed = send_load(context, plan.pinned, deletes.name, written[1], {})
         if isinstance(landed, Refused):
             if landed.perhaps_landed:
                 raise CommitUnknown(landed.reason)
@@ -247,11 +247,11 @@ def _second_rows(current: PinnedTable, ours: pa.Table, keys: KeySet, newer: Sequ
 
 def _check_files(context: FlusherContext, written: Sequence[str], landed: TableVersion) -> None:
     """Raise ``ObjectMissing`` if a data file of the load does not exist (step 8)."""
-    lost = lost_files(context, written)
+    lost = lost_files(context, files_of(written))
     if lost:
         raise ObjectMissing(
             f"table version {landed} refers to data files that a load had written and a clean-up (delete_unverified) has "
-            f"taken: {lost[:3]}. Restore version {landed - 1}, then `lancewal repair restored --rows-since replay`, and "
-            "load again",
+            f"taken: {sorted(lost)[:3]}. Restore version {landed - 1}, then `lancewal repair restored --rows-since replay`, "
+            "and load again",
             version=landed,
         )

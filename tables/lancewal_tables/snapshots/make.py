@@ -53,7 +53,7 @@ from lancewal_core.errors import (
 from lancewal_core.keys.live import find_live
 from lancewal_core.names.ids import TableVersion
 from lancewal_core.rows.key_set import KeySet
-from lancewal_core.table.protocol import Committed, PinnedTable, TableCommit
+from lancewal_core.table.protocol import Committed, PinnedTable
 from lancewal_core.table.snapshots import (
     NOTE,
     Snapshot,
@@ -64,7 +64,7 @@ from lancewal_core.table.snapshots import (
     has_notes,
     is_ours,
 )
-from lancewal_flusher.commit.send import hide
+from lancewal_flusher.commit.send import commit_of, hide
 from lancewal_flusher.context import FlusherContext
 
 if TYPE_CHECKING:
@@ -219,8 +219,7 @@ def _commit(context: FlusherContext, name: str, found: _Unmerged, properties: di
     branch = context.table.branch(name)
     first = branch.at(found.version)
     new = branch.write_rows(found.rows, context.contract.fields_of) if found.rows.num_rows else ()
-    hidden = hide(first, found.hidden)
-    outcome = branch.commit(TableCommit(found.version, new, hidden.updated, hidden.removed, properties, strict=False))
+    outcome = branch.commit(commit_of(first, new, hide(first, found.hidden), properties))
     if not isinstance(outcome, Committed) or outcome.version != found.version + 1:
         raise StoreUnavailable(
             f"the commit of snapshot {name} is unknown, or came after another: make the snapshot again"
