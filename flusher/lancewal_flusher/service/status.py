@@ -7,7 +7,7 @@ from stored state, else from the time when this process first saw them.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from lancewal_core.errors import LancewalError
 from lancewal_core.names.ids import Generation, Region
@@ -48,8 +48,6 @@ class FlusherStatus:
         self._failed: Failure | None = None
         self._first_seen: dict[tuple[Region, Generation, GenerationState], int] = {}
         self._merges: deque[MergeDone] = deque(maxlen=MERGES_SHOWN)
-        self.index_problems: Callable[[], Sequence[str]] = tuple
-        """Function that returns texts about rows that indexes cannot take."""
 
     def round(self, report: RoundReport, backlog: Backlog) -> None:
         """Note a round that ended, and the backlog after it.  No error has ended it, though it may have left regions."""
@@ -72,8 +70,9 @@ class FlusherStatus:
     def round_failed(self, error: LancewalError) -> None:
         self._failed = Failure.of(error)
 
-    def take(self, paused: Until | None, not_ready: Sequence[str]) -> TableStatus:
-        """Return the status as of now.  ``not_ready``: why the service is not ready."""
+    def take(self, paused: Until | None, not_ready: Sequence[str], index_problems: Sequence[str] = ()) -> TableStatus:
+        """Return the status as of now.  ``not_ready``: why the service is not ready.  ``index_problems``: texts about rows
+        that indexes cannot take."""
         contract, now_ms, backlog = self._contract, self._clock.now_ms(), self._backlog
         indexes = {} if backlog is None else backlog.indexes
         merged_at = [
@@ -111,7 +110,7 @@ class FlusherStatus:
             last_merge_ms=merged_ms,
             diagnosis=diagnosis,
             partitions=partitions,
-            problems=(*problems_of(table, partitions), *others, *self.index_problems()),
+            problems=(*problems_of(table, partitions), *others, *index_problems),
             unknown=UNKNOWN,
             keys_in_conflict=0 if backlog is None else backlog.in_force.keys_in_conflict,
             recent_merges=tuple(self._merges),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from typing import Any
 
@@ -32,7 +32,7 @@ from lancewal_flusher.service.round import RoundReport, RoundState, run_round
 from lancewal_flusher.service.status import FlusherStatus
 from lancewal_flusher.service.turns import Turn, Turns
 from lancewal_flusher.service.upkeep import CompactionReport, IndexTurnReport, Upkeep
-from lancewal_flusher.service.visibility import Visibility, VisibilityThread
+from lancewal_flusher.service.visibility import Visibility, measuring
 from lancewal_flusher.service.visible_positions import VisiblePositions
 from lancewal_flusher.upkeep.compaction import Compacted
 from lancewal_flusher.upkeep.expiry import Expired, ExpiryResult, OldestTimes, expire_next
@@ -67,22 +67,25 @@ class FlusherTable:
         self.stopping = stopping
         self.limits = merge_limits(settings, context.contract)
         self.backlogs = BacklogReader(context)
-        self.control = ControlReader(context.store, context.clock, Service.FLUSHER, context.contract.making)
-        self.status = self._status()
+        contract, clock, store = context.contract, context.clock, context.store
+        self.control = ControlReader(store, clock, Service.FLUSHER, contract.making)
+        merge_after_s = settings.flusher.merge_interval_s + self.limits.defer_s
+        group = settings.kafka.group(contract.table_uuid)
+        self.status = FlusherStatus(contract, Address.of(settings).uri, group, merge_after_s, clock)
         self.turns = turns_of(self)
         self._rounds = RoundState()
         self._garbage = GarbageState()
         self._oldest = OldestTimes()
         self._looked_at = -math.inf
-        self._silence = self._silence_watch()
+        known, who = paths.contract_version(contract.version, contract.making), f"the store at {settings.table.uri}"
+        self._silence = SilenceWatch(lambda: store.get(known), clock, StoreUnavailable.kind, who, STORE)
 
     def watch(self, stack: ExitStack) -> None:
         """Start the store check and the visibility measurement on their own threads; ``stack`` ends them."""
         self.metrics.watch(self.turns.beside)
         stack.enter_context(self._silence)
-        measuring = visibility_of(self)
-        if measuring is not None:
-            stack.enter_context(measuring)
+        if self.settings.flusher.visibility_interval_s:
+            stack.enter_context(visibility_of(self))
 
     @property
     def silent(self) -> bool:
@@ -103,7 +106,9 @@ class FlusherTable:
 
     def shown(self, not_ready: Sequence[Problem]) -> TableStatus:
         """Return the status as of now.  ``not_ready``: why the process is not ready."""
-        return self.status.take(self.control.paused, [str(problem) for problem in not_ready])
+        return self.status.take(
+            self.control.paused, [str(problem) for problem in not_ready], self.metrics.index_problems
+        )
 
     def take_turns(self) -> float:
         """Run a pass over the turns, or only look at the backlog during a pause.  Return the seconds until the next
@@ -201,26 +206,10 @@ class FlusherTable:
         self.metrics.expiry(result)
         return result
 
-    def _status(self) -> FlusherStatus:
-        contract = self.context.contract
-        merge_after_s = self.settings.flusher.merge_interval_s + self.limits.defer_s
-        group = self.settings.kafka.group(contract.table_uuid)
-        status = FlusherStatus(contract, Address.of(self.settings).uri, group, merge_after_s, self.context.clock)
-        status.index_problems = lambda: self.metrics.index_problems
-        return status
 
-    def _silence_watch(self) -> SilenceWatch:
-        contract, store = self.context.contract, self.context.store
-        known = paths.contract_version(contract.version, contract.making)
-        who = f"the store at {self.settings.table.uri}"
-        return SilenceWatch(lambda: store.get(known), self.context.clock, StoreUnavailable.kind, who, STORE)
-
-
-def visibility_of(table: FlusherTable) -> VisibilityThread | None:
-    """Return the visibility measurement; None if the settings do not ask for one."""
+def visibility_of(table: FlusherTable) -> AbstractContextManager[None]:
+    """Return the visibility measurement, which runs inside ``with``."""
     settings = table.settings
-    if not settings.flusher.visibility_interval_s:
-        return None
     settings.need("kafka.bootstrap_servers")
     from lancewal_kafka.topic import TopicInspector  # a flusher that does not measure can do without Kafka's client
 
@@ -235,7 +224,7 @@ def visibility_of(table: FlusherTable) -> VisibilityThread | None:
 
     indexes = RegionIndexes(context.store, context.clock, contract.regions_per_page, contract.making, context.tasks)
     positions = VisiblePositions(context.store, indexes, context.clock)
-    return VisibilityThread(
+    return measuring(
         settings.flusher.visibility_interval_s,
         lambda pause: Visibility(ends, positions, context.clock, table.metrics, pause),
     )

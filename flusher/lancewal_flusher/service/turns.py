@@ -44,11 +44,6 @@ class TurnFailed:
     again_s: float
 
 
-def no_problems(result: object) -> Sequence[Problem]:
-    """Return no problems, for turns that either succeed or fail."""
-    return ()
-
-
 @dataclass(slots=True)
 class Turn(Generic[Result]):
     """A turn; see the module docstring.  ``due_at`` in monotonic seconds."""
@@ -61,7 +56,7 @@ class Turn(Generic[Result]):
     due_at: float
     retry_s: float
     retry_max_s: float = RETRY_MAX_S
-    problems_of: Callable[[Result], Sequence[Problem] | None] = no_problems
+    problems_of: Callable[[Result], Sequence[Problem] | None] = lambda result: ()
     """Return the problems of a turn that did not fail.  None: the turn says nothing, and problems of an earlier one stay."""
     faults_are_problems: bool = False
     """Whether faults that may pass are problems too."""

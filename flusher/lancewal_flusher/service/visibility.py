@@ -16,10 +16,10 @@ Guarantees
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Literal, Protocol, Self
+from typing import Literal, Protocol
 
 from lancewal_core.errors import LancewalError
 from lancewal_core.names.ids import Position, Region
@@ -128,28 +128,23 @@ class Visibility:
         self.seen.measured(behind)
 
 
-class VisibilityThread:
-    """Thread that measures every ``interval_s`` inside of a ``with`` block."""
+@contextmanager
+def measuring(interval_s: float, made: Callable[[Callable[[float], bool]], Visibility]) -> Iterator[None]:
+    """Measure every ``interval_s`` inside the ``with`` block, in a thread.
 
-    def __init__(self, interval_s: float, made: Callable[[Callable[[float], bool]], Visibility]) -> None:
-        """``made`` is given a function that pauses for some seconds and says whether the thread must end."""
-        self._interval_s = interval_s
-        self._over = threading.Event()
-        self._visibility = made(self._over.wait)
+    ``made`` is given a function that pauses for some seconds and says whether the thread must end."""
+    over = threading.Event()
+    visibility = made(over.wait)
 
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._run, name="lancewal-visibility", daemon=True).start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._over.set()
-
-    def _run(self) -> None:
-        clock = self._visibility.clock
+    def run() -> None:
         while True:
-            began = clock.monotonic()
-            self._visibility.measure()
-            if self._over.wait(max(0.0, self._interval_s - (clock.monotonic() - began))):
+            began = visibility.clock.monotonic()
+            visibility.measure()
+            if over.wait(max(0.0, interval_s - (visibility.clock.monotonic() - began))):
                 return
+
+    threading.Thread(target=run, name="lancewal-visibility", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
