@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lancewal_core.errors import or_raised
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, Position, Region, TopicId
 from lancewal_core.names.paths import FlushFile
-from lancewal_core.region.flush_files import read_gone, read_partials
+from lancewal_core.region.flush_files import _sides
 from lancewal_core.region.flushes.manifest import Flush, FlushPart, Stretch
 from lancewal_core.rows.fold import partial_schema
 from lancewal_core.rows.schema import RowSchema
@@ -55,15 +56,16 @@ def judge(data: bytes, rows: int) -> list[pa.Table | None]:
     for key in (DELETES, PATCHES):
         store.bucket.put(key, b"abc" + data + b"d", 0)
     with memory_bound(64 * MIB):
-        gone = outcome(lambda: read_gone(store, flushed, ROWS), DELETES)
-        partials = outcome(lambda: read_partials(store, flushed, ROWS), PATCHES)
-    for read, schema in ((gone, ROWS.key), (partials, partial_schema(ROWS))):
+        (gone,) = _sides(store, [flushed], [flushed.deletes], ROWS.key)
+        (partials,) = _sides(store, [flushed], [flushed.patches], partial_schema(ROWS))
+        found = [outcome(lambda: or_raised(gone), DELETES), outcome(lambda: or_raised(partials), PATCHES)]
+    for read, schema in zip(found, (ROWS.key, partial_schema(ROWS)), strict=True):
         if read is not None:
             assert read.schema.equals(schema)
             assert read.num_rows == rows
             read.validate(full=True)
             assert not any(read.column(f.name).null_count for f in schema if not f.nullable)
-    return [gone, partials]
+    return found
 
 
 def test_the_files_are_sound() -> None:

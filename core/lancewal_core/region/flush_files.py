@@ -160,12 +160,6 @@ def read_each(
     return [answers.get((region, record.generation)) for region, record in generations]
 
 
-def read_rows(table: Table, flushed: FlushedGeneration, columns: Sequence[str], schema: RowSchema) -> pa.Table:
-    """Return ``columns`` of a part's rows in state Row; ``ObjectCorrupt`` if they are not the rows that were
-    written."""
-    return _own_rows(flushed, _scanned(table, [flushed], columns, schema), schema)
-
-
 def _scanned(table: Table, run: Sequence[FlushedGeneration], columns: Sequence[str], schema: RowSchema) -> pa.Table:
     """Return the rows of parts that follow one another in a flush."""
     first, last = run[0], run[-1]
@@ -203,24 +197,10 @@ def _own_rows(flushed: FlushedGeneration, read: pa.Table, schema: RowSchema) -> 
     return read
 
 
-def read_gone(store: ObjectStore, flushed: FlushedGeneration, schema: RowSchema) -> pa.Table:
-    """Return the keys in state Gone."""
-    return schema.key.empty_table() if flushed.deletes is None else _read_side(store, flushed.deletes, schema.key)
-
-
-def read_partials(store: ObjectStore, flushed: FlushedGeneration, schema: RowSchema) -> pa.Table:
-    """Return the rows in state Partial."""
-    wanted = partial_schema(schema)
-    return wanted.empty_table() if flushed.patches is None else _read_side(store, flushed.patches, wanted)
-
-
 def read_folded(store: ObjectStore, table: Table, flushed: FlushedGeneration, schema: RowSchema) -> Folded:
     """Return the whole content of a flushed generation."""
-    return Folded(
-        read_rows(table, flushed, schema.table.names, schema),
-        read_gone(store, flushed, schema),
-        read_partials(store, flushed, schema),
-    )
+    (content,) = read_parts(store, table, [flushed], schema.table.names, schema)
+    return or_raised(content)
 
 
 def read_parts(
@@ -325,10 +305,6 @@ def _stream(content: pa.Table) -> bytes:
         writer.write_table(content)
     data: bytes = sink.getvalue().to_pybytes()
     return data
-
-
-def _read_side(store: ObjectStore, file: SideFile, schema: pa.Schema) -> pa.Table:
-    return _decoded_side(store.get_range(file.key, file.start, file.start + file.size), file, schema)
 
 
 def _decoded_side(data: bytes | None, file: SideFile, schema: pa.Schema) -> pa.Table:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lancewal_core.errors import FormatUnknown, ObjectCorrupt, ObjectMissing, StoreUnavailable
+from lancewal_core.errors import FormatUnknown, ObjectCorrupt, ObjectMissing, StoreUnavailable, or_raised
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TopicId
 from lancewal_core.names.paths import FlushFile
@@ -19,10 +19,7 @@ from lancewal_core.region.flush_files import (
     Content,
     Flushable,
     read_folded,
-    read_gone,
-    read_partials,
     read_parts,
-    read_rows,
     write_flush,
 )
 from lancewal_core.region.flushes.manifest import Flush, FlushedGeneration, read_flush, read_flushed_generation
@@ -185,8 +182,8 @@ def test_the_manifest_is_written_last(world: World) -> None:
 
 def test_rows_of_some_columns(world: World) -> None:
     flushed = world.write(folded(3))
-    found = read_rows(world.table, flushed, ["tags", "k"], SCHEMA)
-    assert found.to_pylist() == [{"tags": ["a", None], "k": k} for k in range(3)]
+    (found,) = read_parts(world.store, world.table, [flushed], ["tags", "k"], SCHEMA)
+    assert or_raised(found).rows.to_pylist() == [{"tags": ["a", None], "k": k} for k in range(3)]
 
 
 def test_an_open_generation_has_no_flush(world: World) -> None:
@@ -338,22 +335,21 @@ def test_data_files_of_another_length_are_corrupt(world: World) -> None:
     (name,) = world.dataset.files
     world.dataset.files[name] = world.dataset.files[name].slice(1)
     with pytest.raises(ObjectCorrupt, match=r"1 rows of region .* instead of 2"):
-        read_rows(world.table, flushed, ["k"], SCHEMA)
+        read_folded(world.store, world.table, flushed, SCHEMA)
 
 
 @pytest.mark.parametrize("file", [FlushFile.DELETES, FlushFile.PATCHES])
 def test_side_files_lost_or_changed_are_named(world: World, file: FlushFile) -> None:
     flushed, key = world.write(folded(1, 2, 2)), world.key(file)
-    read = read_gone if file is FlushFile.DELETES else read_partials
     data = world.store.plain.get(key)
     assert data is not None
     for broken in (data[:-1], b"x" + data, bytes([*data[:40], data[40] ^ 1, *data[41:]]), b""):
         world.replace(key, broken)
         with pytest.raises(ObjectCorrupt, match=file.value):
-            read(world.store, flushed, SCHEMA)
+            read_folded(world.store, world.table, flushed, SCHEMA)
     world.store.bucket.delete(key)
     with pytest.raises(ObjectMissing, match=file.value):
-        read(world.store, flushed, SCHEMA)
+        read_folded(world.store, world.table, flushed, SCHEMA)
 
 
 def test_any_changed_byte_of_the_manifest_is_found(world: World) -> None:
