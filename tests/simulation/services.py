@@ -191,7 +191,7 @@ def collector(world: World, process: Process) -> None:
             continue
         try:
             report = collect_garbage(context, state)
-            world.counts["objects deleted"] = world.counts.get("objects deleted", 0) + report.deleted
+            world.counts["objects deleted"] = world.counts.get("objects deleted", 0) + len(report.deleted_keys)
             for _ in report.expired_versions:
                 world.note("version expired")
             world.counts["trims"] = world.counts.get("trims", 0) + len(report.trimmed)

@@ -93,14 +93,6 @@ class GarbageReport:
     names_fault: Corrupt | None = None
     """Why no version is removed and no snapshot dropped: a name of a branch or tag cannot be read.  None otherwise."""
 
-    @property
-    def deleted(self) -> int:
-        return len(self.deleted_keys)
-
-    @property
-    def waiting(self) -> int:
-        return len(self.waiting_keys)
-
 
 def collect_garbage(context: FlusherContext, state: GarbageState) -> GarbageReport:
     """Run one round of garbage collection, as the module docstring says, and report what it did."""

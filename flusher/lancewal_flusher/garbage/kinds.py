@@ -73,23 +73,21 @@ def _order() -> Iterator[str]:
 def orphans(listed: Iterable[ObjectInfo], contract: Contract, now_ms: int, flushes: KnownFlushes) -> tuple[Orphan, ...]:
     """Return the objects below ``_lancewal/`` that nothing accounts for.  ``flushes``: those that no generation names."""
     regions, pages = frozenset(contract.regions), frozenset(contract.pages)
-    found = []
-    for info in listed:
+
+    def reason(info: ObjectInfo) -> str | None:
         kind = kind_of(info.key)
         if kind is None:
-            found.append(Orphan(info.key, info.size, "no object of lancewal has such a key"))
-        elif (region := kind.region(info.key)) is not None and region not in regions:
-            reason = f"the table's contract does not name the partition {region.name}"
-            found.append(Orphan(info.key, info.size, reason))
-        elif (page := kind.page(info.key)) is not None and page not in pages:
+            return "no object of lancewal has such a key"
+        if (region := kind.region(info.key)) is not None and region not in regions:
+            return f"the table's contract does not name the partition {region.name}"
+        if (page := kind.page(info.key)) is not None and page not in pages:
             name = f"page {page.number} of {page.topic}/{page.topic_id}"
-            reason = f"no partition that the table's contract names has its state in {name}"
-            found.append(Orphan(info.key, info.size, reason))
-        elif (of := flushes.region_outside(info.key, regions)) is not None:
-            reason = (
-                f"a generation of its flush is of the partition {of.name}, which the table's contract does not name"
-            )
-            found.append(Orphan(info.key, info.size, reason))
-        elif kind.collected is Collected.NEVER_BUT_SHOWN and now_ms - info.modified_ms >= PROBE_KEPT_MS:
-            found.append(Orphan(info.key, info.size, "a probe that a killed process left"))
+            return f"no partition that the table's contract names has its state in {name}"
+        if (of := flushes.region_outside(info.key, regions)) is not None:
+            return f"a generation of its flush is of the partition {of.name}, which the table's contract does not name"
+        if kind.collected is Collected.NEVER_BUT_SHOWN and now_ms - info.modified_ms >= PROBE_KEPT_MS:
+            return "a probe that a killed process left"
+        return None
+
+    found = [Orphan(info.key, info.size, why) for info in listed if (why := reason(info)) is not None]
     return tuple(sorted(found, key=lambda orphan: orphan.key))

@@ -101,10 +101,8 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class SettledMerge:
-    """Watermarks in force whose merge is finished; ``finished`` is None if the merge was finished before.  ``version``
-    was the newest version when they were read."""
+    """Watermarks in force whose merge is finished; ``finished`` is None if the merge was finished before."""
 
-    version: TableVersion
     in_force: InForce
     finished: Finished | None
 
@@ -116,23 +114,23 @@ def finish_newest(context: FlusherContext, seen: Look | Proven | None = None) ->
     ``seen``: what the caller has just read, or the merge that it has just made.  None: the newest version is read.
     """
     # Step 1
-    pinned, in_force = context.watermarks.newest() if seen is None else (seen.pinned, seen.in_force)
+    in_force = context.watermarks.newest()[1] if seen is None else seen.in_force
     proven = seen if isinstance(seen, Proven) else None
     if proven is None and is_finished(context, in_force):
-        return SettledMerge(pinned.version, in_force, None)
+        return SettledMerge(in_force, None)
     try:
         finished = _finish(context, in_force, proven)
     except (MergeUnproven, ObjectMissing, PlanStale):
         if is_finished(context, in_force):
             # Another flusher was faster, and has trimmed the generations since.
-            return SettledMerge(pinned.version, in_force, None)
+            return SettledMerge(in_force, None)
         raise
     # Step 6
     context.watermarks.recorded(in_force, in_force.version, "merge")
     key = paths.merge_finished(in_force.version, context.contract.making)
     put_new(context.store, key, (in_force.merge or "").encode())  # lost: another flusher finished it
     remember_finished(context, in_force)
-    return SettledMerge(pinned.version, in_force, finished)
+    return SettledMerge(in_force, finished)
 
 
 def _finish(context: FlusherContext, in_force: InForce, proven: Proven | None) -> Finished:

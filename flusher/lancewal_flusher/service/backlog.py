@@ -97,18 +97,23 @@ class BacklogReader:
         damaged: Collection[Region],
     ) -> Backlog:
         regions = [region for region in self._context.contract.regions if region not in damaged]
-        waiting = {region: _ended(indexes.get(region), in_force) for region in regions}
+        waiting = {region: _ended(indexes[region], in_force) if region in indexes else () for region in regions}
         flushes = self._read({r.flush for records in waiting.values() for r in records if r.flush is not None})
         rows = {region: sum(_rows(flushes, region, r) for r in records) for region, records in waiting.items()}
-        newest = {region: _newest_merged(indexes.get(region), in_force) for region in regions}
-        oldest = {region: next(iter(records), None) for region, records in waiting.items()}
+        oldest = {region: records[0] for region, records in waiting.items() if records}
+        newest = {
+            region: record
+            for region in regions
+            for record in (indexes[region].generations if region in indexes else ())
+            if record.generation == in_force.generation(region)
+        }
         return Backlog(
             version,
             in_force,
             waiting,
             rows,
-            _times_ms({of: r.flushed_at_ms or r.sealed_at_ms for of, r in oldest.items() if r is not None}),
-            _times_ms({of: r.sealed_at_ms for of, r in newest.items() if r is not None}),
+            _times_ms({of: r.flushed_at_ms or r.sealed_at_ms for of, r in oldest.items()}),
+            _times_ms({of: r.sealed_at_ms for of, r in newest.items()}),
             self._merged.look(self._context.table, in_force),
             indexes,
         )
@@ -125,17 +130,7 @@ def _times_ms(stored: Mapping[Region, int | None]) -> dict[Region, int]:
     return {region: at_ms for region, at_ms in stored.items() if at_ms is not None}
 
 
-def _newest_merged(index: RegionState | None, in_force: InForce) -> GenerationRecord | None:
-    """Return the newest merged generation; None if nothing was merged, or that generation has left the index."""
-    if index is None:
-        return None
-    merged = in_force.generation(index.region)
-    return next((r for r in index.generations if r.generation == merged), None)
-
-
-def _ended(index: RegionState | None, in_force: InForce) -> tuple[GenerationRecord, ...]:
-    if index is None:
-        return ()
+def _ended(index: RegionState, in_force: InForce) -> tuple[GenerationRecord, ...]:
     merged = in_force.generation(index.region)
     return tuple(r for r in index.generations if r.generation > merged and r.state is not GenerationState.OPEN)
 

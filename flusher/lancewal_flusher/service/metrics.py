@@ -126,17 +126,18 @@ class FlusherMetrics(ServiceMetrics):
             self._shown.oldest_unmerged_seconds.labels(partition).set_function(partial(self._oldest_s, region))
 
     def garbage(self, report: GarbageReport) -> None:
-        self._shown.gc_deleted_objects.inc(report.deleted)
-        self._shown.gc_waiting_objects.set(report.waiting)
+        deleted, waiting = len(report.deleted_keys), len(report.waiting_keys)
+        self._shown.gc_deleted_objects.inc(deleted)
+        self._shown.gc_waiting_objects.set(waiting)
         self._shown.gc_expired_versions.inc(len(report.expired_versions))
         self._shown.gc_dropped_snapshots.inc(len(report.dropped_snapshots))
         if report.names_fault is not None:
             self.failed("gc", report.names_fault)
-        if report.deleted or report.trimmed or report.expired_versions or report.dropped_snapshots:
+        if deleted or report.trimmed or report.expired_versions or report.dropped_snapshots:
             trimmed: Mapping[str, int] = {region.name: g for region, g in report.trimmed.items()}
             self.events.garbage_collected(
-                deleted_objects=report.deleted,
-                waiting_objects=report.waiting,
+                deleted_objects=deleted,
+                waiting_objects=waiting,
                 trimmed=trimmed,
                 expired_versions=len(report.expired_versions),
                 dropped_snapshots=report.dropped_snapshots,

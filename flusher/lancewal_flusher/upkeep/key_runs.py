@@ -61,6 +61,10 @@ UPKEEP_ROWS = 8_000_000
 """Rows that one call takes on: merges get their turn in between."""
 
 
+_CodedFile = tuple[str, CodedKeys, Regions | None]
+"""Name, keys and regions of a file that is to be indexed."""
+
+
 @dataclass(slots=True)
 class UpkeepState:
     """State that one flusher keeps between calls."""
@@ -156,9 +160,7 @@ def _runs(
     origins: Origins,
 ) -> Iterator[KeyRun]:
     """Write and yield runs for these files; several small files share one."""
-    files: list[CoveredFile] = []
-    keys: list[CodedKeys] = []
-    through: list[Regions] = []
+    batch: list[_CodedFile] = []
     for name, fragment in missing.items():
         # A file that others brought may have any name: a catalog takes no such one.
         coded = (
@@ -167,31 +169,25 @@ def _runs(
         if coded is None:
             state.unfit.add(name)
             continue
-        files.append(CoveredFile(name=name, rows=len(coded)))
-        keys.append(coded)
-        found = origins.find(name, coded)
-        if found is not None:
-            through.append(found)
+        batch.append((name, coded, origins.find(name, coded)))
+        keys = [coded for _, coded, _ in batch]
         if sum(map(len, keys)) >= RUN_ROWS or sum(k.nbytes for k in keys) >= RUN_KEY_BYTES:
-            yield _run(context, files, keys, through, origins)
-            files, keys, through = [], [], []
-    if files:
-        yield _run(context, files, keys, through, origins)
+            yield _run(context, batch, origins)
+            batch = []
+    if batch:
+        yield _run(context, batch, origins)
 
 
-def _run(
-    context: FlusherContext,
-    files: Sequence[CoveredFile],
-    keys: list[CodedKeys],
-    through: Sequence[Regions],
-    origins: Origins,
-) -> KeyRun:
-    counts = [len(k) for k in keys]
+def _run(context: FlusherContext, batch: Sequence[_CodedFile], origins: Origins) -> KeyRun:
+    counts = [len(coded) for _, coded, _ in batch]
     rows = np.concatenate([np.arange(count, dtype=np.uint32) for count in counts])
-    at = np.repeat(np.arange(len(files), dtype=np.uint32), counts)
-    entries = sorted_entries(join_keys(keys), rows, at, np.concatenate(through) if through else None)
+    at = np.repeat(np.arange(len(batch), dtype=np.uint32), counts)
+    through = [found for _, _, found in batch if found is not None]
+    keys = join_keys([coded for _, coded, _ in batch])
+    entries = sorted_entries(keys, rows, at, np.concatenate(through) if through else None)
+    files = tuple(CoveredFile(name=name, rows=len(coded)) for name, coded, _ in batch)
     parts = tuple(_write(context, part) for part in cut(entries))
-    return KeyRun(name=context.new_id(), files=tuple(files), parts=parts, regions=run_regions(origins.regions))
+    return KeyRun(name=context.new_id(), files=files, parts=parts, regions=run_regions(origins.regions))
 
 
 def _keys_of(schema: pa.Schema, pinned: PinnedTable, fragment: Fragment, known: pa.Table | None) -> CodedKeys | None:

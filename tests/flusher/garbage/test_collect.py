@@ -140,7 +140,7 @@ class World:
 
     def collect(self) -> int:
         """One round; how many objects it deleted."""
-        return collect_garbage(self.context, self.state).deleted
+        return len(collect_garbage(self.context, self.state).deleted_keys)
 
     def collect_fully(self) -> None:
         """Rounds until what is free now is gone."""
