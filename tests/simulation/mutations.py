@@ -336,8 +336,8 @@ def _next_without_position(patch: pytest.MonkeyPatch) -> None:
 
 
 def _too_many_keys_end_the_merge(patch: pytest.MonkeyPatch) -> None:
-    def raise_it(context: Any, found: Any, many: Any) -> Any:
-        raise many.error
+    def raise_it(context: Any, found: Any, waiting: int, *, decisions_help: bool) -> Any:
+        raise lancewal_flusher.merge.set_aside._too_many(context, found, waiting, decisions_help)
 
     patch.setattr(lancewal_flusher.merge.set_aside, "_held_back", raise_it)
 

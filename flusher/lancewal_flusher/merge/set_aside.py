@@ -100,9 +100,9 @@ def sort_out(
         if not found.any:
             return SortedOut(inputs, found.keys, found.lookup, regions_not_known=found.not_known)
         check_contract(context)
-        many = _too_many_keys(context, found, limits)
-        if many is not None:
-            inputs = _held_back(context, found, many)
+        fewer = _too_many_keys(context, found, limits)
+        if fewer is not None:
+            inputs = fewer
             continue
         # Step 3
         shared = _shared(inputs.region_inputs, found.masks)
@@ -126,7 +126,7 @@ def sort_out(
         conflicts = _next(context, found, aside)
         if isinstance(conflicts, Conflicts):
             break
-        inputs = _held_back(context, found, conflicts)
+        inputs = conflicts
     # Step 4
     left_over = replace(inputs, region_inputs=region_inputs)
     keys = left_over.keys()
@@ -220,15 +220,8 @@ def _partitions(region_inputs: Sequence[RegionInput]) -> npt.NDArray[np.int32]:
     return np.concatenate([np.repeat(of_inputs, partials), np.repeat(of_inputs, others)])
 
 
-@dataclass(frozen=True, slots=True)
-class _TooMany:
-    """More keys would be set aside than there is room for.  ``decisions_help``: keys that wait already take the room."""
-
-    error: RegionConflict
-    decisions_help: bool
-
-
-def _too_many_keys(context: FlusherContext, found: _Decision, limits: MergeLimits) -> _TooMany | None:
+def _too_many_keys(context: FlusherContext, found: _Decision, limits: MergeLimits) -> MergeInputs | None:
+    """Return the inputs to go on with if more keys would wait than may; None if all have room."""
     before = KeySet(found.held.waiting_keys)
     parts = [
         taken.keys.filter(pa.array(mask)) for taken, mask in zip(found.inputs.region_inputs, found.masks, strict=True)
@@ -236,19 +229,22 @@ def _too_many_keys(context: FlusherContext, found: _Decision, limits: MergeLimit
     set_aside = distinct(pa.concat_tables(parts), context.contract.rows)
     new = int((~before.contains(set_aside.columns)).sum())
     if len(before) + new > limits.conflict_keys_max:
-        return _too_many(context, found, len(before) + new, decisions_help=new <= limits.conflict_keys_max)
+        return _held_back(context, found, len(before) + new, decisions_help=new <= limits.conflict_keys_max)
     return None
 
 
-def _held_back(context: FlusherContext, found: _Decision, many: _TooMany) -> MergeInputs:
-    """Return the inputs without the region of which most keys would be set aside, or with half of its generations if
-    decisions do not help.  ``ObjectMissing``: files are gone."""
+def _held_back(context: FlusherContext, found: _Decision, waiting: int, *, decisions_help: bool) -> MergeInputs:
+    """Return the inputs without the region of which most keys would be set aside, or with half of its generations.
+
+    ``waiting``: number of keys that would wait.  ``decisions_help``: keys that wait already take the room, so fewer
+    generations are no help.  ``ObjectMissing``: files are gone.
+    """
     counts = [int(mask.sum()) for mask in found.masks]
     taken = found.inputs.region_inputs[counts.index(max(counts))]
     region, flushes = taken.merge.region, taken.merge.flushes
-    if not many.decisions_help and len(flushes) > 1:
+    if not decisions_help and len(flushes) > 1:
         return _rewriting(context, found.inputs, [RegionMerge(region, flushes[: len(flushes) // 2])])
-    inputs = _without(found.inputs, {region: many.error})
+    inputs = _without(found.inputs, {region: _too_many(context, found, waiting, decisions_help)})
     # Files that it shares with others are adopted by all, or by none.
     return inputs if taken.shared is None else _without_adopting(context, inputs, {taken.shared})
 
@@ -258,20 +254,19 @@ def _without(inputs: MergeInputs, left: Mapping[Region, Corrupt | RegionConflict
     return replace(inputs, region_inputs=others, left={**inputs.left, **left})
 
 
-def _too_many(context: FlusherContext, found: _Decision, waiting: int, decisions_help: bool) -> _TooMany:
+def _too_many(context: FlusherContext, found: _Decision, waiting: int, decisions_help: bool) -> RegionConflict:
     region_inputs = found.inputs.region_inputs
     if not decisions_help and found.met is not None:
-        error = too_many_waiting(context, region_inputs, found.met)
-    elif not decisions_help and len(found.strays):
-        error = too_many_replaced(context, found.pinned, region_inputs, found.strays, found.partitions)
-    else:
-        here = next(w.merge.region.partition for w, m in zip(region_inputs, found.masks, strict=True) if m.any())
-        others = [region.partition for region in found.held.regions if region.partition != here]
-        error = too_many_in_force(context, region_inputs, Meeting(waiting, (min(others, default=here), here)))
-    return _TooMany(error, decisions_help)
+        return too_many_waiting(context, region_inputs, found.met)
+    if not decisions_help and len(found.strays):
+        return too_many_replaced(context, found.pinned, region_inputs, found.strays, found.partitions)
+    here = next(w.merge.region.partition for w, m in zip(region_inputs, found.masks, strict=True) if m.any())
+    others = [region.partition for region in found.held.regions if region.partition != here]
+    return too_many_in_force(context, region_inputs, Meeting(waiting, (min(others, default=here), here)))
 
 
-def _next(context: FlusherContext, found: _Decision, aside: Mapping[Region, Folded]) -> Conflicts | _TooMany:
+def _next(context: FlusherContext, found: _Decision, aside: Mapping[Region, Folded]) -> Conflicts | MergeInputs:
+    """Return the content of the next object of ``conflicts``, or the inputs to go on with if it is too large."""
     inputs, conflicts = found.inputs, found.held.that_counts(counting(context.contract))
     for taken in inputs.region_inputs:
         first, last = taken.merge.flushes[0], taken.merge.flushes[-1]
@@ -285,7 +280,7 @@ def _next(context: FlusherContext, found: _Decision, aside: Mapping[Region, Fold
         encode_conflicts(conflicts, "0" * 8)
     except ObjectCorrupt:
         waiting = conflicts.waiting_keys.num_rows
-        return _too_many(context, found, waiting, decisions_help=bool(found.held.waiting.num_rows))
+        return _held_back(context, found, waiting, decisions_help=bool(found.held.waiting.num_rows))
     return conflicts
 
 

@@ -146,10 +146,9 @@ class Turns:
     def end_beside(self, look: Callable[[], object]) -> None:
         """Wait for the turns beside the others, and take their results; ``look`` is called meanwhile."""
         for turn in self.others:
-            under_way = turn.under_way
             while not turn.wait_for(_LOOK_S):
                 look()
-            if under_way:
+            if turn.under_way:
                 self._take(turn)
 
     def beside(self) -> Sequence[tuple[str, float]]:
