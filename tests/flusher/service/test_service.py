@@ -403,7 +403,7 @@ def test_what_garbage_collection_fails_with_as_the_service_ends_is_logged(
 
         with monkeypatch.context() as patched:
             patched.setattr(flusher_table, "collect_garbage", collect)
-            patched.setattr(FlusherMetrics, "stopping", lambda self, stopping=stopping: stopping.set())
+            patched.setattr(FlusherEvents, "service_stopping", lambda self, stopping=stopping: stopping.set())
             patched.setattr(
                 FlusherMetrics, "failed", lambda self, act, error, *_, failed=failed: failed.append((act, error.kind))
             )
