@@ -15,8 +15,9 @@ from lancewal_core.process.clock import SystemClock, ms_since_1970, utc_text
 from lancewal_core.settings.durations import duration_s
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from lancewal_ingest.kafka.letter_groups import LetterGroup, LetterGroups
-    from lancewal_ingest.kafka.letter_reader import LettersRead
 
 app = CommandApp(help="Look at the dead letters of a table.")
 
@@ -58,9 +59,9 @@ def list_(
     check_topics(settings, contract)
     found = LetterGroups(contract.topic, f"lancewal-{contract.table_uuid}", since_ms, until_ms)
     group = settings.kafka.group(contract.table_uuid)
-    read = read_letters(settings.kafka.client(), group, contract.dead_letters, found.add, since_ms)
+    unread = read_letters(settings.kafka.client(), group, contract.dead_letters, found.add, since_ms)
     topic = contract.dead_letters
-    asked.report(letters_json(topic, found, read), letters_text(topic, found, read))
+    asked.report(letters_json(topic, found, unread), letters_text(topic, found, unread))
 
 
 def moment_ms(option: str, text: str, now_ms: int) -> int | None:
@@ -84,7 +85,7 @@ def moment_ms(option: str, text: str, now_ms: int) -> int | None:
     return max(0, ms_since_1970(moment))
 
 
-def letters_json(topic: str, found: LetterGroups, read: LettersRead) -> dict[str, object]:
+def letters_json(topic: str, found: LetterGroups, unread: Mapping[int, str]) -> dict[str, object]:
     """Return the groups and counts of the letters in the form of the command's JSON."""
     return {
         "topic": topic,
@@ -92,7 +93,7 @@ def letters_json(topic: str, found: LetterGroups, read: LettersRead) -> dict[str
         "groups": [_group_json(group) for group in found.groups()],
         "elsewhere": found.elsewhere,
         "foreign": found.foreign,
-        "unread": [{"partition": partition, "reason": reason} for partition, reason in sorted(read.unread.items())],
+        "unread": [{"partition": partition, "reason": reason} for partition, reason in sorted(unread.items())],
     }
 
 
@@ -111,7 +112,7 @@ def _group_json(group: LetterGroup) -> dict[str, object]:
     }
 
 
-def letters_text(topic: str, found: LetterGroups, read: LettersRead) -> str:
+def letters_text(topic: str, found: LetterGroups, unread: Mapping[int, str]) -> str:
     """Return the groups and counts of the letters as text for people."""
     groups = found.groups()
     rows = [
@@ -133,7 +134,7 @@ def letters_text(topic: str, found: LetterGroups, read: LettersRead) -> str:
             f"{topic}: {found.letters} letters in {len(groups)} groups",
             *shown,
             *([f"not listed: {' and '.join(left)}"] if left else []),
-            *(f"partition {at} was not read to its end: {one_line(why)}" for at, why in sorted(read.unread.items())),
+            *(f"partition {at} was not read to its end: {one_line(why)}" for at, why in sorted(unread.items())),
         ]
     )
 

@@ -10,6 +10,7 @@ Guarantees
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -66,8 +67,8 @@ class LetterGroups:
     ) -> None:
         self._topic = topic
         self._default_group = default_group
-        self._since_ms = since_ms
-        self._until_ms = until_ms
+        self._since_ms = since_ms or 0
+        self._until_ms = math.inf if until_ms is None else until_ms
         self._groups: dict[tuple[str, str], LetterGroup] = {}
         self.elsewhere = 0
         self.foreign = 0
@@ -96,11 +97,7 @@ class LetterGroups:
                 self._count(letter)
 
     def _asked_for(self, time_ms: int) -> bool:
-        if time_ms == _NO_TIME:
-            return True
-        return (self._since_ms is None or self._since_ms <= time_ms) and (
-            self._until_ms is None or time_ms < self._until_ms
-        )
+        return time_ms == _NO_TIME or self._since_ms <= time_ms < self._until_ms
 
     def _of_another(self, group: str) -> bool:
         return group != self._default_group and _DEFAULT_GROUP.fullmatch(group) is not None

@@ -3,14 +3,13 @@
 Guarantees
  1. Nothing is changed: the consumer joins no group and commits nothing.
  2. Each partition is read up to the end that it had when reading began, or ``KafkaUnavailable`` is raised.
- 3. A partition that cannot be read to its end is named in ``unread``.  The others are still read.
+ 3. A partition that cannot be read to its end is named in the result.  The others are still read.
  4. Letters that retention deletes meanwhile are passed over.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
 from lancewal_core.errors import LancewalError, RecordsUnreadable, TopicMissing
 from lancewal_core.names.ids import Position, Region, TopicId
@@ -25,19 +24,12 @@ _QUEUE_BYTES = 8 << 20
 _TRIES = 20
 
 
-@dataclass(slots=True)
-class LettersRead:
-    """Number of records that were read, and the partitions that were not read to their ends."""
-
-    records: int = 0
-    unread: dict[int, str] = field(default_factory=dict)
-    """Reason why a partition was not read to its end, by the partition's number."""
-
-
 def read_letters(
     client: Mapping[str, str], group: str, topic: str, take: Callable[[Records], None], since_ms: int | None = None
-) -> LettersRead:
+) -> dict[int, str]:
     """Pass all records of the dead-letter topic to ``take``, in each partition from the first one at or after ``since_ms``.
+
+    Return the partitions that were not read to their ends, with the reason for each.
 
     ``group`` is the group name that the client requires; the client does not join that group.  Errors: ``TopicMissing``,
     ``KafkaForbidden``, ``KafkaUnavailable``.
@@ -48,11 +40,11 @@ def read_letters(
     except TopicMissing as error:
         raise no_dead_letter_topic(topic) from error
     limits = inspector.limits(topic, range(facts.partitions))
-    told = LettersRead()
+    unread: dict[int, str] = {}
     with lone_consumer(client, group, topic, _QUEUE_BYTES) as consumer:
         for partition, found in limits.items():
             if isinstance(found, LancewalError):
-                told.unread[partition] = str(found)
+                unread[partition] = str(found)
                 continue
             at, end = found
             if since_ms is not None and at < end:
@@ -62,15 +54,14 @@ def read_letters(
             for _ in range(_TRIES):
                 try:
                     for records in consumed(consumer, region, at, end, _AT_ONCE):
-                        told.records += len(records)
                         take(records)
                         at = Position(records.offsets[-1] + 1)
                     break
                 except OutOfRange:
                     at = max(at, inspector.begins(topic, [partition])[partition])
                 except RecordsUnreadable as error:
-                    told.unread[partition] = f"the records at offset {error.where['offset']} cannot be read"
+                    unread[partition] = f"the records at offset {error.where['offset']} cannot be read"
                     break
             else:
-                told.unread[partition] = f"Kafka deletes offset {at} faster than it is read"
-    return told
+                unread[partition] = f"Kafka deletes offset {at} faster than it is read"
+    return unread

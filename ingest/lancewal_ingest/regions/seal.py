@@ -90,23 +90,18 @@ def to_move(context: IngestContext, writer: LogWriter, memtables: Collection[Mem
     return found
 
 
+def hand_over(context: IngestContext, fixed: Collection[Fixed]) -> dict[Region, Answer]:
+    """Seal these generations, with entries or not, and open no following ones (step 2).  Return an answer for each."""
+    return seal_and_reanchor(context, fixed, hand_over=True)
+
+
 def seal_and_reanchor(
-    context: IngestContext, full: Collection[Fixed], empty: Collection[Fixed] = ()
+    context: IngestContext, full: Collection[Fixed], empty: Collection[Fixed] = (), *, hand_over: bool = False
 ) -> dict[Region, Answer]:
     """Seal the generations of ``full`` and open the following ones; re-anchor those of ``empty`` (step 2).
 
-    Re-anchored generations no longer keep old segments from being deleted.  Return an answer for each region."""
-    return _swap(context, full, empty, hand_over=False)
-
-
-def hand_over(context: IngestContext, fixed: Collection[Fixed]) -> dict[Region, Answer]:
-    """Seal these generations, with entries or not, and open no following ones (step 2).  Return an answer for each."""
-    return _swap(context, fixed, (), hand_over=True)
-
-
-def _swap(
-    context: IngestContext, full: Collection[Fixed], empty: Collection[Fixed], *, hand_over: bool
-) -> dict[Region, Answer]:
+    Re-anchored generations no longer keep old segments from being deleted.  With ``hand_over`` no following generation is
+    opened.  Return an answer for each region."""
     decisions: dict[Region, Decide] = {f.memtable.region: _sealing(context, f, hand_over=hand_over) for f in full}
     decisions |= {f.memtable.region: _reanchoring(context, f) for f in empty}
     # Step 2

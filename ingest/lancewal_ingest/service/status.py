@@ -82,7 +82,7 @@ class IngestStatus:
             paused={} if paused is None else {Service.INGEST.value: until_text(paused)},
             throttled=self.worker.throttled,
             not_stored=None if self.worker.idle_or_progressing else self.metrics.append_failed,
-            kafka=None if self.watch.silent is None else _failure(self.watch.silent),
+            kafka=None if self.watch.silent is None else Failure.of(self.watch.silent),
         )
         partitions = partitions_of(table, self._figures(now_ms))
         problems = problems_of(table, partitions)
@@ -141,8 +141,8 @@ class IngestStatus:
             changed_ms=None if still is None else now_ms - int(stands_s * 1000),
             rejections=self.metrics.records.of(region),
             open=None if memtable is None else self._waiting(memtable, now_ms),
-            stopped=None if stopped is None else _failure(stopped),
-            refused=None if refused is None else _failure(refused),
+            stopped=None if stopped is None else Failure.of(stopped),
+            refused=None if refused is None else Failure.of(refused),
         )
 
     def _span(self, region: Region, durable: int, stands_s: float, high: Position | None) -> KafkaSpan | None:
@@ -171,7 +171,3 @@ def _first(memtable: MemTable) -> int:
 def _lasting(refused: LancewalError | None) -> LancewalError | None:
     """Return the error if it is a fault that lasts; None if another owner merely claimed the region first."""
     return refused if isinstance(refused, Retry | Corrupt | StoreInconsistent) else None
-
-
-def _failure(error: LancewalError) -> Failure:
-    return Failure(error.kind, str(error))

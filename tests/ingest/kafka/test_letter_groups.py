@@ -16,7 +16,7 @@ from lancewal_core.names.ids import Position, Region, TopicId
 from lancewal_ingest.commands.dead_letter import letters_json, letters_text, moment_ms
 from lancewal_ingest.kafka import letter_reader
 from lancewal_ingest.kafka.letter_groups import FURTHER, GROUPS_MAX, LetterGroups
-from lancewal_ingest.kafka.letter_reader import LettersRead, read_letters
+from lancewal_ingest.kafka.letter_reader import read_letters
 from lancewal_kafka.records import UNREADABLE_HEADERS, Records
 from lancewal_kafka.reread import OutOfRange
 from lancewal_kafka.topic import TopicFacts
@@ -115,7 +115,7 @@ def test_what_stands_in_a_letter_moves_no_cursor_and_takes_no_room() -> None:
     found = grouped([letter(message=hostile, more=forged), bad])
     assert [one.kind for one in found.groups()] == ["type", "type"]
     assert all(len(one.message) <= 300 and len(one.column) <= 200 for one in found.groups())
-    text = letters_text("t", found, LettersRead(unread={0: "a\nb"}))
+    text = letters_text("t", found, {0: "a\nb"})
     assert "\x1b" not in text
     assert len(text.splitlines()) == 7  # a title, a heading, two lines for each group, and the partition
 
@@ -154,7 +154,7 @@ def test_a_time_is_a_duration_or_a_moment() -> None:
 
 def test_the_report_for_programs() -> None:
     found = grouped([letter(message="column 'a': expected b"), letter("not_json", "m", "trips-1-2"), None], [1_000] * 3)
-    told = letters_json("orders.dead-letters", found, LettersRead(unread={2: "why"}))
+    told = letters_json("orders.dead-letters", found, {2: "why"})
     assert told == {
         "topic": "orders.dead-letters",
         "letters": 1,
@@ -207,7 +207,7 @@ def of_range(partition: int, first: int, end: int) -> Iterator[Records]:
         yield records([letter()] * (end - first), first=first)
 
 
-def count(since_ms: int | None = None) -> tuple[LetterGroups, LettersRead]:
+def count(since_ms: int | None = None) -> tuple[LetterGroups, dict[int, str]]:
     found = LetterGroups("orders", GROUP)
     return found, read_letters({}, "g", "orders.dead-letters", found.add, since_ms)
 
@@ -215,8 +215,8 @@ def count(since_ms: int | None = None) -> tuple[LetterGroups, LettersRead]:
 def test_every_partition_is_read_to_the_end_that_it_had(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where it is empty, or was trimmed to its end."""
     topic = Topic({0: (0, 5), 1: (0, 0), 2: (7, 7), 3: (100, 103)}, of_range).put_in(monkeypatch)
-    found, read = count()
-    assert (found.letters, read.records, read.unread) == (8, 8, {})
+    found, unread = count()
+    assert (found.letters, unread) == (8, {})
     assert topic.asked == [(0, 0, 5), (1, 0, 0), (2, 7, 7), (3, 100, 103)]
 
 
@@ -236,8 +236,8 @@ def test_what_retention_deletes_meanwhile_is_passed_over(monkeypatch: pytest.Mon
         yield from of_range(partition, first, end)
 
     topic = Topic({0: (0, 6)}, read).put_in(monkeypatch)
-    found, told = count()
-    assert (found.letters, told.unread) == (3, {})
+    found, unread = count()
+    assert (found.letters, unread) == (3, {})
 
 
 def test_a_partition_that_is_deleted_faster_than_it_is_read_ends_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,8 +247,8 @@ def test_a_partition_that_is_deleted_faster_than_it_is_read_ends_all_the_same(mo
         raise OutOfRange
 
     topic = Topic({0: (0, 10**9)}, read).put_in(monkeypatch)
-    _, told = count()
-    assert "faster" in told.unread[0]
+    _, unread = count()
+    assert "faster" in unread[0]
 
 
 def test_a_partition_that_cannot_be_read_is_named_and_others_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,9 +259,9 @@ def test_a_partition_that_cannot_be_read_is_named_and_others_are_read(monkeypatc
         yield from of_range(partition, first, end)
 
     Topic({0: (0, 2), 1: (0, 9), 2: (0, 3)}, read).put_in(monkeypatch).limits_of[0] = KafkaUnavailable("no leader")
-    found, told = count()
+    found, unread = count()
     assert found.letters == 4
-    assert told.unread == {0: "no leader", 1: "the records at offset 1 cannot be read"}
+    assert unread == {0: "no leader", 1: "the records at offset 1 cannot be read"}
 
 
 def test_a_missing_topic_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
