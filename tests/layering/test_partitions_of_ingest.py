@@ -18,6 +18,7 @@ ALLOWED = {
     # Kafka's client, and how many partitions it is told of.
     "lancewal_ingest.kafka.consumer",
     # Command lines and their output.
+    "lancewal_ingest.commands.dead_letter",
     "lancewal_ingest.commands.offset",
 }
 PLACES = ("lancewal_ingest.decode", "lancewal_ingest.kafka.letter_reader")
