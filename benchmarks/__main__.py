@@ -1,6 +1,7 @@
-"""``python -m benchmarks [NAME ...]``: run, print, and write ``docs/benchmarks.md``; without names all that are not large.
+"""``python -m benchmarks [NAME ...]``: run benchmarks, print their figures, and write ``docs/benchmarks.md``.
 
-Results are kept as JSON in ``benchmarks/results/``, one file for each benchmark, with the machine they were measured on.
+Without names all benchmarks run except the large ones (``LARGE``). ``benchmarks/results/`` keeps the figures of each
+benchmark in a JSON file, with the machine on which they were measured.
 """
 
 from __future__ import annotations

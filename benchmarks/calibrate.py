@@ -1,8 +1,8 @@
-"""``python -m benchmarks.calibrate``: the constants of the flusher's cost model, as this machine measures them.
+"""``python -m benchmarks.calibrate``: measure the constants of the flusher's cost model on this machine.
 
-CPU seconds of this process, Lance's threads included, the least of several runs: on one fragment of 250 k rows of the merge
-benchmarks' table.  ``lancewal_flusher.tasks.cost`` holds those of one machine; they decide nothing but the seconds shown,
-except ``READ_WEIGHT``.
+They are CPU seconds of this process, including Lance's threads: the least of several runs, on one fragment of 250 k
+rows of the merge benchmarks' table.  ``lancewal_flusher.tasks.cost`` has the constants of one machine.  Except for
+``READ_WEIGHT`` they only affect the seconds that are shown, not decisions.
 """
 
 from __future__ import annotations

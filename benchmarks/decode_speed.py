@@ -1,8 +1,8 @@
-"""Speed of the decoder beside a bare pass of Arrow's JSON reader over the same bytes.
+"""Compare the decoder's speed with a bare pass of Arrow's JSON reader over the same bytes.
 
-``bare`` is ``read_json(b"\\n".join(values))`` as it comes (threads, inferred schema), ``bare 1`` the same with one
-thread, which is what a busy ingest process has.  Prints the best and the median of ``ROUNDS`` runs in milliseconds of
-CPU time, all threads together, and the share of decode's speed in that of each bare pass.
+``bare`` is ``read_json(b"\\n".join(values))`` with its defaults (threads, inferred schema). ``bare 1`` is the same with
+one thread, which is what a busy ingest process has.  The program prints the best and the median of ``ROUNDS`` runs, in
+milliseconds of CPU time of all threads, and the decoder's speed relative to each bare pass.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What a store costs that is 30 ms away: time, requests and rounds of each act, by the number of partitions.
+"""Measure time, requests and rounds of requests of each operation on a store 30 ms away, by the number of partitions.
 
-The store is the small S3 of ``tests.support`` in a process of its own.  The distance is there while an act is measured, not
-while it is prepared.  Requests for rows of the table (``data/``, ``_deletions/``, ``_indices/``) are not counted; a *round* is
-as many as are under way at once (``tests.support.small_s3.requests``).  No Kafka: records come from a list, for two members
-with a log each.  Only ``members`` runs services and a broker.
+The store is the small S3 of ``tests.support`` in its own process.  It delays requests only while an operation is
+measured.  Requests for rows of the table (``data/``, ``_deletions/``, ``_indices/``) are not counted.  A *round* is a
+number of requests that are under way at the same time (``tests.support.small_s3.requests``). There is no Kafka: records
+come from a list, for two members with a log each.  Only ``members`` runs services and a broker.
 
-``BENCHMARK_PARTITIONS``, as ``4,64``, measures other numbers of partitions.
+``BENCHMARK_PARTITIONS``, such as ``4,64``, selects other numbers of partitions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What something took."""
+"""Wall time and CPU time of a piece of work."""
 
 from __future__ import annotations
 

@@ -1,12 +1,13 @@
-"""Ingest against its floor, over a real broker: from the first consume to the last row durable, in one process.
+"""Compare ingest with its floor, over a real broker, from the first consume until the last row is durable, in one process.
 
-The floor is one process with one thread: ``consume(10000)`` and one ``pyarrow.json`` read of the joined values, nothing
-else.  Floor and ingest alternate, so that both see the same machine; ratios of medians.
+The floor is a process with one thread that only calls ``consume(10000)`` and one ``pyarrow.json`` read of the joined
+values.  Floor and ingest alternate, so that both run on the same machine state; ratios are of medians.
 
-Peak resident memory is the largest of all runs.  In one more run a second member comes while the group is busy, and goes after
-some seconds: the largest peak of both.
+Peak resident memory is the largest of all runs.  In a further run a second member joins while the group is busy, and
+leaves after some seconds; the larger peak of both members counts.
 
-Kinds: ``upserts`` only, and ``mixed`` (70 % upserts, 25 % patches some with explicit nulls, 5 % deletes).
+The kinds of records are ``upserts`` only, and ``mixed`` (70 % upserts, 25 % patches, some with explicit nulls, 5 %
+deletes).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A table of base rows of about 100 bytes, and what is upserted over it through the ingest worker."""
+"""Make a table of base rows of about 100 bytes, and upsert rows into it through the ingest worker."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""Two ingest members at a store 30 ms away: from their start until every partition is readable, and from SIGTERM to their end.
+"""Time the start and the end of two ingest members at a store 30 ms away.
 
-Broker and members are processes as production runs them, with default settings.  Before they start, each partition has a row
-in Kafka; ``start`` is over when a strong read shows all of these, by a table that was opened before and is read every 50 ms.
-Once the group has given partitions to both, each partition gets one more row; when these are readable, both members are told
-to stop: ``stop`` is the end of the later one.  The first time nobody has opened the partitions before; the second time, they
-were handed over.
+Broker and members are processes as in production, with default settings.  Before the members start, each partition has
+a row in Kafka.  ``start`` ends when a strong read shows all these rows; the reader opened the table before, and reads
+every 50 ms.  When the group has assigned partitions to both members, each partition gets one more row.  When these rows
+are readable, both members are told to stop; ``stop`` ends when the later member has ended.  In the first run the
+partitions were never open before; in the second run they were handed over.
 
-``BENCHMARK_PARTITIONS`` measures other numbers of partitions, as for ``distance``, which calls this.
+``BENCHMARK_PARTITIONS`` selects other numbers of partitions, as for ``distance``, which calls this module.
 """
 
 from __future__ import annotations

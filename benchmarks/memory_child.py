@@ -1,4 +1,4 @@
-"""The measured process of ``benchmarks.memory``: the ingest service as production runs it, until all is durable."""
+"""The measured process of ``benchmarks.memory``: the ingest service as in production, until all records are durable."""
 
 from __future__ import annotations
 

@@ -1,14 +1,15 @@
-"""Merging upserts into 5 M rows in 20 fragments, against pylance's ``merge_insert`` of the same rows into an equal table.
+"""Compare merging upserts into 5 M rows in 20 fragments with pylance's ``merge_insert`` of the same rows into an equal
+table.
 
-Times of ours are taken from the MemTable and from FLUSHED to the table's commit; the flusher's whole round, with what
-comes after the commit, stands beside them.  Both sides alternate; ratios of medians.  After each measure the tables are
-compared with the model (number of rows, sums of two columns): a difference ends the benchmark.
+lancewal is timed from the MemTable and from the flush to the table's commit, and also to the end of the flusher's
+round, which includes the work after the commit.  Both sides alternate; ratios are of medians.  After each measurement
+the tables are compared with the model (number of rows, sums of two columns). A difference ends the benchmark.
 
  * 10 k and 250 k upserts (90 % updates, 10 % inserts, random keys),
- * 250 k with a scalar index on the key: ``merge_insert`` with it, and told not to use it,
- * a sweep of updates of 5, 25 and 50 % of the rows, each run on tables of its own,
- * ten rounds of 100 k; then scans of the table, by lancewal's reader and by plain Lance, against one by plain Lance of a
-   freshly written table; before and after ``lancewal compact --all``.
+ * 250 k upserts with a scalar index on the key: ``merge_insert`` with the index, and told not to use it,
+ * updates of 5, 25 and 50 % of the rows, each run on its own tables,
+ * ten rounds of 100 k upserts, then scans of the table by lancewal's reader and by plain Lance, compared with a scan
+   of a freshly written table by plain Lance; before and after ``lancewal compact --all``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The measured process of ``benchmarks.merge_large``: what ``lancewal merge`` does, and the most memory it had."""
+"""The measured process of ``benchmarks.merge_large``: it does what ``lancewal merge`` does, and reports its peak memory."""
 
 from __future__ import annotations
 

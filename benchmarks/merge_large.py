@@ -1,9 +1,11 @@
-"""Merging 10 k upserts into 50 M rows in 200 fragments, against ``merge_insert`` and against our own time at 5 M rows.
+"""Compare merging 10 k upserts into 50 M rows in 200 fragments with ``merge_insert``, and with lancewal's own time at 5 M
+rows.
 
-All of these alternate in one process; ratios of medians.  Then ``lancewal merge`` in a process of its own merges one
-more snapshot of 10 k, and one of 250 k, and says the most memory that it had.  Compared with the model at the end.
+All of these alternate in one process; ratios are of medians.  Then ``lancewal merge`` in a process of its own merges
+another flush of 10 k rows, and one of 250 k, and reports its peak memory.  At the end the tables are compared with the
+model.
 
-Needs about 12 GiB of disk, and is run only when it is named.
+The benchmark needs about 12 GiB of disk, and runs only if it is named.
 """
 
 from __future__ import annotations

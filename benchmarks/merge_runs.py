@@ -1,4 +1,4 @@
-"""The same upserts into two equal tables, in turns: lancewal's merge and ``merge_insert``."""
+"""Upsert the same rows into two equal tables in turns: by lancewal's merge and by ``merge_insert``."""
 
 from __future__ import annotations
 

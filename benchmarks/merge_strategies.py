@@ -1,16 +1,17 @@
-"""What a merge decides for each share of changed rows, whether it says before what it costs, and how long it takes.
+"""Show which strategy a merge chooses for each share of changed rows, whether it predicts its cost, and how long it takes.
 
-A sweep over 5, 25 and 50 % of the rows of a table in fragments of 250 k, each run on tables of its own: updates of whole
-rows, and patches of one column of seven.  Beside it ``merge_insert`` of the same rows; of patches, which are part of the
-columns, in both of its write modes, ``rewrite_rows`` (what it chooses itself here) and ``rewrite_columns``, each on a table
-of its own.
-Predicted and counted are the bytes of data files, deletion vectors and the key index, with the compaction that follows
-where *rewrite* is chosen.  Tables are compared with the model.
+The shares are 5, 25 and 50 % of the rows of a table with fragments of 250 k rows, each run on its own tables: updates
+of whole rows, and patches of one column of seven.  ``merge_insert`` gets the same rows.  For patches, which have only
+some columns, it runs in both of its write modes, each on its own table: ``rewrite_rows`` (which it chooses by itself
+here) and ``rewrite_columns``.
 
-The crossovers are those of the cost model for a fragment of this table: from which share of changed rows on it is written
-anew, and from which on patches of that column are made in place.
+Predicted and counted are the bytes of data files, deletion vectors and the key index, including the compaction that
+follows if *rewrite* is chosen.  The tables are compared with the model.
 
-``LANCEWAL_BENCHMARK_ROWS``: another number of rows than 5 M.
+The crossovers come from the cost model for a fragment of this table: the share of changed rows from which the fragment
+is rewritten, and the share from which patches of that column are made in place.
+
+``LANCEWAL_BENCHMARK_ROWS`` sets another number of rows than 5 M.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How many partitions are measured, where a benchmark measures tables of several numbers of them."""
+"""The numbers of partitions that a benchmark measures."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Reads in Python of 5 M base rows of about 100 bytes: eventual and strong ones, lookups, counts, plans, memory.
+"""Measure reads in Python of 5 M base rows of about 100 bytes: eventual and strong reads, lookups, counts, plans, memory.
 
-Ratios are of medians inside one run, the sides taken in turns.  The unmerged rows are upserts of random base keys in four
-partitions, most of them flushed, the last tenth of them in the WAL alone.
+Ratios are of medians within one run, and the sides alternate.  The unmerged rows are upserts of random base keys in
+four partitions.  Nine tenths of them are flushed, the last tenth is only in the WAL.
 
-``python -m benchmarks.reads`` is the quick form: a tenth of the rows, printed and not kept.
+``python -m benchmarks.reads`` is the quick form: it measures a tenth of the rows, prints the figures, and keeps
+nothing.
 """
 
 from __future__ import annotations

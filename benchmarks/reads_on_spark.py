@@ -1,11 +1,11 @@
-"""Reads in Spark against the barest Python source over the same files: the same rows, two cores, medians, taken in turns.
+"""Compare reads in Spark with a minimal Python source over the same files: the same rows, two cores, medians, in turns.
 
-The barest source has a task a fragment, which hands the batches of a Lance scanner to Spark, and nothing else: it knows no
-unmerged rows, no filters and no pins.  The table has ``ROWS`` base rows and ``ROUNDS`` rounds of upserts of random keys over
-them, all merged; at last 1 % of the keys are upserted once more and stay unmerged, which the barest source does not see.
+The minimal source has one task for each fragment, which only passes the batches of a Lance scanner to Spark: it has no
+unmerged rows, filters or pins.  The table has ``ROWS`` base rows and ``ROUNDS`` rounds of merged upserts of random
+keys.  At last 1 % of the keys are upserted once more and stay unmerged; the minimal source does not see these rows.
 
-*Full*: all columns, as Spark's rows, into the sink ``noop``.  *Aggregate*: the sums of two columns; both sources are told to
-read no others.
+*Full* reads all columns as Spark rows into the sink ``noop``. *Aggregate* sums two columns; both sources are told to
+       read only these.
 """
 
 from __future__ import annotations

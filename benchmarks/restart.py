@@ -1,11 +1,11 @@
-"""Rolling restart of two members under 10,000 rows/s, how long joining takes, and SIGTERM while broker or store hang.
+"""Measure a rolling restart of two members at 10,000 rows/s, the time to join, and SIGTERM while broker or store hang.
 
-The load, the table and the reader are those of ``freshness``.  Both members are told to stop one after the other and started
-again, the second ten seconds after the first is ready, as Kubernetes does with the chart's ``minReadySeconds``.  *Joining* is
-the time from a member's start of work (``service_started``) until its first partition is open.  All of this once with the
-client's own heartbeat of 3 s, which ingest had before, and once as it is.
+The load, the table and the reader are those of ``freshness``. The members are stopped and started again one after the
+other.  The second follows ten seconds after the first is ready, as in Kubernetes with the chart's ``minReadySeconds``.
+*Joining* is the time from a member's start of work (``service_started``) until its first partition is open.  All of
+this runs once with librdkafka's default heartbeat of 3 s, which ingest had before, and once with ingest's own.
 
-What hangs is a process that SIGSTOP holds: it takes connections and says nothing.
+A process hangs by SIGSTOP: it accepts connections and does not answer.
 """
 
 from __future__ import annotations

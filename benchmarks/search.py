@@ -1,8 +1,8 @@
-"""Searches over merged and unmerged rows against Lance over the merged ones alone: CPU time of all threads, medians.
+"""Compare searches over merged and unmerged rows with Lance's over the merged rows: CPU time of all threads, medians.
 
-``ROWS`` clustered vectors of 384 numbers (IVF_RQ) and Zipf texts of 30 words (INVERTED with positions), indexes over all; then
-1 % and 10 % of the rows are replaced by unmerged ones.  Every answer is looked at: rows that are out of date, answers that are
-shorter than they could be, recall against brute force, and text against a BM25 of its own.
+The table has ``ROWS`` clustered vectors of 384 numbers (IVF_RQ) and Zipf texts of 30 words (INVERTED with positions),
+all indexed; then 1 % and 10 % of the rows are replaced by unmerged rows.  Every answer is checked: outdated rows,
+answers that are shorter than possible, recall against brute force, and text scores against an independent BM25.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The Spark session of benchmarks: local, two cores, and Python is talked to by a file instead of TCP."""
+"""The Spark session of benchmarks: local, with two cores; Spark and Python communicate by a Unix socket instead of TCP."""
 
 from __future__ import annotations
 

@@ -1,20 +1,20 @@
-"""All services at 10,000 rows/s, at a store 30 ms away: what they ask of it a second, and how soon a row is seen.
+"""Run all services at 10,000 rows/s with a store 30 ms away: requests a second, and how soon a row is seen.
 
-Broker, two ingest services and a flusher are processes as production runs them, with default settings; this process produces.
-Its client waits 50 ms for more rows of a partition, of hundreds of them 200: with 5 ms nearly every row of 64 partitions is a
-batch of its own, some thousand a second, which take most of a core of the broker, and rows that wait for it are no fresher.
-The store is the small S3 of ``tests.support``.  Rows are upserts of the base table's keys, one after another in an order of
-chance, so that a key comes again after five seconds only.
+Broker, two ingest services and a flusher are processes as in production, with default settings; this process produces.
+Its Kafka client waits 50 ms for more rows of a partition, and 200 ms with hundreds of partitions.  With 5 ms nearly
+every row of 64 partitions would be its own batch: a thousand batches a second take most of a core of the broker, and
+rows that wait for the broker are no fresher.  The store is the small S3 of ``tests.support``. Rows are upserts of the
+base table's keys in random order, so that a key comes again only after five seconds.
 
-1. After ``WARM_S``, all requests are counted for ``COUNTED_S``: a few rounds of sealing, flushing and merging.  Those for rows
-   of the table (``data/``, ``_deletions/``, ``_indices/``) are counted apart.
-2. Then a reader, one more process, keeps one table open and reads it again and again for ``READ_S``: freshness of a row is
-   the end of the first read that shows it minus the time of its produce call.
+1. After ``WARM_S``, all requests are counted for ``COUNTED_S``: a few rounds of sealing, flushing and merging.
+   Requests for rows of the table (``data/``, ``_deletions/``, ``_indices/``) are counted separately.
+2. Then a reader process keeps one table open and reads it repeatedly for ``READ_S``. The freshness of a row is the
+   end of the first read that shows it minus the time of its produce call.
 
-Beside the count stands what ``lancewal estimate`` expects of the same deployment, without what comes with its age only:
-listings of a log of a day, and deletions.
+The figures also have the requests that ``lancewal estimate`` expects for the same deployment, without requests that
+grow with its age: listings of a log of a day, and deletions.
 
-``BENCHMARK_PARTITIONS``, as ``4,64``, measures other numbers of partitions.
+``BENCHMARK_PARTITIONS``, such as ``4,64``, selects other numbers of partitions.
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
-"""Strong read of 1 M base rows with 90 k upserts in FLUSHED snapshots and 10 k in at most 100 segments, against the plain
-Lance scan of the same columns: ratio of medians.  Also reported: the first scan of a freshly opened table."""
+"""Compare a strong read of 1 M base rows, 90 k flushed upserts and 10 k upserts in at most 100 segments with plain Lance.
+
+The ratio is that of medians, against the plain Lance scan of the same columns.  The first scan of a newly opened table
+is reported too.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Scans of a table by plain Lance as its users have it, or by lancewal's reader, in a process of its own.
+"""Scan a table in a process of its own, by plain Lance as its users have it, or by lancewal's reader.
 
-The process that merges encodes with more threads than Lance takes by itself (``row_files``), and Lance has one setting
-for a process.
+The process that merges encodes with more threads than Lance uses by default (``lance_threads``), and Lance has only one
+setting for a process.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Making tables for benchmarks without Kafka: contract written directly, rows through the ingest worker."""
+"""Make tables for benchmarks without Kafka: the contract is written directly, and rows go through the ingest worker."""
 
 from __future__ import annotations
 

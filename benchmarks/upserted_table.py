@@ -1,7 +1,7 @@
-"""Two ways to upsert Arrow rows into a Lance table: lancewal's, without Kafka, and ``merge_insert``.
+"""Upsert Arrow rows into a Lance table in two ways: by lancewal without Kafka, and by ``merge_insert``.
 
-``UpsertedTable`` attaches a table and then does what ingest and the flusher do, with their functions: WAL segments, seal,
-snapshot, a round.  How the flusher finds the rows that a key replaces is its own matter.
+``UpsertedTable`` attaches a table and then calls the functions of ingest and flusher: WAL segments, seal, flush, a
+merge round.  The flusher finds the rows that a key replaces as it does in a service.
 """
 
 from __future__ import annotations

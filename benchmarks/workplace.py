@@ -1,7 +1,8 @@
-"""Where benchmarks put their tables: a folder of their own that goes with them, and bases that can be kept.
+"""Folders for the tables of benchmarks: one that is deleted at the end, and base tables that can be kept.
 
-``BENCHMARK_CACHE`` names a folder in which base tables stay from run to run; without it they go too.  Its name does not
-begin with LANCEWAL: the services, which inherit it, refuse such a variable that is no setting.
+``BENCHMARK_CACHE`` names a folder in which base tables stay from run to run; without it they are deleted too.  The
+variable's name does not begin with LANCEWAL, because the services, which inherit it, refuse such a variable if it is
+not a setting.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""What 50 rounds of 10 k random updates write into a table of 5 M rows, per byte of the upserted Arrow rows.
+"""Count the bytes that 50 rounds of 10 k random updates write into a table of 5 M rows, per byte of the upserted Arrow
+rows.
 
-Counted are the sizes of all files that appear under the table's folder, those that a later round removes included, by
-kind.  The table's own bytes are its data files, its deletion vectors and the runs of the key index; Lance's manifests and
-transactions, the WAL and lancewal's other objects stand apart.  Compaction has its turn after each merge, as in the service;
-all that it writes stands apart too.  ``merge_insert`` of the same rows into an equal table stands beside it.
+The sizes of all files that appear in the table's folder are counted by kind, including files that a later round
+removes.  The table's own bytes are its data files, its deletion vectors and the runs of the key index.  Lance's
+manifests and transactions, the WAL and lancewal's other objects are counted separately.  Compaction runs after each
+merge, as in the service, and its bytes are counted separately too.  ``merge_insert`` of the same rows into an equal
+table is the comparison.
 """
 
 from __future__ import annotations

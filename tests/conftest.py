@@ -1,7 +1,8 @@
-"""What every test may ask for: one broker, S3 server and Spark session a run, a fresh topic name, a seed; the run's budget.
+"""Fixtures of all tests: one broker, S3 server and Spark session for each run, a fresh topic name, a seed; and the run's
+budget.
 
-A test that asks for a server has its mark, by which ``dev.py test`` divides a run: one process has the S3 server, and each
-that needs a broker one of its own.
+A test that asks for a server gets its mark, by which ``dev.py test`` divides a run among processes.  One process has
+the S3 server, and each process whose tests need a broker starts its own.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""lancewal beside other tables with keyed upserts: ``python3 dev.py bench-peers``.
+"""Compare lancewal with other tables with keyed upserts: ``python3 dev.py bench-peers``.
 
-Each peer is one small module, and runs in a process and a virtual environment of its own (``fetch``, ``child``); what all
-of them can do is ``peer.Peer``.  Rows are the same for lancewal and the peers, and each table is compared with the model.
+Each peer is a small module, and runs in its own process and virtual environment (``fetch``, ``child``). ``peer.Peer``
+says what all peers can do.  lancewal and the peers get the same rows, and each table is compared with the model.
 """

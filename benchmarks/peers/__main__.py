@@ -1,6 +1,7 @@
-"""``python -m benchmarks.peers``: run, print a line for each measure, and write JSON and the docs page.
+"""``python -m benchmarks.peers``: run the measures, print a line for each, and write JSON and the docs page.
 
-Exit code 0: all was measured, met or not.  3: a peer could not be fetched, started or used; the others were measured.
+Exit code 0: everything was measured, whether aims are met or not.  3: a peer could not be fetched, started or used; the
+others were measured.
 """
 
 from __future__ import annotations

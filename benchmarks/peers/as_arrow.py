@@ -1,10 +1,11 @@
-"""Row b: upserts given as Arrow tables, snapshot and merge of ours against LakeSoul's native upsert.
+"""Row b: upserts given as Arrow tables.  lancewal's flush and merge against LakeSoul's native upsert.
 
-Ours is counted from the rows in memory to the end of the flusher's round: snapshot written, merged in one table commit,
-the merge finished and marked, the key index kept up; the WAL, which LakeSoul does not have, is not.  Any Lance reader then
-sees the rows without merging.  LakeSoul is counted from the rows in memory to its commit: it does not look for old rows,
-reads merge them; once more with the reading of the Parquet file that it gets the rows from.  Beside them the floor
-(``lance_alone``): what the rows and deletion files of such a merge take by pylance.
+lancewal is timed from the rows in memory to the end of the flusher's round: the flush is written, merged in one table
+commit, finished and marked, and the key index is updated.  The WAL, which LakeSoul does not have, is not timed.  Then
+any Lance reader sees the rows without merging.  LakeSoul is timed from the rows in memory to its commit: it does not
+look for old rows, and its reads merge them.  A second time of LakeSoul includes reading the Parquet file from which it
+gets the rows.  The floor (``lance_alone``) is the time in which pylance writes the rows and deletion files of such a
+merge.
 """
 
 from __future__ import annotations

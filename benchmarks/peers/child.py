@@ -1,7 +1,7 @@
 """The process of a peer: ``python -m benchmarks.peers.child MODULE FOLDER``, in the peer's virtual environment.
 
-A request is a line of JSON, ``{"act": ..., "rows": ...}``, on stdin; the answer a line on stdout: ``seconds`` and ``value``,
-or ``error``.  Whatever else is printed goes to stderr.  The end of stdin ends it.
+A request is a line of JSON, ``{"act": ..., "rows": ...}``, on stdin.  The answer is a line on stdout with ``seconds``
+and ``value``, or ``error``. All other output goes to stderr.  The process ends at the end of stdin.
 """
 
 from __future__ import annotations

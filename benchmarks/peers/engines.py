@@ -1,6 +1,6 @@
-"""The peers that there are, and what each of them needs.  Versions are pinned: figures of others would be others.
+"""The peers, with the packages and versions that each needs.  Versions are pinned, because others have other figures.
 
-After a change of a ``package``: ``python3 dev.py lock``.
+After a change of a ``package`` run ``python3 dev.py lock``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A virtual environment for each lock of the peers, and the jars of each peer in Spark, in the cache folder; made at the first
-use, each file checked by its hash, jars at every use.
+"""Make a virtual environment for each peer's lock, and fetch the jars of each peer on Spark, into the cache folder.
 
-``python -m benchmarks.peers.fetch`` writes the locks of the jars anew (``dev.py lock`` does).
+Both happen at the first use.  Each file is checked by its hash, jars at every use.  ``python -m
+benchmarks.peers.fetch`` writes the locks of the jars again (``dev.py lock`` calls it).
 """
 
 from __future__ import annotations

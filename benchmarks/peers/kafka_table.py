@@ -1,7 +1,7 @@
-"""Ours as production runs it: a broker, the ingest service and the flusher, each a process, and one producer.
+"""lancewal as in production: a broker, the ingest service and the flusher, each a process, and one producer.
 
-The table is an existing one, attached.  A round is over when the newest table version holds every row produced: then any
-Lance reader sees them.
+The table is an existing one that is attached.  A round ends when the newest table version has every produced row, so
+that any Lance reader sees the rows.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What upserts cost by pylance alone, for whoever knows already where the rows of the keys lie: the floor of row b.
+"""Upsert by pylance alone, if the replaced rows are already known: the floor of row b.
 
-The same three steps as a merge, and nothing else: a data file of the rows (``write_fragments``), deletion files of what
-they replace (``delete_rows``, on as many threads as there are cores), and the commit.  No lookup, no key index, no record
-of what was merged.
+The steps are the three of a merge, and nothing else: write a data file of the rows (``write_fragments``), write
+deletion files for the replaced rows (``delete_rows``, on as many threads as cores), and commit.  There is no lookup, no
+key index, and no record of what was merged.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a peer can do: one engine with one keyed table.
+"""The interface of a peer: one engine with one keyed table.
 
-Times are taken around one call; what ``give`` does is not counted.
+Times are taken around one call.  The time of ``give`` is not counted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A peer in its own process, seen from here."""
+"""A peer in its own process, called from this process."""
 
 from __future__ import annotations
 

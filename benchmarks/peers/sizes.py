@@ -1,4 +1,4 @@
-"""How large a run is, and the files that peers get their rows from."""
+"""The size of a run, and the files from which peers get their rows."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What the peers in Spark share: a session with two cores, and a table that SQL can read and MERGE into.
+"""The common part of peers on Spark: a session with two cores, and a table that SQL can read and MERGE into.
 
-Rows to upsert are a cached DataFrame in two partitions, so that no peer pays for reading them.
+Rows to upsert are a cached DataFrame in two partitions, so that reading them costs no peer any time.
 """
 
 from __future__ import annotations

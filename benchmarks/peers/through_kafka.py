@@ -1,12 +1,13 @@
 """Row a: rounds of upserts through Kafka against MERGE in Spark.
 
-Ours is counted from the first ``produce`` until the rows are merged and readable by plain Lance, with a real broker, the
-ingest service and the flusher as processes: produce, broker, decoding JSON, WAL, snapshots, merges.  Left out: making the
-JSON.  Peers get the same rows as a cached DataFrame and are counted for the upsert alone: no Kafka, no decoding, no log.
+lancewal is timed from the first ``produce`` until plain Lance can read the merged rows, with a real broker, the ingest
+service and the flusher as processes.  This includes produce, broker, decoding JSON, WAL, flushes and merges, but not
+making the JSON. A peer gets the same rows as a cached DataFrame, and is timed only for the upsert: no Kafka, no
+decoding, no log.
 
- 1. Round by round, in turns with the peer: ours waits until each round is merged before the next begins.
- 2. In a stream: the rounds produced one behind the other, as producers do, until all are merged, into a table of their own
-    each time; against the median of the peer's rounds.  lancewal decides itself how many merges that takes.
+ 1. Round by round, in turns with the peer: lancewal waits until each round is merged before the next begins.
+ 2. In a stream: the rounds are produced without waiting until all are merged, into a new table each time.  This is
+    compared with the median of the peer's rounds.  lancewal decides itself how many merges it makes.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
-"""SIGKILL at every named point of the protocol, before or after it: nothing is lost, nothing doubled.
+"""SIGKILL before or after every named point of the protocol: no row is lost, and none is duplicated.
 
-The points take turns: one dies before, the next after.  ``--every-case`` kills on both sides of each, as ``dev.py soak
-every-case`` does.  ``tests/simulation/test_crash_points.py`` crashes on both sides of each point on twins, in every run.
+In a normal run a process dies before one point, after the next, and so on.  ``--every-case`` kills on both sides of
+each point, as ``dev.py soak every-case`` does.  ``tests/simulation/test_crash_points.py`` crashes on both sides of each
+point on twins, in every run.
 
-Real processes, a real broker and S3 server.  Each case feeds a table of its own until a process has died at its point,
-checks that it was that point (the exit status, and the last line that the process has logged), starts the process again
-without a failpoint, and compares all readers, a plain Lance data set among them, with the fold of what was produced.
+Processes, broker and S3 server are real.  Each case feeds its own table until a process has died at its point, and
+checks that it was that point (by the exit status, and the last line that the process has logged). It starts the process
+again without a failpoint, and compares all readers, including a plain Lance data set, with the fold of the produced
+records.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""``python3 dev.py interop [VERSION ...]``: which readers open a merged table and a named snapshot.
+"""``python3 dev.py interop [VERSION ...]``: test which readers open a merged table and a named snapshot.
 
-pylance in each of ``VERSIONS``, and in what PyPI has of the next one before its release: each in an environment of its own
-below ``INTEROP_CACHE`` (default: a folder in the cache; a name that began with LANCEWAL would be taken for a setting).
-Lance's connector for Spark as ``dev.py bench-peers`` fetches it, and DuckDB's extension for Lance, where they can be had.
-What is fetched is run on tables made here.  The page ``docs/reference/which-readers-work.md`` says what each found.
+Readers are pylance in each of ``VERSIONS``, and the next pylance before its release if PyPI has one, each in its own
+environment below ``INTEROP_CACHE`` (by default in the cache folder; a name that begins with LANCEWAL would be read as a
+setting). Others are Lance's connector for Spark, as ``dev.py bench-peers`` fetches it, and DuckDB's extension for
+Lance, if they are available.  The page ``docs/reference/which-readers-work.md`` has the results.
 """
 
 from __future__ import annotations

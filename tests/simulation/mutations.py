@@ -1,4 +1,4 @@
-"""Safeguards taken away: each mutation is a patch of named functions."""
+"""Mutations: each removes one safeguard of the protocol by patching named functions."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Interleavings that the protocol's safeguards are there for, each written down step by step.
+"""The interleavings against which the protocol's safeguards protect, each written down step by step.
 
-With the safeguard a scenario ends well; without it, it raises.
+With the safeguard a scenario ends well; without the safeguard it raises an error.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A world in which nothing happens by chance: processes act one after the other, and a *cue* lets another act within one.
+"""A world without chance: processes act one after the other, and a *cue* lets another process act within a call.
 
-Everything runs in the calling thread.  A cue stands before one call of a process at a boundary (store, table, Kafka), by
-the act and a part of the object's key; when the process comes there, the cue's call runs whole, then the process goes on.
-So an interleaving is written down as it is: "before A puts its segment, B takes over".
+Everything runs in the calling thread.  A cue is put before one call of a process to store, table or Kafka.  The call is
+named by its operation and a part of the object's key.  When the process makes this call, the cue's function runs
+completely first.  So a test writes an interleaving as it is: "before A puts its segment, B takes over".
 """
 
 from __future__ import annotations

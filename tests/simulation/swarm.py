@@ -1,8 +1,8 @@
-"""A swarm: each schedule leaves out a random part of what may happen, and draws how often the rest does.
+"""A swarm: each schedule leaves out a random part of what may happen, and draws how often the rest happens.
 
-What happens all the time hides what needs quiet: a log is trimmed only where somebody merges undisturbed, and an index
-read is old only where its reader is slow and everyone else is not.  So no schedule has everything, and each part is
-missing in some and frequent in others.
+Events that happen all the time hide faults that need quiet: a log is trimmed only if a flusher merges undisturbed, and
+a reader's region state is outdated only if the reader is slow and the others are not.  So no schedule has everything,
+and each part is missing in some schedules and frequent in others.
 """
 
 from __future__ import annotations

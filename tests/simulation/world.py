@@ -1,7 +1,7 @@
-"""One simulated deployment: a topic, a store, a table, and the processes around them, all under one scheduler.
+"""One simulated deployment: a topic, a store, a table, and the processes that use them, all under one scheduler.
 
-A *process* is a group of actors with clients, a clock and random ids of its own; it calls lancewal's own modules.  What
-it knows dies with it; the topic, the bucket and the data set stay.
+A *process* is a group of actors with its own clients, clock and random ids; it calls lancewal's own modules.  Its
+memory is lost when it dies; the topic, the bucket and the data set stay.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""``python3 dev.py check-spark [VERSION ...]``: the same reads on PySpark from PyPI, against DuckDB.
+"""``python3 dev.py check-spark [VERSION ...]``: run the same reads on PySpark from PyPI, and compare with DuckDB.
 
-Without a version the oldest and the newest that lancewal takes; ``4.1`` means its newest release.  Each reads in three ways:
-``local``, on a standalone cluster of two workers, and through Spark Connect (``--way``, several times, makes these alone).
-The page ``docs/reference/which-sparks-work.md`` says what the runs came to, where all of them were made.  Exit code 0 only if
-every read passed.
+Without a version, the oldest and the newest supported PySpark run; ``4.1`` means its newest release.  Each reads in
+three ways: ``local``, on a standalone cluster of two workers, and through Spark Connect.  ``--way``, which may be
+repeated, selects some of them.  A complete run writes its results to ``docs/reference/which-sparks-work.md``. Exit code
+0 only if every read passed.
 """
 
 from __future__ import annotations

@@ -1,16 +1,17 @@
-"""What a run of the tests may take, on two quiet cores, and what the quick one leaves out.
+"""The time limits of test runs on two quiet cores, and the tests that the quick run leaves out.
 
 | run | aim |
 |---|---|
 | ``dev.py test --quick`` | 4 minutes, with lint and types: no servers, few cases of long tests, a small simulation |
 | ``dev.py test`` | 45 minutes |
 
-1. No test starts after the wall budget is used up; the run then counts as failed.  So does one whose last test ends after
-   it.  The budget is far above the aims, so that a slow or busy machine fails nobody; the end of a run says what it took.
-2. What is long is said here, by name, and not measured where a run takes place: a run has the same tests everywhere.
-3. Of a long test with several cases the quick run takes every ``CASES_EACH``-th, from the first on; of one with a single
-   case none.
-4. What a run took, test by test, is in ``.durations`` (``durations``): where this list comes from.
+1. After the wall-clock budget is used up no test starts, and the run fails.  A run whose last test ends after the
+   budget fails too.  The budget is far above the aims, so that slow or busy machines do not fail; each run prints
+   its time.
+2. Long tests are listed here by name, not measured during a run, so that a run has the same tests everywhere.
+3. If a long test has several cases, the quick run takes the first and then every ``CASES_EACH``-th; a long test with
+   a single case is left out.
+4. ``.durations`` has the time of each test of a run (``durations``); this list was made from such times.
 """
 
 from __future__ import annotations
