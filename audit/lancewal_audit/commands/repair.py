@@ -63,10 +63,9 @@ def generation(
     with opened(asked.settings()) as context:
         named = None if number is None else Generation(number)
         with step(_LOOKING):
-            plan = plan_generations(
-                context, context.contract.regions[partition_named(partition, context.contract)], named
-            )
-        _mend(asked, plan.lines(), None if dry_run else lambda: repair_generations(context, plan))
+            region = context.contract.regions[partition_named(partition, context.contract)]
+            plan = plan_generations(context, region, named)
+        _mend(asked, dry_run, plan.lines(), lambda: repair_generations(context, plan))
 
 
 @app.command("region")
@@ -115,7 +114,7 @@ def region_(
 
         with step(_LOOKING):
             plan = plan_index(context, region, low, before_gap=before_gap, above=version_seen)
-        _mend(asked, plan.lines(), None if dry_run else mend)
+        _mend(asked, dry_run, plan.lines(), mend)
 
 
 @app.command()
@@ -146,12 +145,8 @@ def segment(
         with step(_LOOKING):
             plan = plan_segment(context, records, key, accept_loss=accept_loss)
         given_up = any(generation.given_up for generation in plan.needed)
-        _mend(
-            asked,
-            plan.lines(),
-            None if dry_run else lambda: repair_segment(context, records, plan),
-            "these records are given up" if given_up and not yes else None,
-        )
+        loss = "these records are given up" if given_up and not yes else None
+        _mend(asked, dry_run, plan.lines(), lambda: repair_segment(context, records, plan), loss)
 
 
 @app.command()
@@ -174,12 +169,8 @@ def restored(
     with opened(asked.settings()) as context:
         with step(_LOOKING):
             plan = plan_restored(context, rows_since.value)
-        _mend(
-            asked,
-            plan.lines(),
-            None if dry_run else lambda: repair_restored(context, plan),
-            f"the restore is decided: {rows_since}" if plan.records and not yes else None,
-        )
+        decision = f"the restore is decided: {rows_since}" if plan.records and not yes else None
+        _mend(asked, dry_run, plan.lines(), lambda: repair_restored(context, plan), decision)
 
 
 @app.command("merged-position")
@@ -200,14 +191,10 @@ def merged_position(
         with step(_LOOKING):
             plan = plan_watermark(context)
         if plan is None:
-            _mend(asked, [told("what is merged is known: nothing to do")], None if dry_run else list)
-            return
-        _mend(
-            asked,
-            plan.lines(),
-            None if dry_run else lambda: accept_watermark(context, plan),
-            None if yes else "these merged positions are recorded",
-        )
+            _mend(asked, dry_run, [told("what is merged is known: nothing to do")], list)
+        else:
+            conclusion = None if yes else "these merged positions are recorded"
+            _mend(asked, dry_run, plan.lines(), lambda: accept_watermark(context, plan), conclusion)
 
 
 @app.command()
@@ -226,37 +213,34 @@ def index(
     with opened(asked.settings()) as context:
         with step(_LOOKING):
             plan = plan_lance_index(context, name)
-        _mend(asked, plan.lines(), None if dry_run else lambda: repair_lance_index(plan))
+        _mend(asked, dry_run, plan.lines(), lambda: repair_lance_index(plan))
 
 
-def _mend(asked: Asked, found: Sequence[Told], do: Callable[[], Sequence[Told]] | None, ask: str | None = None) -> None:
-    """Report findings, do the repair, and report what was done.
+def _mend(
+    asked: Asked, dry_run: bool, found: Sequence[Told], do: Callable[[], Sequence[Told]], ask: str | None = None
+) -> None:
+    """Report findings, then unless ``dry_run`` do the repair and report what was done.
 
-    ``do`` does the repair; None if nothing is to be changed.  ``ask``: the consequence that a person must agree to first.
+    ``ask``: the consequence that a person must agree to before the repair; None if there is none, or with ``--yes``.
     """
     as_text = not asked.as_json
     if as_text:
         _tell(found)
-    if do is not None and ask is not None:
-        if not as_text:
-            _tell(found, err=True)  # a person who is asked must see the findings
-        agree(False, ask)
     done: Sequence[Told] = ()
-    if do is not None:
+    if not dry_run:
+        if ask is not None:
+            if not as_text:
+                _tell(found, err=True)  # a person who is asked must see the findings
+            agree(False, ask)
         with step("repairing"):
             done = do()
     if as_text:
         _tell(done)
-        if do is None:
+        if dry_run:
             say(NOTHING_CHANGED)
     else:
-        say_json(
-            {
-                "found": [one.as_json() for one in found],
-                "done": [one.as_json() for one in done],
-                "dry_run": do is None,
-            }
-        )
+        both = {"found": [one.as_json() for one in found], "done": [one.as_json() for one in done]}
+        say_json({**both, "dry_run": dry_run})
 
 
 def _tell(said: Sequence[Told], *, err: bool = False) -> None:

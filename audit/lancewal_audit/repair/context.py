@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import closing, contextmanager
 
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
@@ -17,7 +17,5 @@ RepairContext = IngestContext
 def opened(settings: Settings) -> Iterator[RepairContext]:
     """Open the table that the settings name.  Raises an error unless contract, table and settings agree."""
     settings.need("table.uri")
-    with ExitStack() as stack:
-        tasks = ThreadTasks(workers=1)
-        stack.callback(tasks.close)
+    with closing(ThreadTasks(workers=1)) as tasks:
         yield open_context(settings, tasks, SystemClock())
