@@ -196,9 +196,7 @@ def _undecided(context: RepairContext) -> tuple[Restore, ...]:
 
 def _decision(context: RepairContext) -> tuple[TableVersion, str] | None:
     """Return the newest restore that a person has decided about, and the choice; None if no newest record has one."""
-    listed = [info.key for info in context.store.list(paths.merges_prefix(context.contract.making), limit=_LOOKED_AT)]
-    versions = sorted((v for key in listed if (v := paths.parse_merge_record(key)) is not None), reverse=True)
-    for version in versions[:_LOOKED_AT]:
+    for version in sorted(context.watermarks.recorded_versions(_LOOKED_AT), reverse=True)[:_LOOKED_AT]:
         key = paths.merge_record(version, context.contract.making)
         data = context.store.get(key)
         kind = None if data is None else kind_of(data, key)

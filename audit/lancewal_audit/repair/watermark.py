@@ -177,12 +177,7 @@ def _left(context: RepairContext, gone: int) -> InForce:
 
 
 def _newest_below(context: RepairContext, below: int) -> InForce:
-    recorded = [
-        version
-        for info in context.store.list(paths.merges_prefix(context.contract.making))
-        if (version := paths.parse_merge_record(info.key)) is not None and version < below
-    ]
-    newest = max(recorded, default=0)
+    newest = max((version for version in context.watermarks.recorded_versions() if version < below), default=0)
     for at in range(below - 1, max(newest, below - 1 - _LOOKED_AT), -1):
         found = context.table.transaction(at)
         if not isinstance(found, TransactionInfo):

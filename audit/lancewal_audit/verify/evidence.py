@@ -132,18 +132,18 @@ def _beginning(scope: Scope, wal: WalRecords, region: Region) -> Position | None
 
 
 def _tell_gaps(wal: WalRecords, ranges: dict[Region, Range], findings: Findings) -> None:
-    for damaged in wal.damaged:
-        if wal.is_repaired(damaged.key):
+    for key, problem in wal.damaged.items():
+        if wal.is_repaired(key):
             continue
-        holders = wal.holders(damaged.key)
+        holders = wal.holders(key)
         if holders is None:
-            findings.add(Finding("wal_damaged", WAL, damaged.problem, object=damaged.key))
+            findings.add(Finding("wal_damaged", WAL, problem, object=key))
         else:
             text = (
-                f"{damaged.problem}. Its rows are held by {', '.join(sorted(set(holders)))}: nothing is lost but reads at "
+                f"{problem}. Its rows are held by {', '.join(sorted(set(holders)))}: nothing is lost but reads at "
                 "receipts from before these rows were merged. The object goes with the trim after the history window"
             )
-            findings.add(Finding("wal_held", WAL, text, object=damaged.key))
+            findings.add(Finding("wal_held", WAL, text, object=key))
     for region, range_ in ranges.items():
         for first, end in range_.gaps:
             if wal.missed(region, first, end):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lancewal_audit.verify.records.eras import Eras
 from lancewal_core.errors import VersionGone
 from lancewal_core.keys.conflicts import Conflicts, read_conflicts
 from lancewal_core.names import paths
-from lancewal_core.names.ids import Position, Region
+from lancewal_core.names.ids import Position, Region, TableVersion
 from lancewal_core.region.loss_record import LossRecord, read_losses, replaced_below
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.table.contract import Contract
@@ -79,19 +79,16 @@ def find_scope(
     accepted = {region: read_losses(store, region, contract.making) for region in cut}
     losses = {region: tuple(loss for loss in accepted[region] if loss.kind == "offsets") for region in cut}
     replaced = {region: replaced_below(accepted[region]) for region in cut}
-    dropped = _dropped(opened, receipt.version)
-    empty_before = _empty_before(opened, eras)
+    recorded = opened.watermarks.recorded_versions()
+    dropped = _dropped(opened, [version for version in recorded if version <= receipt.version])
+    empty_before = _empty_before(opened, eras, min(recorded, default=None))
     aside = read_conflicts(store, in_force.conflicts, contract)
     return Scope(contract, eras, receipt, pinned, in_force, aside, cut, losses, replaced, dropped, empty_before, now_ms)
 
 
-def _dropped(opened: OpenedTable, version: int) -> dict[Region, Position]:
-    """Return the highest position of each region in the decisions ``keep`` up to a version."""
-    keys = [
-        info.key
-        for info in opened.store.list(paths.merges_prefix(opened.contract.making))
-        if (found := paths.parse_merge_record(info.key)) is not None and found <= version
-    ]
+def _dropped(opened: OpenedTable, recorded: Sequence[TableVersion]) -> dict[Region, Position]:
+    """Return the highest position of each region in the decisions ``keep`` among these merge records."""
+    keys = [paths.merge_record(version, opened.contract.making) for version in recorded]
     dropped: dict[Region, Position] = {}
     for key, data in zip(keys, opened.tasks.map(opened.store.get, keys), strict=True):
         if data is not None and says_keep(data, key):
@@ -100,18 +97,13 @@ def _dropped(opened: OpenedTable, version: int) -> dict[Region, Position]:
     return dropped
 
 
-def _empty_before(opened: OpenedTable, eras: Eras) -> bool:
+def _empty_before(opened: OpenedTable, eras: Eras, first: TableVersion | None) -> bool:
     """Return whether the version at which the table became a lancewal table still exists, and has no rows.
 
-    That version is the first with a record of watermarks, and these are empty.  After a bulk load the answer is False.
+    That version is the ``first`` with a record of watermarks, and these are empty.  After a bulk load the answer is False.
     """
-    if eras.rebound or read_loads(opened.store, opened.contract.making):
+    if first is None or eras.rebound or read_loads(opened.store, opened.contract.making):
         return False
-    listed = opened.store.list(paths.merges_prefix(opened.contract.making))
-    versions = [v for info in listed if (v := paths.parse_merge_record(info.key)) is not None]
-    if not versions:
-        return False
-    first = min(versions)
     key = paths.merge_record(first, opened.contract.making)
     data = opened.store.get(key)
     if data is None or decode_merge_record(data, key).version != 0:

@@ -154,6 +154,11 @@ def parse_drain_version(key: str) -> int | None:
     return _parse_inverted(rf"{drain_prefix(None)}({_DIGITS_20})\.json", _without_making(key))
 
 
+def is_flush_manifest(key: str) -> bool:
+    parsed = parse_flush_file(key)
+    return parsed is not None and parsed[1] is FlushFile.MANIFEST
+
+
 def merges_prefix(making: Making | None) -> str:
     return f"{made_folder(making)}merges/"
 

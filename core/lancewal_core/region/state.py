@@ -276,7 +276,7 @@ def _check_chain(region: Region, generations: tuple[GenerationRecord, ...], soun
             record.check()
         except ObjectCorrupt as error:
             raise _broken(region, str(error)) from error
-        if record.flush is not None and not _is_manifest(record.flush):
+        if record.flush is not None and not paths.is_flush_manifest(record.flush):
             # A key from outside would be read, or replaced, wherever it leads.
             raise _broken(
                 region, f"generation {record.generation} names {record.flush!r}, which is not the manifest of a flush"
@@ -291,11 +291,6 @@ def _check_chain(region: Region, generations: tuple[GenerationRecord, ...], soun
             raise _broken(region, f"{pair}: the later is {later.state.name}, the earlier only {earlier.state.name}")
         if later.first != earlier.next:
             raise _broken(region, f"{pair}: the later starts at {later.first}, the earlier ends at {earlier.next}")
-
-
-def _is_manifest(key: str) -> bool:
-    parsed = paths.parse_flush_file(key)
-    return parsed is not None and parsed[1] is paths.FlushFile.MANIFEST
 
 
 def _broken(region: Region, problem: str) -> ObjectCorrupt:

@@ -290,14 +290,14 @@ class Watermarks:
         known = self._found.get(version)
         if known is not None:
             return known
-        recorded: set[int] | None = None
+        recorded: set[TableVersion] | None = None
         at = version
         passed: list[int] = []
         while True:
             known = self._found.get(at)
             if known is None:
                 if listed and recorded is None and len(passed) >= 2:
-                    recorded = self._recorded()
+                    recorded = self.recorded_versions(ANSWER_OBJECTS)  # a hint that saves GETs
                 known = self._at_version(at, recorded)
             passed.append(at)
             if known is not None:
@@ -362,12 +362,12 @@ class Watermarks:
             case _:
                 assert_never(outcome)
 
-    def _recorded(self) -> set[int]:
-        """Return the versions with a record, at least the newest ones: a hint that saves GETs."""
-        infos = self._store.list(paths.merges_prefix(self._making), limit=ANSWER_OBJECTS)
+    def recorded_versions(self, limit: int | None = None) -> set[TableVersion]:
+        """Return the versions with a merge record.  ``limit``: return about so many, the newest."""
+        infos = self._store.list(paths.merges_prefix(self._making), limit=limit)
         return {v for info in infos if (v := paths.parse_merge_record(info.key)) is not None}
 
-    def _at_version(self, version: int, recorded: set[int] | None) -> InForce | None:
+    def _at_version(self, version: int, recorded: set[TableVersion] | None) -> InForce | None:
         if version < 1:
             return NOTHING_MERGED
         if recorded is None or version in recorded:

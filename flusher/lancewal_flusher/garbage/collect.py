@@ -111,7 +111,7 @@ def collect_garbage(context: FlusherContext, state: GarbageState) -> GarbageRepo
     # Step 6
     monotonic = context.clock.monotonic()
     free = (k for k in found.free if monotonic - state.free_since.get(k, float("inf")) >= context.contract.grace_s)
-    due = sorted(free, key=lambda key: (_is_manifest(key), key))  # else nobody knows why the rest is free
+    due = sorted(free, key=lambda key: (paths.is_flush_manifest(key), key))  # else nobody knows why the rest is free
     state.free_since = {key: state.free_since.get(key, monotonic) for key in found.free}
     _delete(context, due)
     for key in due:
@@ -186,11 +186,6 @@ def _put_page(
     """
     outcome = put_new(context.store, key, encode_history(region, contract_version, page))
     return page if isinstance(outcome, Done) else decode_history(outcome.found, key).generations
-
-
-def _is_manifest(key: str) -> bool:
-    parsed = paths.parse_flush_file(key)
-    return parsed is not None and parsed[1] is paths.FlushFile.MANIFEST
 
 
 def _delete(context: FlusherContext, keys: Seq[str]) -> None:

@@ -159,7 +159,7 @@ def test_a_listing_without_the_record_does_not_hide_a_person_s_word(
     above = world.append(5)
     keep = InForce(restored, None, marks(1))
     world.watermarks.decide(keep, "keep")
-    monkeypatch.setattr(Watermarks, "_recorded", lambda self: set())
+    monkeypatch.setattr(Watermarks, "recorded_versions", lambda self, limit: set())
     assert world.watermarks.at(above) == keep
 
 

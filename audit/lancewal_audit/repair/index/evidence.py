@@ -62,7 +62,7 @@ def finished_mark(context: RepairContext, region: Region) -> Watermark:
 
 def flushes_of(context: RepairContext, region: Region) -> dict[int, list[FlushedGeneration]]:
     """Return the region's flushes by generation, the longest first, without those that cannot be decoded."""
-    manifests = [info.key for info in context.store.list(paths.flushes_prefix()) if _is_manifest(info.key)]
+    manifests = [info.key for info in context.store.list(paths.flushes_prefix()) if paths.is_flush_manifest(info.key)]
 
     def read(key: str) -> list[FlushedGeneration]:
         try:
@@ -75,8 +75,3 @@ def flushes_of(context: RepairContext, region: Region) -> dict[int, list[Flushed
         for flushed in flushes:
             found.setdefault(flushed.generation, []).append(flushed)
     return {g: sorted(some, key=lambda s: -s.next) for g, some in found.items()}
-
-
-def _is_manifest(key: str) -> bool:
-    parsed = paths.parse_flush_file(key)
-    return parsed is not None and parsed[1] is paths.FlushFile.MANIFEST

@@ -21,7 +21,7 @@ Steps
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from lancewal_audit.verify.records.source import EntryPlaces, Range, RegionRecords, rows_of_columns
 from lancewal_core.errors import Corrupt, PlanStale
@@ -40,14 +40,6 @@ _READS = 3
 _TRIMMED = "the WAL before it is trimmed"
 
 
-@dataclass(frozen=True, slots=True)
-class Damaged:
-    """A segment that cannot be read, and why."""
-
-    key: str
-    problem: str
-
-
 class WalRecords:
     """Reader of one table's WAL.
 
@@ -59,7 +51,8 @@ class WalRecords:
         self._indexes = opened.indexes
         self._kept: dict[Region, list[GenerationRecord]] = {}
         self.places: dict[Region, EntryPlaces] = {}
-        self.damaged: list[Damaged] = []
+        self.damaged: dict[str, str] = {}
+        """Keys of segments that cannot be read, each with the reason."""
         self._gone: set[str] = set()
         """Keys of segments that must exist and do not."""
         self._flushes: dict[str, Flush] = {}
@@ -130,13 +123,13 @@ class WalRecords:
     def _segments(self, log: LogId, records: list[GenerationRecord], regions: frozenset[Region]) -> Iterator[Segment]:
         """Yield the segments in which these generations may have entries; for an OPEN generation up to the log's tail."""
 
-        def read(number: int) -> Segment | Fence | Damaged | None:
+        def read(number: int) -> Segment | Fence | Corrupt | None:
             key = paths.wal_segment(log, Sequence(number))
             try:
                 data = self._store.get(key)
                 return None if data is None else decode_segment(data, key, regions)
             except Corrupt as error:
-                return Damaged(key, str(error))
+                return error
 
         wanted: list[tuple[int, int | None]] = sorted(
             ((int(r.first_sequence), None if r.end_sequence is None else int(r.end_sequence)) for r in records),
@@ -152,8 +145,8 @@ class WalRecords:
                     match found:
                         case Segment():
                             yield found
-                        case Damaged():
-                            self.damaged.append(found)
+                        case Corrupt():
+                            self.damaged[paths.wal_segment(log, Sequence(at))] = str(found)
                         case Fence():
                             return
                         case None if end is None:
@@ -206,7 +199,7 @@ class WalRecords:
         part = replace(
             record, first_sequence=low, end_sequence=record.end_sequence if behind is None else Sequence(behind)
         )
-        damaged, gone = (any(_spans(part, key) for key in keys) for keys in ([d.key for d in self.damaged], self._gone))
+        damaged, gone = (any(_spans(part, key) for key in keys) for keys in (self.damaged, self._gone))
         return damaged and not gone
 
     def is_repaired(self, key: str) -> bool:
