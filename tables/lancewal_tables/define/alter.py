@@ -128,7 +128,9 @@ def add_partitions(
     reached = _reached(opened)
     late = [one for at in reached for one in _unmerged(at)]
     if late:
-        raise _not_merged(old, late)
+        raise _refused(
+            old, late, f"Ingest takes no more by the old number. {_MERGE}, and run the command again to continue"
+        )
     # Step 5
     merged = tuple(at.merged for at in reached)
     new = old.model_copy(update={"version": old.version + 1, "partitions": partitions, "altered_at": merged})
@@ -210,12 +212,6 @@ def _waits_for_a_seal(at: _Reached) -> bool:
     return at.durable is not None and at.open_from is not None and at.durable > max(at.open_from, at.merged)
 
 
-def _not_merged(contract: Contract, left: list[_Left]) -> InvalidInput:
-    return _refused(
-        contract, left, f"Ingest takes no more by the old number. {_MERGE}, and run the command again to continue"
-    )
-
-
 def _refused(contract: Contract, left: list[_Left], way_on: str) -> InvalidInput:
     return InvalidInput(
         f"topic {contract.topic}: {'; '.join(f'partition {found.partition}: {found.problem}' for found in left)}. {way_on}",
@@ -279,11 +275,9 @@ def take_up_topic(
     for region in () if look_only else old.regions:
         end_region(opened, new_id, _ALTER, region)
     # Step 2
-    for at in _reached(opened):
-        if at.durable is not None and at.durable > at.merged:
-            raise _unfinished(
-                old, at.region.partition, f"offsets {at.merged} to {at.durable - 1} are not merged yet", _MERGE
-            )
+    late = [one for at in _reached(opened) for one in _unmerged(at)]
+    if late:
+        raise _refused(old, late, f"{_MERGE}, and run the command again")
     new = old.model_copy(
         update={
             "version": old.version + 1, "topic_id": topic_id, "partitions": topic.partitions,
@@ -385,14 +379,6 @@ def put_next(store: ObjectStore, old: Contract, new: Contract) -> Contract:
             return new
         case Declined():
             raise ContractMismatch("somebody else changed the contract at the same time: look at `lancewal table show`")
-
-
-def _unfinished(contract: Contract, partition: int, problem: str, way_on: str) -> InvalidInput:
-    return InvalidInput(
-        f"topic {contract.topic} partition {partition}: {problem}. {way_on}, and run the command again",
-        topic=contract.topic,
-        partition=partition,
-    )
 
 
 def _not_so(contract: Contract, problem: str) -> InvalidSettings:

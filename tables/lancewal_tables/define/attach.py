@@ -27,14 +27,7 @@ from lancewal_core.settings.declared import declared_keys, declared_ttl
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.contract import Contract, column_texts
 from lancewal_core.table.lance.pinned import LancePinnedTable
-from lancewal_tables.define.register import (
-    begun_contract,
-    columns_of,
-    first_contract,
-    go_on,
-    register,
-    store_error,
-)
+from lancewal_tables.define.register import begun_contract, first_contract, go_on, register, store_error
 from lancewal_tables.define.topic import check_asked, fitting_topic, no_warning
 from lancewal_tables.define.unique_keys import check_unique_keys
 
@@ -73,7 +66,7 @@ def attach_table(
     if look_only:
         if nullable:
             warn(f"columns {nullable} of the Lance table would be declared not nullable, in a commit of its own")
-        return first_contract(folder.table, columns_of(pinned, rows), rows, settings.table, topic)
+        return first_contract(address.uri, pinned, rows, settings.table, topic)
     checked, changes = pinned.version, 0
     # Step 1
     if nullable:
@@ -86,7 +79,7 @@ def attach_table(
     pinned = folder.table.newest()
     if pinned.version != checked + changes:
         check_unique_keys(pinned, existing_rows(pinned, settings))
-    contract = first_contract(folder.table, columns_of(pinned, rows), rows, settings.table, topic)
+    contract = first_contract(address.uri, pinned, rows, settings.table, topic)
     return register(folder, pinned, contract)
 
 

@@ -21,24 +21,15 @@ from uuid import uuid4
 import lance
 
 from lancewal_core.errors import TableExists, TableMissing
-from lancewal_core.open import Address, Folder
-from lancewal_core.rows.column_types import format_type
+from lancewal_core.open import Address
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.rows.ttl import check_ttl
 from lancewal_core.settings.declared import declared_columns, declared_keys, declared_ttl
 from lancewal_core.settings.load import Settings
-from lancewal_core.table.contract import Column, Contract
+from lancewal_core.table.contract import Contract
 from lancewal_core.table.lance.pinned import LancePinnedTable
-from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.store_proof import check_way
-from lancewal_tables.define.register import (
-    begun_contract,
-    columns_of,
-    first_contract,
-    go_on,
-    register,
-    store_error,
-)
+from lancewal_tables.define.register import begun_contract, first_contract, go_on, register, store_error
 from lancewal_tables.define.topic import check_asked, fitting_topic, no_warning
 
 if TYPE_CHECKING:
@@ -62,32 +53,31 @@ def create_table(
     rows = declared_rows(settings)
     check_ttl(declared_ttl(settings.table), rows, settings.table.patches)
     address = Address.of(settings)
-    uri, table = address.uri, address.table()
-    there, begun = _what_is_there(table, rows, settings)
+    there, begun = _what_is_there(address, rows)
     if there is not None and begun is not None:
-        return go_on(Folder(address.store(), table, address.way()), there, begun, settings, look_only=look_only)
+        return go_on(address.folder(), there, begun, settings, look_only=look_only)
     topic = fitting_topic(settings, rows, inspector)
     if look_only:
         for text in topic.warnings:
             warn(text)
-        columns = columns_of(there, rows) if there is not None else _columns_without_table(rows)
-        return first_contract(table, columns, rows, settings.table, topic)
+        return first_contract(address.uri, there, rows, settings.table, topic)
     # Step 1
     if there is None:
         check_way(address.way(), uuid4().hex)
         # Without a retry: of two at once, the one that comes second would overwrite the other's table with its own.
         operation = lance.LanceOperation.Overwrite(rows.table, [])
         try:
-            lance.LanceDataset.commit(uri, operation, storage_options=settings.storage.options, max_retries=0)
+            lance.LanceDataset.commit(address.uri, operation, storage_options=settings.storage.options, max_retries=0)
         except OSError as error:
-            if _what_is_there(table, rows, settings)[0] is None:
-                raise store_error(error, f"creating a Lance table at {uri}") from error
+            if _what_is_there(address, rows)[0] is None:
+                raise store_error(error, f"creating a Lance table at {address.uri}") from error
     for text in topic.warnings:  # not earlier: if creation fails, only its error is shown
         warn(text)
     # Steps 2 to 4
-    pinned = table.newest()
-    contract = first_contract(table, columns_of(pinned, rows), rows, settings.table, topic)
-    return register(Folder(address.store(), table, address.way()), pinned, contract)
+    folder = address.folder()
+    pinned = folder.table.newest()
+    contract = first_contract(address.uri, pinned, rows, settings.table, topic)
+    return register(folder, pinned, contract)
 
 
 def declared_rows(settings: Settings) -> RowSchema:
@@ -95,26 +85,19 @@ def declared_rows(settings: Settings) -> RowSchema:
     return declared_keys(declared_columns(settings.table), settings.table)
 
 
-def _columns_without_table(rows: RowSchema) -> tuple[Column, ...]:
-    """Return the columns without ids, which Lance assigns when it creates the table."""
-    return tuple(Column(name=f.name, type=format_type(f.type), field_ids=()) for f in rows.columns)
-
-
-def _what_is_there(
-    table: LanceTable, rows: RowSchema, settings: Settings
-) -> tuple[LancePinnedTable | None, Contract | None]:
+def _what_is_there(address: Address, rows: RowSchema) -> tuple[LancePinnedTable | None, Contract | None]:
     """Return the empty Lance table of an interrupted run, and its contract if that run had put one.
 
     Both are None if there is no table.  ``TableExists`` if there is any other table."""
     try:
-        address = Address.of(settings)
-        begun = begun_contract(Folder(address.store(), table, address.way()))
-        pinned = table.newest()
+        folder = address.folder()
+        begun = begun_contract(folder)
+        pinned = folder.table.newest()
     except TableMissing:
         return None, None
     if pinned.fragments() or not pinned.schema.equals(rows.table):
         raise TableExists(
-            f"there is already a Lance table at {table.uri}, "
+            f"there is already a Lance table at {address.uri}, "
             + ("with rows" if pinned.fragments() else "with other columns")
             + ", and it is not a lancewal table: `lancewal table attach` makes it one"
         )

@@ -27,7 +27,6 @@ config must have another uuid.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import closing
 from typing import assert_never
 from uuid import uuid4
@@ -124,12 +123,16 @@ def go_on(
 
 
 def first_contract(
-    table: LanceTable, columns: Sequence[Column], rows: RowSchema, settings: TableSettings, topic: FittingTopic
+    uri: str, pinned: PinnedTable | None, rows: RowSchema, settings: TableSettings, topic: FittingTopic
 ) -> Contract:
-    """Return the first contract of a table, with a new identity.  Nothing is written."""
+    """Return the first contract of a table, with a new identity.  Nothing is written.
+
+    ``pinned``: the table, whose columns have the ids that Lance has assigned; None if there is no table yet."""
+    ids = {} if pinned is None else pinned.field_ids
+    columns = [Column(name=f.name, type=format_type(f.type), field_ids=ids.get(f.name, ())) for f in rows.columns]
     return Contract(
         table_uuid=str(uuid4()),
-        place=place_of(table.uri),
+        place=place_of(uri),
         making=Making(uuid4().hex),
         topic=topic.state.topic,
         topic_id=topic.state.topic_id,
@@ -230,9 +233,3 @@ def store_error(error: BaseException, act: str) -> LancewalError:
     if found is StoreUnavailable:
         return found(f"{act} failed: {text}. {way_on(said, 'Try again')}")
     return found(f"{act} failed: {text}. Check table.uri, the folder's or bucket's permissions, and storage.options")
-
-
-def columns_of(pinned: PinnedTable, rows: RowSchema) -> tuple[Column, ...]:
-    """Return the table's columns with the ids that Lance has assigned."""
-    ids = pinned.field_ids
-    return tuple(Column(name=f.name, type=format_type(f.type), field_ids=ids[f.name]) for f in rows.columns)
