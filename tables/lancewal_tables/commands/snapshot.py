@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -26,7 +26,6 @@ from lancewal_core.errors import InvalidInput
 if TYPE_CHECKING:
     from lancewal_core.settings.load import Settings
     from lancewal_core.table.protocol import Table
-    from lancewal_tables.snapshots.make import Made
 
 app = CommandApp(
     help="Make, list and drop named snapshots. Each keeps a table's rows, unmerged ones too, until dropped."
@@ -68,6 +67,7 @@ def create(
     """
     from contextlib import ExitStack
 
+    from lancewal_core.table.snapshots import about
     from lancewal_flusher.open import open_context
     from lancewal_reader.point.at import point_of
     from lancewal_reader.table import reads_of
@@ -83,7 +83,10 @@ def create(
             context = stack.enter_context(open_context(settings, on_threads=True))
             opened.append((context, reads_of(context, settings.table.uri, 0)))
         made = make_together(opened, name, point, for_ms)
-        found = [{"table": reads.uri, **_about(one)} for (_, reads), one in zip(opened, made, strict=True)]
+        found: list[dict[str, object]] = [
+            {"table": reads.uri, **about(one.snapshot), "unmerged_rows": one.rows, "hidden_rows": one.hidden}
+            for (_, reads), one in zip(opened, made, strict=True)
+        ]
     lines = []
     for one in found:
         until = f", until {one['until']}" if one["until"] else ""
@@ -145,12 +148,6 @@ def _table(settings: Settings) -> Table:
 def _row(one: Mapping[str, object]) -> list[str]:
     until = "until it is dropped" if one["until"] is None else f"until {one['until']}"
     return [str(one["name"]), f"made {one['created_at']}", until, f"version {one['version']}"]
-
-
-def _about(made: Made) -> dict[str, Any]:
-    from lancewal_core.table.snapshots import about
-
-    return {**about(made.snapshot), "unmerged_rows": made.rows, "hidden_rows": made.hidden}
 
 
 def _duration_ms(text: str) -> int:

@@ -117,7 +117,9 @@ class LoadFile:
         try:
             yield
         except (pa.ArrowException, ObjectCorrupt, OSError, UnicodeDecodeError) as error:
-            raise self._unreadable(error) from error
+            stream = "" if _suffix(self.key) in PARQUET else "; an Arrow stream has to be written as an IPC file first"
+            said = f"{self.shown} cannot be read: {first_line(error)[:200]}{stream}"
+            raise InvalidInput(said, file=self.shown) from error
 
     def _parquet(self, unit: str = "ns") -> Any:
         """Open the Parquet file.  ``unit``: the unit in which INT96 times are read."""
@@ -125,10 +127,6 @@ class LoadFile:
 
     def _source(self) -> pa.PythonFile:
         return pa.PythonFile(io.BufferedReader(_Stored(self)), mode="r")
-
-    def _unreadable(self, error: Exception) -> InvalidInput:
-        stream = "" if _suffix(self.key) in PARQUET else "; an Arrow stream has to be written as an IPC file first"
-        return InvalidInput(f"{self.shown} cannot be read: {first_line(error)[:200]}{stream}", file=self.shown)
 
 
 def find_files(addresses: Sequence[str], options: Mapping[str, str]) -> tuple[LoadFile, ...]:
@@ -237,9 +235,6 @@ class _Stored(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._file.size}[whence]
-        return self._at
-
-    def tell(self) -> int:
         return self._at
 
     def readinto(self, buffer: Any) -> int:

@@ -116,7 +116,9 @@ def make_snapshot(
     check_name(name)
     if for_ms is not None:
         check_until(context.clock.now_ms() + for_ms + _MAKING_MAX_MS)
-    _check_free(context, name)
+    taken = find_branch(context.table, name)
+    if taken is not None:
+        raise _taken(name, is_ours(taken))
     read = read_options() if at is None else read_options(at=at)
     reason: Exception | None = None
     for _ in range(_TRIES):
@@ -141,12 +143,6 @@ def make_snapshot(
     raise PlanRetriesExhausted(
         f"clean-ups removed {_TRIES} versions while snapshot {name} was made of them; the last: {reason}"
     ) from reason
-
-
-def _check_free(context: FlusherContext, name: str) -> None:
-    taken = find_branch(context.table, name)
-    if taken is not None:
-        raise _taken(name, is_ours(taken))
 
 
 def _taken(name: str, ours: bool) -> InvalidInput:

@@ -60,15 +60,14 @@ def _entries(context: FlusherContext, generations: Sequence[Of]) -> dict[Of, Pos
 
 
 def _in_log(context: FlusherContext, ended: Sequence[Of]) -> dict[Of, Positions]:
+    answers: Sequence[Sequence[EntryHeader] | PlanStale]
     try:
         answers = headers_of(context, ended)
     except Corrupt as error:
         answers = [PlanStale(str(error))] * len(ended)
-    return {of: _positions(of[1], answer) for of, answer in zip(ended, answers, strict=True)}
-
-
-def _positions(record: GenerationRecord, found: Sequence[EntryHeader] | PlanStale) -> Positions:
-    if isinstance(found, PlanStale):
+    found: dict[Of, Positions] = {}
+    for (region, record), answer in zip(ended, answers, strict=True):
         assert record.next is not None, "it has ended"
-        return range(record.first, record.next)
-    return [header.first for header in found]
+        every = range(record.first, record.next)
+        found[region, record] = every if isinstance(answer, PlanStale) else [header.first for header in answer]
+    return found

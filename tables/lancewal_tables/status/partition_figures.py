@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lancewal_core.region.opened_table import OpenedTable
@@ -24,11 +24,6 @@ class SharedFacts:
     spans: Mapping[int, KafkaSpan]
     seal_age_s: float
     now_ms: int
-
-
-def figures_of(seen: SharedFacts, counted: Sequence[UnmergedCounts]) -> list[Figures]:
-    """Return the figures of all partitions."""
-    return [stored_facts(seen, counts) for counts in counted]
 
 
 def stored_facts(seen: SharedFacts, counts: UnmergedCounts) -> Figures:
@@ -99,14 +94,10 @@ def _changed_ms(seen: SharedFacts, counts: UnmergedCounts, span: KafkaSpan | Non
 
 
 def _open(seen: SharedFacts, counts: UnmergedCounts, newest: GenerationRecord | None) -> WaitingGeneration | None:
-    wal = None if newest is None else counts.in_wal.get(newest.generation)
-    if (
-        newest is None
-        or newest.state is not GenerationState.OPEN
-        or wal is None
-        or wal.first_at_ms is None
-        or not wal.rows
-    ):
+    if newest is None or newest.state is not GenerationState.OPEN:
+        return None
+    wal = counts.in_wal.get(newest.generation)
+    if wal is None or wal.first_at_ms is None or not wal.rows:
         return None
     # The generation began at the claim or at the seal before it, so it is no younger than its first entry.
     due_ms = wal.first_at_ms + int(seen.seal_age_s * 1000)

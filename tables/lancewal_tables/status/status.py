@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -54,7 +54,7 @@ from lancewal_core.table.protocol import PinnedTable
 from lancewal_core.table.watermarks import InForce
 from lancewal_core.wal.segment import Trailer
 from lancewal_tables.status.of_kafka import NO_BROKERS, KafkaLook, MisroutedRecord, look_at_kafka, misrouted
-from lancewal_tables.status.partition_figures import SharedFacts, figures_of, records_wait, standing
+from lancewal_tables.status.partition_figures import SharedFacts, records_wait, standing, stored_facts
 from lancewal_tables.status.readable import Readability, look
 from lancewal_tables.status.rejections import REGIONS_MAX, add_newest, newest_ended, read_stretch
 from lancewal_tables.status.unmerged_counts import UnmergedCounts, count_entries, walk_held
@@ -69,16 +69,6 @@ NOT_STORED_ANYWHERE = (
     "rows that an index of vectors cannot take: the flusher's log and /status name those that it met since its start",
 )
 READERS = "which version readers have open: name it with --reader-version"
-
-
-@dataclass(frozen=True, slots=True)
-class _Stored:
-    """State of the table as it was read."""
-
-    opened: OpenedTable
-    pinned: PinnedTable
-    in_force: InForce | None
-    counted: Sequence[UnmergedCounts]
 
 
 def table_status(
@@ -120,7 +110,6 @@ def table_status(
         counted, segments = _counts(opened, in_force, indexes, problems)
         shown = [counts for counts in counted if counts.region.partition in chosen]
         _add_newest_rejections(opened, shown, problems)
-        stored = _Stored(opened, pinned, in_force, counted)
         looked = (
             look(opened, pinned, in_force, counted, segments)
             if in_force is not None
@@ -132,10 +121,11 @@ def table_status(
         failed = [] if kafka.failure is None else [f"{kafka.failure.kind}: {kafka.failure.text}"]
         problems += [found for found in (*failed, *kafka.problems) if found not in problems]
         paused = {s.value: until for s in Service if (until := control.paused(s, now_ms)) is not None}
-        facts = _table_facts(settings, stored, kafka, paused, now_ms)
-        facts = replace(facts, read_version=reader_version if read is not None else None)
         seen = SharedFacts(opened, in_force, read, kafka.spans, settings.ingest.seal_age_s, now_ms)
-        figures = _with_misrouted(settings, contract, figures_of(seen, shown), facts, kafka)
+        indexed = [index for index in indexes.values() if index is not None]
+        facts = _table_facts(settings, seen, pinned, indexed, kafka, paused)
+        facts = replace(facts, read_version=reader_version if read is not None else None)
+        figures = _with_misrouted(settings, contract, [stored_facts(seen, one) for one in shown], facts, kafka)
     partitions = partitions_of(facts, figures)
     problems += problems_of(facts, partitions)
     return TableStatus(
@@ -166,20 +156,25 @@ def table_status(
 
 
 def _table_facts(
-    settings: Settings, stored: _Stored, kafka: KafkaLook, paused: dict[str, Until], now_ms: int
+    settings: Settings,
+    seen: SharedFacts,
+    pinned: PinnedTable,
+    indexes: Sequence[RegionState],
+    kafka: KafkaLook,
+    paused: dict[str, Until],
 ) -> TableFacts:
-    generations = [r for counts in stored.counted if counts.index is not None for r in counts.index.generations]
-    flusher, contract = settings.flusher, stored.opened.contract
+    merged = [r.merged_at_ms for index in indexes for r in index.generations if r.merged_at_ms is not None]
+    flusher, contract = settings.flusher, seen.opened.contract
     return TableFacts(
-        now_ms,
+        seen.now_ms,
         contract.topic,
         kafka=kafka.failure,
         members=kafka.members,
         paused={service: until_text(until) for service, until in paused.items()},
-        table_rows=sum(f.live_rows for f in stored.pinned.fragments()),
-        keys_in_conflict=0 if stored.in_force is None else stored.in_force.keys_in_conflict,
-        version=stored.pinned.version,
-        merged_ms=max((r.merged_at_ms for r in generations if r.merged_at_ms is not None), default=None),
+        table_rows=sum(f.live_rows for f in pinned.fragments()),
+        keys_in_conflict=0 if seen.in_force is None else seen.in_force.keys_in_conflict,
+        version=pinned.version,
+        merged_ms=max(merged, default=None),
         merge_after_s=flusher.merge_interval_s + min(flusher.merge_defer_s, contract.freshness_target_s),
     )
 
