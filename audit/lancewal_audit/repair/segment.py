@@ -74,11 +74,6 @@ class NeededGeneration:
     """Positions that are lost for good, if a person accepts the loss."""
 
     @property
-    def log_suffices(self) -> bool:
-        """Whether all entries of the generation can be read from the log."""
-        return not self.spans and not self.gaps
-
-    @property
     def gaps(self) -> list[Gap]:
         return [part for part in self.parts if isinstance(part, Gap)]
 
@@ -187,7 +182,8 @@ def repair_segment(context: RepairContext, topic: TopicRecords, plan: SegmentPla
         content = _content(context, topic, generation)
         if generation.gaps and is_compacted(topic) != plan.compacted:  # still the same one, after its records were read
             raise TopicUnsuitable(f"topic {generation.region.topic} has become compacted: run the command again")
-        ours = _flush(context, generation, record, content)
+        make = flush_generation if record.flush is None else replace_flush
+        ours = make(context, generation.region, record, content, context.new_id) is not None
         said = f"{name} is flushed" if ours else f"{name}: somebody else was faster"
         done.append(told(said, **about, flushed=ours))
     return done
@@ -256,12 +252,7 @@ def _content(context: RepairContext, topic: TopicRecords, generation: NeededGene
 
     rows = [context.rows_as_wanted(rows, part.contract_version, where) for part, rows in read if rows is not None]
     folded = fold(rows, context.contract.rows)
-    return Content(folded, repaired=not generation.log_suffices)
-
-
-def _flush(context: RepairContext, generation: NeededGeneration, record: GenerationRecord, content: Content) -> bool:
-    make = flush_generation if record.flush is None else replace_flush
-    return make(context, generation.region, record, content, context.new_id) is not None
+    return Content(folded, repaired=generation.spans or bool(generation.gaps))
 
 
 def _sealed(context: RepairContext, generation: NeededGeneration) -> GenerationRecord | None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
 
 import pyarrow as pa
 
@@ -184,10 +183,11 @@ class Comparison:
                 return
             state = states.get(key)
             names = tuple(self._columns.names[i] for i in columns)
+            told_partition = None if partitions.get(key) == NO_PARTITION else partitions.get(key)
             self._findings.add(
                 Finding(
                     kind, where, text, shown_key(self._columns, self._key_names, key),
-                    _told(partitions.get(key)) if state is None else state.partition,
+                    told_partition if state is None else state.partition,
                     None if state is None else state.offset, names,
                 )
             )  # fmt: skip
@@ -266,10 +266,7 @@ def _expiry(scope: Scope) -> tuple[int, int] | None:
 def key_reader(rows: RowSchema) -> Callable[[Values], Key]:
     """Return a function from the values of a row to those of its primary key."""
     at = [rows.table.names.index(name) for name in rows.primary_key]
-    if len(at) == 1:
-        (only,) = at
-        return lambda values: (values[only],)
-    return itemgetter(*at)
+    return lambda values: tuple([values[i] for i in at])
 
 
 def shown_key(columns: pa.Schema, names: Sequence[str], key: Key) -> dict[str, object]:
@@ -284,8 +281,3 @@ def shown_key(columns: pa.Schema, names: Sequence[str], key: Key) -> dict[str, o
         else:
             shown[name] = value
     return shown
-
-
-def _told(partition: int | None) -> int | None:
-    """Return the partition, or None for ``NO_PARTITION``: nothing says to which partition the row belongs."""
-    return None if partition == NO_PARTITION else partition

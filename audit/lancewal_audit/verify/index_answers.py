@@ -16,7 +16,7 @@ Questions, by kind
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol
@@ -109,11 +109,11 @@ class Values:
         if self.nulls:
             found[-1] = column.null_count
         if self.build.kind == "LABEL_LIST":
-            rows, numbers = pc.list_parent_indices(column), pc.index_in(pc.list_flatten(column), self.values)
-            found[: len(self.values)] += _pairs(rows, numbers, len(self.values))
+            rows, elements = pc.list_parent_indices(column), pc.list_flatten(column)
+            numbers = _distinct(rows, pc.index_in(elements, self.values), len(self.values))[:, 1]
         else:
             numbers = pc.index_in(column, self.values).drop_null().to_numpy(zero_copy_only=False)
-            found[: len(self.values)] += np.bincount(numbers, minlength=len(self.values))
+        found[: len(self.values)] += np.bincount(numbers, minlength=len(self.values))
         return found
 
     def _condition(self, number: int) -> str:
@@ -211,7 +211,7 @@ class Words:
         runs = list(by_run)
         lists = _runs(column)
         numbers = pc.index_in(pc.list_flatten(lists), pa.array(runs))
-        for row, run in _distinct(pc.list_parent_indices(lists), numbers):
+        for row, run in _distinct(pc.list_parent_indices(lists), numbers, len(runs)).tolist():
             tokens = self._tokens(column[row].as_py())
             for number in by_run[runs[run]]:
                 found[number] += self._token(self.words[number]) in tokens
@@ -327,20 +327,11 @@ def _runs(column: pa.Array) -> pa.Array:
     return pc.split_pattern_regex(pc.utf8_lower(column), pattern=_BETWEEN)
 
 
-def _distinct(rows: pa.Array, numbers: pa.Array) -> Iterator[tuple[int, int]]:
-    known = np.asarray(numbers.is_valid())
-    at = np.asarray(rows)[known].astype(np.int64)
-    pairs = np.stack([at, np.asarray(numbers.drop_null()).astype(np.int64)], axis=1)
-    for row, number in np.unique(pairs, axis=0) if len(pairs) else pairs:
-        yield int(row), int(number)
-
-
-def _pairs(rows: pa.Array, numbers: pa.Array, count: int) -> npt.NDArray[np.int64]:
-    """Return for each number below ``count`` in how many distinct rows it occurs; a null number counts nowhere."""
+def _distinct(rows: pa.Array, numbers: pa.Array, count: int) -> npt.NDArray[np.int64]:
+    """Return the distinct pairs of a row and a number below ``count``; a null number gives none."""
     known = np.asarray(numbers.is_valid())
     at, which = np.asarray(rows)[known].astype(np.int64), np.asarray(numbers.drop_null()).astype(np.int64)
-    each = np.unique(at * max(count, 1) + which)
-    return np.bincount(each % max(count, 1), minlength=count)
+    return np.stack(np.divmod(np.unique(at * max(count, 1) + which), max(count, 1)), axis=1)
 
 
 def _true(found: pa.Array) -> Mask:

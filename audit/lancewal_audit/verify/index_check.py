@@ -187,15 +187,13 @@ class IndexCheck:
 
     def _tell_answers(self, asking: _Asking, findings: Findings) -> None:
         for number, answer in asking.answers.items():
-            self._tell(
-                findings, asking, "index_wrong", self._shown(answer.wrong), "found by a value that it does not have"
-            )
-            self._tell(findings, asking, "index_twice", self._shown(answer.twice), "found more than once")
-            less = int(asking.counts[number]) - answer.counted
-            if less > 0 and answer.whole:
-                self._tell(
-                    findings, asking, "index_missing", [None] * less, "a row with a value asked for is not found"
-                )
+            missing = [None] * (int(asking.counts[number]) - answer.counted) if answer.whole else []
+            for kind, keys, text in (
+                ("index_wrong", self._shown(answer.wrong), "found by a value that it does not have"),
+                ("index_twice", self._shown(answer.twice), "found more than once"),
+                ("index_missing", missing, "a row with a value asked for is not found"),
+            ):
+                self._tell(findings, asking, kind, keys, text)
 
     def _ask_vectors(self, asking: _Asking, rows: Sequence[VectorRow], findings: Findings) -> None:
         if not rows:

@@ -56,14 +56,12 @@ SHARE_ROWS = 100_000
 _SHARES_MAX = 1_000
 _IO_THREADS = 8
 
-Sources = Literal["topic", "wal", "both"]
-
 
 @dataclass(frozen=True, slots=True)
 class VerifyRequest:
     """Request to verify a table."""
 
-    sources: Sources = "both"
+    sources: Literal["topic", "wal", "both"] = "both"
     at: str | None = None
     """A point as text, such as a receipt or ``version:412``; None: a strong read now."""
     fraction: float = 1.0
@@ -102,13 +100,9 @@ def verify_table(settings: Settings, uri: str, asked: VerifyRequest) -> Report:
         with step("finding the records to compare with"):
             in_force = opened.watermarks.at(receipt.version)
             scope = find_scope(opened, receipt, table.at(receipt.version), in_force, asked.partitions)
-            evidence = _evidence(settings, opened, scope, asked.sources)
+            topic = None if asked.sources == "wal" else TopicReader(settings, scope.eras)
+            evidence = Evidence(scope, WalRecords(opened), topic, from_wal=asked.sources != "topic")
         return _compare(uri, asked, scope, evidence, read, Path(folder))
-
-
-def _evidence(settings: Settings, opened: OpenedTable, scope: Scope, sources: Sources) -> Evidence:
-    topic = None if sources == "wal" else TopicReader(settings, scope.eras)
-    return Evidence(scope, WalRecords(opened), topic, from_wal=sources != "topic")
 
 
 def _compare(

@@ -29,11 +29,8 @@ def check_unique_keys(table: PinnedTable, rows: RowSchema, keys_at_once: int = K
     total = sum(fragment.live_rows for fragment in table.fragments())
     passes = max(1, -(-total // keys_at_once))
 
-    def scan() -> Iterator[pa.RecordBatch]:
-        return table.scan(rows.primary_key)
-
     schema = pa.schema([table.schema.field(name) for name in rows.primary_key])
-    shares = (_share(scan(), schema, number, passes) for number in range(passes))
+    shares = (_share(table.scan(rows.primary_key), schema, number, passes) for number in range(passes))
     first = next(shares)
     _refuse_nulls(table, rows, first if passes == 1 else None)
     _refuse_twice(
