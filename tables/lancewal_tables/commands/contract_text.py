@@ -29,9 +29,7 @@ def changes_text(before: Contract, after: Contract) -> str:
 
 def _said(contract: Contract) -> Mapping[str, str]:
     """Return the text of each term by the term's name, one line each, without the columns."""
-    starts = ", ".join("earliest" if position < 0 else str(position) for position in contract.start)
-    if len(set(contract.start)) == 1:
-        starts = "earliest" if contract.start[0] < 0 else str(contract.start[0])
+    starts = ["earliest" if position < 0 else str(position) for position in contract.start]
     found = {
         "contract": f"version {contract.version}, table {contract.table_uuid}",
         "place": contract.place or "not known",
@@ -39,7 +37,7 @@ def _said(contract: Contract) -> Mapping[str, str]:
         "consumer group": contract.group_id or "that of the first ingest",
         "primary key": ", ".join(contract.primary_key),
         "region key": ", ".join(contract.region_key) or "the bytes of the record key",
-        "start": starts,
+        "start": starts[0] if len(set(starts)) == 1 else ", ".join(starts),
         "values": f"{contract.value_format}, at most {contract.record_bytes_max} bytes, "
         + ("patches allowed" if contract.patches else "no patches"),
         "bad records": contract.on_bad_record,

@@ -219,14 +219,12 @@ def _add_newest_rejections(opened: OpenedTable, counted: Sequence[UnmergedCounts
     quiet = [counts for counts in counted if not counts.rejections.seen and counts.index is not None][:REGIONS_MAX]
     ended = [(counts, found) for counts in quiet if (found := newest_ended(counts.index)) is not None]
     read = _each(opened.tasks, partial(read_stretch, opened), dict.fromkeys(stretch for _, (_, stretch) in ended))
-    of_segments = dict[str, None]()
     for counts, (newest, stretch) in ended:
         segments = read[stretch]
         if isinstance(segments, LancewalError):
-            of_segments[f"{segments.kind}: {segments}"] = None
+            _note(segments, problems)
         else:
             add_newest(counts.region, newest, segments, counts.rejections)
-    problems += of_segments
 
 
 def _in_force_control_indexes(
@@ -250,13 +248,11 @@ def _in_force_control_indexes(
 def _indexes(opened: OpenedTable, problems: list[str]) -> dict[Region, RegionState | None]:
     """Return the states of the regions that could be read; the state is None if nobody has claimed the region."""
     found: dict[Region, RegionState | None] = {}
-    errors: dict[str, None] = {}  # a page that cannot be read is one problem
     for region, answer in opened.indexes.read_each(opened.contract.regions).items():
         if isinstance(answer, LancewalError):
-            errors[f"{answer.kind}: {answer}"] = None
+            _note(answer, problems)
         else:
             found[region] = answer
-    problems += errors
     return found
 
 
@@ -289,10 +285,9 @@ def _counts(
         lambda: _each(opened.tasks, lambda key: read_flush(opened.store, key), {r.flush or "" for _, r in flushed}),
         lambda: _each(opened.tasks, lambda log: walk_held(opened, log, by_log[log]), by_log),
     )
-    of_counts: list[str] = []
     for counts, record in flushed:
         flush = flushes[record.flush or ""]
-        found = _try(lambda: or_raised(flush).generation_of(counts.region, record.generation), of_counts)  # noqa: B023 # called now
+        found = _try(lambda: or_raised(flush).generation_of(counts.region, record.generation), problems)  # noqa: B023 # called now
         if found is not None:
             counts.rows += found.changes
             counts.nbytes += found.nbytes
@@ -302,8 +297,7 @@ def _counts(
     segments: list[Trailer] = []
     for log, held in by_log.items():
         walked = walks[log]
-        _try(lambda: count_entries(opened, or_raised(walked), held, segments), of_counts)  # noqa: B023 # called now
-    problems += dict.fromkeys(of_counts)
+        _try(lambda: count_entries(opened, or_raised(walked), held, segments), problems)  # noqa: B023 # called now
     return counted, segments
 
 
@@ -318,5 +312,12 @@ def _try(call: Callable[[], T], problems: list[str]) -> T | None:
     found = or_error(call)
     if not isinstance(found, LancewalError):
         return found
-    problems.append(f"{found.kind}: {found}")
+    _note(found, problems)
     return None
+
+
+def _note(error: LancewalError, problems: list[str]) -> None:
+    """Add an error to the problems once: several regions may meet the same damaged object."""
+    text = f"{error.kind}: {error}"
+    if text not in problems:
+        problems.append(text)
