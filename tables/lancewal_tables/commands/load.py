@@ -44,8 +44,6 @@ def command(
 
     Example: lancewal table load exports/ --name orders-2026 --duplicates last
     """
-    from contextlib import ExitStack
-
     from lancewal_core.open import Address
     from lancewal_core.process.stop_signals import stop_signals
     from lancewal_flusher.event_table import FlusherEvents
@@ -64,7 +62,7 @@ def command(
         asked.report(content, began_text(str(name), began), dry_run=dry_run)
         return
     events = FlusherEvents(table=Address.of(settings).name)
-    with ExitStack() as stack:
+    with stop_signals() as stopping:
         summary = load_files(
             settings,
             files or [],
@@ -72,7 +70,7 @@ def command(
             duplicates=duplicates,
             look_only=dry_run,
             landed=lambda part: part.log(events),
-            stopping=stack.enter_context(stop_signals()),
+            stopping=stopping,
         )
     asked.report({**asdict(summary), "dry_run": dry_run}, summary_text(summary, dry_run=dry_run), dry_run=dry_run)
     if not summary.finished:

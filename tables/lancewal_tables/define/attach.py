@@ -102,12 +102,11 @@ def existing_rows(pinned: LancePinnedTable, settings: Settings) -> RowSchema:
         try:
             plain = parse_type(format_type(field.type))
         except InvalidSchema as error:
-            alike = _same_values(field.type)
-            cast = (
-                f'dataset.alter_columns({{"path": "{field.name}", "data_type": {_in_python(alike)}}})' if alike else ""
-            )
-            way = f"type {field.type} is not supported, but another has the same values: convert the column by `{cast}`"
-            problems.append(f"column {field.name!r}: {way if alike else error}")
+            alike, way = _same_values(field.type), str(error)
+            if alike is not None:
+                cast = f'dataset.alter_columns({{"path": "{field.name}", "data_type": {_in_python(alike)}}})'
+                way = f"type {field.type} is not supported, but another has the same values: convert the column by `{cast}`"
+            problems.append(f"column {field.name!r}: {way}")
             continue
         if plain != field.type:
             problems.append(f"column {field.name!r}: type {field.type} differs from {plain}, which lancewal supports")
