@@ -56,12 +56,14 @@ SHARE_ROWS = 100_000
 _SHARES_MAX = 1_000
 _IO_THREADS = 8
 
+Sources = Literal["topic", "wal", "both"]
+
 
 @dataclass(frozen=True, slots=True)
 class VerifyRequest:
     """Request to verify a table."""
 
-    sources: Literal["topic", "wal", "both"] = "both"
+    sources: Sources = "both"
     at: str | None = None
     """A point as text, such as a receipt or ``version:412``; None: a strong read now."""
     fraction: float = 1.0
