@@ -56,7 +56,7 @@ from lancewal_flusher.upkeep.key_runs import keep_up
 from lancewal_kafka.topic import EARLIEST, TopicState
 from lancewal_reader.table import reads_of
 from lancewal_tables.define.attach import existing_rows
-from lancewal_tables.define.register import columns_of, first_contract, register
+from lancewal_tables.define.register import first_contract, register
 from lancewal_tables.define.topic import FittingTopic
 from lancewal_tables.snapshots.make import make_snapshot
 
@@ -239,7 +239,7 @@ def _attach(store: ObjectStore, table: LanceTable) -> Contract:
     pinned = table.newest()
     topic = FittingTopic(TopicState("benchmark", "benchmark-id", 1, compacted=False), (EARLIEST,), ())
     rows = existing_rows(pinned, settings)
-    contract = first_contract(table, columns_of(pinned, rows), rows, settings.table, topic)
+    contract = first_contract(table.uri, pinned, rows, settings.table, topic)
     return register(Folder(store, table, Address(table.uri).way()), pinned, contract)
 
 

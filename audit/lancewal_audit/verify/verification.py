@@ -102,9 +102,13 @@ def verify_table(settings: Settings, uri: str, asked: VerifyRequest) -> Report:
         with step("finding the records to compare with"):
             in_force = opened.watermarks.at(receipt.version)
             scope = find_scope(opened, receipt, table.at(receipt.version), in_force, asked.partitions)
-            topic = None if asked.sources == "wal" else TopicReader(settings, scope.eras)
-            evidence = Evidence(scope, WalRecords(opened), topic, from_wal=asked.sources != "topic")
+            evidence = _evidence(settings, opened, scope, asked.sources)
         return _compare(uri, asked, scope, evidence, read, Path(folder))
+
+
+def _evidence(settings: Settings, opened: OpenedTable, scope: Scope, sources: Sources) -> Evidence:
+    topic = None if sources == "wal" else TopicReader(settings, scope.eras)
+    return Evidence(scope, WalRecords(opened), topic, from_wal=sources != "topic")
 
 
 def _compare(
