@@ -207,5 +207,6 @@ def _show(contract: Contract, asked: Asked, *, dry_run: bool = False) -> None:
     said = contract.model_dump(mode="json")
     if dry_run:
         del said["table_uuid"], said["making"]
-        said["columns"] = [{"name": column.name, "type": column.type} for column in contract.columns]
+        for column in said["columns"]:
+            del column["field_ids"]
     asked.report(said, contract_text(contract, made=not dry_run), dry_run=dry_run)
