@@ -58,7 +58,6 @@ from lancewal_flusher.merge.plan import MergeLimits, deletion_bytes
 from lancewal_flusher.merge.region_input import RegionInput, adopted_files
 from lancewal_flusher.merge.set_aside import put_conflicts, sort_out
 from lancewal_flusher.origins import origins_of
-from lancewal_flusher.tasks.merge_task import FragmentResult
 from lancewal_flusher.upkeep.adopted_keys import AdoptedKeys
 
 
@@ -250,10 +249,9 @@ def _plan(
         **facts.properties(),
         **origins_of(context).properties(lambda: regions_of_merge(region_inputs, changes.as_rows, changes.new)),
     }
-    commit = replace(
-        merge_commit(pinned, (*adopted, *rewritten, *changes.new), changes.results, properties),
-        columns_written=changes.columns,
-    )
+    changed = {r.fragment_id: r.updated for r in changes.results if r.hits}
+    commit = fenced(pinned, (*adopted, *rewritten, *changes.new), changed, properties)
+    commit = replace(commit, columns_written=changes.columns)
     written = sum(w.rows.num_rows for w in region_inputs) + changes.rows_completed + sum(map(fragment_rows, rewritten))
     merged = Merged(
         _NOT_LANDED,
@@ -294,10 +292,3 @@ def _mark(taken: RegionInput, in_force: InForce) -> Watermark:
 def next_fragment_id(fragments: Sequence[Fragment]) -> int:
     """Return the lowest id that a later fragment may have."""
     return max((f.fragment_id + 1 for f in fragments), default=0)
-
-
-def merge_commit(
-    pinned: PinnedTable, new: Sequence[str], results: Sequence[FragmentResult], properties: Mapping[str, str]
-) -> TableCommit:
-    """Return one commit of the tasks' changes and new fragments.  It lists the sentinel, whether it changed or not."""
-    return fenced(pinned, new, {r.fragment_id: r.updated for r in results if r.hits}, properties)

@@ -42,11 +42,11 @@ from lancewal_core.table.protocol import PinnedTable, files_of, raise_file_lost
 from lancewal_core.table.watermarks import PROPERTY_MERGE, InForce, merge_properties
 from lancewal_flusher.commit.facts import KeyDecision, MergeFacts
 from lancewal_flusher.commit.row_origins import divided, region_properties
-from lancewal_flusher.commit.send import Refused, Why, is_finished, prove, send
+from lancewal_flusher.commit.send import Refused, Why, fenced, is_finished, prove, send
 from lancewal_flusher.context import FlusherContext, check_contract
 from lancewal_flusher.merge.changes import run_tasks, write_rows
 from lancewal_flusher.merge.finish import finish_newest
-from lancewal_flusher.merge.merge import merge_commit, next_fragment_id
+from lancewal_flusher.merge.merge import next_fragment_id
 from lancewal_flusher.merge.set_aside import put_conflicts
 
 _TRIES = 10
@@ -199,7 +199,8 @@ def _commit(context: FlusherContext, plan: SettlePlan) -> TableVersion | Refused
         **facts.properties(),
         **region_properties(divided(written, [(source, rows_written)])),
     }
-    landed = send(context, merge_commit(pinned, written, results, properties), PROPERTY_MERGE)
+    changed = {r.fragment_id: r.updated for r in results if r.hits}
+    landed = send(context, fenced(pinned, written, changed, properties), PROPERTY_MERGE)
     if isinstance(landed, Refused):
         return landed
     version = landed.version

@@ -1,4 +1,4 @@
-"""Limits of merges, compaction and index upkeep, as the settings say them."""
+"""Limits of merges and compaction, as the settings say them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from lancewal_core.settings.sections import FlusherSettings
 from lancewal_core.table.contract import Contract
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
-from lancewal_flusher.upkeep.index_plan import IndexLimits
 
 
 def compaction_limits(settings: FlusherSettings) -> CompactionLimits:
@@ -18,13 +17,6 @@ def compaction_limits(settings: FlusherSettings) -> CompactionLimits:
         deleted_share=settings.compaction_deleted_ratio,
         round_bytes=settings.compaction_round_bytes_max,
         groups_max=settings.compaction_groups_max if settings.runner == "spark" else 1,
-    )
-
-
-def index_limits(settings: FlusherSettings) -> IndexLimits:
-    """Return the limits of index upkeep: how many rows an index may miss, and the size of a round."""
-    return IndexLimits(
-        settings.index_unindexed_ratio_max, settings.index_unindexed_rows_max, settings.index_round_bytes_max
     )
 
 

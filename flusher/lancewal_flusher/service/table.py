@@ -26,7 +26,7 @@ from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.garbage.collect import GarbageReport, GarbageState, collect_garbage
 from lancewal_flusher.service.backlog import BacklogReader
-from lancewal_flusher.service.limits import compaction_limits, index_limits, merge_limits
+from lancewal_flusher.service.limits import compaction_limits, merge_limits
 from lancewal_flusher.service.metrics import FlusherMetrics
 from lancewal_flusher.service.round import RoundReport, RoundState, run_round
 from lancewal_flusher.service.status import FlusherStatus
@@ -36,6 +36,7 @@ from lancewal_flusher.service.visibility import Visibility, measuring
 from lancewal_flusher.service.visible_positions import VisiblePositions
 from lancewal_flusher.upkeep.compaction import Compacted
 from lancewal_flusher.upkeep.expiry import Expired, ExpiryResult, OldestTimes, expire_next
+from lancewal_flusher.upkeep.index_plan import IndexLimits
 
 SEALED_GRACE_S = 60.0
 """How long an ingest may take to flush what it sealed: several times what writing a large flush takes."""
@@ -257,7 +258,10 @@ def turns_of(table: FlusherTable) -> Turns:
     behind_merges: list[tuple[Turn[Any], Callable[[RoundReport], bool]]] = []
     if flusher.compaction:
         interval_s = flusher.compaction_interval_s
-        upkeep = Upkeep(table.context, compaction_limits(flusher), index_limits(flusher))
+        indexed = IndexLimits(
+            flusher.index_unindexed_ratio_max, flusher.index_unindexed_rows_max, flusher.index_round_bytes_max
+        )
+        upkeep = Upkeep(table.context, compaction_limits(flusher), indexed)
         indexes = Turn(
             "index",
             clock,
