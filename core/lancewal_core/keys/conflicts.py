@@ -47,7 +47,7 @@ from lancewal_core.errors import ObjectCorrupt, ObjectMissing
 from lancewal_core.keys.origin import NOT_KNOWN, Counts, MergedFrom
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Position, Region
-from lancewal_core.region.flush_files import side_rows
+from lancewal_core.region.flush_files import side_rows, side_stream
 from lancewal_core.rows.carry import trees
 from lancewal_core.rows.fold import Folded, compose, fold_onto, operation_schema, operations_of
 from lancewal_core.rows.key_set import KeySet, distinct
@@ -265,20 +265,13 @@ def encode_conflicts(conflicts: Conflicts, merge: str) -> tuple[bytes, Conflicts
     object."""
     ids = conflicts.schema.ids
     waiting = conflicts.waiting.replace_schema_metadata({_FIELD_IDS: json.dumps(ids)} if ids else None)
-    streams = [_stream(waiting), _stream(conflicts.owners)]
+    streams = [side_stream(waiting), side_stream(conflicts.owners)]
     data = b"".join([len(streams[0]).to_bytes(_LENGTH_BYTES, "little"), *streams])
     key = paths.conflicts_object(merge)
     check_written(key, len(data))
     check_unpacked(key, sum(declared_stream(pa.py_buffer(stream)).raw_bytes for stream in streams))
     sha256, keys = hashlib.sha256(data).hexdigest(), conflicts.waiting_keys.num_rows
     return data, ConflictsRef(merge, len(data), sha256, keys, conflicts.stopped)
-
-
-def _stream(rows: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
-        writer.write_table(rows)
-    return bytes(sink.getvalue().to_pybytes())
 
 
 def read_conflicts(store: ObjectStore, ref: ConflictsRef | None, contract: Contract) -> Conflicts:

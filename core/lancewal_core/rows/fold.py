@@ -78,10 +78,7 @@ def fold(batches: Sequence[pa.RecordBatch], schema: RowSchema) -> Folded:
 
 def compose(parts: Sequence[Folded], schema: RowSchema) -> Folded:
     """Return the fold of all operations of ``parts``, each part later than those before it."""
-    if len(parts) == 1:
-        return parts[0]
-    tables = [table for part in parts for table in _operations(part, schema) if table.num_rows]
-    return _fold_table(pa.concat_tables(tables) if tables else operation_schema(schema).empty_table(), schema)
+    return fold_onto(parts, operation_schema(schema).empty_table(), schema)
 
 
 def fold_onto(parts: Sequence[Folded], operations: pa.Table, schema: RowSchema) -> Folded:
@@ -159,15 +156,14 @@ def complete(partials: pa.Table, base: pa.Table, schema: RowSchema) -> pa.Table:
     row_of[codes[partials.num_rows :]] = np.arange(base.num_rows)
     places = row_of[codes[: partials.num_rows]]
     taken = _nullable_indices(places)
-    present = _present_bits(partials[PRESENT], schema)
+    present = present_bits(partials[PRESENT], schema)
     columns = []
     for i, field in enumerate(schema.table):
         if field.name in schema.primary_key or present[:, i].all():
             columns.append(partials[field.name])
             continue
         old = base[field.name].take(taken)
-        columns.append(pc.choose(pa.array(present[:, i].astype(np.int8)), old.combine_chunks(), partials[field.name])
-                       if _choosable(field.type) else _choose(present[:, i], old, partials[field.name]))  # fmt: skip
+        columns.append(_choose(present[:, i], old, partials[field.name]))
     return pa.Table.from_arrays([_single(c) for c in columns], schema=schema.table)
 
 
@@ -175,7 +171,7 @@ def columns_set(partials: pa.Table, schema: RowSchema) -> dict[str, bool]:
     """Return the columns outside the primary key that any of these patches sets, each with whether all patches set it."""
     if partials.num_rows == 0:
         return {}
-    present = _present_bits(partials.combine_chunks()[PRESENT], schema)
+    present = present_bits(partials.combine_chunks()[PRESENT], schema)
     return {
         name: bool(present[:, i].all())
         for i, name in enumerate(schema.table.names)
@@ -225,7 +221,7 @@ def _operations(part: Folded, schema: RowSchema) -> tuple[pa.Table, pa.Table, pa
 
 
 def _fold_table(operations: pa.Table, schema: RowSchema) -> Folded:
-    operations = _combined(operations)
+    operations = operations.combine_chunks()  # but for columns of more than 2 GiB: Arrow's offsets have 32 bits
     ops = _single(operations[OP]).to_numpy(zero_copy_only=False)
     if (ops == Op.UPSERT).all() and _differ(operations.select(schema.primary_key)):
         rows = operations.select(schema.table.names)
@@ -247,19 +243,13 @@ def _fold_table(operations: pa.Table, schema: RowSchema) -> Folded:
     if patched.any():
         of_patched = np.flatnonzero(patched[codes])
         if any(column.num_chunks > 1 for column in operations.columns):  # what is patched may fit into one
-            operations = _combined(_rows_at(operations, of_patched))
+            operations = _rows_at(operations, of_patched).combine_chunks()
             ops, codes, of_patched = ops[of_patched], codes[of_patched], np.arange(len(of_patched))
         order = of_patched[np.argsort(codes[of_patched], kind="stable")]
         more_rows, more_gone, partials = _fold_patched(operations, ops, codes, order, schema)
         rows.append(more_rows)
         gone.append(more_gone)
     return Folded(pa.concat_tables(rows).cast(schema.table), pa.concat_tables(gone).cast(schema.key), partials)
-
-
-def _combined(table: pa.Table) -> pa.Table:
-    """Return a table in one chunk, but for columns of more than 2 GiB of text, binaries or lists: Arrow's offsets have
-    32 bits."""
-    return table.combine_chunks()
 
 
 def _rows_at(table: pa.Table, places: Indices) -> pa.Table:
@@ -294,7 +284,7 @@ def _fold_patched(
     # The last upsert or delete of each key; operations before it do not count.
     reset = np.maximum.reduceat(np.where(op != Op.PATCH, place, -1), starts)
     live = place >= np.repeat(reset, sizes)
-    bits = _present_bits(operations[PRESENT].take(pa.array(order)), schema)
+    bits = present_bits(operations[PRESENT].take(pa.array(order)), schema)
     newest = starts + sizes - 1
     key_indices = set(schema.primary_key)
     columns: list[pa.Array] = []
@@ -309,7 +299,7 @@ def _fold_patched(
     is_partial = reset < 0
     is_gone = (reset == newest) & (op[newest] == Op.DELETE)
     partials = table.filter(pa.array(is_partial)).append_column(
-        partial_schema(schema).field(PRESENT), _bitmaps(carried[is_partial])
+        partial_schema(schema).field(PRESENT), bitmaps(carried[is_partial])
     )
     return (
         table.filter(pa.array(~is_partial & ~is_gone)),
@@ -318,8 +308,8 @@ def _fold_patched(
     )
 
 
-def _present_bits(present: pa.ChunkedArray, schema: RowSchema) -> npt.NDArray[np.bool_]:
-    """``_present`` as a matrix [operation, column]; null (not a patch) carries every column."""
+def present_bits(present: pa.Array | pa.ChunkedArray, schema: RowSchema) -> npt.NDArray[np.bool_]:
+    """Return ``_present`` as a matrix [operation, column]; null (not a patch) carries every column."""
     size = schema.present_bytes
     filled = _single(pc.fill_null(present, b"\xff" * size))
     if len(filled) == 0:
@@ -330,8 +320,8 @@ def _present_bits(present: pa.ChunkedArray, schema: RowSchema) -> npt.NDArray[np
     return bits[:, : len(schema.table)].astype(np.bool_)
 
 
-def _bitmaps(carried: npt.NDArray[np.bool_]) -> pa.Array:
-    """Return the bitmaps of a matrix [operation, column]: the inverse of ``_present_bits``."""
+def bitmaps(carried: npt.NDArray[np.bool_]) -> pa.Array:
+    """Return the bitmaps of a matrix [operation, column]: the inverse of ``present_bits``."""
     packed = np.packbits(carried, axis=1, bitorder="little")
     fixed = pa.binary(packed.shape[1])
     return pa.Array.from_buffers(fixed, len(packed), [None, pa.py_buffer(packed)]).cast(pa.binary())
@@ -347,12 +337,10 @@ def _single(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
-def _choosable(type_: pa.DataType) -> bool:
-    return not pa.types.is_nested(type_)
-
-
 def _choose(from_new: npt.NDArray[np.bool_], old: pa.ChunkedArray, new: pa.ChunkedArray) -> pa.Array:
-    """Return for each row ``new`` if ``from_new``, else ``old``.  For nested types, which ``pc.choose`` does not take."""
+    """Return for each row ``new`` if ``from_new``, else ``old``."""
+    if not pa.types.is_nested(new.type):  # which ``pc.choose`` does not take
+        return pc.choose(pa.array(from_new.astype(np.int8)), _single(old), new)
     both = pa.concat_arrays([_single(old), _single(new)])
     count = len(from_new)
     return both.take(pa.array(np.where(from_new, np.arange(count) + count, np.arange(count))))

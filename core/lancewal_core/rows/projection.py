@@ -48,7 +48,7 @@ import pyarrow.compute as pc
 
 from lancewal_core.errors import ContractMismatch
 from lancewal_core.rows.carry import Carry, carry
-from lancewal_core.rows.fold import Folded
+from lancewal_core.rows.fold import Folded, bitmaps, present_bits
 from lancewal_core.rows.row_range import RowRange
 from lancewal_core.rows.schema import PRESENT, RowSchema
 
@@ -138,14 +138,6 @@ def _repack(present: pa.Array | pa.ChunkedArray, schema: RowSchema, places: Sequ
         present = present.combine_chunks()
     if present.null_count == len(present):
         return present
-    size = schema.present_bytes
-    fixed = pc.fill_null(present, b"\x00" * size).cast(pa.binary(size))
-    data = np.frombuffer(fixed.buffers()[1], np.uint8)[fixed.offset * size :][: len(fixed) * size]
-    bits = np.unpackbits(data.reshape(len(fixed), size), axis=1, bitorder="little")
-    bits = np.append(bits[:, : len(schema.columns)], np.zeros((len(bits), 1), np.uint8), axis=1)[:, places]
-    packed = np.packbits(bits, axis=1, bitorder="little")
-    width = packed.shape[1]
-    values = pa.FixedSizeBinaryArray.from_buffers(
-        pa.binary(width), len(packed), [None, pa.py_buffer(np.ascontiguousarray(packed).tobytes())]
-    ).cast(pa.binary())
-    return pc.if_else(present.is_null(), pa.scalar(None, pa.binary()), values)
+    bits = present_bits(present, schema)
+    bits = np.append(bits, np.zeros((len(bits), 1), np.bool_), axis=1)[:, places]
+    return pc.if_else(present.is_null(), pa.scalar(None, pa.binary()), bitmaps(bits))
