@@ -221,7 +221,7 @@ def _operations(part: Folded, schema: RowSchema) -> tuple[pa.Table, pa.Table, pa
 
 
 def _fold_table(operations: pa.Table, schema: RowSchema) -> Folded:
-    operations = operations.combine_chunks()  # but for columns of more than 2 GiB: Arrow's offsets have 32 bits
+    operations = _combined(operations)
     ops = _single(operations[OP]).to_numpy(zero_copy_only=False)
     if (ops == Op.UPSERT).all() and _differ(operations.select(schema.primary_key)):
         rows = operations.select(schema.table.names)
@@ -243,13 +243,19 @@ def _fold_table(operations: pa.Table, schema: RowSchema) -> Folded:
     if patched.any():
         of_patched = np.flatnonzero(patched[codes])
         if any(column.num_chunks > 1 for column in operations.columns):  # what is patched may fit into one
-            operations = _rows_at(operations, of_patched).combine_chunks()
+            operations = _combined(_rows_at(operations, of_patched))
             ops, codes, of_patched = ops[of_patched], codes[of_patched], np.arange(len(of_patched))
         order = of_patched[np.argsort(codes[of_patched], kind="stable")]
         more_rows, more_gone, partials = _fold_patched(operations, ops, codes, order, schema)
         rows.append(more_rows)
         gone.append(more_gone)
     return Folded(pa.concat_tables(rows).cast(schema.table), pa.concat_tables(gone).cast(schema.key), partials)
+
+
+def _combined(table: pa.Table) -> pa.Table:
+    """Return a table in one chunk, but for columns of more than 2 GiB of text, binaries or lists: Arrow's offsets have
+    32 bits."""
+    return table.combine_chunks()
 
 
 def _rows_at(table: pa.Table, places: Indices) -> pa.Table:
