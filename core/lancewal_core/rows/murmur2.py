@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -21,9 +20,6 @@ import pyarrow as pa
 
 from lancewal_core.errors import InvalidSettings
 from lancewal_core.rows.byte_view import ByteView, byte_view
-
-if TYPE_CHECKING:
-    from lancewal_core.rows.region_key import RegionKeyCodec
 
 NO_PARTITION = -1
 """Partition of a row without a key.  It equals no partition, so such a row never lies where it should."""
@@ -70,24 +66,6 @@ def hashes(keys: pa.Array) -> npt.NDArray[np.uint32]:
     for first in range(0, len(keys), _ROWS):
         result[first : first + _ROWS] = _hashes(byte_view(keys.slice(first, _ROWS)))
     return result
-
-
-class PartitionChecker:
-    """Says in which partition each row of a batch belongs: ``murmur2`` of the row's canonical region key."""
-
-    def __init__(self, codec: RegionKeyCodec, partitions: int) -> None:
-        """``partitions`` is the topic's number of partitions, from the contract."""
-        _check_count(partitions)
-        self._codec = codec
-        self._partitions = partitions
-
-    def partitions(self, columns: Sequence[pa.Array]) -> npt.NDArray[np.int32]:
-        """Return the partition of each row, as int32, given the region key's columns in ``region_key`` order.
-
-        The partition is -1 for a row whose region key has no canonical encoding (a null, a date outside the years 1 to
-        9999).
-        """
-        return partitions_of(self._codec.encode_batch(columns), self._partitions)
 
 
 def _check_count(partitions: int) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lancewal_core.rows.murmur2 import PartitionChecker, partitions_of
+from lancewal_core.rows.murmur2 import partitions_of
 from lancewal_core.rows.region_key import RegionKeyCodec, why_misrouted
 from lancewal_core.table.contract import Contract
 from lancewal_ingest.decode.outcomes import Decoded
@@ -43,18 +43,19 @@ def routing_of(contract: Contract) -> Routing:
 class _ByRegionKey:
     def __init__(self, contract: Contract) -> None:
         rows = contract.rows
-        codec = RegionKeyCodec(pa.schema([rows.columns.field(name) for name in rows.region_key]))
         self._region_key = rows.region_key
-        self._codec = codec
-        self._checker = PartitionChecker(codec, contract.partitions)
+        self._codec = RegionKeyCodec(pa.schema([rows.columns.field(name) for name in rows.region_key]))
+        self._partitions = contract.partitions
         self.subject = "region key"
 
     def partitions(self, records: Records, decoded: Decoded) -> Partitions:
-        return self._checker.partitions([decoded.rows.column(name) for name in self._region_key])
+        return partitions_of(self._encoded(decoded.rows), self._partitions)
 
     def cause(self, key: bytes | None, row: pa.RecordBatch) -> str:
-        encoded = self._codec.encode_batch([row.column(name) for name in self._region_key])
-        return why_misrouted(self._region_key, key, encoded[0].as_py())
+        return why_misrouted(self._region_key, key, self._encoded(row)[0].as_py())
+
+    def _encoded(self, rows: pa.RecordBatch) -> pa.Array:
+        return self._codec.encode_batch([rows.column(name) for name in self._region_key])
 
 
 class _ByRecordKey:

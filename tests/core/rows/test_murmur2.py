@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lancewal_core.errors import InvalidSchema, InvalidSettings
-from lancewal_core.rows.murmur2 import PartitionChecker, murmur2, partition_of, partitions_of
+from lancewal_core.rows.murmur2 import murmur2, partition_of, partitions_of
 from lancewal_core.rows.region_key import RegionKeyCodec, encode_region_key
 
 LARGEST = 0x7FFFFFFF
@@ -134,8 +134,6 @@ def test_impossible_counts_are_refused(partitions: int) -> None:
         partition_of(b"a", partitions)
     with pytest.raises(InvalidSettings, match=str(partitions)):
         partitions_of(pa.array([b"a"]), partitions)
-    with pytest.raises(InvalidSettings, match=str(partitions)):
-        PartitionChecker(RegionKeyCodec(pa.schema([("a", pa.string())])), partitions)
 
 
 def test_arrays_without_bytes_are_refused() -> None:
@@ -143,10 +141,10 @@ def test_arrays_without_bytes_are_refused() -> None:
         partitions_of(pa.array([1]), 3)
 
 
-def test_checker_hashes_the_encoded_key() -> None:
+def test_the_encoded_key_is_hashed() -> None:
     codec = RegionKeyCodec(pa.schema([("name", pa.string()), ("number", pa.int64())]))
     names = ["a", 'q"uote', None, "", "a"]
     numbers = [1, -2, 3, 4, 1]
-    found = PartitionChecker(codec, 101).partitions([pa.array(names), pa.array(numbers)])
+    found = partitions_of(codec.encode_batch([pa.array(names), pa.array(numbers)]), 101)
     rows = zip(names, numbers, strict=True)
     assert found.tolist() == [-1 if n is None else partition_of(encode_region_key(n, i), 101) for n, i in rows]

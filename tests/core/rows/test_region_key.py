@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lancewal_core.errors import InvalidInput, InvalidSchema
-from lancewal_core.rows.murmur2 import PartitionChecker, murmur2
+from lancewal_core.rows.murmur2 import murmur2, partitions_of
 from lancewal_core.rows.region_key import RegionKeyCodec, encode_region_key
 
 VECTORS: list[dict[str, Any]] = json.loads((Path(__file__).parent / "region_key_vectors.json").read_text())["vectors"]
@@ -288,4 +288,4 @@ def test_vectors(vector: dict[str, Any]) -> None:
     assert codec.decode(key) == tuple(values)
     assert murmur2(key) == vector["murmur2"]
     for partitions, partition in vector["partitions"].items():
-        assert PartitionChecker(codec, int(partitions)).partitions(columns).tolist() == [partition]
+        assert partitions_of(codec.encode_batch(columns), int(partitions)).tolist() == [partition]

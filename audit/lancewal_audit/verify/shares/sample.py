@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lancewal_core.errors import InvalidInput
-from lancewal_core.rows.murmur2 import NO_PARTITION, PartitionChecker, partitions_of
+from lancewal_core.rows.murmur2 import NO_PARTITION, partitions_of
 from lancewal_core.rows.region_key import RegionKeyCodec
 from lancewal_core.table.contract import Contract
 
@@ -43,17 +43,18 @@ class KeySample:
         self._below = int(fraction * _RANGE)
         self._all = fraction >= 1.0
         self._partitions = None if partitions is None else np.array(sorted(partitions), np.int32)
-        self._checker: PartitionChecker | None = None
+        self._count = contract.partitions
+        self._codec: RegionKeyCodec | None = None
         if rows.region_key:
-            codec = RegionKeyCodec(pa.schema([rows.columns.field(name) for name in rows.region_key]))
-            self._checker = PartitionChecker(codec, contract.partitions)
+            self._codec = RegionKeyCodec(pa.schema([rows.columns.field(name) for name in rows.region_key]))
 
     def choose(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Numbers, Numbers]:
         """Return the rows with a chosen key, the partition to which each belongs (-1: unknown), and its key's hash."""
         hashes = self._hashes([batch.column(name) for name in self._primary_key])
         belongs = np.full(len(hashes), NO_PARTITION, np.int32)
-        if self._checker is not None:
-            belongs = self._checker.partitions([batch.column(name) for name in self._region_key])
+        if self._codec is not None:
+            encoded = self._codec.encode_batch([batch.column(name) for name in self._region_key])
+            belongs = partitions_of(encoded, self._count)
         kept = np.full(len(hashes), True) if self._all else hashes < self._below
         if self._partitions is not None:
             kept &= np.isin(belongs, self._partitions)
