@@ -26,7 +26,7 @@ Rounds of requests, as counted: 3 ("flush all partitions").
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 from functools import partial
@@ -78,7 +78,7 @@ def flush_generations(opened: OpenedTable, flushable: Seq[Flushable], new_id: Ca
     """Flush one generation of each of several regions, as ``flush_generation`` does; return the answers in their order.
     An error is the answer of its region alone."""
     answers = _write(opened, flushable, new_id)
-    answers |= _mark(opened, _to_mark(flushable, answers), new_id)
+    answers |= _mark(opened, flushable, answers, new_id)
     return [answers[one.region] for one in flushable]
 
 
@@ -101,7 +101,7 @@ class Flushing:
             else:
                 self.answers[one.region] = written[one.region]
         for of_page in by_page.values():
-            self.swaps.append(opened.tasks.start(partial(_mark, opened, _to_mark(of_page, written), new_id)))
+            self.swaps.append(opened.tasks.start(partial(_mark, opened, of_page, written, new_id)))
 
 
 def begin_flushes(opened: OpenedTable, flushable: Seq[Flushable], new_id: Callable[[], str]) -> Flushing:
@@ -118,33 +118,24 @@ def _write(opened: OpenedTable, flushable: Seq[Flushable], new_id: Callable[[], 
     return {region: found for group in groups for region, found in group.items()}
 
 
-def _to_mark(
-    flushable: Iterable[Flushable], written: Mapping[Region, Answer]
-) -> dict[Region, tuple[GenerationRecord, FlushedGeneration]]:
-    found = ((one, written[one.region]) for one in flushable)
-    return {one.region: (one.record, answer) for one, answer in found if isinstance(answer, FlushedGeneration)}
-
-
 def _mark(
-    opened: OpenedTable, written: Mapping[Region, tuple[GenerationRecord, FlushedGeneration]], new_id: Callable[[], str]
+    opened: OpenedTable, flushable: Seq[Flushable], written: Mapping[Region, Answer], new_id: Callable[[], str]
 ) -> dict[Region, Answer]:
-    """Swap SEALED to FLUSHED (step 3); return the answer of each region."""
-    if not written:
+    """Swap SEALED to FLUSHED (step 3); return the answer of each region whose flush was written."""
+    decisions, marked = {}, []
+    for one in flushable:
+        flush = written[one.region]
+        if isinstance(flush, FlushedGeneration):
+            decisions[one.region] = _flushing(opened, one.record, flush.key, new_id)
+            marked.append({"region": one.region.name, "generation": one.record.generation})
+    if not decisions:
         return {}
-    decisions = {
-        region: _flushing(opened, record, flushed.key, new_id) for region, (record, flushed) in written.items()
-    }
-    marked = ({"region": region.name, "generation": record.generation} for region, (record, _) in written.items())
     with points("flushed.cas", marked):
         answers = opened.indexes.swap_each(decisions)
-
-    def answer(region: Region) -> Answer:
-        swapped = answers[region]
-        if isinstance(swapped, LancewalError):
-            return swapped
-        return written[region][1] if swapped.ours else None
-
-    return {region: answer(region) for region in written}
+    return {
+        region: swapped if isinstance(swapped, LancewalError) else written[region] if swapped.ours else None
+        for region, swapped in answers.items()
+    }
 
 
 def _together(flushable: Seq[Flushable]) -> list[list[Flushable]]:

@@ -156,7 +156,7 @@ def read_sound_histories(
 
     def one(region: Region) -> History | Corrupt | None:
         try:
-            return _history(opened, sound.indexes.get(region), in_force, _Pages(region, listed[region], known))
+            return _history(opened, sound.indexes.get(region), in_force, region, listed[region], known)
         except Corrupt as error:
             return error
 
@@ -169,20 +169,17 @@ def read_sound_histories(
     return SoundHistories(histories, damaged)
 
 
-@dataclass(frozen=True, slots=True)
-class _Pages:
-    """History pages of a region: their listing, and pages read before."""
-
-    region: Region
-    listed: Iterable[ObjectInfo]
-    known: KnownPages
-
-
-def _history(opened: OpenedTable, index: RegionState | None, in_force: InForce, pages: _Pages) -> History | None:
+def _history(
+    opened: OpenedTable,
+    index: RegionState | None,
+    in_force: InForce,
+    region: Region,
+    listed: Iterable[ObjectInfo] | None,
+    known: KnownPages,
+) -> History | None:
     """Return the history from a state just read, and pages listed after it; None if nobody has claimed the region.  If
     state and pages do not fit together, both are read again."""
-    gap, region, known = "", pages.region, pages.known
-    listed: Iterable[ObjectInfo] | None = pages.listed
+    gap = ""
     for attempt in range(_READS):
         if attempt:
             index, listed = opened.indexes.read([region]).get(region), None

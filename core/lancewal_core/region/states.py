@@ -253,7 +253,7 @@ class RegionIndexes:
         found: dict[Region, RegionState | LancewalError | None] = {}
         for region in regions:
             try:
-                found[region] = _index(read, region)
+                found[region] = None if read is None else read.index(region)
             except LancewalError as error:  # in its record
                 found[region] = error
         return found
@@ -379,10 +379,6 @@ class _Swaps:
 
     def result(self) -> dict[Region, Swap | LancewalError]:
         return {**self._answers, **self._errors}
-
-
-def _index(read: _PageRead | None, region: Region) -> RegionState | None:
-    return None if read is None else read.index(region)
 
 
 def _each(
