@@ -74,7 +74,10 @@ class MappedParts:
                 known = self._known(part)
             if known is not None:
                 return known
-            entries = self._mapped(part) if self._root is None else self._mapped_there(part, self._root)
+            if self._root is None:
+                entries = self._brought(part, fetch(self._store, part))
+            else:
+                entries = self._mapped_there(part, self._root)
             with self._lock:
                 self._keep(part, entries)
             return entries
@@ -109,9 +112,6 @@ class MappedParts:
             raise ObjectCorrupt(
                 f"{part.object}, a part of the key index, cannot be read: {first_line(error)}", object=part.object
             ) from error
-
-    def _mapped(self, part: KeyPart) -> Entries:
-        return self._brought(part, fetch(self._store, part))
 
     def _brought(self, part: KeyPart, data: bytes) -> Entries:
         path = self._folder / str(paths.parse_key_part(part.object))

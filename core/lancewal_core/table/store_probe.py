@@ -27,7 +27,6 @@ import contextlib
 import errno
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from lancewal_core.errors import StoreUnavailable, StoreUnsafe
@@ -47,36 +46,27 @@ _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSY
 """Errors of ``link`` on a file system without hard links."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Probe:
-    store: ObjectStore
-    tasks: Tasks
-    uri: str
-
-    def race(self, key: str) -> PutUnknown | None:
-        """Do steps 1 to 3 of the module docstring.  Return why no object was stored; None if one was stored."""
-        contents = [b"probe %d" % writer for writer in range(WRITERS)]
-        # Step 1
-        outcomes = self.tasks.map(lambda data: self.store.put_if_absent(key, data), contents)
-        winners = [data for data, outcome in zip(contents, outcomes, strict=True) if outcome == Stored()]
-        if len(winners) > 1:
-            raise self._unsafe(key, f"let {len(winners)} of {WRITERS} writers create the same object")
-        # Step 2
-        found = self.store.get(key)
-        if found is None:
-            if winners:
-                raise self._unsafe(key, "does not show an object that it has just stored")
-            return next((outcome for outcome in outcomes if isinstance(outcome, PutUnknown)), PutUnknown("refused"))
-        if found not in (winners or contents):
-            raise self._unsafe(key, "shows other bytes than those of the writer that it told it had won")
-        # Step 3
-        late: PutOutcome = self.store.put_if_absent(key, _LATE)
-        if late == Stored() or self.store.get(key) != found:
-            raise self._unsafe(key, "replaced an object that was there")
-        return None
-
-    def _unsafe(self, key: str, what: str) -> StoreUnsafe:
-        return unsafe(self.uri, key, what)
+def _race(store: ObjectStore, tasks: Tasks, uri: str, key: str) -> PutUnknown | None:
+    """Do steps 1 to 3 of the module docstring.  Return why no object was stored; None if one was stored."""
+    contents = [b"probe %d" % writer for writer in range(WRITERS)]
+    # Step 1
+    outcomes = tasks.map(lambda data: store.put_if_absent(key, data), contents)
+    winners = [data for data, outcome in zip(contents, outcomes, strict=True) if outcome == Stored()]
+    if len(winners) > 1:
+        raise unsafe(uri, key, f"let {len(winners)} of {WRITERS} writers create the same object")
+    # Step 2
+    found = store.get(key)
+    if found is None:
+        if winners:
+            raise unsafe(uri, key, "does not show an object that it has just stored")
+        return next((outcome for outcome in outcomes if isinstance(outcome, PutUnknown)), PutUnknown("refused"))
+    if found not in (winners or contents):
+        raise unsafe(uri, key, "shows other bytes than those of the writer that it told it had won")
+    # Step 3
+    late: PutOutcome = store.put_if_absent(key, _LATE)
+    if late == Stored() or store.get(key) != found:
+        raise unsafe(uri, key, "replaced an object that was there")
+    return None
 
 
 def unsafe(uri: str, key: str, what: str) -> StoreUnsafe:
@@ -117,10 +107,9 @@ def check_links(folder: Path, name: str) -> None:
 def check_store(store: ObjectStore, tasks: Tasks, uri: str, new_id: Callable[[], str]) -> None:
     """Check a store by steps 1 to 4 of the module docstring; its guarantees name the errors.  ``StoreUnavailable`` also
     if the store accepts objects and then refuses to return them."""
-    probe = _Probe(store, tasks, uri)
     keys = [paths.probe(new_id()) for _ in range(ROUNDS)]
     try:
-        silent = [probe.race(key) for key in keys]
+        silent = [_race(store, tasks, uri, key) for key in keys]
     finally:
         # Step 4
         with contextlib.suppress(StoreUnavailable):  # ingest deletes nothing else, and may not be allowed to
