@@ -5,9 +5,10 @@ from __future__ import annotations
 from random import Random
 
 from lancewal_core.errors import Refresh, Retry
-from lancewal_core.table.control import Service, pause, resume
+from lancewal_core.table.control import Service
 from tests.simulation.draws import drawn_s
 from tests.simulation.world import Process, World
+from tests.support.pauses import pause, resume
 from tests.twins.sim_clock import SimClock
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from lancewal_core.errors import MergedPositionUnknown, ObjectMissing, PlanRetriesExhausted, TableRestored, VersionGone
-from lancewal_core.table.control import Service, pause, read_control, resume
+from lancewal_core.table.control import Service, read_control
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
 from tests.simulation.checker import require
 from tests.simulation.operating import resume_everything
@@ -22,6 +22,7 @@ from tests.simulation.settings import USER_KEYS
 from tests.simulation.stage import Member, Stage
 from tests.simulation.user import clean_up
 from tests.simulation.world import PASSING
+from tests.support.pauses import pause, resume
 from tests.twins.faults import CommitFault, ListFault, PutFault
 
 PARTITIONS = 2

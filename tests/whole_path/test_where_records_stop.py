@@ -18,10 +18,11 @@ from lancewal_core.cli.options import read_settings
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.store.obstore import open_store
 from lancewal_core.table.contract import read_contract
-from lancewal_core.table.control import Service, pause, resume
+from lancewal_core.table.control import Service
 from lancewal_demo.stack import KafkaBroker
 from lancewal_demo.stack.ports import free_ports
 from lancewal_tables.status.status import table_status
+from tests.support.pauses import pause, resume
 from tests.support.whole_path import until
 from tests.whole_path.feed import PARTITIONS
 from tests.whole_path.world import World, make_world

@@ -12,10 +12,7 @@ from lancewal_core.settings.durations import EXPECTED, duration_s
 from lancewal_core.table.control import Service, until_text
 
 if TYPE_CHECKING:
-    from lancewal_core.names.ids import Making
-    from lancewal_core.settings.load import Settings
-    from lancewal_core.store.object_store import ObjectStore
-    from lancewal_core.table.control import Control
+    from lancewal_core.table.control import Until
 
 _LONGEST_S = 3650 * 86400
 
@@ -44,18 +41,10 @@ def pause(
 
     Example: lancewal pause flusher --for 10m
     """
-    import uuid
-
     from lancewal_core.process.clock import SystemClock
-    from lancewal_core.table.control import changed, end_of_pause, read_control
-    from lancewal_core.table.control import pause as pause_service
+    from lancewal_core.table.control import end_of_pause
 
-    for_s, clock = pause_s(duration) if duration else None, SystemClock()
-    store, making = _table(asked.settings())
-    if dry_run:
-        _show(changed(read_control(store, making), service, end_of_pause(clock, for_s)), service, asked, dry_run=True)
-    else:
-        _show(pause_service(store, clock, lambda: uuid.uuid4().hex, service, making, for_s), service, asked)
+    _set(asked, service, end_of_pause(SystemClock(), pause_s(duration) if duration else None), dry_run=dry_run)
 
 
 def resume(
@@ -67,32 +56,28 @@ def resume(
 
     Example: lancewal resume flusher
     """
+    _set(asked, service, None, dry_run=dry_run)
+
+
+def _set(asked: Asked, service: Service, until: Until | None, *, dry_run: bool) -> None:
+    """Set the end of a service's pause, or end the pause with None, and report what is in force then."""
     import uuid
 
     from lancewal_core.process.clock import SystemClock
-    from lancewal_core.table.control import changed, read_control
-    from lancewal_core.table.control import resume as resume_service
-
-    store, making = _table(asked.settings())
-    if dry_run:
-        _show(changed(read_control(store, making), service, None), service, asked, dry_run=True)
-    else:
-        _show(resume_service(store, SystemClock(), lambda: uuid.uuid4().hex, service, making), service, asked)
-
-
-def _table(settings: Settings) -> tuple[ObjectStore, Making | None]:
-    """Return the table's store and its making.  ``NotALancewalTable`` if the folder has no contract."""
     from lancewal_core.store.obstore import open_store
     from lancewal_core.table.contract import read_contract
+    from lancewal_core.table.control import changed, read_control, set_pause
 
+    settings = asked.settings()
     settings.need("table.uri")
     where = settings.table.uri
     store = open_store(where, settings.storage.options)
     # A pause of something else would be written, and heard by nobody.
-    return store, read_contract(store, where).making
-
-
-def _show(control: Control, service: Service, asked: Asked, *, dry_run: bool = False) -> None:
+    making = read_contract(store, where).making
+    if dry_run:
+        control = changed(read_control(store, making), service, until)
+    else:
+        control = set_pause(store, SystemClock(), lambda: uuid.uuid4().hex, service, until, making)
     until = control.ingest if service is Service.INGEST else control.flusher
     text = f"{service} {'would be' if dry_run else 'is'} {'not paused' if until is None else f'paused {until_text(until)}'}"
     asked.report(control.model_dump(mode="json", exclude={"write_id"}), text, dry_run=dry_run)

@@ -12,7 +12,7 @@ Guarantees
     service.
 
 Steps
- 1. ``pause`` and ``resume``: compare-and-swap to the next version with that service's pause changed.
+ 1. ``set_pause``: compare-and-swap to the next version with that service's pause changed.
  2. A service reads the newest version at its start, then every ``POLL_S``; ingest in the background, the flusher before
     each round and while it is paused.  After the first look it asks for the next version alone: none is ever deleted.
 
@@ -97,29 +97,9 @@ def until_text(until: Until) -> str:
 # -- the operator's side (step 1) ------------------------------------------------------------------------------
 
 
-def pause(
-    store: ObjectStore,
-    clock: Clock,
-    new_id: Callable[[], str],
-    service: Service,
-    making: Making | None,
-    for_s: float | None = None,
-) -> Control:
-    """Pause ``service`` from now for ``for_s`` seconds, or until it is resumed; a pause in force gets the new end.
-    Return the control in force then."""
-    return _change(store, clock, new_id, service, end_of_pause(clock, for_s), making)
-
-
 def end_of_pause(clock: Clock, for_s: float | None) -> Until:
     """Return the end of a pause that begins now and lasts ``for_s`` seconds; None lasts until somebody resumes."""
     return RESUMED if for_s is None else clock.now_ms() + math.ceil(for_s * 1000)
-
-
-def resume(
-    store: ObjectStore, clock: Clock, new_id: Callable[[], str], service: Service, making: Making | None
-) -> Control:
-    """End the pause of ``service``, and return the control in force then.  Nothing is written if there is no pause."""
-    return _change(store, clock, new_id, service, None, making)
 
 
 def read_control(store: ObjectStore, making: Making | None) -> Control:
@@ -132,7 +112,7 @@ def changed(control: Control, service: Service, until: Until | None) -> Control:
     return control.model_copy(update={service.value: until})
 
 
-def _change(
+def set_pause(
     store: ObjectStore,
     clock: Clock,
     new_id: Callable[[], str],
@@ -140,6 +120,10 @@ def _change(
     until: Until | None,
     making: Making | None,
 ) -> Control:
+    """Set the end of the pause of ``service``, or end the pause with None.  Return the control in force then.
+
+    Nothing is written if the end is in force already."""
+
     def decide(found: Version | None) -> Control | None:
         before = _decoded(found, making)
         after = changed(before, service, until)

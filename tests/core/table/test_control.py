@@ -24,10 +24,9 @@ from lancewal_core.table.control import (
     Service,
     decode_control,
     encode_control,
-    pause,
     read_control,
-    resume,
 )
+from tests.support.pauses import pause, resume
 from tests.support.scripted import InlineTasks, ManualClock, ScriptedStore
 from tests.twins.faults import PutFault
 

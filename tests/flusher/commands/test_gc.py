@@ -25,7 +25,7 @@ from lancewal_core.names.ids import Generation, LogId, OwnerId, Page, Position, 
 from lancewal_core.names.ids import Sequence as SequenceNumber
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.region.flushes.manifest import Flush, FlushPart, encode_flush
-from lancewal_core.table.control import Service, pause
+from lancewal_core.table.control import Service
 from lancewal_core.wal.segment import Fence, encode_fence
 from lancewal_flusher.commands import gc as gc_commands
 from lancewal_flusher.context import FlusherContext
@@ -36,6 +36,7 @@ from lancewal_flusher.garbage.kinds import CountedObjects
 from tests.flusher.garbage.test_collect import GRACE_S, WEEK_S, WINDOW_S, World, merged_once
 from tests.flusher.service.test_service import tree
 from tests.support.flusher_tables import FlusherTable, upserts
+from tests.support.pauses import pause
 from tests.support.scripted import ManualClock
 
 DAY_S = 24 * 3600

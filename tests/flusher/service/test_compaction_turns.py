@@ -19,7 +19,7 @@ from lancewal_core.errors import LancewalError, ObjectCorrupt, StoreUnavailable
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.rows.schema import Op
 from lancewal_core.settings.load import Settings
-from lancewal_core.table.control import Service, pause, resume
+from lancewal_core.table.control import Service
 from lancewal_flusher.merge.merge import Merged, merge_next
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.service import limits, upkeep
@@ -28,6 +28,7 @@ from lancewal_flusher.service import table as flusher_table
 from lancewal_flusher.upkeep.compaction import Compacted, compact_next
 from tests.flusher.service.test_service import get, samples, serving, settings_of, wait_for
 from tests.support.flusher_tables import OPEN_ROWS, FlusherTable, KeyedTable, Operation, upserts
+from tests.support.pauses import pause, resume
 
 EAGER = {"merge_interval_s": 0.05, "gc_interval_s": 0.2, "compaction_interval_s": 0.05}
 

@@ -43,7 +43,7 @@ from lancewal_core.process.health import Problem
 from lancewal_core.process.silence import Pace
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.folder import FolderStore
-from lancewal_core.table.control import Service, pause, resume
+from lancewal_core.table.control import Service
 from lancewal_core.table.watermarks import TABLE_UUID, InForce, Watermark
 from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.event_table import FlusherEvents
@@ -59,6 +59,7 @@ from lancewal_flusher.service.round import RoundState, run_round
 from lancewal_flusher.service.service import run_once, serve
 from lancewal_flusher.service.upkeep import CompactionReport, IndexTurnReport, TableFigures
 from tests.support.flusher_tables import COLUMNS, OPEN_ROWS, FlusherTable, delete, patch, upserts
+from tests.support.pauses import pause, resume
 from tests.support.scrapes import not_shown
 from tests.support.scripted import ManualClock
 

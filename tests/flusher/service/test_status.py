@@ -13,9 +13,10 @@ from typing import Any
 
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.settings.load import Settings
-from lancewal_core.table.control import Service, pause
+from lancewal_core.table.control import Service
 from lancewal_flusher.service.service import serve
 from tests.support.flusher_tables import FlusherTable, upserts
+from tests.support.pauses import pause
 from tests.support.whole_path import until
 
 DEADLINE_S = 240.0

@@ -35,6 +35,7 @@ from lancewal_kafka.unpacking import StoredBatches
 from lancewal_tables.define.create import create_table
 from tests.ingest.service.test_service import get, metric, program, serving, settings_tree, until
 from tests.ingest.service.test_worker import AtOnce, Place
+from tests.support.pauses import pause, resume
 from tests.support.regions import by_number, by_region, numbers, region
 from tests.support.scripted import ManualClock
 from tests.support.topics import make_topics
@@ -472,7 +473,7 @@ def test_a_process_that_is_about_to_lose_records_takes_no_more(
         ends = by_number(first.worker.durable)
         reserve = [metric(first.port, "lancewal_ingest_retention_reserve_offsets", partition=p) for p in "01"]
         assert reserve == [ends[0], ends[1]]
-        control.pause(store, clock, lambda: "1", control.Service.INGEST, making=making)
+        pause(store, clock, lambda: "1", control.Service.INGEST, making=making)
         until(lambda: metric(first.port, "lancewal_ingest_paused") == 1)
         with serving(settings) as second:
             until(lambda: len(second.worker.durable) == len(first.worker.durable) == 1)
@@ -488,12 +489,12 @@ def test_a_process_that_is_about_to_lose_records_takes_no_more(
             "that are not durable\n"
         )
         assert numbers(first.worker.durable) == [mine]
-        control.resume(store, clock, lambda: "2", control.Service.INGEST, making=making)
+        resume(store, clock, lambda: "2", control.Service.INGEST, making=making)
         until(lambda: sum(first.worker.durable.values()) == 400, lambda: first.worker.durable)
         until(lambda: metric(first.port, horizon) == HOUR)
         assert get(first.port, "/readyz") == (200, "ok\n")
         # A member dies while records of 1970 wait: they say nothing of when Kafka deletes them.
-        control.pause(store, clock, lambda: "3", control.Service.INGEST, making=making)
+        pause(store, clock, lambda: "3", control.Service.INGEST, making=making)
         until(lambda: metric(first.port, "lancewal_ingest_paused") == 1)
         process = program(tmp_path, tree)
         try:
@@ -505,5 +506,5 @@ def test_a_process_that_is_about_to_lose_records_takes_no_more(
             process.communicate()
         until(lambda: numbers(first.worker.durable) == [0, 1], lambda: get(first.port, "/readyz"))
         assert 0 < (metric(first.port, "lancewal_ingest_freshness_seconds") or 0) < 60
-        control.resume(store, clock, lambda: "4", control.Service.INGEST, making=making)
+        resume(store, clock, lambda: "4", control.Service.INGEST, making=making)
         until(lambda: sum(first.worker.durable.values()) == 600, lambda: first.worker.durable)

@@ -73,6 +73,7 @@ from lancewal_ingest.service.metrics import IngestMetrics
 from lancewal_ingest.service.service import Running, serve
 from lancewal_tables.define.alter import alter_terms
 from lancewal_tables.define.create import create_table
+from tests.support.pauses import pause, resume
 from tests.support.regions import by_number, numbers, region
 from tests.support.retention import delete_records
 from tests.support.scrapes import not_shown
@@ -417,7 +418,7 @@ def test_a_paused_ingest_consumes_nothing_and_stays_a_member(
     def both(name: str) -> dict[int, float | None]:
         return {p: metric(running.port, f"lancewal_ingest_{name}", partition=str(p)) for p in (0, 1)}
 
-    control.pause(store, SystemClock(), lambda: "1", control.Service.INGEST, making=contract.making)
+    pause(store, SystemClock(), lambda: "1", control.Service.INGEST, making=contract.making)
     with serving(settings) as running:
         # Paused before it began: it has its partitions, and leaves them where they are.
         until(lambda: by_number(running.worker.durable) == {0: 0, 1: 0}, lambda: running.worker.durable)
@@ -428,7 +429,7 @@ def test_a_paused_ingest_consumes_nothing_and_stays_a_member(
         )
         assert both("end_position") == produced.ends
         assert both("durable_timestamp_seconds") == {0: None, 1: None}
-        control.resume(store, SystemClock(), lambda: "2", control.Service.INGEST, making=contract.making)
+        resume(store, SystemClock(), lambda: "2", control.Service.INGEST, making=contract.making)
         until(lambda: by_number(running.worker.durable) == produced.ends, lambda: running.worker.durable)
         until(lambda: shown("paused") == 0)
         until(lambda: both("freshness_seconds") == {0: 0, 1: 0}, lambda: both("freshness_seconds"))
@@ -436,7 +437,7 @@ def test_a_paused_ingest_consumes_nothing_and_stays_a_member(
         told = ("connected_brokers", "rebalances_total", "received_records_total", "round_trip_seconds")
         until(lambda: all((metric(running.port, f"lancewal_kafka_{name}") or 0) > 0 for name in told))
         assert 0 <= (metric(running.port, "lancewal_kafka_poll_age_seconds") or 0) < 6
-        control.pause(store, SystemClock(), lambda: "3", control.Service.INGEST, making=contract.making)
+        pause(store, SystemClock(), lambda: "3", control.Service.INGEST, making=contract.making)
         until(lambda: shown("paused") == 1)
         before = dict(running.worker.durable)
         produce(kafka, topic_name, 1000, 1000, produced)
@@ -447,7 +448,7 @@ def test_a_paused_ingest_consumes_nothing_and_stays_a_member(
         assert running.worker.durable == before
         assert get(running.port, "/readyz") == (200, "ok\n")
         # From here on it ends by itself, later than a member that does not poll would have been thrown out.
-        control.pause(store, SystemClock(), lambda: "4", control.Service.INGEST, for_s=7.0, making=contract.making)
+        pause(store, SystemClock(), lambda: "4", control.Service.INGEST, for_s=7.0, making=contract.making)
         until(lambda: by_number(running.worker.durable) == produced.ends, lambda: running.worker.durable)
         assert shown("generations_sealed_total") == 0  # nothing was handed over
     assert wal_offsets(contract, settings.table.uri) == {p: sorted(o) for p, o in produced.by_partition.items()}

@@ -52,6 +52,7 @@ from lancewal_tables.status.of_kafka import NO_BROKERS
 from lancewal_tables.status.status import table_status
 from tests.flusher.table_settings import content, make_topic, table_settings
 from tests.support.indexes import flip_record
+from tests.support.pauses import pause
 from tests.support.retention import delete_records
 from tests.support.scripted import InlineTasks, ManualClock
 from tests.support.whole_path import until
@@ -345,14 +346,12 @@ def test_pauses_are_shown_while_they_hold(settings: Settings, contract: Contract
     store = open_store(settings.table.uri)
     long_ago = ManualClock()
     assert status_of(settings, settings.table.uri).paused == {}
-    control.pause(store, long_ago, new_id, control.Service.FLUSHER, contract.making, 60.0)
-    control.pause(store, SystemClock(), new_id, control.Service.INGEST, contract.making)
+    pause(store, long_ago, new_id, control.Service.FLUSHER, contract.making, 60.0)
+    pause(store, SystemClock(), new_id, control.Service.INGEST, contract.making)
     status = status_of(settings, settings.table.uri)
     assert status.paused == {"ingest": "resumed"}
     assert "\npaused    ingest until resumed\n" in status_text(status)
-    control.pause(
-        store, ManualClock(epoch_ms=4_000_000_000_000), new_id, control.Service.FLUSHER, contract.making, 60.0
-    )
+    pause(store, ManualClock(epoch_ms=4_000_000_000_000), new_id, control.Service.FLUSHER, contract.making, 60.0)
     status = status_of(settings, settings.table.uri)
     assert status.paused == {"ingest": "resumed", "flusher": 4_000_000_060_000}
     assert "\npaused    flusher until 2096-10-02T07:07:40Z\n" in status_text(status)
@@ -556,7 +555,7 @@ def test_a_partition_that_stands_is_a_problem(kafka: KafkaBroker, settings: Sett
     assert "partition 0: is stalled at position 6 since 20" in problem
     assert "records up to position 9 wait. The partition has stopped, or no ingest has it" in problem
     assert stops(status) == ["consumed: stands", "flushed: seal_limits", "kafka: nothing_produced"]
-    control.pause(ingest.store, SystemClock(), new_id, control.Service.INGEST, contract.making)
+    pause(ingest.store, SystemClock(), new_id, control.Service.INGEST, contract.making)
     paused = status_of(settings, settings.table.uri, clock=later())
     assert (paused.problems, paused.diagnosis.kind, paused.diagnosis.state) == ((), "ingest_paused", "waits")
 
@@ -676,7 +675,7 @@ def test_what_is_flushed_and_not_merged(settings: Settings, contract: Contract) 
     status = table_status(blind, settings.table.uri, clock=Later(200))
     assert stops(status)[0] == "merged: no_flusher"
     assert status.partitions[0].flushed == 6
-    control.pause(ingest.store, SystemClock(), new_id, control.Service.FLUSHER, making=contract.making)
+    pause(ingest.store, SystemClock(), new_id, control.Service.FLUSHER, making=contract.making)
     assert stops(table_status(blind, settings.table.uri, clock=Later(200)))[0] == "merged: flusher_paused"
 
 

@@ -22,12 +22,13 @@ from lancewal_core.region.pages.state_page import decode_page
 from lancewal_core.region.state import GenerationState, RegionState
 from lancewal_core.region.states import Swap, index_in
 from lancewal_core.rows.fold import fold
-from lancewal_core.table.control import Service, pause, resume
+from lancewal_core.table.control import Service
 from lancewal_core.wal.segment import Segment, decode_segment
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_reader.table import open_table
 from tests.audit.repair.test_segment import MemoryRecords
 from tests.support.indexes import flip_record, newest_index, page_versions
+from tests.support.pauses import pause, resume
 from tests.support.pipeline import Pipeline, by_key
 from tests.support.repairs import (
     Crash,
