@@ -328,7 +328,7 @@ def present_bits(present: pa.Array | pa.ChunkedArray, schema: RowSchema) -> npt.
 
 def bitmaps(carried: npt.NDArray[np.bool_]) -> pa.Array:
     """Return the bitmaps of a matrix [operation, column]: the inverse of ``present_bits``."""
-    packed = np.packbits(carried, axis=1, bitorder="little")
+    packed = np.ascontiguousarray(np.packbits(carried, axis=1, bitorder="little"))
     fixed = pa.binary(packed.shape[1])
     return pa.Array.from_buffers(fixed, len(packed), [None, pa.py_buffer(packed)]).cast(pa.binary())
 
