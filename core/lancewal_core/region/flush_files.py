@@ -212,7 +212,7 @@ def read_parts(
     one part, it is the answer of that part alone.  Otherwise it is the answer of each part that the object serves.
     """
     gone = read_gone_of(store, parts, schema)
-    partials = read_sides(store, parts, [part.patches for part in parts], partial_schema(schema))
+    partials = _sides(store, parts, [part.patches for part in parts], partial_schema(schema))
     rows = [found for run in _runs(parts) for found in _rows_of_run(table, run, columns, schema)]
     return [_folded(*found) for found in zip(rows, gone, partials, strict=True)]
 
@@ -220,14 +220,14 @@ def read_parts(
 def read_gone_of(store: ObjectStore, parts: Sequence[FlushedGeneration], schema: RowSchema) -> list[pa.Table | Corrupt]:
     """Return the Gone keys of each part, or the fault.  The parts must be in the order of their flush; their one object
     is read once."""
-    return read_sides(store, parts, [part.deletes for part in parts], schema.key)
+    return _sides(store, parts, [part.deletes for part in parts], schema.key)
 
 
 def check_sides(store: ObjectStore, parts: Sequence[FlushedGeneration], schema: RowSchema) -> list[Corrupt | None]:
     """Check the deletes and patches of parts of one flush, in its order; return for each part its fault or None.  Each
     object is read once."""
     gone = read_gone_of(store, parts, schema)
-    partials = read_sides(store, parts, [part.patches for part in parts], partial_schema(schema))
+    partials = _sides(store, parts, [part.patches for part in parts], partial_schema(schema))
     found = [first if isinstance(first, Corrupt) else other for first, other in zip(gone, partials, strict=True)]
     return [error if isinstance(error, Corrupt) else None for error in found]
 
@@ -263,7 +263,7 @@ def _rows_of_run(
     return [found for part in run for found in _rows_of_run(table, [part], columns, schema)]
 
 
-def read_sides(
+def _sides(
     store: ObjectStore, parts: Sequence[FlushedGeneration], sides: Sequence[SideFile | None], schema: pa.Schema
 ) -> list[pa.Table | Corrupt]:
     """Return the rows of each part in one side file, or the fault."""
