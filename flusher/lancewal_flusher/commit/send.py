@@ -249,7 +249,7 @@ def fenced(pinned: PinnedTable, new: Sequence[str], changed: Changed, properties
     guard = sentinel(pinned.fragments())
     if guard is not None and guard.fragment_id not in changed:
         changed = {**changed, guard.fragment_id: pinned.fragment_json(guard.fragment_id)}
-    return commit_of(pinned, new, changed, properties, strict=guard is None)
+    return commit_of(pinned, new, changed, properties, strict=not pinned.fragments())
 
 
 def missing_files(context: FlusherContext, names: Collection[str]) -> set[str]:
