@@ -67,7 +67,7 @@ def _run(settings: Settings, everything: bool, dry_run: bool) -> CompactionSumma
 
 
 def summary_text(summary: CompactionSummary, dry_run: bool) -> str:
-    """The summary for people."""
+    """Return the summary as text for people."""
     lines = [
         f"{'would compact' if dry_run else 'compacted'} in {summary.rounds} rounds: {summary.fragments_before} fragments "
         f"to {summary.fragments_after}, {summary.rows_dropped} hidden rows dropped, {summary.bytes_read} bytes read, "

@@ -29,7 +29,7 @@ def next_merge(settings: Settings) -> tuple[Mapping[str, object], str]:
 
 
 def explanation_text(explanation: MergeExplanation) -> str:
-    """The explanation for people."""
+    """Return the explanation as text for people."""
     damaged = [f"{region} is left where it is damaged: {one_line(why)}" for region, why in explanation.damaged.items()]
     if not explanation.generations:
         what = "nothing else waits" if damaged else "nothing waits"

@@ -57,7 +57,7 @@ def command(
 
 
 def summary_text(summary: GarbageSummary, dry_run: bool) -> str:
-    """The summary for people."""
+    """Return the summary as text for people."""
     after = f"after the grace period of {summary.grace_s} s"
     later = f"would delete {after}" if dry_run else f"left for a running flusher, or --wait, to delete {after}"
     lines = [

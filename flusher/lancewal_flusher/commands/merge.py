@@ -45,7 +45,7 @@ def command(
 
 
 def summary_text(summary: OnceSummary) -> str:
-    """The summary for people."""
+    """Return the summary as text for people."""
     done = f"{summary.merges} merges of {summary.generations} generations" if summary.merges else "nothing was merged"
     end = "" if summary.finished else "; stopped before the end, the same command goes on"
     return f"{done}; the table is at version {summary.version}{end}"

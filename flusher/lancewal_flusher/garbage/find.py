@@ -183,8 +183,8 @@ def history_page_due(history: History, watermark: Generation) -> tuple[Generatio
 
 
 def shortened(history: History, watermark: Generation, now: int, window_ms: int) -> tuple[History, tuple[bool, bool]]:
-    """Return the history that step 3 would leave if nobody else changed it, and whether it is in the first and in the
-    second swap.
+    """Return the history that step 3 would leave if nobody else changed it.  Also return whether the region would be
+    in the swap that writes history pages, and in the swap that trims.
 
     A history page that step 3 would write is left out: its generations count the same while they are in the state.
     """

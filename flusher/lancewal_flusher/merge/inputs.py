@@ -44,7 +44,7 @@ from lancewal_flusher.merge.region_input import RegionInput, read_region_inputs
 
 @dataclass(frozen=True, slots=True)
 class MergeInputs:
-    """Inputs of the next merge: what it takes of the generations that wait."""
+    """Inputs of the next merge, chosen from the generations that wait."""
 
     in_force: InForce
     indexes: Mapping[Region, RegionState]

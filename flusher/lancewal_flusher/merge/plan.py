@@ -176,7 +176,7 @@ def adoptable(merges: Sequence[RegionMerge]) -> list[list[RegionMerge]]:
 
 
 def is_whole(parts: Sequence[FlushedGeneration]) -> bool:
-    """Whether these parts of one flush are all that it has."""
+    """Whether these are all parts of their flush."""
     return len(parts) == parts[0].parts
 
 

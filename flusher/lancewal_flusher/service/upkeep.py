@@ -24,7 +24,7 @@ from lancewal_flusher.upkeep.indexes import IndexExtended, IndexRefused, extend_
 
 @dataclass(frozen=True, slots=True)
 class CompactionReport:
-    """Report of a turn of compaction: what it did, and what it left."""
+    """Report of a turn of compaction: its result, the table afterwards, and the indexes."""
 
     compaction: CompactionResult
     table: TableFigures
@@ -63,7 +63,7 @@ class TableFigures:
 
 @dataclass(frozen=True, slots=True)
 class IndexTurnReport:
-    """Report of a turn of the indexes alone: what it did, and what it left."""
+    """Report of work on the indexes: what was done to each, and how many rows each misses afterwards."""
 
     indexes: tuple[IndexExtended | IndexRefused, ...]
     unindexed_rows: dict[str, int]

@@ -68,7 +68,7 @@ would stay small."""
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """A round that landed."""
+    """A round of compaction that landed."""
 
     version: TableVersion
     reason: Reason

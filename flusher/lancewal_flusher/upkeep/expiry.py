@@ -52,7 +52,7 @@ _NEVER = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """A round that landed.  ``more``: it ended because it had found ``rows_max`` rows."""
+    """A round of expiry that landed.  ``more``: it ended because it had found ``rows_max`` rows."""
 
     version: TableVersion
     rows: int
@@ -96,7 +96,7 @@ class OldestTimes:
         return True
 
     def learn(self, fragment: Fragment, pinned: PinnedTable, time: int) -> None:
-        """Learn the oldest time of the fragment as it is."""
+        """Remember that no live row of the fragment, as it is in ``pinned``, is older than ``time``."""
         hidden = hidden_by(pinned.fragment_json(fragment.fragment_id))
         self.known[fragment.files] = Known(time, pinned.version, fragment.fragment_id, hidden)
 

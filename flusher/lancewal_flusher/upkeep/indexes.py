@@ -137,7 +137,7 @@ def extend_indexes(
 
 
 def _rebuilt(context: FlusherContext, name: str, rows: int) -> IndexExtended | IndexRefused:
-    """Rebuild the index from all rows, without those that it cannot take."""
+    """Rebuild the index from all ``rows`` rows, without those that it cannot take."""
     outcome = _indexed(context, partial(context.table.rebuild_index, name))
     far = (
         _far(context.table, context.contract.primary_key, outcome)
