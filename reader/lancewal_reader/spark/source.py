@@ -120,16 +120,7 @@ def _pin(wanted: SparkOptions, context: PlanContext) -> PinnedRead:
             LiveFragment(f.fragment_id, f.nbytes or 100 * f.physical_rows, 1 if whole else f.physical_rows)
             for f in fragments
         )
-        pinned_plan = PinnedPlan(
-            uuid.uuid4().hex,
-            wanted.table,
-            contract,
-            plan,
-            wanted.base_paths,
-            wanted.on_conflict,
-            wanted.unmerged_keys_max,
-        )
-        return PinnedRead(wanted, pinned_plan, sizes)
+        return PinnedRead(PinnedPlan(uuid.uuid4().hex, wanted, contract, plan), sizes)
     raise PlanRetriesExhausted(f"{wanted.table}: {PLANS_MAX} planned versions were removed before they could be opened")
 
 
@@ -157,11 +148,14 @@ class LiveFragment:
 
 @dataclass(frozen=True, slots=True)
 class PinnedRead:
-    """A pinned state of a table, and the options of the read; a value that pickles."""
+    """A pinned state of a table, and its fragments; a value that pickles."""
 
-    options: SparkOptions
     pinned_plan: PinnedPlan
     fragments: tuple[LiveFragment, ...]
+
+    @property
+    def options(self) -> SparkOptions:
+        return self.pinned_plan.options
 
     @property
     def receipt(self) -> Receipt:
@@ -190,13 +184,13 @@ class PinnedRead:
         """Return the reader of ``schema``, which is what ``schema()`` returned, or the user's own."""
         if self.options.count:
             groups: Sequence[Group] = [(CountTask(),)] if self.options.filter is None else self.groups()
-            return CountReader(self.pinned_plan, groups, schema, self.options.filter)
+            return CountReader(self.pinned_plan, groups, schema)
         check_user_schema(schema, self.pinned_plan.contract.rows.table)
         if self.options.columns is not None and set(self.options.columns) != set(schema.names):
             raise InvalidInput(
                 f"option columns names {list(self.options.columns)}, the schema given has {schema.names}: give one of them"
             )
-        return PlainReader(self.pinned_plan, self.groups(), schema, self.options.filter)
+        return PlainReader(self.pinned_plan, self.groups(), schema)
 
     def groups(self) -> list[Group]:
         """Return the work of each of Spark's tasks: a base task, a delta task, or, where the delta is small, both."""
@@ -234,10 +228,8 @@ class PinnedRead:
 class PlainReader(DataSourceReader):
     """Reader of a pinned state.  ``pushFilters`` stays Spark's own, which takes no filter (guarantee 4)."""
 
-    def __init__(
-        self, pinned_plan: PinnedPlan, groups: Sequence[Group], schema: StructType, filter: str | None = None
-    ) -> None:
-        self._filter = filter
+    def __init__(self, pinned_plan: PinnedPlan, groups: Sequence[Group], schema: StructType) -> None:
+        self._filter = pinned_plan.options.filter
         self._pinned_plan = pinned_plan
         self._partitions = [TaskPartition(group) for group in groups]
         self._columns = list(schema.names)

@@ -28,17 +28,16 @@ from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.rows.projection import project
 from lancewal_core.settings.executor import start_worker, storage_options
 from lancewal_core.table.contract import Contract
-from lancewal_core.table.lance.base_paths import BasePaths
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_reader.plan.strong import ReadPlan
 from lancewal_reader.reading.lookup import KeyLookup, count_plan
 from lancewal_reader.reading.scan import base_batches, batch_rows, delta_keys, delta_rows, loaded_columns
+from lancewal_reader.spark.options import SparkOptions
 from lancewal_reader.spark.shared_keys import digest_of, folder_of_executor, shared
 from lancewal_reader.unmerged.flushed import FlushCache
-from lancewal_reader.unmerged.left_out import LeftOut, OnConflict
+from lancewal_reader.unmerged.left_out import LeftOut
 from lancewal_reader.unmerged.load import DeltaContext, folding_of, load
 from lancewal_reader.unmerged.loaded import Loaded, LoadedCache
-from lancewal_reader.unmerged.portions import UNMERGED_KEYS_MAX
 
 _PLANS_KEPT = 2
 _DELTAS_KEPT = 6
@@ -52,12 +51,9 @@ class PinnedPlan:
     """A plan as it is sent to the executors, without rows and credentials.  ``plan_id`` is new for each plan."""
 
     plan_id: str
-    uri: str
+    options: SparkOptions
     contract: Contract
     plan: ReadPlan
-    base_paths: BasePaths = "refuse"
-    on_conflict: OnConflict = "leave-out"
-    unmerged_keys_max: int = UNMERGED_KEYS_MAX
 
     @property
     def has_delta(self) -> bool:
@@ -92,13 +88,13 @@ class _Opened:
     """A plan that this process has opened, and what the plan's tasks share."""
 
     def __init__(self, pinned_plan: PinnedPlan) -> None:
-        address = Address(pinned_plan.uri, storage_options(os.environ), pinned_plan.base_paths)
+        options = pinned_plan.options
+        address = Address(options.table, storage_options(os.environ), options.base_paths)
         self._tasks = ThreadTasks(io_threads=_IO_THREADS)
         opened = OpenedTable.over(address.store(), address.table(), pinned_plan.contract, self._tasks, SystemClock())
-        keys_max = pinned_plan.unmerged_keys_max
-        folding = folding_of(pinned_plan.contract, pinned_plan.on_conflict)
+        folding = folding_of(pinned_plan.contract, options.on_conflict)
         kept = _kept_of(pinned_plan) if folding.by_regions else LoadedCache(1, choices_max=1)
-        self.context = DeltaContext(*opened.parts, None, FlushCache(0), kept, folding, keys_max)
+        self.context = DeltaContext(*opened.parts, None, FlushCache(0), kept, folding, options.unmerged_keys_max)
         self.pinned: PinnedTable = pinned_plan.plan.pin(opened.table)
         self._pinned_plan = pinned_plan
         self._plan = pinned_plan.plan
@@ -129,11 +125,11 @@ _kept: tuple[object, LoadedCache] | None = None
 def _loads_alike(pinned_plan: PinnedPlan) -> tuple[object, ...]:
     """Return everything except the deltas that decides what is loaded, or refused.  Policies of the contract do not
     matter."""
-    contract, rows = pinned_plan.contract, pinned_plan.contract.rows
+    contract, rows, options = pinned_plan.contract, pinned_plan.contract.rows, pinned_plan.options
     columns = tuple(tuple(map(str, column)) for column in rows.signature)
     of_table = contract.table_uuid, contract.topic_id, contract.partitions, contract.key_format
-    asked = pinned_plan.base_paths, pinned_plan.on_conflict, pinned_plan.unmerged_keys_max
-    return pinned_plan.uri, *of_table, columns, rows.primary_key, rows.region_key, *asked
+    asked = options.base_paths, options.on_conflict, options.unmerged_keys_max
+    return options.table, *of_table, columns, rows.primary_key, rows.region_key, *asked
 
 
 def _kept_of(pinned_plan: PinnedPlan) -> LoadedCache:
@@ -150,7 +146,7 @@ def count_task(pinned_plan: PinnedPlan, task: Task | CountTask, filter: str | No
         with _running(pinned_plan, task) as opened:
             opened.keys()  # says what is left out
             # Not kept: a process of Spark may be killed, and what of the index lies in a temporary folder goes with this.
-            find = KeyLookup(opened.context, pinned_plan.uri).addresses
+            find = KeyLookup(opened.context, pinned_plan.options.table).addresses
             return count_plan(opened.context, find, opened.pinned, pinned_plan.plan)
     columns = [pinned_plan.contract.primary_key[0]]
     return sum(batch.num_rows for batch in run_task(pinned_plan, task, columns, filter))
@@ -189,7 +185,7 @@ def _running(pinned_plan: PinnedPlan, task: Task | CountTask) -> Iterator[_Opene
             yield _open(pinned_plan)
     except (PlanStale, ObjectMissing, VersionGone) as error:
         raise PlanStale(
-            f"{pinned_plan.uri}: the state that this DataFrame was made from (table version "
+            f"{pinned_plan.options.table}: the state that this DataFrame was made from (table version "
             f"{pinned_plan.plan.version}) is no longer whole: {error}. Make the DataFrame again by spark.read...load(); "
             "a longer grace period of the table (grace_s) keeps states for slower jobs",
             **error.where,
