@@ -147,7 +147,7 @@ def test_keys_of_flushes_come_back(name: str, file: paths.FlushFile) -> None:
     assert key.startswith(paths.flush_prefix(name))
 
 
-PARSERS = [
+PARSERS: list[Callable[[str], object]] = [
     paths.parse_contract_version,
     paths.parse_drain_version,
     paths.parse_conflicts_object,
