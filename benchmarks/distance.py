@@ -168,7 +168,7 @@ class _Distance:
                 ingest.worker.step(0.01)
 
     def _records(self) -> list[Any]:
-        return [record for index in self._context.read_indexes().values() for record in index.generations]
+        return [record for state in self._context.read_states().values() for record in state.generations]
 
     def _merge(self) -> Act:
         def merge() -> None:

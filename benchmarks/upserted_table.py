@@ -99,7 +99,7 @@ class UpsertedTable:
         self._index()
         claimant = Claimant(self._owner, self._log.log, self._log.next_unsent)
         region, version = self._region, self.contract.version
-        self._context.indexes.swap({region: lambda _: first_claim(region, version, Position(0), claimant, _new_id())})[
+        self._context.states.swap({region: lambda _: first_claim(region, version, Position(0), claimant, _new_id())})[
             region
         ]
 
@@ -125,7 +125,7 @@ class UpsertedTable:
             self._position = int(next_)
         claimant = Claimant(self._owner, self._log.log, self._log.next_unsent)
         end, times = Position(self._position), RecordTimes.of(self._sealed)
-        ours, _ = self._context.indexes.swap(
+        ours, _ = self._context.states.swap(
             {
                 self._region: lambda found: (
                     found
@@ -148,8 +148,8 @@ class UpsertedTable:
     def flush(self) -> float:
         """From the MemTable to FLUSHED, in seconds."""
         context = self._context
-        index = context.indexes.read([self._region]).get(self._region)
-        record = next(r for r in (index.generations if index else ()) if r.state is GenerationState.SEALED)
+        state = context.states.read([self._region]).get(self._region)
+        record = next(r for r in (state.generations if state else ()) if r.state is GenerationState.SEALED)
         start = time.perf_counter()
         content = Content(fold(self._sealed, self.contract.rows))
         done = flush_generation(context, self._region, record, content, _new_id)

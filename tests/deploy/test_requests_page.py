@@ -254,7 +254,7 @@ class Acts:
         """A row of each partition, durable and flushed: one poll brings them, so they make one generation each."""
         self._append()
         while any(
-            r.state is GenerationState.SEALED for i in self.context.read_indexes().values() for r in i.generations
+            r.state is GenerationState.SEALED for i in self.context.read_states().values() for r in i.generations
         ):
             for ingest in self._ingests:
                 ingest.worker.step(0.002)

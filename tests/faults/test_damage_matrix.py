@@ -27,14 +27,14 @@ from lancewal_core.names import paths
 from lancewal_core.names.ids import Sequence
 from lancewal_core.region.flushes.manifest import FlushedGeneration, read_flushed_generation
 from lancewal_core.region.state import GenerationRecord, GenerationState
-from lancewal_core.region.states import RegionIndexes
+from lancewal_core.region.states import RegionStates
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.protocol import fragment_files
 from lancewal_reader.point.receipt import receipt_of
 from lancewal_reader.table import open_table
 from lancewal_tables.status.status import table_status
-from tests.support.indexes import newest_index
+from tests.support.indexes import newest_state
 from tests.support.pipeline import Failures, Key, Pipeline, Row, by_key
 from tests.support.scripted import ManualClock
 
@@ -99,7 +99,7 @@ Finder = Callable[[Pipeline], Path]
 
 def generation(pipeline: Pipeline, state: GenerationState) -> GenerationRecord:
     """The newest one in that state of the first region."""
-    index = newest_index(pipeline.store, pipeline.clock, pipeline.contract.regions[0])
+    index = newest_state(pipeline.store, pipeline.clock, pipeline.contract.regions[0])
     assert index is not None
     return next(record for record in reversed(index.generations) if record.state is state)
 
@@ -113,10 +113,10 @@ def segments(pipeline: Pipeline, state: GenerationState) -> list[Path]:
 def flushed(pipeline: Pipeline) -> FlushedGeneration:
     """The newest one that is not merged and has rows, deletes and patches."""
     region = pipeline.contract.regions[0]
-    index = newest_index(pipeline.store, pipeline.clock, region)
-    assert index is not None
+    state = newest_state(pipeline.store, pipeline.clock, region)
+    assert state is not None
     waiting = [
-        (r.flush, region, r.generation) for r in index.generations if r.state is GenerationState.FLUSHED and r.flush
+        (r.flush, region, r.generation) for r in state.generations if r.state is GenerationState.FLUSHED and r.flush
     ]
     found = [read_flushed_generation(pipeline.store, *of) for of in waiting]
     return next(s for s in reversed(found) if s.fragments and s.deletes and s.patches)
@@ -137,7 +137,7 @@ def newest(pipeline: Pipeline, folder: str, name: str = "") -> Path:
 
 
 def sealed(pipeline: Pipeline) -> bool:
-    found = RegionIndexes(pipeline.store, pipeline.clock, 128, None).read(pipeline.contract.regions)
+    found = RegionStates(pipeline.store, pipeline.clock, 128, None).read(pipeline.contract.regions)
     return any(record.state is GenerationState.SEALED for index in found.values() for record in index.generations)
 
 

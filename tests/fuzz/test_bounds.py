@@ -34,7 +34,7 @@ from lancewal_core.region.flush_files import side_rows
 from lancewal_core.region.flushes.manifest import decode_flush
 from lancewal_core.region.loss_record import decode_loss
 from lancewal_core.region.pages.state_page import PageRecord, StatePage, decode_page, encode_page
-from lancewal_core.region.state import decode_history, decode_index
+from lancewal_core.region.state import decode_history, decode_state
 from lancewal_core.table.contract import decode_contract
 from lancewal_core.table.control import decode_control
 from lancewal_core.table.drain import decode_drain
@@ -218,7 +218,7 @@ def test_indexes(kind: str, generation: bool) -> None:
         paths.page_version(Page.of(REGION, 128, None), 1) if index else paths.history_page(REGION, Generation(1), None)
     )
     content = _Details.INDEX if index else _Details.HISTORY
-    decode: Any = decode_index if index else decode_history
+    decode: Any = decode_state if index else decode_history
     judge(lambda data: decode(data, key), lambda n: index_of(n // 8, content, generation), key)
 
 

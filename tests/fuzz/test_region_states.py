@@ -25,9 +25,9 @@ from lancewal_core.region.state import (
     HistoryPage,
     RegionState,
     decode_history,
-    decode_index,
+    decode_state,
     encode_history,
-    encode_index,
+    encode_state,
 )
 from lancewal_core.rows.record_times import RecordTimes
 from tests.support.fuzzing import damaged, fuzz, memory_bound, outcome
@@ -68,7 +68,7 @@ INDEX = RegionState(
     REGION, 2, tuple(record(4 + i, s) for i, s in enumerate(STATES)), Generation(4), Position(500), "write-1"
 )
 EMPTY = RegionState(REGION, 1, (), Generation(0), Position(0), "write-0")
-INDEXES = [encode_index(INDEX), encode_index(EMPTY)]
+INDEXES = [encode_state(INDEX), encode_state(EMPTY)]
 PAGES = [encode_history(REGION, 2, tuple(record(g, GenerationState.MERGED) for g in range(4, 7)))]
 
 
@@ -79,18 +79,18 @@ def sealed(body: bytes) -> bytes:
 
 def judge(data: bytes) -> tuple[RegionState | None, HistoryPage | None]:
     with memory_bound(64 * MIB):
-        index = outcome(lambda: decode_index(data, INDEX_KEY, REGION), INDEX_KEY)
+        state = outcome(lambda: decode_state(data, INDEX_KEY, REGION), INDEX_KEY)
         page = outcome(lambda: decode_history(data, PAGE_KEY), PAGE_KEY)
-    assert index == outcome(lambda: decode_index(data, INDEX_KEY, REGION, Before(INDEXES[0], INDEX)), INDEX_KEY)
-    if index is not None:
-        assert decode_index(encode_index(index), INDEX_KEY, REGION) == index
-        assert index.region == REGION
+    assert state == outcome(lambda: decode_state(data, INDEX_KEY, REGION, Before(INDEXES[0], INDEX)), INDEX_KEY)
+    if state is not None:
+        assert decode_state(encode_state(state), INDEX_KEY, REGION) == state
+        assert state.region == REGION
     if page is not None:
         assert decode_history(encode_history(page.region, page.contract_version, page.generations), PAGE_KEY) == page
         assert page.region == REGION
-    for generation in (*(index.generations if index else ()), *(page.generations if page else ())):
+    for generation in (*(state.generations if state else ()), *(page.generations if page else ())):
         inside_its_folder(generation)
-    return index, page
+    return state, page
 
 
 def inside_its_folder(generation: GenerationRecord) -> None:
@@ -168,6 +168,6 @@ def test_a_flush_elsewhere_is_refused(flushed: str) -> None:
     message = mem_wal_pb2.MemWalIndexDetails.FromString(INDEXES[0][:-CHECKSUM_SIZE])
     message.mem_wal_list[1].mem_table_location = flushed
     with pytest.raises(ObjectCorrupt, match=re.escape(INDEX_KEY)):
-        decode_index(sealed(message.SerializeToString(deterministic=True)), INDEX_KEY)
+        decode_state(sealed(message.SerializeToString(deterministic=True)), INDEX_KEY)
     with pytest.raises(ObjectCorrupt):
-        encode_index(replace(INDEX, generations=(INDEX.generations[0], elsewhere, *INDEX.generations[2:])))
+        encode_state(replace(INDEX, generations=(INDEX.generations[0], elsewhere, *INDEX.generations[2:])))

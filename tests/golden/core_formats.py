@@ -28,7 +28,7 @@ from lancewal_core.region.state import (
     HistoryPage,
     RegionState,
     encode_history,
-    encode_index,
+    encode_state,
 )
 from lancewal_core.region.transitions import Claimant, first_claim
 from lancewal_core.rows.fold import fold
@@ -203,10 +203,10 @@ STATES = StatePage(
     16,
     "77c0ffee",
     {
-        0: PageRecord(pack_record(encode_index(INDEX)), 1_709_208_060_500),
+        0: PageRecord(pack_record(encode_state(INDEX)), 1_709_208_060_500),
         7: PageRecord(
             pack_record(
-                encode_index(
+                encode_state(
                     first_claim(EAST, 3, Position(12), Claimant(OwnerId("ingest-1"), LogId("11aa"), Sequence(4)), "b7")
                 )
             ),
@@ -249,8 +249,8 @@ def encoded() -> dict[str, bytes]:
         "wal_segment_1.arrow": encode_segment(SEGMENT, ROWS.wal),
         "bundle_1.arrow": encode_bundle(BUNDLE.copies, ROWS.wal),
         "fence_1.arrow": encode_fence(FENCE),
-        "region_index_1.binpb": encode_index(INDEX),
-        "region_index_1_record_time.binpb": encode_index(INDEX_WITH_RECORD_TIME),
+        "region_index_1.binpb": encode_state(INDEX),
+        "region_index_1_record_time.binpb": encode_state(INDEX_WITH_RECORD_TIME),
         "state_page_1.binpb": encode_page(STATES),
         "key_part_1.arrow": encode_part(KEY_ENTRIES),
         "key_part_1_regions.arrow": encode_part(KEY_ENTRIES_WITH_REGIONS),

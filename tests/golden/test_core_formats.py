@@ -11,8 +11,8 @@ import pytest
 from lancewal_core.keys.conflicts import decode_conflicts
 from lancewal_core.keys.run import decode_part
 from lancewal_core.region.pages.state_page import decode_page
-from lancewal_core.region.state import decode_history, decode_index
-from lancewal_core.region.states import index_in
+from lancewal_core.region.state import decode_history, decode_state
+from lancewal_core.region.states import state_in
 from lancewal_core.rows.murmur2 import murmur2
 from lancewal_core.wal.bundle import decode_bundle
 from lancewal_core.wal.segment import Segment, decode_segment
@@ -91,15 +91,15 @@ def test_the_key_part_with_regions_is_read() -> None:
 
 def test_the_index_is_read() -> None:
     for name, expected in (("", golden.INDEX), ("_record_time", golden.INDEX_WITH_RECORD_TIME)):
-        assert decode_index(stored(f"region_index_1{name}.binpb"), golden.STATES_KEY, golden.NORTH) == expected
+        assert decode_state(stored(f"region_index_1{name}.binpb"), golden.STATES_KEY, golden.NORTH) == expected
 
 
 def test_the_state_page_is_read() -> None:
     read = decode_page(stored("state_page_1.binpb"), golden.STATES_KEY)
     assert replace(read, records={}) == replace(golden.STATES, records={})
     assert {p: r.changed_at_ms for p, r in read.records.items()} == {0: 1_709_208_060_500, 7: 1_709_208_000_250}
-    assert index_in(read, golden.NORTH, golden.STATES_KEY) == golden.INDEX
-    assert index_in(read, golden.EAST, golden.STATES_KEY) == index_in(golden.STATES, golden.EAST, golden.STATES_KEY)
+    assert state_in(read, golden.NORTH, golden.STATES_KEY) == golden.INDEX
+    assert state_in(read, golden.EAST, golden.STATES_KEY) == state_in(golden.STATES, golden.EAST, golden.STATES_KEY)
 
 
 def test_the_history_page_is_read() -> None:

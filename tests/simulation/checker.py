@@ -28,7 +28,7 @@ from lancewal_core.region.generation_entries import entries_of
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.pages.state_page import decode_page
 from lancewal_core.region.state import TRANSITIONS, GenerationRecord, GenerationState, RegionState
-from lancewal_core.region.states import index_in, page_family
+from lancewal_core.region.states import page_family, state_in
 from lancewal_core.rows.fold import Folded, fold
 from lancewal_core.rows.schema import OFFSET, PRESENT, TIMESTAMP
 from lancewal_core.table.contract import Contract
@@ -104,7 +104,7 @@ class Checker:
         self.store = opened.store
         self.table = table
         self._tasks = opened.tasks
-        self.indexes = opened.indexes
+        self.states = opened.states
         self._contract = opened.contract
         self._versions = {opened.contract.version: opened.contract}
         self._topic = topic
@@ -131,10 +131,10 @@ class Checker:
         active, failpoints._active = failpoints._active, None
         try:
             self._check_history(region)
-            index = self.indexes.read([region]).get(region)
-            if index is not None:
-                end = self._check_generations(region, index)
-                require(end >= known, f"{region.name}: acknowledged up to", known, "but the log ends at", end, index)
+            state = self.states.read([region]).get(region)
+            if state is not None:
+                end = self._check_generations(region, state)
+                require(end >= known, f"{region.name}: acknowledged up to", known, "but the log ends at", end, state)
         finally:
             failpoints._active = active
 
@@ -148,7 +148,7 @@ class Checker:
             data = self.store.get(key)
             if data is None:
                 return
-            after = index_in(decode_page(data, key), region, key)
+            after = state_in(decode_page(data, key), region, key)
             if seen.index is not None:
                 require(after is not None, f"{region.name}: its index left the page", key, seen.index)
             if seen.index is not None and after is not None and after != seen.index:
@@ -195,11 +195,11 @@ class Checker:
 
     # -- entries and flushes -----------------------------------------------------------------------------------
 
-    def _check_generations(self, region: Region, index: RegionState) -> int:
+    def _check_generations(self, region: Region, state: RegionState) -> int:
         """The position up to which everything is durable."""
         end = 0
-        for record in index.generations:
-            if record.generation <= index.trimmed_generation:
+        for record in state.generations:
+            if record.generation <= state.trimmed_generation:
                 continue
             if record.state is GenerationState.OPEN:
                 end = self._check_open(region, record)

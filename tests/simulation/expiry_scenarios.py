@@ -132,9 +132,9 @@ def merge_is_unfinished_when_versions_expire() -> None:
 
 def _flushed_files(stage: Stage, partition: int) -> list[str]:
     """Data files of the partition's flushes that the index knows."""
-    index = stage.process("audience").indexes.read([stage.region(partition)])[stage.region(partition)]
+    state = stage.process("audience").states.read([stage.region(partition)])[stage.region(partition)]
     flushes = [
-        record.flush for record in index.generations if record.flush and record.state is not GenerationState.OPEN
+        record.flush for record in state.generations if record.flush and record.state is not GenerationState.OPEN
     ]
     fragments = [f for key in flushes for f in read_flush(stage.checker.store, key).fragments]
     return [name for fragment in fragments for name in fragment_files(fragment)]

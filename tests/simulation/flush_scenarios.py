@@ -23,8 +23,8 @@ _NEVER_S = 1e9
 def flush_of(stage: Stage, partition: int) -> str:
     """The manifest that the newest flushed generation of a partition names."""
     region = stage.region(partition)
-    index = stage.checker.indexes.read([region])[region]
-    return next(r.flush for r in reversed(index.generations) if r.flush is not None)
+    state = stage.checker.states.read([region])[region]
+    return next(r.flush for r in reversed(state.generations) if r.flush is not None)
 
 
 def files(stage: Stage, flush: str) -> set[str]:
@@ -82,8 +82,8 @@ def one_part_was_made_anew() -> None:
     _, f, g = stage.flushed(0, 1)
     flush = flush_of(stage, 0)
     region = stage.region(0)
-    index = stage.checker.indexes.read([region])[region]
-    (record,) = (r for r in index.generations if r.state is GenerationState.FLUSHED)
+    state = stage.checker.states.read([region])[region]
+    (record,) = (r for r in state.generations if r.state is GenerationState.FLUSHED)
     rebuild_flush(g, region, record, g.new_id)
     require(flush_of(stage, 0) != flush == flush_of(stage, 1), "it names the same flush still:", flush)
     stage.round(f)
@@ -169,10 +169,8 @@ def _flushed_beside_a_silent_page() -> tuple[Stage, Member]:
 
 def _require_states(stage: Stage, *newest_last: list[GenerationState]) -> None:
     """Of the ended generations of each partition."""
-    indexes = stage.checker.indexes.read(stage.contract.regions)
-    found = [
-        [r.state for r in indexes[region].generations if r.state is not GenerationState.OPEN] for region in indexes
-    ]
+    states = stage.checker.states.read(stage.contract.regions)
+    found = [[r.state for r in states[region].generations if r.state is not GenerationState.OPEN] for region in states]
     require(found == list(newest_last), "the generations are", found)
 
 

@@ -35,7 +35,7 @@ def table_is_moved_to_another_group() -> None:
         with suppress(FormerGroup):
             stage.step(a, 2)
         stage.step(b, 2)
-    found = stage.checker.indexes.read(stage.contract.regions)
+    found = stage.checker.states.read(stage.contract.regions)
     owners = {index.generations[-1].owner for index in found.values()}
     require(owners == {b.worker._owner}, "it is not B's:", owners)
     claims = max(len(index.generations) for index in found.values())

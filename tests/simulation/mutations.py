@@ -103,7 +103,7 @@ def _declined_is_claimed_too(patch: pytest.MonkeyPatch) -> None:
     def claim_all(context: Any, writer: Any, opening: Any) -> Any:
         found = claim_each(context, writer, opening)
         lost = [region for region, answer in found.items() if isinstance(answer, OwnershipLost)]
-        return found | context.indexes.read(lost)
+        return found | context.states.read(lost)
 
     claim_each = lancewal_ingest.regions.open._claim
     patch.setattr(lancewal_ingest.regions.open, "_claim", claim_all)
@@ -130,7 +130,7 @@ def _delete_before_the_boundary_moves(patch: pytest.MonkeyPatch) -> None:
         changed = {}
         for region, history in histories.items():
             reached = boundary(history, in_force.generation(region), now, context.contract.history_window_s * 1000)
-            trimmed = None if reached is None else trim(history.index, reached, context.new_id())
+            trimmed = None if reached is None else trim(history.state, reached, context.new_id())
             if trimmed is not None:
                 changed[region] = History(trimmed, history.pages)
         return changed
@@ -291,7 +291,7 @@ def _commit_by_dataset_object(patch: pytest.MonkeyPatch) -> None:
 
 def _marked_before_the_follow_up(patch: pytest.MonkeyPatch) -> None:
     def mark_and_finish(context: Any, seen: Any) -> Any:
-        mark(context, context.read_indexes(), seen.in_force)
+        mark(context, context.read_states(), seen.in_force)
         return finish_newest(context, seen)
 
     patch.setattr(lancewal_flusher.service.round, "finish_newest", mark_and_finish)
@@ -428,8 +428,8 @@ def _without_generations(patch: pytest.MonkeyPatch, state: GenerationState) -> N
         seen = {
             region: replace(
                 history,
-                index=replace(
-                    history.index, generations=tuple(r for r in history.index.generations if r.state is not state)
+                state=replace(
+                    history.state, generations=tuple(r for r in history.state.generations if r.state is not state)
                 ),
                 pages=(),
             )

@@ -280,7 +280,7 @@ def seal_lands_and_nobody_says_so() -> None:
     stage.seal(a)
     require(stage.counts.get("failed seal: StoreUnavailable") == 1, "it had a verdict at once:", stage.counts)
     stage.append(a, 0)
-    newest = stage.checker.indexes.read([stage.region(0)])[stage.region(0)].generations[-1]
+    newest = stage.checker.states.read([stage.region(0)])[stage.region(0)].generations[-1]
     require((newest.generation, newest.first) == (2, 3), "the region was opened anew:", newest)
     stage.check()
 
@@ -302,7 +302,7 @@ def region_is_claimed_beside_a_seal() -> None:
     require(stage.region(0) not in a.worker.durable, "A still believes that it has", a.worker.durable)
     stage.step(b, 4)
     stage.check()
-    (sealed, *_) = stage.checker.indexes.read([stage.region(0)])[stage.region(0)].generations
+    (sealed, *_) = stage.checker.states.read([stage.region(0)])[stage.region(0)].generations
     require((sealed.first, sealed.next) == (0, 4), "B sealed", sealed)
 
 
@@ -347,8 +347,8 @@ def member_stops_beside_a_silent_page() -> None:
             )
         require(not a.worker.drain(2.0), "all is handed over")
         a.script.clear()
-        indexes = stage.checker.indexes.read(stage.contract.regions)
-        states = {region.partition: [r.state for r in index.generations] for region, index in indexes.items()}
+        indexes = stage.checker.states.read(stage.contract.regions)
+        states = {region.partition: [r.state for r in state.generations] for region, state in indexes.items()}
         handed_over = [GenerationState.FLUSHED, GenerationState.FLUSHED] if sealing else [GenerationState.FLUSHED]
         left = [GenerationState.OPEN]
         require(states == {0: left, 1: left, 2: handed_over, 3: handed_over}, "handed over:", states)

@@ -18,8 +18,8 @@ from tests.twins.faults import PutFault
 
 def _generations(stage: Stage, *partitions: int) -> list[list[tuple[int, GenerationState]]]:
     """What the indexes say of these."""
-    indexes = stage.checker.indexes.read([stage.region(p) for p in partitions])
-    return [[(int(r.generation), r.state) for r in indexes[stage.region(p)].generations] for p in partitions]
+    states = stage.checker.states.read([stage.region(p) for p in partitions])
+    return [[(int(r.generation), r.state) for r in states[stage.region(p)].generations] for p in partitions]
 
 
 def _versions(stage: Stage, page: Page) -> list[int]:
@@ -115,7 +115,7 @@ def owner_sleeps_while_old_versions_are_deleted() -> None:
         a.worker._sealing.advance(a.worker._writer)
         a.worker._sealing._policy = NEVER
         require(put_at in _versions(stage, page), "A has put no stray:", _versions(stage, page))
-        newest = stage.checker.indexes.read([stage.region(0)])[stage.region(0)].generations[-1]
+        newest = stage.checker.states.read([stage.region(0)])[stage.region(0)].generations[-1]
         require(newest.owner == b.worker._owner, "it is not B's:", newest)
         require(stage.region(0) not in a.worker.durable, "A still believes that it has", a.worker.durable)
         stage.append(b, 0)

@@ -129,8 +129,8 @@ def what_is_trimmed_had_no_record() -> None:
     then = _later(stage)
     stage.round(f)
     stage.collect(f)
-    index = stage.checker.indexes.read([stage.region(0)])[stage.region(0)]
-    require(index.trimmed_generation == 2, "trimmed is", index.trimmed_generation)
+    state = stage.checker.states.read([stage.region(0)])[stage.region(0)]
+    require(state.trimmed_generation == 2, "trimmed is", state.trimmed_generation)
     for ms in (merged, then):
         t.at_timestamp(ms)
     _said(stage, "read at timestamp", 2)

@@ -224,7 +224,7 @@ def attempts_that_lost_are_garbage() -> None:
     a.script.down += [("write rows", "table")] * 10
     a.worker._sealing._policy = ALWAYS
     stage.step(a)
-    index = stage.checker.indexes.read([stage.region(0)]).get(stage.region(0))
+    index = stage.checker.states.read([stage.region(0)]).get(stage.region(0))
     assert index is not None
     sealed = next(r for r in index.generations if r.state is GenerationState.SEALED)
     attempt = paths.flush_file("f" * 8, paths.FlushFile.MANIFEST)

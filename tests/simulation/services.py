@@ -115,7 +115,7 @@ class PutOff:
         if left is None or not left.deferred:
             self.since = {}
             return False
-        waiting = [(region, r.generation) for region, rs in unmerged(left.indexes, left.in_force).items() for r in rs]
+        waiting = [(region, r.generation) for region, rs in unmerged(left.states, left.in_force).items() for r in rs]
         self.since = {key: self.since.get(key, ended) for key in waiting}
         waited_s = began - min(self.since.values())
         require(waited_s < self.defer_s, "a merge is put off after", waited_s, "seconds, allowed are", self.defer_s)

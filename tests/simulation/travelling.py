@@ -201,8 +201,8 @@ class Travelling:
             if isinstance(error, VersionGone):
                 require(holds(), f"{kind}: nothing is gone, but", error)
             if isinstance(error, OutsideHistoryWindow):
-                indexes = world.checker.indexes.read(world.contract.regions)
-                trimmed = any(index.trimmed for index in indexes.values())  # not only what has no record
+                states = world.checker.states.read(world.contract.regions)
+                trimmed = any(state.trimmed for state in states.values())  # not only what has no record
                 require(trimmed, f"{kind}: nothing is trimmed, but", error)
             world.note(f"read at {kind}: {type(error).__name__}")
 
@@ -212,7 +212,7 @@ class Travelling:
     def _trimmed(self, partition: int) -> int:
         world = self._world
         region = world.contract.regions[partition]
-        found = world.checker.indexes.read([region]).get(region)
+        found = world.checker.states.read([region]).get(region)
         return 0 if found is None else int(found.trimmed)
 
     def _versions_of(self, ms: int) -> set[int]:

@@ -289,8 +289,8 @@ def sealed_segment_is_lost() -> None:
     a.script.down += [("write rows", "table")] * 10
     a.worker._sealing._policy = ALWAYS
     stage.step(a)
-    index = stage.checker.indexes.read([stage.region(0)]).get(stage.region(0))
-    require(index is not None and index.generations[0].state is GenerationState.SEALED, "not flushed yet:", index)
+    state = stage.checker.states.read([stage.region(0)]).get(stage.region(0))
+    require(state is not None and state.generations[0].state is GenerationState.SEALED, "not flushed yet:", state)
     newest = max(info.key for info in stage.bucket.listing(paths.wal_prefix()))
     stage.bucket.delete(newest)
     with stops(ObjectMissing):

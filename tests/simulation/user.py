@@ -78,8 +78,8 @@ def _lose_files(world: World, rng: Random) -> None:
     dataset = world.dataset
     referred = {name for version in dataset.versions.values() for f in version.fragments for name in f.files}
     for region in world.contract.regions:
-        index = world.checker.indexes.read([region]).get(region)
-        for record in () if index is None else index.generations:
+        state = world.checker.states.read([region]).get(region)
+        for record in () if state is None else state.generations:
             if record.state is GenerationState.FLUSHED and record.flush is not None and rng.random() < 0.5:
                 try:
                     flush = read_flush(world.checker.store, record.flush)

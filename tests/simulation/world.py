@@ -20,7 +20,7 @@ from lancewal_core.names import paths
 from lancewal_core.names.ids import Making, Region
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.region.states import RegionIndexes
+from lancewal_core.region.states import RegionStates
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.table.contract import Column, Contract, WrittenContracts, encode_contract
@@ -55,7 +55,7 @@ class Process:
     group: str
     store: MemoryStore
     table: MemoryTable
-    indexes: RegionIndexes
+    states: RegionStates
     watermarks: Watermarks
     tasks: Tasks
     clock: SimClock
@@ -66,7 +66,7 @@ class Process:
         """What its contexts build on."""
         contracts = WrittenContracts(self.store)
         return OpenedTable(
-            self.store, self.table, self.indexes, self.watermarks, self.tasks, self.clock, contract, contracts
+            self.store, self.table, self.states, self.watermarks, self.tasks, self.clock, contract, contracts
         )
 
 
@@ -153,7 +153,7 @@ class World:
             group,
             store,
             table,
-            RegionIndexes(store, clock, self.contract.regions_per_page, self.contract.making, tasks, new_id),
+            RegionStates(store, clock, self.contract.regions_per_page, self.contract.making, tasks, new_id),
             Watermarks(store, table, self.contract.making),
             tasks,
             clock,

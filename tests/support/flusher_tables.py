@@ -56,7 +56,7 @@ from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.service.round import RoundReport, RoundState, run_round
 from lancewal_flusher.tasks.runner import ThreadRunner
 from tests.support.flushes import flush_from_log
-from tests.support.indexes import newest_index
+from tests.support.indexes import newest_state
 from tests.support.stored_parts import StoredParts
 
 COLUMNS = pa.schema(
@@ -232,7 +232,7 @@ class FlusherTable:
             assert isinstance(stored, Durable)
             at = int(next_)
         claimant = Claimant(self._owner, self._log.log, self._log.next_unsent)
-        ours, _ = self._feeding.indexes.swap(
+        ours, _ = self._feeding.states.swap(
             {
                 region: lambda found: (
                     found
@@ -318,17 +318,17 @@ class FlusherTable:
         return self.flush_together(*operations)
 
     def _open(self, region: Region) -> RegionState:
-        index = self._feeding.indexes.read([region]).get(region)
+        state = self._feeding.states.read([region]).get(region)
         claimant = Claimant(self._owner, self._log.log, self._log.next_unsent)
-        if index is None:
-            self._feeding.indexes.swap(
-                {region: lambda _: first_claim(region, 1, Position(0), claimant, self.new_id())}
-            )[region]
-        elif index.generations[-1].next is not None:
-            self._feeding.indexes.swap(
-                {region: lambda found: found and claim(found, None, 1, claimant, self.new_id())}
-            )[region]
-        opened = self._feeding.indexes.read([region]).get(region)
+        if state is None:
+            self._feeding.states.swap({region: lambda _: first_claim(region, 1, Position(0), claimant, self.new_id())})[
+                region
+            ]
+        elif state.generations[-1].next is not None:
+            self._feeding.states.swap({region: lambda found: found and claim(found, None, 1, claimant, self.new_id())})[
+                region
+            ]
+        opened = self._feeding.states.read([region]).get(region)
         assert opened is not None
         return opened
 
@@ -390,7 +390,7 @@ class FlusherTable:
             self.store.put_if_absent(key, data)
 
     def index(self, partition: int) -> RegionState:
-        found = newest_index(self.store, self._clock, self.regions[partition], self.contract.regions_per_page)
+        found = newest_state(self.store, self._clock, self.regions[partition], self.contract.regions_per_page)
         assert found is not None
         return found
 

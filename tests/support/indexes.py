@@ -9,17 +9,17 @@ from lancewal_core.names.ids import Making, Page, Region
 from lancewal_core.process.clock import Clock
 from lancewal_core.region.pages.state_page import decode_page, encode_page
 from lancewal_core.region.state import RegionState
-from lancewal_core.region.states import RegionIndexes, page_family
+from lancewal_core.region.states import RegionStates, page_family
 from lancewal_core.store.object_store import ObjectStore
 
 REGIONS_PER_PAGE = 128
 """Of tables that tests make, but for those that say otherwise."""
 
 
-def newest_index(
+def newest_state(
     store: ObjectStore, clock: Clock, region: Region, regions_per_page: int = REGIONS_PER_PAGE
 ) -> RegionState | None:
-    return RegionIndexes(store, clock, regions_per_page, None).read([region]).get(region)
+    return RegionStates(store, clock, regions_per_page, None).read([region]).get(region)
 
 
 def page_versions(

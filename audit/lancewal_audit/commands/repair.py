@@ -89,7 +89,7 @@ def region_(
     Example: lancewal repair region orders-3 --dry-run
     """
     from lancewal_audit.repair.context import opened
-    from lancewal_audit.repair.index.repair import plan_index, repair_index
+    from lancewal_audit.repair.index.repair import plan_state, repair_state
     from lancewal_audit.repair.topic_records import KafkaTopicRecords
     from lancewal_core.names.ids import Position
     from lancewal_kafka.topic import TopicInspector
@@ -110,10 +110,10 @@ def region_(
             def members() -> int:
                 return len(inspector.members(region.topic, group))
 
-            return repair_index(context, region, members, low, before_gap=before_gap, above=version_seen)
+            return repair_state(context, region, members, low, before_gap=before_gap, above=version_seen)
 
         with step(_LOOKING):
-            plan = plan_index(context, region, low, before_gap=before_gap, above=version_seen)
+            plan = plan_state(context, region, low, before_gap=before_gap, above=version_seen)
         _mend(asked, dry_run, plan.lines(), mend)
 
 

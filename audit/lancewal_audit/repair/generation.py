@@ -57,7 +57,7 @@ def plan_generations(context: RepairContext, region: Region, generation: Generat
     ``generation``: rebuild this generation alone, even if its flush is sound.  ``RepairRefused``: the log lacks its rows,
     or the generation does not wait for a merge."""
     # Step 1
-    index = context.indexes.read([region]).get(region)
+    index = context.states.read([region]).get(region)
     records = _waiting(context, region, index)
     if generation is not None:
         records = [r for r in records if r.generation == generation]
@@ -90,17 +90,17 @@ def repair_generations(context: RepairContext, plan: GenerationRepair) -> list[T
     return done
 
 
-def _waiting(context: RepairContext, region: Region, index: RegionState | None) -> list[GenerationRecord]:
+def _waiting(context: RepairContext, region: Region, state: RegionState | None) -> list[GenerationRecord]:
     try:
         merged = context.watermarks.newest()[1].generation(region)
     except (TableRestored, MergedPositionUnknown):
         merged = Generation(0)  # merged generations may have to be merged again
-    found = () if index is None else index.generations
+    found = () if state is None else state.generations
     return [r for r in found if r.state is GenerationState.FLUSHED and r.generation > merged]
 
 
-def _why_not(index: RegionState | None, generation: Generation) -> str:
-    record = next((r for r in (() if index is None else index.generations) if r.generation == generation), None)
+def _why_not(state: RegionState | None, generation: Generation) -> str:
+    record = next((r for r in (() if state is None else state.generations) if r.generation == generation), None)
     match None if record is None else record.state:
         case None:
             return "is not in its index"

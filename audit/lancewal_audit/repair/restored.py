@@ -260,19 +260,19 @@ Above = dict[Region, list[GenerationRecord]]
 
 def _above(context: RepairContext, regions: Collection[Region], in_force: InForce) -> Above:
     """Return the generations of each region above ``in_force``, without regions that have none."""
-    indexes = context.indexes.read(regions)
-    newest = {region: index.newest for region, index in indexes.items()}
+    states = context.states.read(regions)
+    newest = {region: state.newest for region, state in states.items()}
     return {
-        region: _behind(context, indexes[region], in_force.generation(region))
+        region: _behind(context, states[region], in_force.generation(region))
         for region, record in newest.items()
         if record is not None and record.generation != in_force.generation(region)
     }
 
 
-def _behind(context: RepairContext, index: RegionState, merged: Generation) -> list[GenerationRecord]:
-    region = index.region
+def _behind(context: RepairContext, state: RegionState, merged: Generation) -> list[GenerationRecord]:
+    region = state.region
     try:
-        return generations_behind(context, region, index, merged)
+        return generations_behind(context, region, state, merged)
     except OutsideHistoryWindow as error:
         raise region.error(
             RepairRefused,
@@ -302,14 +302,14 @@ def _revive(context: RepairContext, regions: Collection[Region], in_force: InFor
     for attempt in range(_TRIES):
         records = _above(context, regions, in_force)
 
-        def decide(index: RegionState | None, above: Above = records) -> RegionState | None:
-            if index is None:
+        def decide(state: RegionState | None, above: Above = records) -> RegionState | None:
+            if state is None:
                 return None
-            merged = [r for r in above.get(index.region, ()) if r.state is GenerationState.MERGED]
-            return revived(index, in_force.generation(index.region), merged, context.new_id())
+            merged = [r for r in above.get(state.region, ()) if r.state is GenerationState.MERGED]
+            return revived(state, in_force.generation(state.region), merged, context.new_id())
 
         try:
-            context.indexes.swap(dict.fromkeys(regions, decide))
+            context.states.swap(dict.fromkeys(regions, decide))
             return
         except (StoreInconsistent, PlanStale):
             if attempt == _TRIES - 1:

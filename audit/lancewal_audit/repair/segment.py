@@ -143,8 +143,8 @@ def plan_segment(context: RepairContext, topic: TopicRecords, key: str, *, accep
     inside = survey is not None and sequence < (survey.behind if survey.fence is None else survey.fence)
     # Step 2
     needed: list[NeededGeneration] = []
-    for index in context.read_indexes().values():
-        needed += _needed(context, index, log, sequence, surveys, inside)
+    for state in context.read_states().values():
+        needed += _needed(context, state, log, sequence, surveys, inside)
     if not needed and not inside:
         raise RepairRefused(
             f"{problem}. The object is not part of a log: nothing is known after the log's end. Nothing was changed"
@@ -202,7 +202,7 @@ def _problem(context: RepairContext, key: str) -> str | None:
 
 def _needed(
     context: RepairContext,
-    index: RegionState,
+    state: RegionState,
     log: LogId,
     sequence: Sequence,
     surveys: Mapping[LogId, LogSurvey],
@@ -212,11 +212,11 @@ def _needed(
 
     ``inside``: whether the segment lies before the known end of its log.
     """
-    region = index.region
+    region = state.region
     merged = context.watermarks.newest()[1].generation(region)
     needing = [
         r
-        for r in index.generations
+        for r in state.generations
         if r.generation > merged
         and r.log == log
         and r.first_sequence <= sequence
@@ -227,7 +227,7 @@ def _needed(
         return []
     last = needing[-1].generation
     before = [
-        r for r in index.generations if r.state is GenerationState.SEALED and r.generation < last and r not in needing
+        r for r in state.generations if r.state is GenerationState.SEALED and r.generation < last and r not in needing
     ]
     chosen = sorted([*needing, *before], key=lambda r: r.generation)
     return [NeededGeneration(region, r, parts_of(context, region, r, surveys.get(r.log)), r in needing) for r in chosen]
@@ -261,15 +261,15 @@ def _sealed(context: RepairContext, generation: NeededGeneration) -> GenerationR
     An OPEN generation is first sealed at its end, and handed over."""
     record = generation.record
     if record.state is not GenerationState.OPEN:
-        found = context.indexes.read([generation.region]).get(generation.region)
+        found = context.states.read([generation.region]).get(generation.region)
         return record if found is not None and record in found.generations else None
     end = _fence_of(context, record.log)
 
-    def decide(index: RegionState | None) -> RegionState | None:
-        if index is None or record not in index.generations:
+    def decide(state: RegionState | None) -> RegionState | None:
+        if state is None or record not in state.generations:
             return None  # re-anchored, sealed, or claimed
         return seal(
-            index,
+            state,
             record.generation,
             Claimant(record.owner, record.log, end),
             generation.end,
@@ -279,8 +279,8 @@ def _sealed(context: RepairContext, generation: NeededGeneration) -> GenerationR
             hand_over=True,
         )
 
-    ours, index = context.indexes.swap({generation.region: decide})[generation.region]
-    return index.generations[-1] if ours and index is not None else None
+    ours, state = context.states.swap({generation.region: decide})[generation.region]
+    return state.generations[-1] if ours and state is not None else None
 
 
 def _fence_of(context: RepairContext, log: LogId) -> Sequence:

@@ -120,17 +120,17 @@ def plan_watermark(context: RepairContext) -> WatermarkPlan | None:
     marked: dict[Region, Watermark] = {}
     in_conflict = context.contract.keyed_by_bytes and bool(context.store.list(paths.conflicts_prefix(), limit=1))
     waiting: dict[Region, tuple[GenerationRecord, ...]] = {}
-    for region, index in context.read_indexes().items():
-        mark = _marked(index)
+    for region, state in context.read_states().items():
+        mark = _marked(state)
         if mark is None:
             continue
         if in_conflict:
-            _check_again(region, index, left)
+            _check_again(region, state, left)
             mark = Watermark(Generation(0), mark.next)
         if mark.generation > 0:
             marked[region] = mark
         merged = max(mark.generation, left.generation(region))
-        waiting[region] = tuple(r for r in index.generations if r.generation > merged and r.flush is not None)
+        waiting[region] = tuple(r for r in state.generations if r.generation > merged and r.flush is not None)
     plan = WatermarkPlan(version, gone, left, marked, waiting)
     moved = before_alteration(context, plan.conclusion)
     if moved:
@@ -141,15 +141,15 @@ def plan_watermark(context: RepairContext) -> WatermarkPlan | None:
     return plan
 
 
-def _check_again(region: Region, index: RegionState, left: InForce) -> None:
+def _check_again(region: Region, state: RegionState, left: InForce) -> None:
     """Raise ``RepairRefused`` if only some of the generations above ``left`` could be merged again.
 
     A merge whose record is gone may have set records of keys in conflict aside, so all its generations are needed."""
-    if index.generations[0].generation > left.generation(region) + 1:
+    if state.generations[0].generation > left.generation(region) + 1:
         raise region.error(
             RepairRefused,
             f"keys are in conflict, and it is not known which records were set aside after generation "
-            f"{left.generation(region)}. Generations below {index.generations[0].generation} would be merged again, and have "
+            f"{left.generation(region)}. Generations below {state.generations[0].generation} would be merged again, and have "
             f"left the region's state. To go on, {ATTACH_A_COPY}. Nothing was changed",
         )
 
@@ -200,12 +200,12 @@ def _newest_below(context: RepairContext, below: int) -> InForce:
     return decode_merge_record(data, key)
 
 
-def _marked(index: RegionState) -> Watermark | None:
+def _marked(state: RegionState) -> Watermark | None:
     """Return the watermark by the region's state: generations marked MERGED, or no longer listed, are merged."""
-    if not index.generations:
+    if not state.generations:
         return None
-    mark = Watermark(Generation(index.generations[0].generation - 1), index.generations[0].first)
-    for record in index.generations:
+    mark = Watermark(Generation(state.generations[0].generation - 1), state.generations[0].first)
+    for record in state.generations:
         if record.state is GenerationState.MERGED and record.next is not None:
             mark = Watermark(record.generation, record.next)
     return mark

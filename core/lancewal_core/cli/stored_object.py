@@ -42,7 +42,7 @@ from lancewal_core.region.loss_record import decode_loss
 from lancewal_core.region.pages.page_chain import newest
 from lancewal_core.region.pages.state_page import PageRecord, decode_page
 from lancewal_core.region.state import GenerationRecord, RegionState, decode_history
-from lancewal_core.region.states import index_in, page_family
+from lancewal_core.region.states import page_family, state_in
 from lancewal_core.store.object_kinds import kind_of
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.contract import decode_contract, read_contract
@@ -103,16 +103,16 @@ def inspect_region(store: ObjectStore, region: Region, page: Page) -> Inspected:
     found = newest(store, page_family(page), SystemClock())
     key = paths.page_version(page, 1 if found is None else found.version.version)
     content = None if found is None else decode_page(found.version.data, key)
-    index = None if content is None else index_in(content, region, key)
-    if found is None or content is None or index is None:
+    state = None if content is None else state_in(content, region, key)
+    if found is None or content is None or state is None:
         raise InvalidInput(
             f"partition {region.name} has no state: nobody has claimed it, or it is one of another table",
             region=region.name,
         )
     shown = {
         "version": found.version.version,
-        **_index(index, content.records[region.partition]),
-        "generations": [_generation(record) for record in index.generations],
+        **_index(state, content.records[region.partition]),
+        "generations": [_generation(record) for record in state.generations],
     }
     return Inspected(key, "state of a partition", len(content.records[region.partition].data), shown)
 
@@ -190,13 +190,13 @@ def show_page(stored: StoredObject) -> tuple[str, Content]:
     page = content.page
     shown = []
     for partition, record in content.records.items():
-        index = index_in(content, Region(page.topic, page.topic_id, partition), stored.key)
-        if index is not None:
+        state = state_in(content, Region(page.topic, page.topic_id, partition), stored.key)
+        if state is not None:
             newest_state = (
-                "-" if index.newest is None else f"{index.newest.generation} {index.newest.state.name.lower()}"
+                "-" if state.newest is None else f"{state.newest.generation} {state.newest.state.name.lower()}"
             )
             shown.append(
-                {**_index(index, record), "generations": len(index.generations), "newest_generation": newest_state}
+                {**_index(state, record), "generations": len(state.generations), "newest_generation": newest_state}
             )
     return "state page", {
         "version": version,
@@ -209,14 +209,14 @@ def show_page(stored: StoredObject) -> tuple[str, Content]:
     }
 
 
-def _index(index: RegionState, record: PageRecord) -> Content:
+def _index(state: RegionState, record: PageRecord) -> Content:
     return {
-        "region": index.region.name,
-        "contract_version": index.contract_version,
-        "trimmed_generation": index.trimmed_generation,
-        "trimmed_position": index.trimmed,
-        "trimmed_record_time_max_ms": index.trimmed_record_time_max_ms,
-        "write_id": index.write_id,
+        "region": state.region.name,
+        "contract_version": state.contract_version,
+        "trimmed_generation": state.trimmed_generation,
+        "trimmed_position": state.trimmed,
+        "trimmed_record_time_max_ms": state.trimmed_record_time_max_ms,
+        "write_id": state.write_id,
         "changed_at_ms": record.changed_at_ms,
     }
 

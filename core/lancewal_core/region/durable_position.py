@@ -25,12 +25,12 @@ def durable_positions(opened: OpenedTable, regions: Collection[Region]) -> dict[
 
     Raise ``ObjectMissing`` if a segment is lost: records after the lost segment may be durable.
     """
-    indexes = opened.indexes.read(regions)
-    return {region: _durable(opened, region, indexes.get(region)) for region in regions}
+    states = opened.states.read(regions)
+    return {region: _durable(opened, region, states.get(region)) for region in regions}
 
 
-def _durable(opened: OpenedTable, region: Region, index: RegionState | None) -> Position | None:
-    newest = None if index is None else index.newest
+def _durable(opened: OpenedTable, region: Region, state: RegionState | None) -> Position | None:
+    newest = None if state is None else state.newest
     if newest is None:
         return opened.contract.start_of(region.partition)
     if newest.state is not GenerationState.OPEN:
@@ -38,7 +38,7 @@ def _durable(opened: OpenedTable, region: Region, index: RegionState | None) -> 
     walk_log = partial(walk_trailers, opened.store, opened.tasks, newest.log)
     walked = confirm_end(opened.store, walk_log(newest.first_sequence), walk_log)
     if walked.later is not None:
-        again = opened.indexes.read([region]).get(region)
+        again = opened.states.read([region]).get(region)
         if again is not None and newest in again.generations:
             raise segment_lost(newest.log, walked.end, f"segment {walked.later} of its log exists")
         return _durable(opened, region, again)  # trimmed: the region has gone on

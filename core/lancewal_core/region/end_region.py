@@ -41,8 +41,8 @@ def end_region(opened: OpenedTable, new_id: Callable[[], str], ender: OwnerId, r
     """End the OPEN generation of a region, by steps 1 to 3 of the module docstring."""
     while True:
         # Step 1
-        index = opened.indexes.read([region]).get(region)
-        newest = None if index is None else index.newest
+        state = opened.states.read([region]).get(region)
+        newest = None if state is None else state.newest
         if newest is None or newest.state is not GenerationState.OPEN:
             return
         # Step 2
@@ -56,7 +56,7 @@ def end_region(opened: OpenedTable, new_id: Callable[[], str], ender: OwnerId, r
             return found and retire(found, ended, new_id())
 
         with point("handover.cas", region=region.name, generation=newest.generation):
-            ours, _ = opened.indexes.swap({region: decide})[region]
+            ours, _ = opened.states.swap({region: decide})[region]
         if ours:
             return
 
@@ -109,7 +109,7 @@ def _went_on(opened: OpenedTable, region: Region, record: GenerationRecord, erro
     """Return ``error``, or ``OwnershipLost`` if the error only shows that the state read before is out of date."""
     if not isinstance(error, ObjectMissing):
         return error
-    newer = opened.indexes.read_each([region])[region]
+    newer = opened.states.read_each([region])[region]
     if isinstance(newer, LancewalError):
         return newer
     if newer is not None and record in newer.generations:

@@ -131,7 +131,7 @@ def _mark(
     if not decisions:
         return {}
     with points("flushed.cas", marked):
-        answers = opened.indexes.swap_each(decisions)
+        answers = opened.states.swap_each(decisions)
     return {
         region: swapped if isinstance(swapped, LancewalError) else written[region] if swapped.ours else None
         for region, swapped in answers.items()
@@ -165,10 +165,10 @@ def _written(opened: OpenedTable, group: Seq[Flushable], new_id: Callable[[], st
 
 
 def _flushing(opened: OpenedTable, record: GenerationRecord, key: str, new_id: Callable[[], str]) -> Decide:
-    def decide(index: RegionState | None) -> RegionState | None:
-        if index is None or record not in index.generations:
+    def decide(state: RegionState | None) -> RegionState | None:
+        if state is None or record not in state.generations:
             return None
-        return flushed(index, record.generation, key, opened.clock.now_ms(), new_id())
+        return flushed(state, record.generation, key, opened.clock.now_ms(), new_id())
 
     return decide
 
@@ -205,11 +205,11 @@ def _from_logs(
 
     ``answers`` gets the answers of regions that have no such generation, or whose log cannot be read."""
     by_log: dict[LogId, dict[Region, GenerationRecord]] = {}
-    for region, index in opened.indexes.read_each(regions).items():
-        generations = index.generations if isinstance(index, RegionState) else ()
+    for region, state in opened.states.read_each(regions).items():
+        generations = state.generations if isinstance(state, RegionState) else ()
         oldest = next((r for r in generations if r.state is GenerationState.SEALED), None)
         if oldest is None:
-            answers[region] = index if isinstance(index, LancewalError) else None
+            answers[region] = state if isinstance(state, LancewalError) else None
         else:
             by_log.setdefault(oldest.log, {})[region] = oldest
     for log, records in by_log.items():
@@ -280,8 +280,8 @@ def replace_flush(
         raise ValueError(f"generation {record.generation} of {region.name} has no flush to rebuild")
     (flushed,) = write_flush(opened, [Flushable(region, record, content)], new_id()).generations
 
-    def decide(index: RegionState | None) -> RegionState | None:
-        return index and refreshed(index, record.generation, old, flushed.key, new_id())
+    def decide(state: RegionState | None) -> RegionState | None:
+        return state and refreshed(state, record.generation, old, flushed.key, new_id())
 
-    ours, _ = opened.indexes.swap({region: decide})[region]
+    ours, _ = opened.states.swap({region: decide})[region]
     return flushed if ours else None

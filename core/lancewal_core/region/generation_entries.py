@@ -111,7 +111,7 @@ def kept_entries(opened: OpenedTable, region: Region, record: GenerationRecord) 
     try:
         return entries_of(opened, region, record)
     except (PlanStale, Corrupt) as error:
-        newer = opened.indexes.read([region]).get(region)
+        newer = opened.states.read([region]).get(region)
         if newer is None or record not in newer.generations:
             raise region.error(
                 PlanStale, f"generation {record.generation} was flushed, rebuilt, merged or trimmed meanwhile"

@@ -50,15 +50,15 @@ class History:
     """A region's state, and its history pages by object key.  Pages below the trimmed boundary that are not deleted yet
     are included."""
 
-    index: RegionState
+    state: RegionState
     pages: tuple[tuple[str, tuple[GenerationRecord, ...]], ...]
 
     @property
     def generations(self) -> tuple[GenerationRecord, ...]:
         """Everything above the trimmed boundary, oldest first."""
         known = {r.generation: r for _, page in self.pages for r in page}
-        known |= {r.generation: r for r in self.index.generations}
-        return tuple(r for _, r in sorted(known.items()) if r.generation > self.index.trimmed_generation)
+        known |= {r.generation: r for r in self.state.generations}
+        return tuple(r for _, r in sorted(known.items()) if r.generation > self.state.trimmed_generation)
 
 
 class KnownPages:
@@ -105,7 +105,7 @@ class SoundHistories:
     damaged: Mapping[Region, Corrupt]
 
 
-def check_reaches(region: Region, index: RegionState | None, in_force: InForce) -> None:
+def check_reaches(region: Region, state: RegionState | None, in_force: InForce) -> None:
     """Raise ``StoreInconsistent`` if the region's state cannot be the newest.  It is None if no state was found.
 
     Such a state ends below ``in_force``, or still has a generation as OPEN that is merged.  In the latter case, later
@@ -115,7 +115,7 @@ def check_reaches(region: Region, index: RegionState | None, in_force: InForce) 
     that read both at the same time, as a plan does, must read both again.
     """
     merged = in_force.generation(region)
-    newest = None if index is None else index.newest
+    newest = None if state is None else state.newest
     if merged > (0 if newest is None else newest.generation):
         raise region.error(
             StoreInconsistent,
@@ -147,7 +147,7 @@ def read_sound_histories(
     that the caller read before."""
     known = KnownPages(0) if known is None else known
     asked = list(regions)
-    sound = opened.indexes.read_sound(asked)
+    sound = opened.states.read_sound(asked)
     damaged = dict(sound.damaged)
     asked = [region for region in asked if region not in damaged]
     # After the indexes: see step 2 of ``generations_behind``.
@@ -156,7 +156,7 @@ def read_sound_histories(
 
     def one(region: Region) -> History | Corrupt | None:
         try:
-            return _history(opened, sound.indexes.get(region), in_force, region, listed[region], known)
+            return _history(opened, sound.states.get(region), in_force, region, listed[region], known)
         except Corrupt as error:
             return error
 
@@ -171,7 +171,7 @@ def read_sound_histories(
 
 def _history(
     opened: OpenedTable,
-    index: RegionState | None,
+    state: RegionState | None,
     in_force: InForce,
     region: Region,
     listed: Iterable[ObjectInfo] | None,
@@ -182,15 +182,15 @@ def _history(
     gap = ""
     for attempt in range(_READS):
         if attempt:
-            index, listed = opened.indexes.read([region]).get(region), None
-        check_reaches(region, index, in_force)
-        if index is None or index.newest is None:
+            state, listed = opened.states.read([region]).get(region), None
+        check_reaches(region, state, in_force)
+        if state is None or state.newest is None:
             return None
-        history = History(index, tuple(pages_of(opened.store, region, opened.contract.making, 0, listed, known)))
+        history = History(state, tuple(pages_of(opened.store, region, opened.contract.making, 0, listed, known)))
         named = [r.generation for r in history.generations]
-        if named == list(range(index.trimmed_generation + 1, index.newest.generation + 1)):
+        if named == list(range(state.trimmed_generation + 1, state.newest.generation + 1)):
             return history
-        gap = f"{len(named)} of the generations {index.trimmed_generation + 1} to {index.newest.generation}"
+        gap = f"{len(named)} of the generations {state.trimmed_generation + 1} to {state.newest.generation}"
     folder = paths.history_prefix(region, opened.contract.making)
     raise region.error(
         StoreInconsistent,
@@ -228,24 +228,24 @@ def pages_of(
 
 
 def generations_behind(
-    opened: OpenedTable, region: Region, index: RegionState | None, merged: Generation, end: Position | None = None
+    opened: OpenedTable, region: Region, state: RegionState | None, merged: Generation, end: Position | None = None
 ) -> list[GenerationRecord]:
-    """Return the generations above ``merged``, oldest first (module docstring).  ``index`` is the region's state, just
+    """Return the generations above ``merged``, oldest first (module docstring).  ``state`` is the region's state, just
     read.  ``end`` is the position after generation ``merged``: then trimmed generations without records may be missing.
     With None, none may be missing."""
     # Step 1
-    if index is None:
+    if state is None:
         raise region.error(PlanStale, "the store shows no state of it")
-    if index.trimmed_generation > merged and index.trimmed != end:
+    if state.trimmed_generation > merged and state.trimmed != end:
         raise region.error(
             OutsideHistoryWindow,
-            f"the read needs the generations after {merged}, and those up to {index.trimmed_generation} are trimmed: the "
-            f"others begin at position {index.trimmed}. A point is outside the history window "
+            f"the read needs the generations after {merged}, and those up to {state.trimmed_generation} are trimmed: the "
+            f"others begin at position {state.trimmed}. A point is outside the history window "
             f"{opened.contract.history_window_s} s after a generation that follows its table version was merged. The "
             "table's history_window_s sets a longer window",
         )
-    merged = max(merged, index.trimmed_generation)  # the newest generation is never trimmed
-    known = {record.generation: record for record in index.generations if record.generation > merged}
+    merged = max(merged, state.trimmed_generation)  # the newest generation is never trimmed
+    known = {record.generation: record for record in state.generations if record.generation > merged}
     # Step 2
     if merged + 1 not in known:
         pages = pages_of(opened.store, region, opened.contract.making, merged)

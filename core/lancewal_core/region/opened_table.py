@@ -13,7 +13,7 @@ from lancewal_core.process.clock import Clock
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.region.flushes.manifest import FlushedGeneration
 from lancewal_core.region.state import RegionState
-from lancewal_core.region.states import RegionIndexes, Sound
+from lancewal_core.region.states import RegionStates, Sound
 from lancewal_core.rows.fold import Folded
 from lancewal_core.rows.projection import project_rows, rows_as, written_for
 from lancewal_core.rows.schema import RowSchema
@@ -23,7 +23,7 @@ from lancewal_core.table.protocol import Table
 from lancewal_core.table.watermarks import Watermarks
 from lancewal_core.wal.entry import Entry
 
-Parts = tuple[ObjectStore, Table, RegionIndexes, Watermarks, Tasks, Clock, Contract, WrittenContracts]
+Parts = tuple[ObjectStore, Table, RegionStates, Watermarks, Tasks, Clock, Contract, WrittenContracts]
 Rows = TypeVar("Rows")
 
 
@@ -33,7 +33,7 @@ class OpenedTable:
 
     store: ObjectStore
     table: Table
-    indexes: RegionIndexes
+    states: RegionStates
     watermarks: Watermarks
     tasks: Tasks
     clock: Clock
@@ -43,7 +43,7 @@ class OpenedTable:
     @staticmethod
     def over(store: ObjectStore, table: Table, contract: Contract, tasks: Tasks, clock: Clock) -> OpenedTable:
         """Return an open table whose region states and watermarks remember nothing yet."""
-        indexes = RegionIndexes(store, clock, contract.regions_per_page, contract.making, tasks)
+        indexes = RegionStates(store, clock, contract.regions_per_page, contract.making, tasks)
         watermarks, contracts = Watermarks(store, table, contract.making), WrittenContracts(store)
         return OpenedTable(store, table, indexes, watermarks, tasks, clock, contract, contracts)
 
@@ -53,7 +53,7 @@ class OpenedTable:
         return (
             self.store,
             self.table,
-            self.indexes,
+            self.states,
             self.watermarks,
             self.tasks,
             self.clock,
@@ -91,14 +91,14 @@ class OpenedTable:
         partials = rows_as(content.partials, written, whole, lambda: flushed.key)
         return Folded(rows, content.gone, project_rows(partials, whole, projected))
 
-    def read_indexes(self) -> dict[Region, RegionState]:
+    def read_states(self) -> dict[Region, RegionState]:
         """Return the newest state of each region that has one.  The contract says which regions there are."""
-        return self.indexes.read(self.contract.regions)
+        return self.states.read(self.contract.regions)
 
-    def read_sound_indexes(self) -> Sound:
+    def read_sound_states(self) -> Sound:
         """Read the newest states of all regions but the damaged ones, and the faults of these, for work that treats
         each region alone."""
-        return self.indexes.read_sound(self.contract.regions)
+        return self.states.read_sound(self.contract.regions)
 
 
 def entry_name(entry: Entry) -> str:

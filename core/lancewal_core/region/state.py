@@ -2,7 +2,7 @@
 
 A change of a region's state is a compare-and-swap of the page that holds it (``pages``).  Promises:
 
-1. ``decode_index(encode_index(index)) == index``, and equal states give equal bytes.
+1. ``decode_state(encode_state(state)) == state``, and equal states give equal bytes.
 2. A state that breaks a structural invariant (``RegionState.check``) is neither written nor read.
 3. Any changed, missing or added byte is found: the message ends with a crc32c of everything before it.
 4. A format version that this release does not know raises ``FormatUnknown``; such a message is never partly read.
@@ -255,16 +255,16 @@ class Before:
     """
 
     data: bytes
-    index: RegionState
+    state: RegionState
 
     def encoded(self, region: Region) -> _Encoded:
         """Return each generation by number; an empty mapping if the state is of another region."""
-        if region != self.index.region:
+        if region != self.state.region:
             return {}
         messages = _Message.FromString(self.data[:-_CHECKSUM_SIZE]).mem_wal_list
         return {
             record.generation: (message, record)
-            for message, record in zip(messages, self.index.generations, strict=True)
+            for message, record in zip(messages, self.state.generations, strict=True)
         }
 
 
@@ -300,27 +300,27 @@ def _broken(region: Region, problem: str) -> ObjectCorrupt:
 # -- bytes -----------------------------------------------------------------------------------------------------
 
 
-def encode_index(index: RegionState, before: Before | None = None) -> bytes:
+def encode_state(state: RegionState, before: Before | None = None) -> bytes:
     """Return the state as bytes.  Generations that are unchanged since ``before`` are not encoded again.  Raise
     ``ObjectCorrupt`` if the state breaks an invariant."""
-    there = {} if before is None else before.encoded(index.region)
-    same = _same(index.generations, there)
-    index.check(same)
-    message = _message(_Message.INDEX, index.region, index.contract_version)
+    there = {} if before is None else before.encoded(state.region)
+    same = _same(state.generations, there)
+    state.check(same)
+    message = _message(_Message.INDEX, state.region, state.contract_version)
     message.mem_wal_list.extend(
-        there[record.generation][0] if record.generation in same else _encode_generation(index.region, record)
-        for record in index.generations
+        there[record.generation][0] if record.generation in same else _encode_generation(state.region, record)
+        for record in state.generations
     )
-    message.trimmed_generation = index.trimmed_generation
-    message.trimmed_position = index.trimmed
-    message.write_id = index.write_id
-    if index.trimmed_record_time_max_ms is not None:
-        message.trimmed_record_time_max_ms = index.trimmed_record_time_max_ms
+    message.trimmed_generation = state.trimmed_generation
+    message.trimmed_position = state.trimmed
+    message.write_id = state.write_id
+    if state.trimmed_record_time_max_ms is not None:
+        message.trimmed_record_time_max_ms = state.trimmed_record_time_max_ms
     return _seal(message)
 
 
-def decode_index(data: bytes, where: str, region: Region | None = None, before: Before | None = None) -> RegionState:
-    """Inverse of ``encode_index``; ``where`` is the key of the object that holds the bytes.
+def decode_state(data: bytes, where: str, region: Region | None = None, before: Before | None = None) -> RegionState:
+    """Inverse of ``encode_state``; ``where`` is the key of the object that holds the bytes.
 
     Raise ``ObjectCorrupt``, also if the state is not that of ``region``, or ``FormatUnknown``.
     """
@@ -357,7 +357,7 @@ def encode_history(region: Region, contract_version: int, generations: tuple[Gen
 
 
 def decode_history(data: bytes, where: str) -> HistoryPage:
-    """Inverse of ``encode_history``; ``where`` is the page's object key.  Errors are those of ``decode_index``."""
+    """Inverse of ``encode_history``; ``where`` is the page's object key.  Errors are those of ``decode_state``."""
     message = _unseal(data, where, _Message.HISTORY)
     key = paths.parse_history_page(where)
     region = _region(message, where, None if key is None else key[0])
@@ -374,7 +374,7 @@ def encode_specified(
     """Encode generations of several regions as one ``MemWalIndexDetails`` with the specification's fields alone.
 
     Each generation comes with the ids of its entries, which are their first positions.  This is for readers that know
-    the specification, not lancewal: it has no checksum, and ``decode_index`` refuses it.
+    the specification, not lancewal: it has no checksum, and ``decode_state`` refuses it.
     """
     message = _Message()
     for region, records in regions:

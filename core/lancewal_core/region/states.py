@@ -29,7 +29,7 @@ from lancewal_core.process.tasks import Tasks
 from lancewal_core.region.pages.packed_record import RecordBroken, pack_record, unpack_record
 from lancewal_core.region.pages.page_chain import Ahead, KnownPage, PageSwapped, newest, swap
 from lancewal_core.region.pages.state_page import PageRecord, StatePage, decode_page, empty_page, encode_page
-from lancewal_core.region.state import Before, RegionState, decode_index, encode_index
+from lancewal_core.region.state import Before, RegionState, decode_state, encode_state
 from lancewal_core.store.object_kinds import PAGE_BYTES_MAX
 from lancewal_core.store.object_limits import too_large
 from lancewal_core.store.object_store import ObjectStore
@@ -58,7 +58,7 @@ def page_family(page: Page) -> Family:
     return Family(paths.page_prefix(page), lambda version: paths.page_version(page, version), parse)
 
 
-def index_in(page: StatePage, region: Region, where: str, before: Before | None = None) -> RegionState | None:
+def state_in(page: StatePage, region: Region, where: str, before: Before | None = None) -> RegionState | None:
     """Return the region's state in the page; None if nobody has claimed the region.
 
     ``where`` is the page's object key.  ``before`` is the region's state in an earlier version of the page.  Raise
@@ -81,12 +81,12 @@ def index_in(page: StatePage, region: Region, where: str, before: Before | None 
             f"{where} is corrupt: {error}; restore the object, or rebuild the region's state: `lancewal repair region`",
             object=where,
         ) from error
-    return decode_index(data, where, region, before)
+    return decode_state(data, where, region, before)
 
 
-def record_of(index: RegionState, clock: Clock, before: Before | None = None) -> PageRecord:
-    """Return the state as a record of a page, changed now; ``before`` is as in ``index_in``."""
-    return PageRecord(pack_record(encode_index(index, before)), clock.now_ms())
+def record_of(state: RegionState, clock: Clock, before: Before | None = None) -> PageRecord:
+    """Return the state as a record of a page, changed now; ``before`` is as in ``state_in``."""
+    return PageRecord(pack_record(encode_state(state, before)), clock.now_ms())
 
 
 Decide = Callable[[RegionState | None], RegionState | None]
@@ -105,7 +105,7 @@ class Swap(NamedTuple):
 class Sound(NamedTuple):
     """States of several regions that could be read, and the faults of the others."""
 
-    indexes: dict[Region, RegionState]
+    states: dict[Region, RegionState]
     """States of the regions that somebody has claimed."""
     damaged: dict[Region, Corrupt]
     """Faults of regions whose record or page is damaged, so that their states are not known."""
@@ -118,7 +118,7 @@ class _PageRead:
     known: KnownPage
     content: StatePage
     where: str
-    indexes: dict[Region, RegionState]
+    states: dict[Region, RegionState]
     """States decoded so far."""
     before: dict[Region, Before] = field(default_factory=dict)
     """Earlier states of regions whose records are not decoded in this version yet."""
@@ -130,26 +130,26 @@ class _PageRead:
     def known_whole(self) -> KnownPage | None:
         return None if self.damaged else self.known
 
-    def index(self, region: Region) -> RegionState | None:
-        if region not in self.indexes:
+    def state(self, region: Region) -> RegionState | None:
+        if region not in self.states:
             try:
-                index = index_in(self.content, region, self.where, self.before.get(region))
+                state = state_in(self.content, region, self.where, self.before.get(region))
             except Corrupt:
                 self.damaged.add(region)
                 raise
-            if index is None:
+            if state is None:
                 return None
-            self.indexes[region] = index
+            self.states[region] = state
             self.before.pop(region, None)
-        return self.indexes[region]
+        return self.states[region]
 
     def as_read(self, region: Region) -> Before | None:
         """Return the region's bytes and the state decoded from them; None if no state is decoded."""
-        index, record = self.indexes.get(region), self.content.records.get(region.partition)
+        index, record = self.states.get(region), self.content.records.get(region.partition)
         return None if index is None or record is None else Before(unpack_record(record.data), index)
 
 
-class RegionIndexes:
+class RegionStates:
     """States of regions in the store.  The version of each page that was read last is remembered, and the next look
     begins there.
 
@@ -206,14 +206,14 @@ class RegionIndexes:
 
     def read_sound(self, regions: Collection[Region]) -> Sound:
         """Read as ``read`` does, but return damage as the answer of the damaged regions.  Any other error is raised."""
-        indexes: dict[Region, RegionState] = {}
+        states: dict[Region, RegionState] = {}
         damaged: dict[Region, Corrupt] = {}
         for region, answer in self.read_each(regions).items():
             if isinstance(answer, Corrupt):
                 damaged[region] = answer
             elif (index := or_raised(answer)) is not None:
-                indexes[region] = index
-        return Sound(indexes, damaged)
+                states[region] = index
+        return Sound(states, damaged)
 
     def swap(self, decisions: Mapping[Region, Decide]) -> dict[Region, Swap]:
         """Compare-and-swap each region; return an answer for each, in their order.  A ``Decide`` may be called several
@@ -253,7 +253,7 @@ class RegionIndexes:
         found: dict[Region, RegionState | LancewalError | None] = {}
         for region in regions:
             try:
-                found[region] = None if read is None else read.index(region)
+                found[region] = None if read is None else read.state(region)
             except LancewalError as error:  # in its record
                 found[region] = error
         return found
@@ -297,7 +297,7 @@ class RegionIndexes:
             before = self._known.get(page)
         where = paths.page_version(page, found.version.version)
         if before is not None and before.known.version == found.version:
-            read = _PageRead(found, before.content, before.where, before.indexes, before.before)
+            read = _PageRead(found, before.content, before.where, before.states, before.before)
         else:
             content = decode_page(found.version.data, where)
             if content.regions_per_page != self._per_page:
@@ -346,7 +346,7 @@ class _Swaps:
         opening: list[Region] = []
         for region, decide in self._decisions.items():
             try:
-                found = None if read is None else read.index(region)
+                found = None if read is None else read.state(region)
                 if found is not None and found.write_id in self._tried[region]:
                     self._answers[region] = Swap(True, found)  # it landed, though nobody said so
                     continue
@@ -399,11 +399,11 @@ def _too_large(page: Page, size: int) -> ObjectTooLarge:
     )
 
 
-def _opens(index: RegionState, found: RegionState | None) -> bool:
-    """Return whether ``index`` has a generation newer than all that were found."""
-    if index.newest is None:
+def _opens(state: RegionState, found: RegionState | None) -> bool:
+    """Return whether ``state`` has a generation newer than all that were found."""
+    if state.newest is None:
         return False
-    return found is None or found.newest is None or index.newest.generation > found.newest.generation
+    return found is None or found.newest is None or state.newest.generation > found.newest.generation
 
 
 def _from_before(
@@ -415,7 +415,7 @@ def _from_before(
         return same, {}
     others = dict(before.before)
     old, new = before.content.records, content.records
-    for region, index in list(before.indexes.items()):
+    for region, index in list(before.states.items()):
         if region.partition not in new:
             continue
         if new[region.partition].data == old[region.partition].data:

@@ -90,35 +90,35 @@ def first_claim(
 
 
 def claim(
-    index: RegionState, ended: Ended | None, contract_version: int, claimant: Claimant, write_id: str
+    state: RegionState, ended: Ended | None, contract_version: int, claimant: Claimant, write_id: str
 ) -> RegionState | None:
     """Open the next generation.  If the newest generation is OPEN, it is SEALED where ``ended`` says; None if ``ended``
     does not describe that generation."""
-    newest = index.newest
+    newest = state.newest
     if newest is None:
-        raise StoreInconsistent(f"state of region {index.region.name} has no generation", region=index.region.name)
-    generations = index.generations
+        raise StoreInconsistent(f"state of region {state.region.name} has no generation", region=state.region.name)
+    generations = state.generations
     if newest.state is GenerationState.OPEN:
-        sealed = None if ended is None else _sealed_where_ended(index.region, newest, ended)
+        sealed = None if ended is None else _sealed_where_ended(state.region, newest, ended)
         if sealed is None:
             return None
         generations = (*generations[:-1], sealed)
     first = generations[-1].next
     if first is None:
-        raise StoreInconsistent(f"region {index.region.name}: a sealed generation has no end")
+        raise StoreInconsistent(f"region {state.region.name}: a sealed generation has no end")
     opened = _open_record(newest.generation + 1, first, claimant)
-    return replace(index, contract_version=contract_version, generations=(*generations, opened), write_id=write_id)
+    return replace(state, contract_version=contract_version, generations=(*generations, opened), write_id=write_id)
 
 
-def retire(index: RegionState, ended: Ended, write_id: str) -> RegionState | None:
+def retire(state: RegionState, ended: Ended, write_id: str) -> RegionState | None:
     """SEAL the OPEN generation that ``ended`` describes, and open none: a hand-over in the place of its owner."""
-    newest = index.newest
+    newest = state.newest
     if newest is None or newest.state is not GenerationState.OPEN:
         return None
-    sealed = _sealed_where_ended(index.region, newest, ended)
+    sealed = _sealed_where_ended(state.region, newest, ended)
     if sealed is None:
         return None
-    return replace(index, generations=(*index.generations[:-1], sealed), write_id=write_id)
+    return replace(state, generations=(*state.generations[:-1], sealed), write_id=write_id)
 
 
 def _sealed_where_ended(region: Region, newest: GenerationRecord, ended: Ended) -> GenerationRecord | None:
@@ -135,9 +135,9 @@ def _sealed_where_ended(region: Region, newest: GenerationRecord, ended: Ended) 
     return _sealed(newest, ended)
 
 
-def is_ours(index: RegionState, generation: Generation, claimant_owner: OwnerId, log: LogId) -> bool:
+def is_ours(state: RegionState, generation: Generation, claimant_owner: OwnerId, log: LogId) -> bool:
     """True while the newest generation is this one, OPEN, of this owner and log."""
-    newest = index.newest
+    newest = state.newest
     return (
         newest is not None
         and newest.state is GenerationState.OPEN
@@ -146,7 +146,7 @@ def is_ours(index: RegionState, generation: Generation, claimant_owner: OwnerId,
 
 
 def seal(
-    index: RegionState,
+    state: RegionState,
     generation: Generation,
     claimant: Claimant,
     next_: Position,
@@ -161,69 +161,69 @@ def seal(
     ``claimant.first_sequence`` is the next segment not yet sent: it ends the sealed generation and begins the next.
     ``record_times`` are those of its entries' rows.
     """
-    if not is_ours(index, generation, claimant.owner, claimant.log):
+    if not is_ours(state, generation, claimant.owner, claimant.log):
         return None
     ended = Ended(generation, claimant.log, next_, claimant.first_sequence, record_times, now_ms)
-    sealed = _sealed(index.generations[-1], ended)
-    generations = (*index.generations[:-1], sealed)
+    sealed = _sealed(state.generations[-1], ended)
+    generations = (*state.generations[:-1], sealed)
     if not hand_over:
         generations = (*generations, _open_record(generation + 1, next_, claimant))
-    return replace(index, generations=generations, write_id=write_id)
+    return replace(state, generations=generations, write_id=write_id)
 
 
-def reanchor(index: RegionState, generation: Generation, claimant: Claimant, write_id: str) -> RegionState | None:
+def reanchor(state: RegionState, generation: Generation, claimant: Claimant, write_id: str) -> RegionState | None:
     """Move the first segment of our OPEN generation, which has no entry, forward."""
-    if not is_ours(index, generation, claimant.owner, claimant.log):
+    if not is_ours(state, generation, claimant.owner, claimant.log):
         return None
-    newest = index.generations[-1]
+    newest = state.generations[-1]
     if newest.first_sequence >= claimant.first_sequence:
         return None
     moved = replace(newest, first_sequence=claimant.first_sequence)
-    return replace(index, generations=(*index.generations[:-1], moved), write_id=write_id)
+    return replace(state, generations=(*state.generations[:-1], moved), write_id=write_id)
 
 
-def flushed(index: RegionState, generation: Generation, key: str, now_ms: int, write_id: str) -> RegionState | None:
+def flushed(state: RegionState, generation: Generation, key: str, now_ms: int, write_id: str) -> RegionState | None:
     """Change SEALED to FLUSHED, strictly in generation order.  ``key`` is that of the flush's manifest."""
-    records = list(index.generations)
+    records = list(state.generations)
     for at, record in enumerate(records):
         if record.generation == generation:
             if record.state is not GenerationState.SEALED:
                 return None
             records[at] = replace(record, state=GenerationState.FLUSHED, flush=key, flushed_at_ms=now_ms)
-            return replace(index, generations=tuple(records), write_id=write_id)
+            return replace(state, generations=tuple(records), write_id=write_id)
         if record.state in (GenerationState.OPEN, GenerationState.SEALED):
             return None
     return None
 
 
-def refreshed(index: RegionState, generation: Generation, old: str, new: str, write_id: str) -> RegionState | None:
+def refreshed(state: RegionState, generation: Generation, old: str, new: str, write_id: str) -> RegionState | None:
     """Replace the flush of a FLUSHED generation whose files are missing by one rebuilt from its entries.
 
     The time at which the generation became FLUSHED stays.
     """
-    records = list(index.generations)
+    records = list(state.generations)
     for at, record in enumerate(records):
         if record.generation == generation and record.state is GenerationState.FLUSHED and record.flush == old:
             records[at] = replace(record, flush=new)
-            return replace(index, generations=tuple(records), write_id=write_id)
+            return replace(state, generations=tuple(records), write_id=write_id)
     return None
 
 
 def merged(
-    index: RegionState, watermark: Generation, version: TableVersion, now_ms: int, write_id: str
+    state: RegionState, watermark: Generation, version: TableVersion, now_ms: int, write_id: str
 ) -> RegionState | None:
     """Change FLUSHED to MERGED for every generation at or below the watermark of table version ``version``."""
     records = tuple(
         replace(r, state=GenerationState.MERGED, merged_version=version, merged_at_ms=now_ms)
         if r.generation <= watermark and r.state is GenerationState.FLUSHED
         else r
-        for r in index.generations
+        for r in state.generations
     )
-    return None if records == index.generations else replace(index, generations=records, write_id=write_id)
+    return None if records == state.generations else replace(state, generations=records, write_id=write_id)
 
 
 def trim(
-    index: RegionState, boundary: GenerationRecord, write_id: str, paged: Seq[GenerationRecord] = ()
+    state: RegionState, boundary: GenerationRecord, write_id: str, paged: Seq[GenerationRecord] = ()
 ) -> RegionState | None:
     """Move the trimmed boundary forward to ``boundary``, a MERGED generation; drop that generation and all below it
     from the state.
@@ -234,51 +234,51 @@ def trim(
     after a restore.
     """
     if (
-        boundary.generation <= index.trimmed_generation
+        boundary.generation <= state.trimmed_generation
         or boundary.state is not GenerationState.MERGED
         or boundary.next is None
     ):
         return None
-    gone = [r for r in index.generations if r.generation <= boundary.generation]
+    gone = [r for r in state.generations if r.generation <= boundary.generation]
     if any(r.state is not GenerationState.MERGED for r in gone) or (gone and gone[-1] != boundary):
         return None
-    kept = tuple(r for r in index.generations if r.generation > boundary.generation)
+    kept = tuple(r for r in state.generations if r.generation > boundary.generation)
     if not kept:
         return None
     return replace(
-        index,
+        state,
         generations=kept,
         trimmed_generation=boundary.generation,
         trimmed=boundary.next,
         trimmed_record_time_max_ms=_trimmed_time(
-            index, boundary.generation, {r.generation: r for r in (*paged, *gone)}
+            state, boundary.generation, {r.generation: r for r in (*paged, *gone)}
         ),
         write_id=write_id,
     )
 
 
-def _trimmed_time(index: RegionState, boundary: Generation, known: Mapping[Generation, GenerationRecord]) -> int | None:
+def _trimmed_time(state: RegionState, boundary: Generation, known: Mapping[Generation, GenerationRecord]) -> int | None:
     """Return the highest record time of what was trimmed before and is trimmed now; None if one of them is not known."""
-    before = index.trimmed_record_time_max_ms if index.trimmed_generation else NO_ROW_MS
-    going = [known.get(Generation(number)) for number in range(index.trimmed_generation + 1, boundary + 1)]
+    before = state.trimmed_record_time_max_ms if state.trimmed_generation else NO_ROW_MS
+    going = [known.get(Generation(number)) for number in range(state.trimmed_generation + 1, boundary + 1)]
     times = [before, *(None if record is None else record.record_time_max_ms for record in going)]
     found = [time for time in times if time is not None]
     return max(found) if len(found) == len(times) else None
 
 
-def paged(index: RegionState, page: Seq[GenerationRecord], write_id: str) -> RegionState | None:
+def paged(state: RegionState, page: Seq[GenerationRecord], write_id: str) -> RegionState | None:
     """Drop generations up to the last one of a history page.  All must be MERGED, and in the page exactly as in the
     state."""
     last = page[-1].generation
-    kept = tuple(r for r in index.generations if r.generation > last)
-    gone = [r for r in index.generations if r.generation <= last]
+    kept = tuple(r for r in state.generations if r.generation > last)
+    gone = [r for r in state.generations if r.generation <= last]
     if not gone or not kept or any(r.state is not GenerationState.MERGED or r not in page for r in gone):
         return None
-    return replace(index, generations=kept, write_id=write_id)
+    return replace(state, generations=kept, write_id=write_id)
 
 
 def revived(
-    index: RegionState, watermark: Generation, paged: Seq[GenerationRecord], write_id: str
+    state: RegionState, watermark: Generation, paged: Seq[GenerationRecord], write_id: str
 ) -> RegionState | None:
     """Change MERGED to FLUSHED for every generation above ``watermark``: the table was restored to a version without
     them.
@@ -287,19 +287,19 @@ def revived(
     nothing to do.  Raise ``StoreInconsistent`` if generations above the watermark are trimmed, or are neither in the
     state nor in ``paged``.
     """
-    kept = {r.generation: r for r in (*paged, *index.generations) if r.generation > watermark}
-    kept |= {r.generation: r for r in index.generations}
+    kept = {r.generation: r for r in (*paged, *state.generations) if r.generation > watermark}
+    kept |= {r.generation: r for r in state.generations}
     records = tuple(
         replace(r, state=GenerationState.FLUSHED, merged_version=None, merged_at_ms=None)
         if r.generation > watermark and r.state is GenerationState.MERGED
         else r
         for _, r in sorted(kept.items())
     )
-    first = records[0].generation if records else index.trimmed_generation + 1
-    if index.trimmed_generation > watermark or first > watermark + 1:
-        raise index.region.error(
+    first = records[0].generation if records else state.trimmed_generation + 1
+    if state.trimmed_generation > watermark or first > watermark + 1:
+        raise state.region.error(
             StoreInconsistent,
-            f"generations above {watermark} do not exist any more: those up to {index.trimmed_generation} are trimmed, and "
+            f"generations above {watermark} do not exist any more: those up to {state.trimmed_generation} are trimmed, and "
             f"the first found is {first}",
         )
-    return None if records == index.generations else replace(index, generations=records, write_id=write_id)
+    return None if records == state.generations else replace(state, generations=records, write_id=write_id)

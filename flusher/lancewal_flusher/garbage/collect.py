@@ -104,7 +104,7 @@ def collect_garbage(context: FlusherContext, state: GarbageState) -> GarbageRepo
     # Step 3
     changed = _shorten(context, kept.of, in_force, now)
     kept = replace(kept, of={**kept.of, **changed})
-    trimmed = {region: history.index.trimmed_generation for region, history in changed.items()}
+    trimmed = {region: history.state.trimmed_generation for region, history in changed.items()}
     # Step 4, 5
     found = find_garbage(context, candidates, kept, now, state.flushes)
     state.needed = found.needed
@@ -143,12 +143,12 @@ def _shorten(
         page = history_page_due(history, in_force.generation(region))
         if page:
             key = paths.history_page(region, page[0].generation, context.contract.making)
-            pages[region] = key, _put_page(context, region, history.index.contract_version, key, page)
-    for region, (ours, index) in context.indexes.swap(
+            pages[region] = key, _put_page(context, region, history.state.contract_version, key, page)
+    for region, (ours, state) in context.states.swap(
         {region: _paged(context, page) for region, (_, page) in pages.items()}
     ).items():
-        if ours and index is not None:
-            changed[region] = History(index, (*histories[region].pages, pages[region]))
+        if ours and state is not None:
+            changed[region] = History(state, (*histories[region].pages, pages[region]))
     window_ms = context.contract.history_window_s * 1000
     reached = {
         region: found
@@ -158,12 +158,12 @@ def _shorten(
     if reached:
         with point("trim.cas", regions=len(reached)):
             now_kept = {**histories, **changed}
-            swapped = context.indexes.swap(
+            swapped = context.states.swap(
                 {region: _trimmed(context, record, now_kept[region]) for region, record in reached.items()}
             )
-        for region, (ours, index) in swapped.items():
-            if ours and index is not None:
-                changed[region] = History(index, changed.get(region, histories[region]).pages)
+        for region, (ours, state) in swapped.items():
+            if ours and state is not None:
+                changed[region] = History(state, changed.get(region, histories[region]).pages)
     return changed
 
 

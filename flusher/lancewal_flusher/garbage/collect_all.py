@@ -188,7 +188,7 @@ def _moved(before: Mapping[Region, Generation], after: Mapping[Region, Generatio
 
 
 def _boundaries(kept: SoundHistories) -> dict[Region, Generation]:
-    return {region: history.index.trimmed_generation for region, history in kept.of.items()}
+    return {region: history.state.trimmed_generation for region, history in kept.of.items()}
 
 
 def _refuse_paused(control: ControlReader) -> None:

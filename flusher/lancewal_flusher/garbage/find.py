@@ -175,7 +175,7 @@ def history_page_due(history: History, watermark: Generation) -> tuple[Generatio
     Only those before the next page are returned.  A page from before a restore may begin among them, and of two pages
     the later one counts.
     """
-    merged = [r for r in history.index.generations if r.state is GenerationState.MERGED and r.generation <= watermark]
+    merged = [r for r in history.state.generations if r.state is GenerationState.MERGED and r.generation <= watermark]
     if len(merged) < HISTORY_PAGE_AT:
         return ()
     begins = [page[0].generation for _, page in history.pages if page[0].generation > merged[0].generation]
@@ -189,9 +189,9 @@ def shortened(history: History, watermark: Generation, now: int, window_ms: int)
     A history page that step 3 would write is left out: its generations count the same while they are in the state.
     """
     reached = boundary(history, watermark, now, window_ms)
-    trimmed = None if reached is None else trim(history.index, reached, history.index.write_id, history.generations)
+    trimmed = None if reached is None else trim(history.state, reached, history.state.write_id, history.generations)
     swaps = bool(history_page_due(history, watermark)), trimmed is not None
-    return History(trimmed or history.index, history.pages), swaps
+    return History(trimmed or history.state, history.pages), swaps
 
 
 def boundary(history: History, watermark: Generation, now: int, window_ms: int) -> GenerationRecord | None:
@@ -307,4 +307,4 @@ def _old_parcels(context: FlusherContext, now: int) -> list[str]:
 
 
 def _old_history_pages(history: History) -> list[str]:
-    return [key for key, page in history.pages if page[-1].generation <= history.index.trimmed_generation]
+    return [key for key, page in history.pages if page[-1].generation <= history.state.trimmed_generation]

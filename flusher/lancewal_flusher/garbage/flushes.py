@@ -120,4 +120,4 @@ def _over(
 ) -> bool:
     """Whether the generation, which does not name this flush now, will never name it."""
     history = histories.get(region)
-    return history is not None and (generation <= history.index.trimmed_generation or (region, generation) in named)
+    return history is not None and (generation <= history.state.trimmed_generation or (region, generation) in named)

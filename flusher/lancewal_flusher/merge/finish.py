@@ -54,7 +54,7 @@ from lancewal_core.region.flush_files import read_each, read_parts
 from lancewal_core.region.flushes.manifest import FlushedGeneration
 from lancewal_core.region.generation_entries import kept_entries
 from lancewal_core.region.state import GenerationRecord
-from lancewal_core.region.states import RegionIndexes
+from lancewal_core.region.states import RegionStates
 from lancewal_core.rows.fold import Folded, fold
 from lancewal_core.rows.key_set import KeySet, distinct
 from lancewal_core.store.object_store import put_new
@@ -232,7 +232,7 @@ class _Rebuilt:
     """Regions of the rows of the new fragments, in order."""
 
 
-def _taken(states: RegionIndexes, facts: MergeFacts) -> list[tuple[Region, GenerationRecord]]:
+def _taken(states: RegionStates, facts: MergeFacts) -> list[tuple[Region, GenerationRecord]]:
     """Return the generations that the merge took; each has a flush.  ``MergeUnproven`` if one was trimmed.
 
     The region states normally have them: generations of an unfinished merge are not marked MERGED, and only MERGED
@@ -277,7 +277,7 @@ def _taken_keys(context: FlusherContext, facts: MergeFacts) -> list[tuple[Region
     """Return the keys of each generation that the merge took.  They come from its flush, or from the log if a part of
     the flush is gone."""
     rows = context.contract.rows
-    taken = _taken(context.indexes, facts)
+    taken = _taken(context.states, facts)
 
     def read(parts: Sequence[FlushedGeneration]) -> list[Folded | Corrupt]:
         written = context.columns_of(parts[0])
@@ -298,7 +298,7 @@ def _rebuild(context: FlusherContext, in_force: InForce, facts: MergeFacts, miss
     tables: list[pa.Table] = []
     spans: list[Span] = []
     replaced: set[str] = set()
-    for region, record in _taken(context.indexes, facts):
+    for region, record in _taken(context.states, facts):
         files = facts.adopted.get(region, frozenset())
         if files.intersection(missing):
             replaced |= files

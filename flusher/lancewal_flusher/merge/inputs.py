@@ -47,7 +47,7 @@ class MergeInputs:
     """Inputs of the next merge, chosen from the generations that wait."""
 
     in_force: InForce
-    indexes: Mapping[Region, RegionState]
+    states: Mapping[Region, RegionState]
     region_inputs: Sequence[RegionInput]
     waited_s: float
     left: Mapping[Region, Corrupt | RegionConflict] = field(default_factory=dict)
@@ -85,7 +85,7 @@ def read_inputs(
         if not is_finished(context, in_force):
             # Only the newest merge is ever finished: building on this one would leave it as it is for good.
             return Refused(f"the merge of table version {in_force.version} is not finished yet", Why.UNFINISHED)
-        indexes = seen.indexes
+        indexes = seen.states
         for region in context.contract.regions:
             if region not in seen.damaged:
                 check_reaches(region, indexes.get(region), in_force)

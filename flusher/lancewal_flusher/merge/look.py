@@ -36,9 +36,9 @@ class Look:
     """The indexes, or why they could not be read."""
 
     @property
-    def indexes(self) -> Mapping[Region, RegionState]:
+    def states(self) -> Mapping[Region, RegionState]:
         """States of the regions that are not ``damaged``."""
-        return or_raised(self.found).indexes
+        return or_raised(self.found).states
 
     @property
     def damaged(self) -> Mapping[Region, Corrupt]:
@@ -50,9 +50,9 @@ def look(context: FlusherContext) -> Look:
     known = context.watermarks.newest_set_by
     found, (pinned, in_force) = together(
         context.tasks,
-        lambda: or_error(context.read_sound_indexes),
+        lambda: or_error(context.read_sound_states),
         lambda: context.watermarks.newest(lambda pinned: check_table(pinned, context.contract)),
     )
     if in_force.version > known:
-        found = or_error(context.read_sound_indexes)
+        found = or_error(context.read_sound_states)
     return Look(pinned, in_force, found)

@@ -69,7 +69,7 @@ class Proven:
     """Version of the merge."""
     in_force: InForce
     facts: MergeFacts
-    indexes: Mapping[Region, RegionState]
+    states: Mapping[Region, RegionState]
     """Region states that the merge was made from; they have the generations that it took."""
     missing: frozenset[str]
     """Files that the merge has added and that were missing after the commit, though the newest version needs them."""
@@ -121,7 +121,7 @@ class NothingToMerge:
 
     version: TableVersion
     in_force: InForce
-    indexes: Mapping[Region, RegionState]
+    states: Mapping[Region, RegionState]
     deferred: bool = False
     left: Mapping[Region, Corrupt | RegionConflict] = field(default_factory=dict)
     """See ``Merged``."""
@@ -191,7 +191,7 @@ def merge_next(
         if version != pinned.version + 1:
             check_table(sent.pinned or context.table.at(version), context.contract)
         if sent.pinned is not None:
-            proven = Proven(sent.pinned, landed, plan.facts, inputs.indexes, frozenset(missing))
+            proven = Proven(sent.pinned, landed, plan.facts, inputs.states, frozenset(missing))
     except (MergeUnproven, VersionGone):
         if not is_finished(context, landed):
             raise
@@ -208,7 +208,7 @@ def _plan(
     if isinstance(inputs, Refused):
         return inputs
     if not inputs.region_inputs:
-        return NothingToMerge(pinned.version, inputs.in_force, inputs.indexes, left=inputs.left)
+        return NothingToMerge(pinned.version, inputs.in_force, inputs.states, left=inputs.left)
     # Step 3
     held = context.conflicts_of(inputs.in_force.conflicts)
     try:
@@ -219,9 +219,9 @@ def _plan(
         )  # the next look says what that means
     inputs, region_inputs = found.inputs, found.inputs.region_inputs
     if not region_inputs:
-        return NothingToMerge(pinned.version, inputs.in_force, inputs.indexes, left=inputs.left)
+        return NothingToMerge(pinned.version, inputs.in_force, inputs.states, left=inputs.left)
     if not found.set_aside and shall_defer(pinned, found.lookup, inputs, limits):
-        return NothingToMerge(pinned.version, inputs.in_force, inputs.indexes, deferred=True, left=inputs.left)
+        return NothingToMerge(pinned.version, inputs.in_force, inputs.states, deferred=True, left=inputs.left)
     changes = write_changes(context, pinned, found, limits)
     merge = context.new_id()
     conflicts = inputs.in_force.conflicts

@@ -86,22 +86,22 @@ class RegionMerge:
     flushes: tuple[FlushedGeneration, ...]
 
 
-def waiting(index: RegionState, in_force: InForce) -> tuple[GenerationRecord, ...]:
+def waiting(state: RegionState, in_force: InForce) -> tuple[GenerationRecord, ...]:
     """Return the region's generations to merge: those FLUSHED (or MERGED) above its watermark, oldest first, without a
     gap.
 
     ``StoreInconsistent`` if the index has a gap there.  The caller knows that the index reaches the watermark
     (``check_reaches``).
     """
-    merged = in_force.generation(index.region)
-    position = in_force.position(index.region)
+    merged = in_force.generation(state.region)
+    position = in_force.position(state.region)
     found: list[GenerationRecord] = []
-    for record in index.generations:
+    for record in state.generations:
         if record.generation <= merged:
             continue
         expected = found[-1].next if found else position
         if record.generation != merged + 1 + len(found) or (expected is not None and record.first != expected):
-            raise index.region.error(
+            raise state.region.error(
                 StoreInconsistent,
                 f"generation {record.generation} at {record.first} does not follow generation {merged + len(found)} at "
                 f"{expected}",
@@ -206,9 +206,9 @@ def _nbytes(merges: Sequence[RegionMerge]) -> int:
     return sum(merge.flushes[0].nbytes for merge in merges)
 
 
-def unmerged(indexes: Mapping[Region, RegionState], in_force: InForce) -> dict[Region, tuple[GenerationRecord, ...]]:
+def unmerged(states: Mapping[Region, RegionState], in_force: InForce) -> dict[Region, tuple[GenerationRecord, ...]]:
     """Return the generations to merge by region (``waiting``), for regions that have any."""
-    found = {region: waiting(index, in_force) for region, index in indexes.items()}
+    found = {region: waiting(state, in_force) for region, state in states.items()}
     return {region: records for region, records in found.items() if records}
 
 

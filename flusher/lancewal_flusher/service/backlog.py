@@ -36,7 +36,7 @@ class Backlog:
     its record has gone."""
     fell: Mapping[Region, Position] = field(default_factory=dict)
     """Partitions where the merged position is less than it was, which must never be."""
-    indexes: Mapping[Region, RegionState] = field(default_factory=dict)
+    states: Mapping[Region, RegionState] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -80,31 +80,31 @@ class BacklogReader:
         if report.left is None:
             return self.now()
         left = report.left
-        unknown = [region for region in left.left if region not in left.indexes]
-        return self._backlog(left.version, left.in_force, left.indexes, unknown)
+        unknown = [region for region in left.left if region not in left.states]
+        return self._backlog(left.version, left.in_force, left.states, unknown)
 
     def now(self) -> Backlog:
         """Read the newest state, and return the backlog."""
         pinned, in_force = self._context.watermarks.newest()
-        sound = self._context.read_sound_indexes()
-        return self._backlog(pinned.version, in_force, sound.indexes, sound.damaged)
+        sound = self._context.read_sound_states()
+        return self._backlog(pinned.version, in_force, sound.states, sound.damaged)
 
     def _backlog(
         self,
         version: TableVersion,
         in_force: InForce,
-        indexes: Mapping[Region, RegionState],
+        states: Mapping[Region, RegionState],
         damaged: Collection[Region],
     ) -> Backlog:
         regions = [region for region in self._context.contract.regions if region not in damaged]
-        waiting = {region: _ended(indexes[region], in_force) if region in indexes else () for region in regions}
+        waiting = {region: _ended(states[region], in_force) if region in states else () for region in regions}
         flushes = self._read({r.flush for records in waiting.values() for r in records if r.flush is not None})
         rows = {region: sum(_rows(flushes, region, r) for r in records) for region, records in waiting.items()}
         oldest = {region: records[0] for region, records in waiting.items() if records}
         newest = {
             region: record
             for region in regions
-            for record in (indexes[region].generations if region in indexes else ())
+            for record in (states[region].generations if region in states else ())
             if record.generation == in_force.generation(region)
         }
         return Backlog(
@@ -115,7 +115,7 @@ class BacklogReader:
             _times_ms({of: r.flushed_at_ms or r.sealed_at_ms for of, r in oldest.items()}),
             _times_ms({of: r.sealed_at_ms for of, r in newest.items()}),
             self._merged.look(self._context.table, in_force),
-            indexes,
+            states,
         )
 
     def _read(self, named: Collection[str]) -> Mapping[str, Flush | Corrupt]:
@@ -130,9 +130,9 @@ def _times_ms(stored: Mapping[Region, int | None]) -> dict[Region, int]:
     return {region: at_ms for region, at_ms in stored.items() if at_ms is not None}
 
 
-def _ended(index: RegionState, in_force: InForce) -> tuple[GenerationRecord, ...]:
-    merged = in_force.generation(index.region)
-    return tuple(r for r in index.generations if r.generation > merged and r.state is not GenerationState.OPEN)
+def _ended(state: RegionState, in_force: InForce) -> tuple[GenerationRecord, ...]:
+    merged = in_force.generation(state.region)
+    return tuple(r for r in state.generations if r.generation > merged and r.state is not GenerationState.OPEN)
 
 
 def _rows(flushes: Mapping[str, Flush | Corrupt], region: Region, record: GenerationRecord) -> int:

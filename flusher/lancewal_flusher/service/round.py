@@ -104,9 +104,9 @@ def run_round(
     # Step 2
     checkpoint(context, first.pinned.version)
     # Step 3
-    mark(context, first.indexes, settled.in_force)
+    mark(context, first.states, settled.in_force)
     # Step 4
-    orphans = _orphans(context, first.indexes, state.sealed, sealed_grace_s)
+    orphans = _orphans(context, first.states, state.sealed, sealed_grace_s)
     flushed, damaged = _flush_orphans(context, orphans)
     seen = None if orphans else first
     # Step 5
@@ -154,11 +154,11 @@ def _finish_and_mark(context: FlusherContext, seen: Look | Proven) -> SettledMer
     """Finish, then mark, in this order: an unfinished merge may need the generations that it took, and MERGED ones are
     trimmed."""
     settled = finish_newest(context, seen)
-    mark(context, seen.indexes, settled.in_force)
+    mark(context, seen.states, settled.in_force)
     return settled
 
 
-def mark(context: FlusherContext, indexes: Mapping[Region, RegionState], in_force: InForce) -> None:
+def mark(context: FlusherContext, states: Mapping[Region, RegionState], in_force: InForce) -> None:
     """Mark generations MERGED that the table has merged, by compare-and-swap.  ``in_force`` must be of a finished
     merge.
 
@@ -167,10 +167,10 @@ def mark(context: FlusherContext, indexes: Mapping[Region, RegionState], in_forc
     """
     due = [
         region
-        for region, index in sorted(indexes.items())
+        for region, state in sorted(states.items())
         if any(
             r.state is GenerationState.FLUSHED and r.generation <= in_force.generation(region)
-            for r in index.generations
+            for r in state.generations
         )
     ]
 
@@ -182,18 +182,18 @@ def mark(context: FlusherContext, indexes: Mapping[Region, RegionState], in_forc
 
     if due:
         with point("merged.cas", regions=len(due)):
-            for answer in context.indexes.swap_each(dict.fromkeys(due, decide)).values():
+            for answer in context.states.swap_each(dict.fromkeys(due, decide)).values():
                 if not isinstance(answer, Corrupt):
                     or_raised(answer)
 
 
 def _orphans(
-    context: FlusherContext, indexes: Mapping[Region, RegionState], first_seen: FirstSeen, grace_s: float
+    context: FlusherContext, states: Mapping[Region, RegionState], first_seen: FirstSeen, grace_s: float
 ) -> list[Region]:
     """Return the region of each generation that has been SEALED for ``grace_s``.  A region with several is returned as
     often."""
     sealed = {
-        (i.region, r.generation) for i in indexes.values() for r in i.generations if r.state is GenerationState.SEALED
+        (i.region, r.generation) for i in states.values() for r in i.generations if r.state is GenerationState.SEALED
     }
     ages = first_seen.ages_s(sealed, context.clock.monotonic())
     return [region for region, _ in sorted(key for key, age_s in ages.items() if age_s >= grace_s)]

@@ -74,7 +74,7 @@ class FlusherStatus:
         """Return the status as of now.  ``not_ready``: why the service is not ready.  ``index_problems``: texts about rows
         that indexes cannot take."""
         contract, now_ms, backlog = self._contract, self._clock.now_ms(), self._backlog
-        indexes = {} if backlog is None else backlog.indexes
+        indexes = {} if backlog is None else backlog.states
         merged_at = [
             r.merged_at_ms for index in indexes.values() for r in index.generations if r.merged_at_ms is not None
         ]
@@ -117,7 +117,7 @@ class FlusherStatus:
         )
 
     def _figures(self, backlog: Backlog, region: Region) -> Figures:
-        index, in_force = backlog.indexes.get(region), backlog.in_force
+        index, in_force = backlog.states.get(region), backlog.in_force
         newest = None if index is None else index.newest
         merged, stopped = in_force.position(region), in_force.why_stopped(region)
         facts = PartitionFacts(

@@ -17,7 +17,7 @@ from lancewal_core.names.ids import Position, Region
 from lancewal_core.open import Address
 from lancewal_core.process.health import Problem
 from lancewal_core.process.silence import STORE, SilenceWatch
-from lancewal_core.region.states import RegionIndexes
+from lancewal_core.region.states import RegionStates
 from lancewal_core.rows.ttl import Ttl
 from lancewal_core.settings.load import Settings
 from lancewal_core.status.report import TableStatus
@@ -223,7 +223,7 @@ def visibility_of(table: FlusherTable) -> AbstractContextManager[None]:
         found = inspector.ends(contract.topic, range(contract.partitions))
         return {region: found[region.partition] for region in contract.regions}
 
-    indexes = RegionIndexes(context.store, context.clock, contract.regions_per_page, contract.making, context.tasks)
+    indexes = RegionStates(context.store, context.clock, contract.regions_per_page, contract.making, context.tasks)
     positions = VisiblePositions(context.store, indexes, context.clock)
     return measuring(
         settings.flusher.visibility_interval_s,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from lancewal_core.names.ids import LogId, Position, Region, Sequence
 from lancewal_core.process.clock import Clock
 from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState
-from lancewal_core.region.states import RegionIndexes
+from lancewal_core.region.states import RegionStates
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.wal.tail import LogTail
 
@@ -26,7 +26,7 @@ class VisiblePositions:
     """Reader of visible positions, for one thread."""
 
     store: ObjectStore
-    indexes: RegionIndexes
+    states: RegionStates
     clock: Clock
     _read_at: float = float("-inf")
     _known: dict[Region, RegionState] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class VisiblePositions:
             return {}
         now = self.clock.monotonic()
         if now - self._read_at >= INDEX_S or not self._known.keys() >= set(wanted):
-            self._known = self.indexes.read({*self._known, *wanted})  # so the tails of the others' logs stay
+            self._known = self.states.read({*self._known, *wanted})  # so the tails of the others' logs stay
             self._read_at = now
         newest = {r: index.newest for r, index in self._known.items() if r in wanted and index.newest is not None}
         open_ = {region: record for region, record in newest.items() if record.state is GenerationState.OPEN}

@@ -96,8 +96,8 @@ def _tombstones(
     context: IngestContext, owner: OwnerId, region: Region, position: Position, kafka: Offsets
 ) -> LossRecord | None:
     """Return the record of deletes from ``position`` on that may be lost; None if none may be."""
-    index, compaction = context.indexes.read([region]).get(region), kafka.compaction
-    problem = lost_tombstones(context, index, position, compaction)
+    state, compaction = context.states.read([region]).get(region), kafka.compaction
+    problem = lost_tombstones(context, state, position, compaction)
     if problem is None or compaction is None:
         return None
     # A record is never replaced.  If more records have grown old since the last one, a new record begins at its end.

@@ -115,8 +115,8 @@ class ConsumerPause:
             if compaction is None:
                 return found
             tombstones_s = compaction.tombstones_s
-            index, position = context.indexes.read([region]).get(region), self._partitions.open[region].fetched
-            problem = lost_tombstones(context, index, position, compaction, self._began_ms if read else None)
+            state, position = context.states.read([region]).get(region), self._partitions.open[region].fetched
+            problem = lost_tombstones(context, state, position, compaction, self._began_ms if read else None)
             if problem is None:
                 self._safe.add(region)
             else:

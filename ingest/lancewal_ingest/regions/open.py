@@ -181,13 +181,13 @@ def open_regions(
 def _read(context: IngestContext, regions: Collection[Region]) -> dict[Region, _Opening | LancewalError]:
     """Read the indexes of regions, and check that each covers the merged positions (step 1)."""
     try:
-        in_force, indexes = together(
-            context.tasks, lambda: _in_force(context), lambda: context.indexes.read_each(regions)
+        in_force, states = together(
+            context.tasks, lambda: _in_force(context), lambda: context.states.read_each(regions)
         )
     except LancewalError as error:
         return dict.fromkeys(regions, error)
     found: dict[Region, _Opening | LancewalError] = {}
-    for region, answer in indexes.items():
+    for region, answer in states.items():
         try:
             index = or_raised(answer)
             if in_force is not None:
@@ -266,7 +266,7 @@ def _checked(
         problem = or_error(partial(_problem, context, one.index, one.region, one.position, kafka[one.region]))
         if problem is None:
             return one
-        found = context.indexes.read_each([one.region])[one.region]
+        found = context.states.read_each([one.region])[one.region]
         if isinstance(found, LancewalError):
             return found
         if found != one.index:
@@ -295,7 +295,7 @@ def _claim(
         return decide
 
     with points("claim.cas", ({"region": region.name} for region in opening)):
-        swapped = context.indexes.swap_each({region: deciding(one) for region, one in opening.items()})
+        swapped = context.states.swap_each({region: deciding(one) for region, one in opening.items()})
     found: dict[Region, RegionState | LancewalError] = {}
     for region, answer in swapped.items():
         if isinstance(answer, LancewalError):
@@ -332,7 +332,7 @@ def _in_force(context: IngestContext) -> InForce | None:
 
 
 def _problem(
-    context: IngestContext, index: RegionState | None, region: Region, position: Position, offsets: Offsets
+    context: IngestContext, state: RegionState | None, region: Region, position: Position, offsets: Offsets
 ) -> RetentionLost | TopicTruncated | KafkaBehind | None:
     """Return the error if Kafka cannot deliver from ``position`` on, or deletes after it may be gone; None if all is well.
 
@@ -344,7 +344,7 @@ def _problem(
             f"Kafka ends at {offsets.high}, and the loss of its tail is accepted. Ingest goes on at position {position} "
             "once Kafka has grown up to there",
         )
-    return problem or lost_tombstones(context, index, position, offsets.compaction)
+    return problem or lost_tombstones(context, state, position, offsets.compaction)
 
 
 def _is_accepted(context: IngestContext, region: Region, position: Position, offsets: Offsets) -> bool:

@@ -109,7 +109,7 @@ def seal_and_reanchor(
         points("handover.cas" if hand_over else "seal.cas", map(_where, full)),
         points("reanchor.cas", map(_where, empty)),
     ):
-        answers = context.indexes.swap_each(decisions)
+        answers = context.states.swap_each(decisions)
     found: dict[Region, Answer] = {}
     for became, all_fixed in ((_sealed, full), (_moved, empty)):
         for fixed in all_fixed:
@@ -131,9 +131,9 @@ def _sealing(context: IngestContext, fixed: Fixed, *, hand_over: bool) -> Decide
     memtable = fixed.memtable
     times = RecordTimes.of(memtable.batches)
 
-    def decide(index: RegionState | None) -> RegionState | None:
-        return index and seal(
-            index,
+    def decide(state: RegionState | None) -> RegionState | None:
+        return state and seal(
+            state,
             memtable.generation,
             fixed.claimant,
             memtable.position,
@@ -147,8 +147,8 @@ def _sealing(context: IngestContext, fixed: Fixed, *, hand_over: bool) -> Decide
 
 
 def _reanchoring(context: IngestContext, fixed: Fixed) -> Decide:
-    def decide(index: RegionState | None) -> RegionState | None:
-        return index and reanchor(index, fixed.memtable.generation, fixed.claimant, context.new_id())
+    def decide(state: RegionState | None) -> RegionState | None:
+        return state and reanchor(state, fixed.memtable.generation, fixed.claimant, context.new_id())
 
     return decide
 
@@ -160,16 +160,16 @@ def _sealed(fixed: Fixed, answer: Swap) -> Answer:
     return {r.generation: r for r in index.generations}[memtable.generation]
 
 
-def _landed_before(fixed: Fixed, index: RegionState) -> bool:
+def _landed_before(fixed: Fixed, state: RegionState) -> bool:
     """Return whether an earlier try of this seal landed without a reply.
 
     Then a generation is OPEN in our log that begins where this one ends.  Nobody else opens generations in our log."""
     memtable, claimant = fixed.memtable, fixed.claimant
     following = Generation(memtable.generation + 1)
-    if not is_ours(index, following, claimant.owner, claimant.log):
+    if not is_ours(state, following, claimant.owner, claimant.log):
         return False
-    opened = index.generations[-1]
-    ended = any(r.generation == memtable.generation for r in index.generations)
+    opened = state.generations[-1]
+    ended = any(r.generation == memtable.generation for r in state.generations)
     return ended and (opened.first, opened.first_sequence) == (memtable.position, claimant.first_sequence)
 
 

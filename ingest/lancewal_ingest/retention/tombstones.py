@@ -43,7 +43,7 @@ ACCEPTED_S = 3600.0
 
 def lost_tombstones(
     opened: OpenedTable,
-    index: RegionState | None,
+    state: RegionState | None,
     position: Position,
     compaction: Compaction | None,
     read_at_ms: int | None = None,
@@ -52,14 +52,14 @@ def lost_tombstones(
 
     ``read_at_ms``: time until which the caller has read the region.  With None the region's newest segment shows it.
     """
-    if index is None or compaction is None or compaction.old_beyond(position) <= position:
+    if state is None or compaction is None or compaction.old_beyond(position) <= position:
         return None
-    region, old_end = index.region, compaction.old_beyond(position)
+    region, old_end = state.region, compaction.old_beyond(position)
     accepted, accepted_at_ms = accepted_up_to(read_losses(opened.store, region, opened.contract.making), position)
     if accepted >= old_end or (accepted > position and opened.clock.now_ms() - accepted_at_ms <= ACCEPTED_S * 1000):
         return None
     if read_at_ms is None:
-        read_at_ms = _written_at_ms(opened, index)
+        read_at_ms = _written_at_ms(opened, state)
         if read_at_ms is None and compaction.recent < position:
             return None  # there is no sign that the timestamp of the record below the position is wrong
     if read_at_ms is not None and opened.clock.now_ms() - read_at_ms <= compaction.tombstones_s * 1000:
@@ -85,10 +85,10 @@ def accepted_up_to(losses: Seq[LossRecord], position: Position) -> tuple[Positio
     return at, accepted_at_ms
 
 
-def _written_at_ms(opened: OpenedTable, index: RegionState) -> int | None:
+def _written_at_ms(opened: OpenedTable, state: RegionState) -> int | None:
     """Return when the region's newest durable segment was written, in milliseconds since 1970; None if it is trimmed."""
-    for record in reversed(index.generations):
-        found = _newest_of(opened, index.region, record)
+    for record in reversed(state.generations):
+        found = _newest_of(opened, state.region, record)
         if found is not None:
             return found
     return None

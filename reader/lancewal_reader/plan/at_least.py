@@ -172,8 +172,8 @@ class _Tails:
         left out."""
         found: dict[Region, Position] = {}
         open_in: dict[LogId, dict[Region, Sequence]] = {}  # where the generations begin
-        for region, index in self._context.indexes.read(regions).items():
-            newest = index.newest
+        for region, state in self._context.states.read(regions).items():
+            newest = state.newest
             if newest is None:
                 continue
             found[region] = newest.first if newest.next is None else newest.next
@@ -199,9 +199,9 @@ def check_rejected(context: PlanContext, goal: Goal) -> None:
 
 def _check_rejected_once(context: PlanContext, goal: Goal) -> None:
     """Raise ``TokenRejected`` if a record that the goal names became a dead letter (step 3)."""
-    for region, index in context.indexes.read(sorted(goal.records)).items():
+    for region, state in context.states.read(sorted(goal.records)).items():
         offset = goal.positions[region] - 1
-        record = _holder(context, region, index, offset)
+        record = _holder(context, region, state, offset)
         header = None if record is None else _entry(context, region, record, offset)
         if header is None:
             continue
@@ -233,14 +233,14 @@ def _check_given_up(context: PlanContext, goal: Goal) -> None:
             )
 
 
-def _holder(context: PlanContext, region: Region, index: RegionState, offset: int) -> GenerationRecord | None:
+def _holder(context: PlanContext, region: Region, state: RegionState, offset: int) -> GenerationRecord | None:
     """Return the generation with this offset; None if it is trimmed or does not exist.  ``PlanStale``: a history page
     is missing."""
-    if offset < index.trimmed or not index.generations:
+    if offset < state.trimmed or not state.generations:
         return None
-    records: Seq[GenerationRecord] = index.generations
+    records: Seq[GenerationRecord] = state.generations
     if records[0].first > offset:
-        records = generations_behind(context, region, index, index.trimmed_generation)
+        records = generations_behind(context, region, state, state.trimmed_generation)
     return next((r for r in records if r.first <= offset and (r.next is None or offset < r.next)), None)
 
 

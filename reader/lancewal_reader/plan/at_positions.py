@@ -76,8 +76,8 @@ def _version_below(
     # Step 2
     beyond = [region for region, mark in newest.in_force.regions.items() if mark.next > cut.get(region, 0)]
     top = newest.version
-    for region, index in context.indexes.read(beyond).items():
-        merges = [r.merged_version for r in index.generations if r.next is not None and r.next > cut.get(region, 0)]
+    for region, state in context.states.read(beyond).items():
+        merges = [r.merged_version for r in state.generations if r.next is not None and r.next > cut.get(region, 0)]
         top = min([top, *(TableVersion(version) for version in merges if version is not None)])
     oldest = newest.version, newest.in_force
     for version in sorted((v for v in context.table.versions() if v < top), reverse=True):

@@ -128,8 +128,8 @@ def _plan_once(context: PlanContext, at: Receipt) -> ReadPlan:
             )
     # Step 3
     behind = [region for region, cut in sorted(at.positions.items()) if cut != merged.get(region, 0)]
-    indexes = context.indexes.read(behind)
-    found = context.tasks.map(lambda r: _parts(context, pinned, r, indexes.get(r), at.positions[r]), behind)
+    states = context.states.read(behind)
+    found = context.tasks.map(lambda r: _parts(context, pinned, r, states.get(r), at.positions[r]), behind)
     parts = dict(zip(behind, found, strict=True))
     # Step 4
     walks = _walk_logs(context, [part for some in parts.values() for part in some if part.flushed is None])
@@ -170,15 +170,15 @@ def _version_gone(context: PlanContext, at: Receipt) -> VersionGone:
 
 
 def _parts(
-    context: PlanContext, pinned: Pinned, region: Region, index: RegionState | None, cut: Position
+    context: PlanContext, pinned: Pinned, region: Region, state: RegionState | None, cut: Position
 ) -> list[_Part]:
     """Return the parts of generations to read for one region (step 3).  The region may be one that only an earlier
     contract had."""
-    if region not in context.contract.regions and index is None:
+    if region not in context.contract.regions and state is None:
         raise InvalidInput(f"the receipt names the partition {region.name}, which the table does not have")
     merged = pinned.in_force.position(region)
     begin = Position(0) if merged is None else merged
-    records = generations_behind(context, region, index, pinned.in_force.generation(region), begin)
+    records = generations_behind(context, region, state, pinned.in_force.generation(region), begin)
     if merged is not None and records[0].first != merged:
         raise region.error(
             PlanStale, f"generation {records[0].generation} begins at {records[0].first}, the table ends at {merged}"
@@ -256,8 +256,8 @@ def _check_lost(context: PlanContext, pending: Seq[_Part], walked: Walk[Segment 
         behind = part.record.end_sequence
         if walked.later is None and (behind is None or behind <= walked.end):
             continue  # nothing but the receipt says that it ever existed
-        index = context.indexes.read([part.region]).get(part.region)
-        if index is not None and index.trimmed_generation < part.record.generation:
+        state = context.states.read([part.region]).get(part.region)
+        if state is not None and state.trimmed_generation < part.record.generation:
             raise segment_lost(
                 walked.log,
                 walked.end,

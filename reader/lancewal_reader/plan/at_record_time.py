@@ -56,19 +56,19 @@ def plan_at_record_time(context: PlanContext, place: str, ms: int) -> ReadPlan:
 def _found(context: PlanContext, ms: int) -> tuple[ReadPlan, dict[Region, Position]]:
     newest = plan_strong(context)  # Step 1
     regions = {*context.contract.regions, *newest.in_force.regions}
-    indexes = sorted(context.indexes.read(regions).items(), key=lambda item: item[0])
-    found = context.tasks.map(lambda item: _first_from(context, item[0], item[1], ms), indexes)
-    first = zip((region for region, _ in indexes), found, strict=True)
+    states = sorted(context.states.read(regions).items(), key=lambda item: item[0])
+    found = context.tasks.map(lambda item: _first_from(context, item[0], item[1], ms), states)
+    first = zip((region for region, _ in states), found, strict=True)
     return newest, {region: position for region, position in first if position is not None}
 
 
-def _first_from(context: PlanContext, region: Region, index: RegionState, ms: int) -> Position | None:
+def _first_from(context: PlanContext, region: Region, state: RegionState, ms: int) -> Position | None:
     """Return the position of the region's first row at or after the time (steps 2 and 3); None if there is none."""
-    _check_trimmed(context, region, index, ms)
-    newest = index.newest
-    if newest is None or newest.generation <= index.trimmed_generation:
+    _check_trimmed(context, region, state, ms)
+    newest = state.newest
+    if newest is None or newest.generation <= state.trimmed_generation:
         return None
-    for record in generations_behind(context, region, index, index.trimmed_generation):
+    for record in generations_behind(context, region, state, state.trimmed_generation):
         highest = None if record.next is None else record.record_time_max_ms
         if highest is not None and highest < ms:
             continue
@@ -79,15 +79,15 @@ def _first_from(context: PlanContext, region: Region, index: RegionState, ms: in
     return None
 
 
-def _check_trimmed(context: PlanContext, region: Region, index: RegionState, ms: int) -> None:
+def _check_trimmed(context: PlanContext, region: Region, state: RegionState, ms: int) -> None:
     """Raise ``OutsideHistoryWindow`` if the first row at or after the time is trimmed, or may be (step 2)."""
-    highest = index.trimmed_record_time_max_ms
-    if not index.trimmed or (highest is not None and highest < ms):
+    highest = state.trimmed_record_time_max_ms
+    if not state.trimmed or (highest is not None and highest < ms):
         return
     why = "is trimmed" if highest is not None else "may be trimmed, by a release that kept no times of what it trimmed"
     raise OutsideHistoryWindow(
         f"partition {region.topic}-{region.partition}: the first record of {utc_text(ms)} or later {why}; what is left "
-        f"begins at position {index.trimmed}. History is kept for {context.contract.history_window_s} s after its merge "
+        f"begins at position {state.trimmed}. History is kept for {context.contract.history_window_s} s after its merge "
         "(history_window_s of the table)",
         region=region.name,
     )

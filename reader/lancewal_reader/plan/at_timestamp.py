@@ -115,9 +115,9 @@ def _cut(context: PlanContext, pinned: Pinned, ms: int) -> dict[Region, Position
     """Return the position that each region had reached at the time (step 2)."""
     merged = {region: mark.next for region, mark in pinned.in_force.regions.items()}
     regions = _regions_of_then(context)
-    indexes = [index for _, index in sorted(context.indexes.read(regions).items(), key=lambda i: i[0])]
-    found = context.tasks.map(lambda i: _durable_at(context, i, pinned.in_force, ms), indexes)
-    durable = dict(zip((index.region for index in indexes), found, strict=True))
+    states = [state for _, state in sorted(context.states.read(regions).items(), key=lambda i: i[0])]
+    found = context.tasks.map(lambda i: _durable_at(context, i, pinned.in_force, ms), states)
+    durable = dict(zip((state.region for state in states), found, strict=True))
     # A region of which nothing was durable is no part of what was read, and may be of a topic that was none yet.
     return {**merged, **{region: at for region, at in durable.items() if region in merged or at > regions[region]}}
 
@@ -129,17 +129,17 @@ def _regions_of_then(context: PlanContext) -> dict[Region, Position]:
     return {r: contract.start_of(r.partition) or Position(0) for contract in contracts for r in contract.regions}
 
 
-def _durable_at(context: PlanContext, index: RegionState, in_force: InForce, ms: int) -> Position:
-    merged = in_force.generation(index.region)
-    position = in_force.position(index.region) or Position(0)
-    if index.newest is None or index.newest.generation <= merged:
+def _durable_at(context: PlanContext, state: RegionState, in_force: InForce, ms: int) -> Position:
+    merged = in_force.generation(state.region)
+    position = in_force.position(state.region) or Position(0)
+    if state.newest is None or state.newest.generation <= merged:
         return position
-    for record in generations_behind(context, index.region, index, merged, position):
+    for record in generations_behind(context, state.region, state, merged, position):
         if record.next is not None and record.sealed_at_ms is not None and record.sealed_at_ms <= ms:
             position = record.next
             continue
-        with kept_of(context.contract, index.region):
-            reached = _written_by(context, index.region, record, ms)
+        with kept_of(context.contract, state.region):
+            reached = _written_by(context, state.region, record, ms)
         position = max(position, reached)
         if record.next is None or reached < record.next:
             break

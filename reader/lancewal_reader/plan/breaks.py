@@ -160,9 +160,9 @@ def _last_merge(context: PlanContext, version: TableVersion, in_force: InForce, 
     merged yet."""
     last, newest = version, None
     behind = [region for region, at in sorted(cut.items()) if at > (in_force.position(region) or 0)]
-    for region, index in context.indexes.read(behind).items():
+    for region, state in context.states.read(behind).items():
         begin = in_force.position(region) or Position(0)
-        for record in generations_behind(context, region, index, in_force.generation(region), begin):
+        for record in generations_behind(context, region, state, in_force.generation(region), begin):
             if record.first >= cut[region]:
                 break
             if record.merged_version is None and newest is None:

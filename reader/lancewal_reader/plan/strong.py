@@ -236,16 +236,16 @@ def _pin(context: PlanContext) -> tuple[PinnedTable, InForce]:
 def _unmerged(context: PlanContext) -> tuple[dict[Region, RegionState], Mapping[LogId, Walk[Segment | Trailer]]]:
     """Read the indexes, and walk the logs to proven ends (steps 2 and 3).  All generations count, since it is not
     known yet which of them are merged."""
-    indexes = context.read_indexes()
-    held = {region: index.generations for region, index in indexes.items()}
+    states = context.read_states()
+    held = {region: state.generations for region, state in states.items()}
     walks = _walk_logs(context, held)
-    return indexes, _prove_ends(context, held, walks)
+    return states, _prove_ends(context, held, walks)
 
 
-def check_claims(contract: Contract, indexes: Mapping[Region, RegionState]) -> None:
+def check_claims(contract: Contract, states: Mapping[Region, RegionState]) -> None:
     """Raise ``ContractChanged`` if a region was claimed under a newer contract.  Records under a contract that moves
     keys always follow such a claim."""
-    newer = next((index for index in indexes.values() if index.contract_version > contract.version), None)
+    newer = next((state for state in states.values() if state.contract_version > contract.version), None)
     if newer is not None:
         raise ContractChanged(
             f"region {newer.region.name} was claimed under contract version {newer.contract_version}",
@@ -253,18 +253,18 @@ def check_claims(contract: Contract, indexes: Mapping[Region, RegionState]) -> N
         )
 
 
-def unmerged_generations(region: Region, index: RegionState | None, in_force: InForce) -> tuple[GenerationRecord, ...]:
+def unmerged_generations(region: Region, state: RegionState | None, in_force: InForce) -> tuple[GenerationRecord, ...]:
     """Return the generations after the merged ones; ``StoreInconsistent`` or ``PlanStale`` if the index lacks some of
     them."""
-    check_reaches(region, index, in_force)
-    if index is None:
+    check_reaches(region, state, in_force)
+    if state is None:
         return ()
     merged = in_force.generation(region)
-    above = tuple(r for r in index.generations if r.generation > merged)
+    above = tuple(r for r in state.generations if r.generation > merged)
     expected = in_force.position(region)
     if above and (above[0].generation != merged + 1 or (expected is not None and above[0].first != expected)):
         raise region.error(PlanStale, f"generations after {merged} have left the index meanwhile")
-    if index.trimmed_generation > merged:
+    if state.trimmed_generation > merged:
         raise region.error(PlanStale, f"trimmed beyond generation {merged}")
     return above
 
@@ -305,7 +305,7 @@ def _region_delta(
     records: Seq[GenerationRecord],
     in_force: InForce,
     logs: Mapping[LogId, LogEntries],
-    index: RegionState,
+    state: RegionState,
 ) -> RegionDelta:
     sources: list[Source] = []
     position = in_force.position(region)
@@ -332,7 +332,7 @@ def _region_delta(
                 PlanStale, f"generation {record.generation} ends at {record.next}, its log at {position}"
             )
     if position is None:
-        position = index.generations[0].first if index.generations else Position(0)
+        position = state.generations[0].first if state.generations else Position(0)
     return RegionDelta(region, tuple(sources), position)
 
 
@@ -364,29 +364,29 @@ def _prove_ends(
                 begun = record.first_sequence, region
                 first[record.log] = min(first.get(record.log, begun), begun)
     keepers = {log: first[log][1] for log in walks}
-    indexes: dict[Region, RegionState] = {}
+    states: dict[Region, RegionState] = {}
     proven: dict[LogId, Walk[Segment | Trailer]] = {}
 
     def look(at: Walk[Segment | Trailer] | None) -> None:
         if at is None:
-            indexes.update(context.indexes.read(sorted(set(keepers.values())), again=True))
+            states.update(context.states.read(sorted(set(keepers.values())), again=True))
         else:
             proven[at.log] = confirm_end(context.store, at, partial(walk_from, context, at.log))
 
     context.tasks.map(look, [None, *walks.values()])
     for log, walked in walks.items():
-        _check_kept(indexes.get(keepers[log]), walked)
+        _check_kept(states.get(keepers[log]), walked)
         on = proven[log]
         lost = lost_at_end(on, begins[log])
         if lost is not None:
-            _check_kept(context.indexes.read([keepers[log]]).get(keepers[log]), on)
+            _check_kept(context.states.read([keepers[log]]).get(keepers[log]), on)
             raise lost
     return proven
 
 
-def _check_kept(index: RegionState | None, walked: Walk[Segment | Trailer]) -> None:
+def _check_kept(state: RegionState | None, walked: Walk[Segment | Trailer]) -> None:
     """Raise ``PlanStale`` unless the index keeps a generation of the log that begins at or before the walk's end.  The
     index was read after that end was found."""
-    kept = () if index is None else index.generations
+    kept = () if state is None else state.generations
     if not any(r.log == walked.log and r.first_sequence <= walked.end for r in kept):
         raise PlanStale(f"log {walked.log}: segment {walked.end} is absent, and may have been trimmed", log=walked.log)

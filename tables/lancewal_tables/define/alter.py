@@ -222,12 +222,12 @@ def _refused(contract: Contract, left: list[_Left], way_on: str) -> InvalidInput
 
 def _reached(opened: OpenedTable) -> list[_Reached]:
     _, in_force = opened.watermarks.newest()
-    contract, indexes = opened.contract, opened.read_indexes()
+    contract, states = opened.contract, opened.read_states()
     found = []
     for region, durable in durable_positions(opened, contract.regions).items():
         mark = in_force.regions.get(region)
         merged = mark.next if mark is not None else contract.start_of(region.partition) or Position(0)
-        newest = indexes[region].newest if region in indexes else None
+        newest = states[region].newest if region in states else None
         open_from = newest.first if newest is not None and newest.state is GenerationState.OPEN else None
         found.append(_Reached(region, durable, merged, open_from))
     return found

@@ -61,7 +61,7 @@ class DeletesSince:
         for region in unseen:
             first, last = self.began.generation(region), in_force.generation(region)
             history = histories.get(region)
-            if history is None or history.index.trimmed_generation > first:
+            if history is None or history.state.trimmed_generation > first:
                 raise OutsideHistoryWindow(
                     f"the load {self.name} began before generation {first + 1} of partition {region.name} was merged, and "
                     "what it deleted is trimmed: the history window is over. Give the load another name to begin anew; "

@@ -76,11 +76,11 @@ def standing(figures: Figures, now_ms: int) -> bool:
     return it.kafka.recent > it.durable and it.kafka.end > it.durable and now_ms - it.changed_ms > STANDS_S * 1000
 
 
-def _begun(index: RegionState | None) -> int | None:
+def _begun(state: RegionState | None) -> int | None:
     """Return the first position of generation 1; None if the state does not have it any more."""
-    if index is None or not index.generations or index.generations[0].generation != 1:
+    if state is None or not state.generations or state.generations[0].generation != 1:
         return None
-    return index.generations[0].first
+    return state.generations[0].first
 
 
 def _changed_ms(seen: SharedFacts, counts: UnmergedCounts, span: KafkaSpan | None) -> int | None:
@@ -89,7 +89,7 @@ def _changed_ms(seen: SharedFacts, counts: UnmergedCounts, span: KafkaSpan | Non
     None if this is unknown, or if no record has waited for ``STANDS_S`` seconds."""
     if counts.durable is None or span is None or span.recent <= counts.durable:
         return None
-    written = seen.opened.indexes.changed_at_ms(counts.region)
+    written = seen.opened.states.changed_at_ms(counts.region)
     return None if written is None else max(counts.entry_at_ms, written)
 
 

@@ -100,9 +100,9 @@ def _check_index(opened: OpenedTable, in_force: InForce, counts: UnmergedCounts)
         unmerged_generations(region, counts.index, in_force)
     except Refresh:  # perhaps only because the region was merged and trimmed since the states were read
         _, now = opened.watermarks.newest()
-        index = opened.indexes.read([region]).get(region)
+        state = opened.states.read([region]).get(region)
         try:
-            unmerged_generations(region, index, now)
+            unmerged_generations(region, state, now)
         except Refresh as error:
             command = f"`lancewal repair region {region.topic}-{region.partition}`"
             raise StoreInconsistent(f"{error}: {command}", region=region.name) from error
@@ -189,8 +189,8 @@ def _check_log(opened: OpenedTable, region: Region, record: GenerationRecord, mi
     try:
         entries_of(opened, region, record)
     except PlanStale:
-        index = opened.indexes.read([region]).get(region)
-        if index is None or record not in index.generations:
+        state = opened.states.read([region]).get(region)
+        if state is None or record not in state.generations:
             return  # merged or rebuilt since
         raise ObjectMissing(
             f"{missing}, and its log does not have the rows any more. Put the file back; or, if Kafka still has the "

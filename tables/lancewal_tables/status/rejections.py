@@ -60,11 +60,11 @@ class LogStretch:
     end: Sequence
 
 
-def newest_ended(index: RegionState | None) -> tuple[GenerationRecord, LogStretch] | None:
+def newest_ended(state: RegionState | None) -> tuple[GenerationRecord, LogStretch] | None:
     """Return the newest ended generation that has records, and where its last segments lie; None if there is none."""
     ended = [
         r
-        for r in (() if index is None else index.generations)
+        for r in (() if state is None else state.generations)
         if r.state is not GenerationState.OPEN and r.next != r.first
     ]
     if not ended or ended[-1].end_sequence is None:

@@ -159,11 +159,11 @@ def _table_facts(
     settings: Settings,
     seen: SharedFacts,
     pinned: PinnedTable,
-    indexes: Sequence[RegionState],
+    states: Sequence[RegionState],
     kafka: KafkaLook,
     paused: dict[str, Until],
 ) -> TableFacts:
-    merged = [r.merged_at_ms for index in indexes for r in index.generations if r.merged_at_ms is not None]
+    merged = [r.merged_at_ms for index in states for r in index.generations if r.merged_at_ms is not None]
     flusher, contract = settings.flusher, seen.opened.contract
     return TableFacts(
         seen.now_ms,
@@ -248,7 +248,7 @@ def _in_force_control_indexes(
 def _indexes(opened: OpenedTable, problems: list[str]) -> dict[Region, RegionState | None]:
     """Return the states of the regions that could be read; the state is None if nobody has claimed the region."""
     found: dict[Region, RegionState | None] = {}
-    for region, answer in opened.indexes.read_each(opened.contract.regions).items():
+    for region, answer in opened.states.read_each(opened.contract.regions).items():
         if isinstance(answer, LancewalError):
             _note(answer, problems)
         else:
@@ -259,13 +259,13 @@ def _indexes(opened: OpenedTable, problems: list[str]) -> dict[Region, RegionSta
 def _counts(
     opened: OpenedTable,
     in_force: InForce | None,
-    indexes: Mapping[Region, RegionState | None],
+    states: Mapping[Region, RegionState | None],
     problems: list[str],
 ) -> tuple[list[UnmergedCounts], list[Trailer]]:
     """Return the counts of all regions, and the segments with entries that no flush has.
 
     A damaged object becomes one problem, and is not counted."""
-    counted = [UnmergedCounts(region, indexes.get(region), region in indexes) for region in opened.contract.regions]
+    counted = [UnmergedCounts(region, states.get(region), region in states) for region in opened.contract.regions]
     flushed = list[tuple[UnmergedCounts, GenerationRecord]]()
     by_log: dict[LogId, list[tuple[UnmergedCounts, GenerationRecord]]] = defaultdict(list)
     for counts in counted:

@@ -133,7 +133,7 @@ def _check_end(
     if reached and walked.end >= begins:
         return
     _, region = min((record.first_sequence, counts.region) for counts, record in held)
-    index = opened.indexes.read([region]).get(region)
-    if index is None or not any(r.log == walked.log and r.first_sequence <= walked.end for r in index.generations):
+    state = opened.states.read([region]).get(region)
+    if state is None or not any(r.log == walked.log and r.first_sequence <= walked.end for r in state.generations):
         raise PlanStale(f"log {walked.log} was trimmed meanwhile: look again", log=walked.log)
     raise lost_at_end(walked, begins) or segment_lost(walked.log, walked.end, "a generation reaches beyond it")

@@ -18,7 +18,7 @@ from lancewal_core.region.state import GenerationRecord, GenerationState
 from lancewal_core.rows.fold import Folded
 from lancewal_core.table.protocol import fragment_files
 from lancewal_reader.table import open_table
-from tests.support.indexes import newest_index
+from tests.support.indexes import newest_state
 from tests.support.pipeline import Pipeline
 from tests.support.repairs import check_merged, check_strong, command, dry, flip, messages, repairing
 
@@ -37,9 +37,9 @@ def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
 
 
 def waiting(pipeline: Pipeline, partition: int) -> list[GenerationRecord]:
-    index = newest_index(pipeline.store, pipeline.clock, pipeline.contract.regions[partition])
-    assert index is not None
-    return [r for r in index.generations if r.state is GenerationState.FLUSHED]
+    state = newest_state(pipeline.store, pipeline.clock, pipeline.contract.regions[partition])
+    assert state is not None
+    return [r for r in state.generations if r.state is GenerationState.FLUSHED]
 
 
 def snapshot_of(pipeline: Pipeline, record: GenerationRecord) -> FlushedGeneration:

@@ -17,7 +17,7 @@ from lancewal_core.names.ids import Sequence
 from lancewal_ingest.regions.flush_queue import FlushQueue
 from lancewal_reader.point.receipt import receipt_of
 from lancewal_reader.table import open_table
-from tests.audit.repair.test_segment import MemoryRecords, damage, feed, index_of
+from tests.audit.repair.test_segment import MemoryRecords, damage, feed, state_of
 from tests.audit.repair.test_segment_loss import check, dropped, give_up, held_by, held_in_both, rows_without
 from tests.audit.verify.records.test_wal import verify
 from tests.support.pipeline import Pipeline, by_key
@@ -58,7 +58,7 @@ def test_a_gap_over_two_repaired_generations_is_no_difference(tmp_path: Path, mo
     with monkeypatch.context() as patched:
         patched.setattr(FlushQueue, "advance", lambda self: None)
         feed(pipeline, 8)
-    one, two = index_of(pipeline, 0).generations[:2]
+    one, two = state_of(pipeline, 0).generations[:2]
     assert one.log == two.log
     assert one.end_sequence is not None
     keys = [paths.wal_segment(one.log, Sequence(n)) for n in (one.end_sequence - 1, two.first_sequence)]

@@ -22,7 +22,7 @@ from lancewal_flusher.garbage import find as garbage
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_reader.point.receipt import receipt_of
 from lancewal_reader.table import open_table
-from tests.support.indexes import newest_index
+from tests.support.indexes import newest_state
 from tests.support.pipeline import Pipeline, by_key
 from tests.support.repairs import Crash, CrashingStore, check_merged, check_strong, command, dry, repairing
 
@@ -256,7 +256,7 @@ def test_a_collector_from_before_the_restore_trims_nothing_that_is_merged_again(
             pipeline.clock.ahead_s = 0.0
             command(pipeline, "restored", "--rows-since", "replay")
         index, boundary, write_id, paged = arguments
-        newer = newest_index(pipeline.store, pipeline.clock, index.region)
+        newer = newest_state(pipeline.store, pipeline.clock, index.region)
         assert newer is not None
         return transitions.trim(newer, boundary, write_id, paged)
 
@@ -281,9 +281,9 @@ def test_a_receipt_from_before_the_restore_gives_its_rows_again(world: Restored)
     lance.dataset(world.pipeline.uri).cleanup_old_versions(timedelta(0))
     with pytest.raises(VersionGone):
         open_table(world.pipeline.uri).to_arrow(at=receipt)
-    index = newest_index(world.pipeline.store, world.pipeline.clock, world.pipeline.contract.regions[0])
-    assert index is not None
-    assert {r.state for r in index.generations[:-1]} == {GenerationState.MERGED}
+    state = newest_state(world.pipeline.store, world.pipeline.clock, world.pipeline.contract.regions[0])
+    assert state is not None
+    assert {r.state for r in state.generations[:-1]} == {GenerationState.MERGED}
 
 
 def test_no_version_behind_a_restore_stands_in_for_one_before_it(world: Restored) -> None:

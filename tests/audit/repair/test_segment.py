@@ -30,7 +30,7 @@ from lancewal_ingest.regions.flush_queue import FlushQueue
 from lancewal_ingest.regions.open import open_region
 from lancewal_kafka.records import Records
 from lancewal_reader.table import open_table
-from tests.support.indexes import newest_index
+from tests.support.indexes import newest_state
 from tests.support.pipeline import Pipeline
 from tests.support.repairs import Crash, CrashingStore, check_merged, check_strong, content, flip, messages, repairing
 
@@ -82,15 +82,15 @@ def feed(pipeline: Pipeline, segments: int) -> None:
         pipeline.ingest()
 
 
-def index_of(pipeline: Pipeline, partition: int) -> RegionState:
-    index = newest_index(pipeline.store, pipeline.clock, pipeline.contract.regions[partition])
-    assert index is not None
-    return index
+def state_of(pipeline: Pipeline, partition: int) -> RegionState:
+    state = newest_state(pipeline.store, pipeline.clock, pipeline.contract.regions[partition])
+    assert state is not None
+    return state
 
 
 def sealed_anew(pipeline: Pipeline) -> list[RecordTimes | None]:
     """Between which times the records of each region's newest generation lie, which a repair has SEALED and flushed."""
-    newest = [index_of(pipeline, region.partition).generations[-1] for region in pipeline.contract.regions]
+    newest = [state_of(pipeline, region.partition).generations[-1] for region in pipeline.contract.regions]
     assert all(record.state is GenerationState.FLUSHED for record in newest)
     assert all(record.sealed_at_ms is not None and record.flushed_at_ms is not None for record in newest)
     return [record.record_times for record in newest]
@@ -108,7 +108,7 @@ def pieces(pipeline: Pipeline, log: LogId) -> list[Piece]:
 
 def middle(pipeline: Pipeline) -> Path:
     """A segment in the midst of what the newest generations have in their log."""
-    newest = index_of(pipeline, 1).generations[-1]
+    newest = state_of(pipeline, 1).generations[-1]
     found = sorted({p.sequence for p in pieces(pipeline, newest.log) if p.sequence >= newest.first_sequence})
     assert len(found) > 3
     return Path(pipeline.uri) / paths.wal_segment(newest.log, found[len(found) // 2])
@@ -178,7 +178,7 @@ def test_of_sealed_generations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     with monkeypatch.context() as patched:
         patched.setattr(FlushQueue, "advance", lambda self: None)
         feed(pipeline, 8)
-    records = [r for r in index_of(pipeline, 1).generations if r.state is GenerationState.SEALED]
+    records = [r for r in state_of(pipeline, 1).generations if r.state is GenerationState.SEALED]
     assert records
     record = records[0]
     inside = {p.sequence for p in pieces(pipeline, record.log) if record.first <= p.first < (record.next or 0)}
@@ -197,7 +197,7 @@ def test_of_a_flushed_generation_whose_flush_is_lost_too(pipeline: Pipeline) -> 
     pipeline.hand_over()
     damage(path, "its rows")
     assert "no unmerged generation needs it: nothing to do" in repair(pipeline, path, dry=True)
-    record = next(r for r in index_of(pipeline, 1).generations if r.state is GenerationState.FLUSHED)
+    record = next(r for r in state_of(pipeline, 1).generations if r.state is GenerationState.FLUSHED)
     (Path(pipeline.uri) / (record.flush or "")).unlink()
     assert repair(pipeline, path)
     check_strong(pipeline)
@@ -206,7 +206,7 @@ def test_of_a_flushed_generation_whose_flush_is_lost_too(pipeline: Pipeline) -> 
 
 def test_a_damaged_fence(pipeline: Pipeline) -> None:
     """Nothing of the rows is lost; but no walk gets over it."""
-    log = index_of(pipeline, 1).generations[-1].log
+    log = state_of(pipeline, 1).generations[-1].log
     key = Path(pipeline.uri) / paths.wal_segment(log, Sequence(max(p.sequence for p in pieces(pipeline, log)) + 1))
     key.write_bytes(b"a fence that is none")
     with pytest.raises(ObjectCorrupt):
@@ -215,7 +215,7 @@ def test_a_damaged_fence(pipeline: Pipeline) -> None:
     held = survey_of(pipeline, log).pieces
     expected = []
     for region in pipeline.contract.regions:
-        first = index_of(pipeline, region.partition).generations[-1].first
+        first = state_of(pipeline, region.partition).generations[-1].first
         expected.append(RecordTimes.joined(p.record_times for p in held[region] if p.first >= first))
     assert None not in expected
     repair(pipeline, key, topic)
@@ -227,7 +227,7 @@ def test_a_damaged_fence(pipeline: Pipeline) -> None:
 
 def test_the_last_segment(pipeline: Pipeline) -> None:
     """What it alone has shown is read by ingest."""
-    log = index_of(pipeline, 1).generations[-1].log
+    log = state_of(pipeline, 1).generations[-1].log
     path = Path(pipeline.uri) / paths.wal_segment(log, max(p.sequence for p in pieces(pipeline, log)))
     damage(path, "its trailer")
     repair(pipeline, path)

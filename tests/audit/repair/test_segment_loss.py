@@ -26,7 +26,7 @@ from lancewal_ingest.regions.flush_queue import FlushQueue
 from lancewal_kafka.records import Records
 from lancewal_reader.point.receipt import receipt_of
 from lancewal_reader.table import open_table
-from tests.audit.repair.test_segment import MemoryRecords, damage, feed, index_of, pieces
+from tests.audit.repair.test_segment import MemoryRecords, damage, feed, pieces, state_of
 from tests.audit.verify.records.test_wal import verify
 from tests.support.pipeline import Key, Pipeline, Row, by_key
 from tests.support.repairs import Crash, CrashingStore, content, messages, repairing
@@ -56,7 +56,7 @@ def held_by(pipeline: Pipeline, path: Path) -> Lost:
 
 def held_in_both(pipeline: Pipeline) -> Path:
     """A segment with entries of both regions that are not merged, in the midst of those of each."""
-    newest = [index_of(pipeline, partition).generations[-1] for partition in range(2)]
+    newest = [state_of(pipeline, partition).generations[-1] for partition in range(2)]
     (log,) = {record.log for record in newest}
     found = [p for p in pieces(pipeline, log) if p.sequence >= max(r.first_sequence for r in newest)]
     numbers = [p.sequence for p in found]
@@ -291,7 +291,7 @@ def test_of_sealed_generations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     with monkeypatch.context() as patched:
         patched.setattr(FlushQueue, "advance", lambda self: None)
         feed(pipeline, 8)
-    record = index_of(pipeline, 1).generations[0]
+    record = state_of(pipeline, 1).generations[0]
     path = Path(pipeline.uri) / "_lancewal" / "wal" / record.log / f"{record.first_sequence + 1:020d}.arrow"
     lost = held_by(pipeline, path)
     assert lost

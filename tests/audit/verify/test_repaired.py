@@ -14,7 +14,7 @@ from lancewal_core.names.ids import Sequence
 from lancewal_core.region.state import GenerationState
 from lancewal_core.wal.segment import Segment, decode_segment
 from lancewal_ingest.regions.flush_queue import FlushQueue
-from tests.audit.repair.test_segment import MemoryRecords, damage, feed, index_of, pieces
+from tests.audit.repair.test_segment import MemoryRecords, damage, feed, pieces, state_of
 from tests.audit.verify.records.test_wal import verify
 from tests.support.pipeline import Pipeline
 from tests.support.repairs import check_strong, flip, repairing
@@ -60,7 +60,7 @@ def test_so_is_one_of_generations_that_had_ended_before(
     with monkeypatch.context() as patched:
         patched.setattr(FlushQueue, "advance", lambda self: None)
         feed(pipeline, 8)
-    record = index_of(pipeline, 1).generations[0]
+    record = state_of(pipeline, 1).generations[0]
     key = paths.wal_segment(record.log, Sequence(record.first_sequence + 1))
     damage(Path(pipeline.uri) / key, how)
     with repairing(pipeline) as context:
@@ -76,7 +76,7 @@ def test_so_is_one_of_generations_that_had_ended_before(
     pipeline.collect()
     assert wrong(pipeline) == {}
     # Another segment, of a generation that nobody has repaired, is missed as before.
-    later = next(r for r in reversed(index_of(pipeline, 1).generations) if r.next not in (None, r.first))
+    later = next(r for r in reversed(state_of(pipeline, 1).generations) if r.next not in (None, r.first))
     assert later.log != record.log
     held = next(p for p in pieces(pipeline, later.log) if p.first == later.first)
     (Path(pipeline.uri) / paths.wal_segment(held.log, held.sequence)).unlink()

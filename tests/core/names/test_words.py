@@ -20,7 +20,7 @@ from lancewal_core.names.words import WORD_MAX, as_word, is_word
 from lancewal_core.proto import mem_wal_pb2, wal_segment_pb2
 from lancewal_core.region.loss_record import decode_loss
 from lancewal_core.region.pages.state_page import encode_page
-from lancewal_core.region.state import decode_history, decode_index, encode_index
+from lancewal_core.region.state import decode_history, decode_state, encode_state
 from lancewal_core.table.contract import decode_contract
 from lancewal_core.table.control import decode_control
 from lancewal_core.table.drain import decode_drain
@@ -136,7 +136,7 @@ INDEX_MEMBERS: dict[str, Put] = {
 def test_members_of_a_region_index(name: str, text: str) -> None:
     page = SOUND["history page"]
     for decode, key, data in (
-        (decode_index, golden.STATES_KEY, encode_index(golden.INDEX)),
+        (decode_state, golden.STATES_KEY, encode_state(golden.INDEX)),
         (decode_history, page.key, page.objects[0]),
     ):
         if (name, key) == ("write_id", page.key):
@@ -181,9 +181,9 @@ def test_nothing_else_is_written(text: str) -> None:
     entry = replace(golden.SEGMENT.entries[0], rejected=(RejectedOffset(1002, text),))
     opened = golden.INDEX.generations[-1]
     writers: tuple[Callable[[], object], ...] = (
-        lambda: encode_index(replace(golden.INDEX, write_id=text)),
+        lambda: encode_state(replace(golden.INDEX, write_id=text)),
         lambda: encode_page(replace(golden.STATES, write_id=text)),
-        lambda: encode_index(
+        lambda: encode_state(
             replace(golden.INDEX, generations=(*golden.INDEX.generations[:-1], replace(opened, owner=OwnerId(text))))
         ),
         lambda: encode_segment(replace(golden.SEGMENT, writer=text), golden.ROWS.wal),

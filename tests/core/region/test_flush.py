@@ -23,7 +23,7 @@ from lancewal_core.region.flushes.manifest import FlushedGeneration, read_flushe
 from lancewal_core.region.generation_entries import entries_of, headers_of
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState
-from lancewal_core.region.states import RegionIndexes
+from lancewal_core.region.states import RegionStates
 from lancewal_core.region.transitions import Claimant, first_claim, merged, seal
 from lancewal_core.rows.fold import Folded, fold
 from lancewal_core.table.contract import Column, Contract, WrittenContracts
@@ -35,7 +35,7 @@ from lancewal_core.wal.writer import Durable, LogWriter
 from lancewal_flusher.merge.plan import MergeLimits
 from tests.support.flushes import flush_from_log
 from tests.support.fuzzing import memory_bound
-from tests.support.indexes import newest_index
+from tests.support.indexes import newest_state
 from tests.support.scripted import InlineTasks, ManualClock, ScriptedStore
 from tests.twins.memory_table import MemoryDataset, MemoryTable
 
@@ -62,13 +62,13 @@ class World:
         self.dataset = MemoryDataset(CONTRACT.rows.table)
         self.table = MemoryTable(self.dataset)
         self.tasks = InlineTasks()
-        self.indexes = RegionIndexes(self.store, self.clock, 128, None)
+        self.states = RegionStates(self.store, self.clock, 128, None)
         self.writer = LogWriter(self.store.plain, self.clock, LOG, OWNER, CONTRACT.rows.wal)
         self._numbers = itertools.count(1)
         self.offsets = {NORTH: 0, SOUTH: 0}
         self.model: dict[Region, dict[int, str | None]] = {NORTH: {}, SOUTH: {}}
         """Of the OPEN generation: the value, None for a deleted key."""
-        self.indexes.swap({region: partial(self._claimed, region) for region in (NORTH, SOUTH)})
+        self.states.swap({region: partial(self._claimed, region) for region in (NORTH, SOUTH)})
 
     def _claimed(self, region: Region, _: RegionState | None) -> RegionState:
         return first_claim(region, 1, Position(0), self.claimant(), self.new_id())
@@ -77,9 +77,7 @@ class World:
     def opened(self) -> OpenedTable:
         watermarks = Watermarks(self.store, self.table, None)
         contracts = WrittenContracts(self.store)
-        return OpenedTable(
-            self.store, self.table, self.indexes, watermarks, self.tasks, self.clock, CONTRACT, contracts
-        )
+        return OpenedTable(self.store, self.table, self.states, watermarks, self.tasks, self.clock, CONTRACT, contracts)
 
     def another(self) -> OpenedTable:
         """Another process."""
@@ -111,7 +109,7 @@ class World:
         """What the sealed generation holds."""
         newest = self.index(region).generations[-1]
         reached = Position(self.offsets[region])
-        ours, _ = self.indexes.swap(
+        ours, _ = self.states.swap(
             {
                 region: lambda i: (
                     i
@@ -133,7 +131,7 @@ class World:
         return held
 
     def index(self, region: Region) -> RegionState:
-        found = newest_index(self.store.plain, self.clock, region)
+        found = newest_state(self.store.plain, self.clock, region)
         assert found is not None
         return found
 
@@ -451,9 +449,9 @@ def test_a_crash_before_the_swap_leaves_it_sealed_and_is_repeated(world: World) 
     with pytest.raises(StoreUnavailable):
         world.flush(NORTH)
     assert world.record(NORTH, 1).state is GenerationState.SEALED
-    world.store, world.indexes = (
+    world.store, world.states = (
         ScriptedStore(world.clock, world.store.bucket),
-        RegionIndexes(world.store.plain, world.clock, 128, None),
+        RegionStates(world.store.plain, world.clock, 128, None),
     )
     assert world.flush(NORTH) is not None
     assert world.held(NORTH, 1) == model
@@ -475,7 +473,7 @@ def test_segments_trimmed_after_another_s_flush_and_merge_are_no_loss(world: Wor
     def meanwhile() -> None:
         flushed = flush_from_log(other, NORTH, world.new_id)
         assert flushed is not None
-        other.indexes.swap({NORTH: lambda i: i and merged(i, Generation(1), TableVersion(2), 5, world.new_id())})
+        other.states.swap({NORTH: lambda i: i and merged(i, Generation(1), TableVersion(2), 5, world.new_id())})
         world.store.bucket.delete(paths.wal_segment(LOG, Sequence(0)))
 
     world.store.before("get", paths.wal_segment(LOG, Sequence(0)), meanwhile)
@@ -525,7 +523,7 @@ def test_rebuilding_gives_way_to_who_rebuilt_or_merged_first(world: World) -> No
     assert rebuild(world, record) is None
     assert world.record(NORTH, 1).flush == first.key
     record = world.record(NORTH, 1)
-    world.indexes.swap({NORTH: lambda i: i and merged(i, Generation(1), TableVersion(2), 5, world.new_id())})
+    world.states.swap({NORTH: lambda i: i and merged(i, Generation(1), TableVersion(2), 5, world.new_id())})
     assert rebuild(world, record) is None
     assert world.record(NORTH, 1).flush == first.key
 

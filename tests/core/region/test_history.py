@@ -34,9 +34,9 @@ class ReadMemoryStore(MemoryStore):
         return super().get(key)
 
 
-def sure(index: RegionState | None) -> RegionState:
-    assert index is not None
-    return index
+def sure(state: RegionState | None) -> RegionState:
+    assert state is not None
+    return state
 
 
 def in_force(generation: int) -> InForce:

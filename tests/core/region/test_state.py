@@ -24,9 +24,9 @@ from lancewal_core.region.state import (
     HistoryPage,
     RegionState,
     decode_history,
-    decode_index,
+    decode_state,
     encode_history,
-    encode_index,
+    encode_state,
 )
 from lancewal_core.rows.record_times import RecordTimes
 
@@ -101,11 +101,11 @@ def indexes(draw: st.DrawFn) -> RegionState:
 
 
 @given(indexes())
-def test_an_index_comes_back_as_it_was_and_its_bytes_are_stable(index: RegionState) -> None:
-    data = encode_index(index)
-    assert decode_index(data, KEY, index.region) == index
-    assert encode_index(index) == data
-    assert index.newest == (index.generations[-1] if index.generations else None)
+def test_an_index_comes_back_as_it_was_and_its_bytes_are_stable(state: RegionState) -> None:
+    data = encode_state(state)
+    assert decode_state(data, KEY, state.region) == state
+    assert encode_state(state) == data
+    assert state.newest == (state.generations[-1] if state.generations else None)
 
 
 @st.composite
@@ -130,32 +130,32 @@ def versions(draw: st.DrawFn) -> tuple[RegionState, RegionState]:
 @given(versions())
 def test_who_knows_the_version_before_reads_and_writes_the_same(pair: tuple[RegionState, RegionState]) -> None:
     old, new = pair
-    before, data = Before(encode_index(old), old), encode_index(new)
-    assert encode_index(new, before) == data
-    found = decode_index(data, KEY, new.region, before)
-    assert found == new == decode_index(data, KEY, new.region)
+    before, data = Before(encode_state(old), old), encode_state(new)
+    assert encode_state(new, before) == data
+    found = decode_state(data, KEY, new.region, before)
+    assert found == new == decode_state(data, KEY, new.region)
     of_old = {id(r) for r in old.generations}
     assert all(id(r) in of_old for r in found.generations if new.region == old.region and r in old.generations)
 
 
 def test_what_is_wrong_with_a_generation_that_is_new_is_found_beside_known_ones() -> None:
-    before = Before(encode_index(FULL), FULL)
+    before = Before(encode_state(FULL), FULL)
     for at in range(len(FULL.generations)):
         generations = list(FULL.generations)
         generations[at] = replace(generations[at], owner=OwnerId("../x"))
         with pytest.raises(ObjectCorrupt, match="is not an identifier"):
-            encode_index(replace(FULL, generations=tuple(generations)), before)
+            encode_state(replace(FULL, generations=tuple(generations)), before)
         message = mem_wal_pb2.MemWalIndexDetails.FromString(before.data[:-6])
         message.mem_wal_list[at].owner_id = "../x"
         body = message.SerializeToString(deterministic=True)
         with pytest.raises(ObjectCorrupt, match="is not an identifier"):
-            decode_index(body + b"\xfd\x07" + struct.pack("<I", google_crc32c.value(body)), KEY, REGION, before)
+            decode_state(body + b"\xfd\x07" + struct.pack("<I", google_crc32c.value(body)), KEY, REGION, before)
 
 
 def test_what_a_repair_cannot_know_is_absent() -> None:
     unknown = tuple(replace(r, sealed_at_ms=None, flushed_at_ms=None, record_times=None) for r in FULL.generations)
     index = replace(FULL, generations=unknown)
-    assert decode_index(encode_index(index), KEY) == index
+    assert decode_state(encode_state(index), KEY) == index
 
 
 def test_a_history_page_comes_back_as_it_was() -> None:
@@ -165,7 +165,7 @@ def test_a_history_page_comes_back_as_it_was() -> None:
 
 def test_any_protobuf_reader_finds_the_fields_of_the_memwal_message() -> None:
     """Numbers 1 to 7 are those of the MemWAL index message; a reader that knows no others must read them."""
-    sealed = mem_wal_pb2.MemWalIndexDetails.FromString(encode_index(FULL)).mem_wal_list[3]
+    sealed = mem_wal_pb2.MemWalIndexDetails.FromString(encode_state(FULL)).mem_wal_list[3]
     wire = sealed.SerializeToString()
     expected = (
         field(1, field(1, REGION.name.encode()) + b"\x10\x07")
@@ -242,10 +242,10 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("index", BROKEN.values(), ids=BROKEN.keys())
-def test_a_broken_index_is_not_written(index: RegionState) -> None:
+@pytest.mark.parametrize("state", BROKEN.values(), ids=BROKEN.keys())
+def test_a_broken_index_is_not_written(state: RegionState) -> None:
     with pytest.raises(ObjectCorrupt, match="region orders/"):
-        encode_index(index)
+        encode_state(state)
 
 
 def test_the_index_that_the_broken_ones_start_from_is_sound() -> None:
@@ -261,7 +261,7 @@ def test_a_page_holds_merged_generations_only() -> None:
 
 # -- damage ----------------------------------------------------------------------------------------------------
 
-INDEX_BYTES = encode_index(FULL)
+INDEX_BYTES = encode_state(FULL)
 
 
 def sealed_again(message: mem_wal_pb2.MemWalIndexDetails) -> bytes:
@@ -285,20 +285,20 @@ def test_every_flipped_bit_and_every_truncation_is_found() -> None:
             damaged = bytearray(INDEX_BYTES)
             damaged[at] ^= 1 << bit
             with pytest.raises(ObjectCorrupt, match=KEY):
-                decode_index(bytes(damaged), KEY)
+                decode_state(bytes(damaged), KEY)
         with pytest.raises(ObjectCorrupt, match=KEY):
-            decode_index(INDEX_BYTES[:at], KEY)
+            decode_state(INDEX_BYTES[:at], KEY)
     with pytest.raises(ObjectCorrupt, match=KEY):
-        decode_index(INDEX_BYTES + b"\x00", KEY)
+        decode_state(INDEX_BYTES + b"\x00", KEY)
 
 
 @given(st.binary(max_size=100))
 def test_any_bytes_are_refused(data: bytes) -> None:
     checksum = b"\xfd\x07" + struct.pack("<I", google_crc32c.value(data))
     with pytest.raises(ObjectCorrupt):
-        decode_index(data, KEY)
+        decode_state(data, KEY)
     with pytest.raises(LancewalError) as raised:
-        decode_index(data + checksum, KEY)
+        decode_state(data + checksum, KEY)
     assert isinstance(raised.value, ObjectCorrupt | FormatUnknown)
     assert KEY in str(raised.value)
 
@@ -307,12 +307,12 @@ def test_what_a_later_release_wrote_is_named() -> None:
     later = message()
     later.format_version = 2
     with pytest.raises(FormatUnknown, match="version 2") as raised:
-        decode_index(sealed_again(later), KEY)
+        decode_state(sealed_again(later), KEY)
     assert KEY in str(raised.value)
     state = message()
     text = state.SerializeToString().replace(b"\x28\x02", b"\x28\x09")
     with pytest.raises(FormatUnknown, match="state 9"):
-        decode_index(sealed_again(mem_wal_pb2.MemWalIndexDetails.FromString(text)), KEY)
+        decode_state(sealed_again(mem_wal_pb2.MemWalIndexDetails.FromString(text)), KEY)
 
 
 def test_content_that_breaks_an_invariant_is_not_read() -> None:
@@ -332,19 +332,19 @@ def test_content_that_breaks_an_invariant_is_not_read() -> None:
     other_half.mem_wal_list[2].ClearField("record_time_min_ms")
     for broken in (gap, foreign, log, topic, entries, half, other_half):
         with pytest.raises(ObjectCorrupt, match=KEY):
-            decode_index(sealed_again(broken), KEY)
+            decode_state(sealed_again(broken), KEY)
 
 
 def test_an_index_under_another_regions_key_is_refused() -> None:
     other = replace(REGION, partition=18)
     with pytest.raises(ObjectCorrupt, match="another region"):
-        decode_index(INDEX_BYTES, KEY, other)
+        decode_state(INDEX_BYTES, KEY, other)
 
 
 def test_index_and_page_are_not_taken_for_each_other() -> None:
     page = encode_history(PAGE.region, PAGE.contract_version, PAGE.generations)
     with pytest.raises(ObjectCorrupt, match="a history page, not a region's state"):
-        decode_index(page, KEY)
+        decode_state(page, KEY)
     with pytest.raises(ObjectCorrupt, match="a region's state, not a history page"):
         decode_history(INDEX_BYTES, PAGE_KEY)
 

@@ -20,8 +20,8 @@ from lancewal_core.region import states as states_module
 from lancewal_core.region.pages.packed_record import pack_record
 from lancewal_core.region.pages.page_chain import SLOW_S, ClockMoment, KnownPage
 from lancewal_core.region.pages.state_page import PageRecord, StatePage, decode_page, encode_page
-from lancewal_core.region.state import RegionState, encode_index
-from lancewal_core.region.states import RegionIndexes, index_in, page_family
+from lancewal_core.region.state import RegionState, encode_state
+from lancewal_core.region.states import RegionStates, page_family, state_in
 from lancewal_core.region.transitions import Claimant, first_claim, reanchor, seal
 from lancewal_core.store.versioned import Version
 from tests.support.scripted import Act, ManualClock, ScriptedStore
@@ -47,10 +47,10 @@ def claimed(region: Region, write_id: str = "w1") -> RegionState:
 FIRST = claimed(REGION)
 
 
-def sealed(index: RegionState, number: int) -> RegionState:
+def sealed(state: RegionState, number: int) -> RegionState:
     """With its OPEN generation, which has this number, SEALED, and one more behind."""
     here, end = claimant(number), Position(7 + number)
-    found = seal(index, Generation(number), here, end, f"s{number}", record_times=None, now_ms=1, hand_over=False)
+    found = seal(state, Generation(number), here, end, f"s{number}", record_times=None, now_ms=1, hand_over=False)
     assert found is not None
     return found
 
@@ -62,7 +62,7 @@ def key(version: int) -> str:
 def page_with(*indexes: RegionState, write_id: str = "p") -> bytes:
     page = StatePage(Page.of(indexes[0].region, PER_PAGE, None), PER_PAGE, write_id, {})
     return encode_page(
-        page.with_records({i.region.partition: PageRecord(pack_record(encode_index(i)), 5) for i in indexes})
+        page.with_records({i.region.partition: PageRecord(pack_record(encode_state(i)), 5) for i in indexes})
     )
 
 
@@ -89,8 +89,8 @@ def store(clock: ManualClock) -> ScriptedStore:
 
 
 @pytest.fixture
-def indexes(store: ScriptedStore, clock: ManualClock) -> RegionIndexes:
-    return RegionIndexes(store, clock, PER_PAGE, None)
+def states(store: ScriptedStore, clock: ManualClock) -> RegionStates:
+    return RegionStates(store, clock, PER_PAGE, None)
 
 
 def test_the_family_takes_its_own_page_s_keys_only() -> None:
@@ -100,18 +100,18 @@ def test_the_family_takes_its_own_page_s_keys_only() -> None:
     assert family.parse(family.prefix + "note.txt") is None
 
 
-def test_nobody_has_claimed_it_yet(store: ScriptedStore, indexes: RegionIndexes) -> None:
-    assert indexes.read([REGION]) == {}
+def test_nobody_has_claimed_it_yet(store: ScriptedStore, states: RegionStates) -> None:
+    assert states.read([REGION]) == {}
     put_version(store, 1)
-    assert indexes.read([REGION, OTHER]) == {REGION: FIRST}
-    assert indexes.changed_at_ms(REGION) == 5
-    assert indexes.changed_at_ms(OTHER) is None
+    assert states.read([REGION, OTHER]) == {REGION: FIRST}
+    assert states.changed_at_ms(REGION) == 5
+    assert states.changed_at_ms(OTHER) is None
 
 
 def test_swaps_build_one_version_after_the_other(
-    store: ScriptedStore, clock: ManualClock, indexes: RegionIndexes
+    store: ScriptedStore, clock: ManualClock, states: RegionStates
 ) -> None:
-    assert indexes.swap({REGION: lambda found: FIRST})[REGION] == (True, FIRST)
+    assert states.swap({REGION: lambda found: FIRST})[REGION] == (True, FIRST)
     seen: list[RegionState | None] = []
 
     def noted(found: RegionState | None) -> RegionState | None:
@@ -119,53 +119,53 @@ def test_swaps_build_one_version_after_the_other(
         return again(found)
 
     clock.seconds += 1
-    assert indexes.swap({REGION: noted})[REGION] == (True, replace(FIRST, write_id="w2"))
+    assert states.swap({REGION: noted})[REGION] == (True, replace(FIRST, write_id="w2"))
     assert seen == [FIRST]
-    assert indexes.read([REGION]).get(REGION) == replace(FIRST, write_id="w2")
-    assert indexes.changed_at_ms(REGION) == clock.now_ms()
-    assert indexes.swap({REGION: lambda found: None})[REGION] == (False, replace(FIRST, write_id="w2"))
+    assert states.read([REGION]).get(REGION) == replace(FIRST, write_id="w2")
+    assert states.changed_at_ms(REGION) == clock.now_ms()
+    assert states.swap({REGION: lambda found: None})[REGION] == (False, replace(FIRST, write_id="w2"))
     assert len(store.plain.list(paths.page_prefix(PAGE))) == 2
 
 
 def test_what_was_read_a_moment_ago_costs_one_request(
-    store: ScriptedStore, clock: ManualClock, indexes: RegionIndexes
+    store: ScriptedStore, clock: ManualClock, states: RegionStates
 ) -> None:
     put_version(store, 1)
     put_version(store, 2)
-    indexes.read([REGION])
+    states.read([REGION])
     store.calls.clear()
     clock.seconds += SLOW_S
-    indexes.read([REGION, OTHER])
+    states.read([REGION, OTHER])
     assert store.calls == [("get", key(3))]
     store.calls.clear()
     newest = put_version(store, 3)
     clock.seconds += SLOW_S + 1
-    assert indexes.read([REGION])[REGION] == newest
+    assert states.read([REGION])[REGION] == newest
     # Longer ago it is asked whether what is known is still there; no listing.
     assert store.calls == [("get", key(3)), ("get", key(4)), ("get", key(2))]
 
 
-def test_who_has_just_read_swaps_by_one_put(store: ScriptedStore, clock: ManualClock, indexes: RegionIndexes) -> None:
+def test_who_has_just_read_swaps_by_one_put(store: ScriptedStore, clock: ManualClock, states: RegionStates) -> None:
     put_version(store, 1)
-    assert indexes.read([REGION])
+    assert states.read([REGION])
     store.calls.clear()
-    assert indexes.swap({REGION: again})[REGION].ours
+    assert states.swap({REGION: again})[REGION].ours
     assert store.calls == [("put", key(2))]
     clock.seconds += SLOW_S + 1
     store.calls.clear()
-    assert indexes.swap({REGION: lambda found: again(found, "w3")})[REGION].ours
+    assert states.swap({REGION: lambda found: again(found, "w3")})[REGION].ours
     assert store.calls[0] == ("get", key(3)), "what is known since long is asked for first"
 
 
 def test_of_a_long_index_only_what_is_new_is_taken_apart_and_put_together(
-    store: ScriptedStore, clock: ManualClock, indexes: RegionIndexes, monkeypatch: pytest.MonkeyPatch
+    store: ScriptedStore, clock: ManualClock, states: RegionStates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So a plan or a swap over a thousand regions of some sixty generations each is one over a few thousand."""
     index = {region: claimed(region) for region in (REGION, OTHER)}
     for number in range(1, 40):
         index = {region: sealed(found, number) for region, found in index.items()}
     store.bucket.put(key(1), page_with(*index.values()), 0)
-    indexes.read(index.keys())
+    states.read(index.keys())
     counted: Counter[str] = Counter()
     for name in ("_decode_generation", "_encode_generation"):
         whole = getattr(state_module, name)
@@ -175,17 +175,17 @@ def test_of_a_long_index_only_what_is_new_is_taken_apart_and_put_together(
             return whole(*arguments)
 
         monkeypatch.setattr(state_module, name, noting)
-    swapped = indexes.swap({region: lambda found: found and sealed(found, 40) for region in index})
-    found = indexes.read(index.keys())
+    swapped = states.swap({region: lambda found: found and sealed(found, 40) for region in index})
+    found = states.read(index.keys())
     assert found == {region: swap.found for region, swap in swapped.items()}
     assert all(len(one.generations) == 41 for one in found.values())
     assert counted == {"_encode_generation": 4, "_decode_generation": 4}, "one is SEALED, and one is opened behind it"
 
 
 @pytest.mark.parametrize("raises", [False, True])
-def test_declining_an_outdated_index_does_not_count(store: ScriptedStore, indexes: RegionIndexes, raises: bool) -> None:
+def test_declining_an_outdated_index_does_not_count(store: ScriptedStore, states: RegionStates, raises: bool) -> None:
     put_version(store, 1)
-    assert indexes.read([REGION]) == {REGION: FIRST}
+    assert states.read([REGION]) == {REGION: FIRST}
     newest = put_version(store, 2)
 
     def decide(found: RegionState | None) -> RegionState | None:
@@ -193,39 +193,39 @@ def test_declining_an_outdated_index_does_not_count(store: ScriptedStore, indexe
             raise ValueError("it is outdated")
         return again(found, "ours") if found == newest else None
 
-    ours, found = indexes.swap({REGION: decide})[REGION]
+    ours, found = states.swap({REGION: decide})[REGION]
     assert ours
     assert found == again(newest, "ours")
 
 
 @pytest.mark.parametrize("shown", ["newest", "nothing"])
 def test_who_is_far_behind_goes_by_a_listing_once(
-    store: ScriptedStore, clock: ManualClock, indexes: RegionIndexes, shown: str
+    store: ScriptedStore, clock: ManualClock, states: RegionStates, shown: str
 ) -> None:
     put_version(store, 1)
     put_version(store, 2)
-    indexes.read([REGION])
+    states.read([REGION])
     for version in range(3, 40):
         put_version(store, version)
     store.calls.clear()
     if shown == "nothing":
         store.faults.listings.append(ListFault.PARTIAL)
-    assert indexes.read([REGION])[REGION] == put_version(store, 39)
+    assert states.read([REGION])[REGION] == put_version(store, 39)
     assert store.calls.count(LISTING) == 1
     assert len(store.calls) == (1 + 4 + 1 + 2 if shown == "newest" else 37 + 1 + 1)
 
 
-def asked_at_once(store: ScriptedStore, indexes: RegionIndexes, newest: int, **how: bool) -> int:
+def asked_at_once(store: ScriptedStore, states: RegionStates, newest: int, **how: bool) -> int:
     """Numbers that a read has asked for, which shows version ``newest``."""
     store.calls.clear()
-    assert indexes.read([REGION], **how)[REGION] == put_version(store, newest)
+    assert states.read([REGION], **how)[REGION] == put_version(store, newest)
     assert all(call == "get" for call, _ in store.calls)
     return len(store.calls)
 
 
 def test_a_page_is_asked_for_as_many_numbers_as_it_grows_by(store: ScriptedStore, clock: ManualClock) -> None:
     with closing(ThreadTasks(2, 2)) as tasks:
-        indexes = RegionIndexes(store, clock, PER_PAGE, None, tasks)
+        indexes = RegionStates(store, clock, PER_PAGE, None, tasks)
         put_version(store, 1)
         indexes.read([REGION])
         for version in (2, 3, 4):
@@ -242,11 +242,11 @@ def test_a_page_is_asked_for_as_many_numbers_as_it_grows_by(store: ScriptedStore
 
 @pytest.mark.parametrize("stands", ["monotonic", "wall"])
 def test_a_process_that_slept_goes_by_a_listing_where_what_it_knows_is_gone(
-    store: ScriptedStore, clock: ManualClock, indexes: RegionIndexes, stands: str
+    store: ScriptedStore, clock: ManualClock, states: RegionStates, stands: str
 ) -> None:
     for version in (1, 2, 3):
         put_version(store, version)
-    indexes.read([REGION])
+    states.read([REGION])
     for version in range(4, 8):
         put_version(store, version)
     for version in range(2, 7):
@@ -257,12 +257,12 @@ def test_a_process_that_slept_goes_by_a_listing_where_what_it_knows_is_gone(
     else:
         clock.epoch_ms += 3_600_000
     store.calls.clear()
-    assert indexes.read([REGION])[REGION] == put_version(store, 7)
+    assert states.read([REGION])[REGION] == put_version(store, 7)
     assert LISTING in store.calls
 
 
 def test_what_is_put_at_a_number_used_before_does_not_count(
-    store: ScriptedStore, clock: ManualClock, indexes: RegionIndexes
+    store: ScriptedStore, clock: ManualClock, states: RegionStates
 ) -> None:
     """Between the look and the put days go by, and what was known, and what followed, is deleted."""
     put_version(store, 1)
@@ -281,18 +281,18 @@ def test_what_is_put_at_a_number_used_before_does_not_count(
         return again(found, f"mine{len(seen)}")
 
     store.before("put", key(3), sleep)
-    swapped = indexes.swap({REGION: noted})[REGION]
+    swapped = states.swap({REGION: noted})[REGION]
     eighth = put_version(store, 8)
     assert seen[1] == eighth
     newest = replace(eighth, write_id="mine2")
     assert swapped == (True, newest)
-    assert index_in(decode_page(store.bucket.get(key(9)) or b"", key(9)), REGION, key(9)) == newest
+    assert state_in(decode_page(store.bucket.get(key(9)) or b"", key(9)), REGION, key(9)) == newest
     assert store.bucket.get(key(3)) is not None  # a stray: below what is there
-    assert RegionIndexes(store, clock, PER_PAGE, None).read([REGION])[REGION] == newest
+    assert RegionStates(store, clock, PER_PAGE, None).read([REGION])[REGION] == newest
 
 
 def test_what_landed_but_cannot_be_proven_is_found_by_its_write_id(
-    store: ScriptedStore, clock: ManualClock, indexes: RegionIndexes
+    store: ScriptedStore, clock: ManualClock, states: RegionStates
 ) -> None:
     """Another has gone on from it, and what it followed is gone: it is not decided anew."""
     put_version(store, 1)
@@ -300,7 +300,7 @@ def test_what_landed_but_cannot_be_proven_is_found_by_its_write_id(
     decided: list[RegionState | None] = []
 
     def sleep() -> None:
-        RegionIndexes(store.plain, clock, PER_PAGE, None).swap({OTHER: lambda _: claimed(OTHER)})
+        RegionStates(store.plain, clock, PER_PAGE, None).swap({OTHER: lambda _: claimed(OTHER)})
         store.bucket.delete(key(2))
         clock.seconds += 3 * 3600
 
@@ -309,92 +309,92 @@ def test_what_landed_but_cannot_be_proven_is_found_by_its_write_id(
         return again(found)
 
     store.after("put", key(3), sleep)
-    assert indexes.swap({REGION: noted})[REGION] == (True, again(second))
+    assert states.swap({REGION: noted})[REGION] == (True, again(second))
     assert len(decided) == 1
     assert len(store.plain.list(paths.page_prefix(PAGE))) == 3
 
 
 @pytest.mark.parametrize("fault", [PutFault.REPLY_LOST, PutFault.NEVER_ARRIVED, PutFault.REFUSED])
 def test_a_lost_reply_of_a_swap_of_many_is_recognised(
-    store: ScriptedStore, indexes: RegionIndexes, fault: PutFault
+    store: ScriptedStore, states: RegionStates, fault: PutFault
 ) -> None:
     put_version(store, 1)
     store.faults.puts.append(fault)
-    found = indexes.swap({REGION: again, OTHER: lambda _: claimed(OTHER)})
+    found = states.swap({REGION: again, OTHER: lambda _: claimed(OTHER)})
     assert found == {REGION: (True, again(FIRST)), OTHER: (True, claimed(OTHER))}
     assert len(store.plain.list(paths.page_prefix(PAGE))) == 2
 
 
-def test_a_put_that_lands_after_its_next_try_is_the_same_swap(store: ScriptedStore, indexes: RegionIndexes) -> None:
+def test_a_put_that_lands_after_its_next_try_is_the_same_swap(store: ScriptedStore, states: RegionStates) -> None:
     """Each try has a write id of its own, and any of them means that it landed."""
     put_version(store, 1)
     store.faults.puts.append(PutFault.LANDS_LATER)
     store.faults.landing = False
     store.before("put", key(2), lambda: None)
     store.before("put", key(2), lambda: setattr(store.faults, "landing", True))
-    assert indexes.swap({REGION: again})[REGION] == (True, again(FIRST))
+    assert states.swap({REGION: again})[REGION] == (True, again(FIRST))
     assert len(store.plain.list(paths.page_prefix(PAGE))) == 2
 
 
-def test_no_verdict_leaves_each_region_undecided(store: ScriptedStore, indexes: RegionIndexes) -> None:
+def test_no_verdict_leaves_each_region_undecided(store: ScriptedStore, states: RegionStates) -> None:
     put_version(store, 1)
     store.faults.puts.extend([PutFault.NEVER_ARRIVED] * 8)
     with pytest.raises(StoreUnavailable, match="no verdict"):
-        indexes.swap({REGION: again, OTHER: lambda _: claimed(OTHER)})
-    assert indexes.read([REGION, OTHER]) == {REGION: FIRST}
-    assert indexes.swap({REGION: again})[REGION].ours
+        states.swap({REGION: again, OTHER: lambda _: claimed(OTHER)})
+    assert states.read([REGION, OTHER]) == {REGION: FIRST}
+    assert states.swap({REGION: again})[REGION].ours
 
 
 def test_two_owners_in_a_page_lose_nothing_to_each_other(
-    store: ScriptedStore, clock: ManualClock, indexes: RegionIndexes
+    store: ScriptedStore, clock: ManualClock, states: RegionStates
 ) -> None:
     put_version(store, 1)
-    another = RegionIndexes(store.plain, clock, PER_PAGE, None)
+    another = RegionStates(store.plain, clock, PER_PAGE, None)
     store.before("put", key(2), lambda: another.swap({OTHER: lambda _: claimed(OTHER)}))
     store.before("put", key(3), lambda: another.swap({OTHER: again}))
-    assert indexes.swap({REGION: again})[REGION] == (True, again(FIRST))
+    assert states.swap({REGION: again})[REGION] == (True, again(FIRST))
     expected = {REGION: again(FIRST), OTHER: again(claimed(OTHER))}
-    assert indexes.read([REGION, OTHER]) == another.read([REGION, OTHER]) == expected
+    assert states.read([REGION, OTHER]) == another.read([REGION, OTHER]) == expected
 
 
 def test_who_loses_again_and_again_waits_a_little(
-    store: ScriptedStore, clock: ManualClock, indexes: RegionIndexes
+    store: ScriptedStore, clock: ManualClock, states: RegionStates
 ) -> None:
     put_version(store, 1)
-    another = RegionIndexes(store.plain, clock, PER_PAGE, None)
+    another = RegionStates(store.plain, clock, PER_PAGE, None)
     for version in range(2, 5):
         store.before("put", key(version), lambda: another.swap({OTHER: lambda found: again(found) or claimed(OTHER)}))
-    assert indexes.swap({REGION: again})[REGION].ours
+    assert states.swap({REGION: again})[REGION].ours
     assert 0 < clock.seconds < 0.1
 
 
-def test_an_index_never_goes_back(store: ScriptedStore, clock: ManualClock, indexes: RegionIndexes) -> None:
+def test_an_index_never_goes_back(store: ScriptedStore, clock: ManualClock, states: RegionStates) -> None:
     """Version 1 stays for good; a listing that shows nothing else must not make it the newest."""
     for version in (1, 5, 6):
         put_version(store, version)
-    assert indexes.read([REGION])[REGION] == put_version(store, 6)
+    assert states.read([REGION])[REGION] == put_version(store, 6)
     clock.seconds += SLOW_S + 1
     hidden = [store.bucket.get(key(v)) for v in (5, 6)]
     for version in (5, 6):
         store.bucket.delete(key(version))
     with pytest.raises(StoreInconsistent, match="version 6"):
-        indexes.read([REGION])
+        states.read([REGION])
     with pytest.raises(StoreInconsistent, match="version 6"):
-        indexes.swap({REGION: lambda found: found})
+        states.swap({REGION: lambda found: found})
     for version, data in zip((5, 6), hidden, strict=True):
         store.bucket.put(key(version), data or b"", 0)
-    assert indexes.read([REGION])[REGION] == put_version(store, 6)
+    assert states.read([REGION])[REGION] == put_version(store, 6)
 
 
-def test_an_empty_listing_does_not_unclaim_a_region(store: ScriptedStore, indexes: RegionIndexes) -> None:
+def test_an_empty_listing_does_not_unclaim_a_region(store: ScriptedStore, states: RegionStates) -> None:
     put_version(store, 1)
     newest = put_version(store, 5)
     store.faults.listings.append(ListFault.PARTIAL)
-    assert indexes.read([REGION])[REGION] == newest
+    assert states.read([REGION])[REGION] == newest
 
 
 def test_what_a_listing_shows_is_read_behind_the_number_that_is_absent(
-    store: ScriptedStore, indexes: RegionIndexes
+    store: ScriptedStore, states: RegionStates
 ) -> None:
     """It is the newest only where it is still there then: meanwhile it may have been deleted, with all that followed."""
     put_version(store, 1)
@@ -407,12 +407,12 @@ def test_what_a_listing_shows_is_read_behind_the_number_that_is_absent(
             store.bucket.delete(key(version))
 
     store.before("get", key(6), goes_on)
-    assert indexes.read([REGION])[REGION] == put_version(store, 8)
+    assert states.read([REGION])[REGION] == put_version(store, 8)
 
 
 @pytest.mark.parametrize("shown", [1, 5])
 def test_who_slept_behind_a_listing_asks_for_another(
-    store: ScriptedStore, clock: ManualClock, indexes: RegionIndexes, shown: int
+    store: ScriptedStore, clock: ManualClock, states: RegionStates, shown: int
 ) -> None:
     """Version 1 is there for good, and at any other number another process that slept may have put a stray."""
     put_version(store, 1)
@@ -433,7 +433,7 @@ def test_who_slept_behind_a_listing_asks_for_another(
         seen.append(found)
         return again(found)
 
-    assert indexes.swap({REGION: noted})[REGION].ours
+    assert states.swap({REGION: noted})[REGION].ours
     assert seen == [put_version(store, shown + 3)]
     assert store.bucket.get(key(shown + 4)) is not None
 
@@ -441,7 +441,7 @@ def test_who_slept_behind_a_listing_asks_for_another(
 def test_a_page_of_another_number_of_regions_is_refused(store: ScriptedStore, clock: ManualClock) -> None:
     put_version(store, 1)
     with pytest.raises(StoreInconsistent, match="has 4 regions a page, the contract says 2"):
-        RegionIndexes(store, clock, 2, None).read([replace(REGION, partition=0)])
+        RegionStates(store, clock, 2, None).read([replace(REGION, partition=0)])
 
 
 @pytest.mark.parametrize("beside", [True, False])
@@ -453,7 +453,7 @@ def test_many_are_read_at_a_call_and_what_nobody_has_claimed_is_not_among_them(
         inside = [claimed(region) for region in regions[::2] if Page.of(region, PER_PAGE, None) == page]
         store.bucket.put(paths.page_version(page, 1), page_with(*inside), 0)
     with closing(ThreadTasks()) as tasks:
-        indexes = RegionIndexes(store, clock, PER_PAGE, None, tasks if beside else None)
+        indexes = RegionStates(store, clock, PER_PAGE, None, tasks if beside else None)
         found = indexes.read(reversed_ := regions[::-1])
         assert list(found) == [region for region in reversed_ if region.partition % 2 == 0]
         assert all(index == claimed(region) for region, index in found.items())
@@ -462,13 +462,13 @@ def test_many_are_read_at_a_call_and_what_nobody_has_claimed_is_not_among_them(
         store.bucket.delete(key(1))
         store.bucket.put(key(1), b"damaged", 0)
         with pytest.raises(ObjectCorrupt):
-            RegionIndexes(store, clock, PER_PAGE, None, tasks if beside else None).read(regions)
+            RegionStates(store, clock, PER_PAGE, None, tasks if beside else None).read(regions)
 
 
-def test_many_are_swapped_at_a_call_each_with_its_own_answer(store: ScriptedStore, indexes: RegionIndexes) -> None:
+def test_many_are_swapped_at_a_call_each_with_its_own_answer(store: ScriptedStore, states: RegionStates) -> None:
     put_version(store, 1)
     store.calls.clear()
-    found = indexes.swap(
+    found = states.swap(
         {ELSEWHERE: lambda _: claimed(ELSEWHERE), OTHER: lambda _: claimed(OTHER), REGION: lambda _: None}
     )
     assert list(found) == [ELSEWHERE, OTHER, REGION]
@@ -476,16 +476,16 @@ def test_many_are_swapped_at_a_call_each_with_its_own_answer(store: ScriptedStor
     assert [what for act, what in store.calls if act == "put"] == [
         paths.page_version(Page.of(ELSEWHERE, PER_PAGE, None), 1), key(2),
     ]  # fmt: skip
-    assert indexes.read([REGION, OTHER]) == {REGION: FIRST, OTHER: claimed(OTHER)}
+    assert states.read([REGION, OTHER]) == {REGION: FIRST, OTHER: claimed(OTHER)}
 
 
-def test_where_one_swap_raises_the_others_are_done(store: ScriptedStore, indexes: RegionIndexes) -> None:
+def test_where_one_swap_raises_the_others_are_done(store: ScriptedStore, states: RegionStates) -> None:
     def refuse(_: RegionState | None) -> RegionState | None:
         raise StoreInconsistent("no")
 
     with pytest.raises(StoreInconsistent, match="no"):
-        indexes.swap({REGION: refuse, OTHER: lambda _: claimed(OTHER)})
-    assert indexes.read([REGION, OTHER]) == {OTHER: claimed(OTHER)}
+        states.swap({REGION: refuse, OTHER: lambda _: claimed(OTHER)})
+    assert states.read([REGION, OTHER]) == {OTHER: claimed(OTHER)}
 
 
 def damage(data: bytes, region: Region) -> bytes:
@@ -501,21 +501,21 @@ def lose(data: bytes, region: Region) -> bytes:
 
 @pytest.mark.parametrize("harm", [damage, lose])
 def test_a_damaged_record_is_its_region_s_alone(
-    store: ScriptedStore, indexes: RegionIndexes, harm: Callable[[bytes, Region], bytes]
+    store: ScriptedStore, states: RegionStates, harm: Callable[[bytes, Region], bytes]
 ) -> None:
     store.bucket.put(key(1), harm(page_with(FIRST, claimed(OTHER)), REGION), 0)
     broken = decode_page(store.bucket.get(key(1)) or b"", key(1)).records[REGION.partition]
-    assert indexes.read([OTHER]) == {OTHER: claimed(OTHER)}
+    assert states.read([OTHER]) == {OTHER: claimed(OTHER)}
     with pytest.raises(ObjectCorrupt, match="lancewal repair region") as caught:
-        indexes.read([REGION])
+        states.read([REGION])
     assert caught.value.where["object"] == key(1)
     with pytest.raises(ObjectCorrupt):
-        indexes.swap({REGION: again, OTHER: again})
-    assert indexes.read([OTHER]) == {OTHER: again(claimed(OTHER))}
+        states.swap({REGION: again, OTHER: again})
+    assert states.read([OTHER]) == {OTHER: again(claimed(OTHER))}
     assert decode_page(store.bucket.get(key(2)) or b"", key(2)).records[REGION.partition] == broken
 
 
-def test_each_answers_by_itself(store: ScriptedStore, indexes: RegionIndexes) -> None:
+def test_each_answers_by_itself(store: ScriptedStore, states: RegionStates) -> None:
     """A damaged record, a decision that fails, one that declines, and a page without a verdict."""
     regions = [Region("orders", TopicId("topic-id-1"), p) for p in range(4)]
     damaged, failing, declining, going_on = regions
@@ -525,7 +525,7 @@ def test_each_answers_by_itself(store: ScriptedStore, indexes: RegionIndexes) ->
         raise StoreInconsistent("no")
 
     store.faults.puts.extend([PutFault.NEVER_ARRIVED] * 8)
-    found = indexes.swap_each(
+    found = states.swap_each(
         {
             ELSEWHERE: lambda _: claimed(ELSEWHERE),
             going_on: again,
@@ -539,17 +539,17 @@ def test_each_answers_by_itself(store: ScriptedStore, indexes: RegionIndexes) ->
     assert isinstance(found.pop(failing), StoreInconsistent)
     assert isinstance(found.pop(damaged), ObjectCorrupt)
     assert found == {going_on: (True, again(claimed(going_on))), declining: (False, claimed(declining))}
-    read = indexes.read_each([ELSEWHERE, damaged, going_on])
+    read = states.read_each([ELSEWHERE, damaged, going_on])
     assert list(read) == [ELSEWHERE, damaged, going_on]
     assert isinstance(read.pop(damaged), ObjectCorrupt)
     assert read == {ELSEWHERE: None, going_on: again(claimed(going_on))}
 
 
-def test_a_page_that_cannot_be_read_is_the_answer_of_its_regions(store: ScriptedStore, indexes: RegionIndexes) -> None:
+def test_a_page_that_cannot_be_read_is_the_answer_of_its_regions(store: ScriptedStore, states: RegionStates) -> None:
     store.bucket.put(key(1), b"damaged", 0)
     for answers in (
-        indexes.read_each([REGION, OTHER, ELSEWHERE]),
-        indexes.swap_each({REGION: again, OTHER: again, ELSEWHERE: lambda _: None}),
+        states.read_each([REGION, OTHER, ELSEWHERE]),
+        states.swap_each({REGION: again, OTHER: again, ELSEWHERE: lambda _: None}),
     ):
         assert isinstance(answers[REGION], ObjectCorrupt)
         assert answers[REGION] is answers[OTHER]
@@ -557,13 +557,13 @@ def test_a_page_that_cannot_be_read_is_the_answer_of_its_regions(store: Scripted
 
 
 def test_in_a_page_that_is_too_large_other_changes_go_on(
-    store: ScriptedStore, indexes: RegionIndexes, monkeypatch: pytest.MonkeyPatch
+    store: ScriptedStore, states: RegionStates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_version(store, 1)
     monkeypatch.setattr(states_module, "OPENED_BELOW", 10)
     with pytest.raises(ObjectCorrupt, match="with one generation more than now"):
-        indexes.swap({OTHER: lambda _: claimed(OTHER), REGION: again})
-    assert indexes.read([OTHER, REGION]) == {REGION: again(FIRST)}
+        states.swap({OTHER: lambda _: claimed(OTHER), REGION: again})
+    assert states.read([OTHER, REGION]) == {REGION: again(FIRST)}
 
 
 class Contended:
@@ -583,11 +583,11 @@ class Contended:
 
 
 def test_of_two_threads_the_newer_version_is_remembered(
-    store: ScriptedStore, indexes: RegionIndexes, monkeypatch: pytest.MonkeyPatch
+    store: ScriptedStore, states: RegionStates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One has compared its own with what is known, and the other one, which has a newer, comes in between."""
     put_version(store, 1)
-    indexes.read([REGION])
+    states.read([REGION])
     newer = [
         KnownPage(Version(version, page_with(FIRST, write_id=f"p{version}")), ClockMoment(0.0, 0)) for version in (2, 3)
     ]
@@ -595,7 +595,7 @@ def test_of_two_threads_the_newer_version_is_remembered(
     asked: list[object] = []
 
     def keep_newer() -> None:
-        indexes._remember(PAGE, newer[1])
+        states._remember(PAGE, newer[1])
         done_or_waits.set()
 
     other = Thread(target=keep_newer)
@@ -609,8 +609,8 @@ def test_of_two_threads_the_newer_version_is_remembered(
                 done_or_waits.wait()
             return found
 
-    monkeypatch.setattr(indexes, "_lock", Contended(done_or_waits))
-    monkeypatch.setattr(indexes, "_known", Slow(indexes._known))
-    indexes._remember(PAGE, newer[0])
+    monkeypatch.setattr(states, "_lock", Contended(done_or_waits))
+    monkeypatch.setattr(states, "_known", Slow(states._known))
+    states._remember(PAGE, newer[0])
     other.join()
-    assert indexes._known[PAGE].known.version.version == 3
+    assert states._known[PAGE].known.version.version == 3

@@ -20,8 +20,8 @@ from lancewal_core.region.state import (
     GenerationRecord,
     GenerationState,
     RegionState,
-    decode_index,
-    encode_index,
+    decode_state,
+    encode_state,
 )
 from lancewal_core.region.transitions import (
     Claimant,
@@ -60,16 +60,16 @@ def ended(next_: int, end: int, *, generation: int = 1, log: str = "log-a") -> E
     return Ended(Generation(generation), LogId(log), Position(next_), Sequence(end), TIMES if next_ > 10 else None, 40)
 
 
-def states(index: RegionState | None) -> str:
-    assert index is not None
-    index.check()
-    return "".join(r.state.name[0] for r in index.generations)
+def states(state: RegionState | None) -> str:
+    assert state is not None
+    state.check()
+    return "".join(r.state.name[0] for r in state.generations)
 
 
-def sure(index: RegionState | None) -> RegionState:
-    assert index is not None
-    index.check()
-    return index
+def sure(state: RegionState | None) -> RegionState:
+    assert state is not None
+    state.check()
+    return state
 
 
 OPEN = first_claim(REGION, 1, Position(10), owner("a", 3), "w")
@@ -88,10 +88,10 @@ def sealed_times(count: int) -> RegionState:
     return index
 
 
-def flushed_to(index: RegionState, last: int) -> RegionState:
+def flushed_to(state: RegionState, last: int) -> RegionState:
     for n in range(1, last + 1):
-        index = flushed(index, Generation(n), flush_key(n), 60, "w") or index
-    return index
+        state = flushed(state, Generation(n), flush_key(n), 60, "w") or state
+    return state
 
 
 # -- claim -------------------------------------------------------------------------------------------------------
@@ -199,14 +199,14 @@ NOT_OURS: dict[str, tuple[RegionState, int, Claimant]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("index", "generation", "claimant"), NOT_OURS.values(), ids=NOT_OURS.keys())
+@pytest.mark.parametrize(("state", "generation", "claimant"), NOT_OURS.values(), ids=NOT_OURS.keys())
 def test_only_the_owner_of_the_open_generation_changes_it(
-    index: RegionState, generation: int, claimant: Claimant
+    state: RegionState, generation: int, claimant: Claimant
 ) -> None:
     number = Generation(generation)
-    assert not is_ours(index, number, claimant.owner, claimant.log)
-    assert seal(index, number, claimant, Position(99), "w", hand_over=False, record_times=None, now_ms=50) is None
-    assert reanchor(index, number, claimant, "w") is None
+    assert not is_ours(state, number, claimant.owner, claimant.log)
+    assert seal(state, number, claimant, Position(99), "w", hand_over=False, record_times=None, now_ms=50) is None
+    assert reanchor(state, number, claimant, "w") is None
 
 
 def test_reanchoring_moves_the_first_segment_forward_only() -> None:
@@ -241,8 +241,8 @@ def test_only_the_flush_found_broken_is_replaced() -> None:
     assert refreshed(in_table, Generation(1), flush_key(1), "new", "w") is None
 
 
-def times_of(index: RegionState | None) -> list[tuple[int | None, int | None, int | None]]:
-    return [(r.sealed_at_ms, r.flushed_at_ms, r.merged_at_ms) for r in sure(index).generations]
+def times_of(state: RegionState | None) -> list[tuple[int | None, int | None, int | None]]:
+    return [(r.sealed_at_ms, r.flushed_at_ms, r.merged_at_ms) for r in sure(state).generations]
 
 
 def test_each_state_has_the_time_at_which_it_was_written() -> None:
@@ -458,7 +458,7 @@ class Owners:
         return paged(self.index, self.index.generations[: self.rng.randint(1, len(self.index.generations))], "w")
 
     def check(self, before: RegionState | None, after: RegionState, change: Callable[[str], object]) -> None:
-        assert decode_index(encode_index(after), "there") == after  # checks it, too
+        assert decode_state(encode_state(after), "there") == after  # checks it, too
         old = {r.generation: r for r in before.generations} if before is not None else {}
         for record in after.generations:
             known = old.get(record.generation) or self.history.get(record.generation)

@@ -25,8 +25,8 @@ from lancewal_core.process.clock import SystemClock
 from lancewal_core.region import flush_files
 from lancewal_core.region import states as regions
 from lancewal_core.region.pages import state_page
-from lancewal_core.region.state import RegionState, encode_index
-from lancewal_core.region.states import RegionIndexes
+from lancewal_core.region.state import RegionState, encode_state
+from lancewal_core.region.states import RegionStates
 from lancewal_core.region.transitions import Claimant, claim, first_claim, flushed, merged, paged, seal
 from lancewal_core.store import object_limits
 from lancewal_core.store.object_kinds import KINDS, PAGE_BYTES_MAX, ObjectKind, kind_of
@@ -226,17 +226,17 @@ def test_what_no_reader_unpacks_is_not_written(name: str, monkeypatch: pytest.Mo
 def test_a_generation_is_opened_only_where_its_marks_will_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the limits of a page of some generations: all that are in it become MERGED, and leave it, without a new one."""
     store, clock = MemoryStore(SystemClock()), SystemClock()
-    indexes, ids = RegionIndexes(store, clock, 128, None), (f"w{i}" for i in range(10**6))
+    indexes, ids = RegionStates(store, clock, 128, None), (f"w{i}" for i in range(10**6))
     region, claimant = golden.NORTH, Claimant(OwnerId("o"), LogId("l"), Sequence(3))
     monkeypatch.setattr(regions, "OPENED_BELOW", 4000 * regions.OPENED_BELOW // PAGE_BYTES_MAX)
     small = replace(BY_NAME["state page"], bytes_max=4000, unpacked_bytes_max=4000)
     monkeypatch.setattr(object_limits, "kind_of", lambda key: small)
 
     def change(decide: Callable[[RegionState], RegionState | None]) -> RegionState:
-        ours, index = indexes.swap({region: lambda found: found and decide(found)})[region]
+        ours, state = indexes.swap({region: lambda found: found and decide(found)})[region]
         assert ours
-        assert index is not None
-        return index
+        assert state is not None
+        return state
 
     indexes.swap({region: lambda _: first_claim(region, 1, Position(0), claimant, next(ids))})
 
@@ -271,9 +271,9 @@ def test_a_generation_is_opened_only_where_its_marks_will_fit(monkeypatch: pytes
     for g in range(1, sealed + 1):
         key = paths.flush_file(f"0badcafe-{g}", FlushFile.MANIFEST)
         change(lambda i, g=g, key=key: flushed(i, Generation(g), key, 1_700_000_000_000, next(ids)))  # type: ignore[misc] # mypy does not take a default for a closure
-    index = change(lambda i: merged(i, Generation(sealed), TableVersion(9), 1_700_000_000_000, next(ids)))
-    assert len(encode_index(index)) > regions.OPENED_BELOW
-    change(lambda i: paged(i, index.generations[:-2], next(ids)))
+    state = change(lambda i: merged(i, Generation(sealed), TableVersion(9), 1_700_000_000_000, next(ids)))
+    assert len(encode_state(state)) > regions.OPENED_BELOW
+    change(lambda i: paged(i, state.generations[:-2], next(ids)))
     change(lambda i: claim(i, None, 1, claimant, next(ids)))
 
 

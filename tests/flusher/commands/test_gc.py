@@ -137,7 +137,7 @@ def littered(table: FlusherTable) -> None:
     """Everything that may become garbage, beside what the merges left."""
     region = table.regions[0]
     for _ in range(110):
-        ours, _ = table.context().indexes.swap(
+        ours, _ = table.context().states.swap(
             {region: lambda found: found and replace(found, write_id=table.new_id())}
         )[region]
         assert ours

@@ -37,7 +37,7 @@ from lancewal_core.region.history import KnownPages, generations_behind
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.pages.state_page import decode_page, encode_page
 from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState, decode_history, encode_history
-from lancewal_core.region.states import RegionIndexes
+from lancewal_core.region.states import RegionStates
 from lancewal_core.region.transitions import Claimant, Ended, claim, first_claim, merged, reanchor, seal
 from lancewal_core.store.object_store import ObjectInfo, ObjectStore
 from lancewal_core.table.contract import Column, Contract, encode_contract
@@ -68,7 +68,7 @@ from lancewal_reader.unmerged.flushed import FlushCache
 from lancewal_reader.unmerged.load import DeltaContext, folding_of, load
 from lancewal_reader.unmerged.loaded import LoadedCache
 from tests.support.flushes import flush_from_log
-from tests.support.indexes import newest_index, with_flipped_record
+from tests.support.indexes import newest_state, with_flipped_record
 from tests.support.scripted import DAY_S, Act, InlineTasks, ManualClock, ScriptedStore
 from tests.support.stored_parts import StoredParts
 from tests.twins.faults import ListFault, PutFault
@@ -120,7 +120,7 @@ class World:
         self.dataset = MemoryDataset(self.contract.rows.table, {TABLE_UUID: "uuid-1"})
         self.table = MemoryTable(self.dataset)
         self.tasks = InlineTasks()
-        self.indexes = RegionIndexes(self.plain, self.clock, 128, None)
+        self.states = RegionStates(self.plain, self.clock, 128, None)
         """What everybody else sees."""
         self._numbers = itertools.count(1)
         self.state = GarbageState()
@@ -162,7 +162,7 @@ class World:
         return Page.of(self.region(partition), self.contract.regions_per_page, None)
 
     def index(self, partition: int = 0) -> RegionState:
-        found = self.indexes.read([self.region(partition)]).get(self.region(partition))
+        found = self.states.read([self.region(partition)]).get(self.region(partition))
         assert found is not None
         return found
 
@@ -170,7 +170,7 @@ class World:
         return self.index(partition).generations[-1]
 
     def change(self, partition: int, decide: Callable[[RegionState], RegionState | None]) -> None:
-        ours, _ = self.indexes.swap({self.region(partition): lambda found: found and decide(found)})[
+        ours, _ = self.states.swap({self.region(partition): lambda found: found and decide(found)})[
             self.region(partition)
         ]
         assert ours
@@ -178,14 +178,14 @@ class World:
     def open(self, writer: Writer, partition: int = 0) -> None:
         """Claim as ingest does: a former owner's log is ended."""
         region = self.region(partition)
-        index = self.indexes.read([region]).get(region)
-        if index is None:
-            ours, _ = self.indexes.swap(
+        state = self.states.read([region]).get(region)
+        if state is None:
+            ours, _ = self.states.swap(
                 {region: lambda found: first_claim(region, 1, Position(0), writer.claimant(), self.new_id())}
             )[region]
             assert ours
             return
-        newest, end = index.generations[-1], None
+        newest, end = state.generations[-1], None
         if newest.state is GenerationState.OPEN:
             walked = end_log(
                 self.plain, self.tasks, self.clock, newest.log, {region: newest.first_sequence}, writer.owner
@@ -235,7 +235,7 @@ class World:
 
     def flush(self, partition: int = 0) -> None:
         flushed = flush_from_log(
-            replace(self.opened(self.plain), indexes=self.indexes), self.region(partition), self.new_id
+            replace(self.opened(self.plain), states=self.states), self.region(partition), self.new_id
         )
         assert flushed is not None
 
@@ -772,7 +772,7 @@ def test_another_collector_trims_between_index_and_pages(paged_world: World) -> 
     """The index read names less than what is trimmed by now, and the page that it needs is gone: looked at again."""
     world = paged_world
     world.clock.seconds = 147 * HOUR_S
-    other = replace(world.collector(), store=world.plain, indexes=RegionIndexes(world.plain, world.clock, 128, None))
+    other = replace(world.collector(), store=world.plain, states=RegionStates(world.plain, world.clock, 128, None))
     world.store.before("list", "/history/", lambda: collect_garbage(other, GarbageState()))
     world.collect()
     assert world.index().trimmed_generation == 48
@@ -799,7 +799,7 @@ def test_old_index_versions_go_oldest_first_but_never_the_first_nor_the_newest_h
     assert world.collect() == 10
     assert world.deletes() == [paths.page_version(world.page(), v) for v in range(2, 12)]
     assert world.versions() == [1, *range(12, VERSIONS_KEPT + 12)]
-    fresh = newest_index(world.plain, world.clock, world.region())
+    fresh = newest_state(world.plain, world.clock, world.region())
     assert fresh == world.index()
     assert world.collect() == 0
 
@@ -1283,7 +1283,7 @@ def damaged_beside_sound() -> tuple[World, bytes, str]:
     world.store.bucket.delete(key)
     world.plain.put_if_absent(key, with_flipped_record(whole, 0))
     # Indexes that remember the page as it was would write what they remember.
-    world.indexes = RegionIndexes(world.plain, world.clock, 128, None)
+    world.states = RegionStates(world.plain, world.clock, 128, None)
     for _ in range(VERSIONS_KEPT + 5):
         world.touch(1)
     world.generation(writer, 1)

@@ -15,7 +15,7 @@ from lancewal_core.names import paths
 from lancewal_core.names.ids import TableVersion
 from lancewal_core.process import failpoints
 from lancewal_core.process.failpoints import FailpointError
-from lancewal_core.region.states import RegionIndexes
+from lancewal_core.region.states import RegionStates
 from lancewal_core.store.object_store import PutOutcome, PutUnknown
 from lancewal_core.table.lance import row_files
 from lancewal_core.table.protocol import CommitOutcome, TableCommit, TransactionInfo, fragment_files
@@ -284,22 +284,22 @@ def test_a_flusher_that_finishes_what_is_finished_and_trimmed(tmp_path: Path, kn
     table.generation(0, upserts(range(5, 15), a=1))
     slow = table.context(raced(table, lambda: table.user_append(0, [7], in_model=False)))
     assert isinstance(merge_next(slow, OPEN_ROWS), Merged)
-    read = RegionIndexes.read
+    read = RegionStates.read
     garbage = GarbageState()
 
-    def late(indexes: RegionIndexes, regions: Any) -> Any:
+    def late(states: RegionStates, regions: Any) -> Any:
         patched.undo()
-        seen = read(indexes, regions)
+        seen = read(states, regions)
         table.round()
         table.generation(0, [upsert(1, a=9)])
         table.round()
         for _ in range(2):
             collect_garbage(table.context(), garbage)
         assert next(r.generation for r in table.index(0).generations) > 2
-        return seen if known else read(indexes, regions)
+        return seen if known else read(states, regions)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(RegionIndexes, "read", late)
+        patched.setattr(RegionStates, "read", late)
         assert finish_newest(slow).finished is None
     table.check()
     table.close()

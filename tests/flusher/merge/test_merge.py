@@ -21,7 +21,7 @@ from lancewal_core.errors import (
     TableReplaced,
     TableRestored,
 )
-from lancewal_core.region.states import RegionIndexes
+from lancewal_core.region.states import RegionStates
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.protocol import fragment_files
@@ -675,7 +675,7 @@ def test_an_index_that_is_lost_stops(filled: FlusherTable) -> None:
 
     shutil.rmtree(Path(filled.uri) / paths.pages_prefix(None))
     assert (
-        RegionIndexes(filled.store, filled.context().clock, 128, None).read([filled.regions[0]]).get(filled.regions[0])
+        RegionStates(filled.store, filled.context().clock, 128, None).read([filled.regions[0]]).get(filled.regions[0])
         is None
     )
     with pytest.raises(StoreInconsistent, match="orders/topic-id-1/0"):
@@ -893,7 +893,7 @@ def test_a_merge_that_would_write_mostly_deletion_vectors_waits_for_more(table: 
         left = merge()
         assert isinstance(left, NothingToMerge)
         assert left.deferred
-        assert [len(records) for records in unmerged(left.indexes, left.in_force).values()] == [1]
+        assert [len(records) for records in unmerged(left.states, left.in_force).values()] == [1]
     assert table.dataset.version == version
     clock.seconds = 30
     assert isinstance(merge(), Merged)

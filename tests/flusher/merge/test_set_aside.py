@@ -884,7 +884,7 @@ def repair(world: Conflicted) -> Iterator[RepairContext]:
     table = LanceTable(world.table.uri)
     flusher = world.table.context(table)
     yield RepairContext(
-        flusher.store, table, flusher.indexes, flusher.watermarks, flusher.tasks, flusher.clock, flusher.contract,
+        flusher.store, table, flusher.states, flusher.watermarks, flusher.tasks, flusher.clock, flusher.contract,
         flusher.contracts, flusher.new_id,
     )  # fmt: skip
 

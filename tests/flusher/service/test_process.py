@@ -40,7 +40,7 @@ class Served:
     @property
     def states(self) -> list[GenerationState]:
         context = self.stage.flusher("look")
-        return [r.state for index in context.read_indexes().values() for r in index.generations]
+        return [r.state for state in context.read_states().values() for r in state.generations]
 
     def merged(self) -> bool:
         return set(self.states) <= {GenerationState.MERGED, GenerationState.OPEN}

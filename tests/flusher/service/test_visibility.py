@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from lancewal_core.errors import KafkaUnavailable, LancewalError, StoreUnavailable
 from lancewal_core.names.ids import LogId, OwnerId, Position, Region, Sequence, TopicId
 from lancewal_core.region.durable_position import durable_positions
-from lancewal_core.region.states import RegionIndexes
+from lancewal_core.region.states import RegionStates
 from lancewal_core.region.transitions import Claimant, first_claim
 from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.settings.load import Settings
@@ -180,7 +180,7 @@ def test_what_is_seen_is_shown() -> None:
 def test_positions_are_those_of_a_strong_read_whoever_owns_the_region() -> None:
     place = Place(partitions=2)
     regions = [place.region(0), place.region(1)]
-    positions = VisiblePositions(place.store, RegionIndexes(place.store, place.clock, 128, None), place.clock)
+    positions = VisiblePositions(place.store, RegionStates(place.store, place.clock, 128, None), place.clock)
 
     def check() -> dict[Region, Position]:
         place.clock.sleep(INDEX_S)
@@ -220,7 +220,7 @@ def test_a_log_that_only_others_lie_in_is_not_gone_over_again() -> None:
     (store, other) = (log.store for log in logs.values())
     other.bucket = store.bucket
     clock = ManualClock()
-    indexes = RegionIndexes(store, clock, 128, None)
+    indexes = RegionStates(store, clock, 128, None)
     for region, log in logs.items():
         at = Claimant(OwnerId("ours"), log.log, Sequence(0))
         indexes.swap({region: lambda _, region=region, at=at: first_claim(region, 1, Position(0), at, "w")})  # type: ignore[misc] # bound now

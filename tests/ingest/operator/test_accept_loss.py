@@ -57,8 +57,8 @@ def recorded(pipeline: Pipeline) -> list[tuple[str, int, int]]:
 
 def lost(pipeline: Pipeline, position: int, offsets: Offsets) -> bool:
     context = context_of(pipeline)
-    index = context.indexes.read([pipeline.contract.regions[0]]).get(pipeline.contract.regions[0])
-    found = lost_tombstones(context, index, Position(position), offsets.compaction)
+    state = context.states.read([pipeline.contract.regions[0]]).get(pipeline.contract.regions[0])
+    found = lost_tombstones(context, state, Position(position), offsets.compaction)
     return found is not None
 
 

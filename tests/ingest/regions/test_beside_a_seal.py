@@ -11,7 +11,7 @@ from lancewal_core.names import paths
 from lancewal_core.names.ids import Position, Region
 from lancewal_core.names.ids import Sequence as Number
 from lancewal_core.region.state import GenerationRecord, GenerationState
-from lancewal_core.region.states import Decide, RegionIndexes, Swap
+from lancewal_core.region.states import Decide, RegionStates, Swap
 from lancewal_core.wal.log_end import end_log
 from lancewal_core.wal.segment import Segment, decode_segment
 from lancewal_ingest.kafka.source import Polled
@@ -49,7 +49,7 @@ def go_on(place: Place, worker: IngestWorker, first: int, times: int) -> None:
 
 
 def generations(place: Place) -> tuple[GenerationRecord, ...]:
-    return place.context.indexes.read([place.region()])[place.region()].generations
+    return place.context.states.read([place.region()])[place.region()].generations
 
 
 def test_appends_go_on_and_what_was_put_aside_is_what_is_sealed() -> None:
@@ -81,14 +81,14 @@ def test_a_seal_that_landed_though_nobody_said_so_is_found(monkeypatch: pytest.M
     place = Place()
     worker = sealing(place)
     place.store.silent = None
-    swap_each = RegionIndexes.swap_each
+    swap_each = RegionStates.swap_each
 
-    def landed(self: RegionIndexes, decisions: Mapping[Region, Decide]) -> dict[Region, Swap | LancewalError]:
+    def landed(self: RegionStates, decisions: Mapping[Region, Decide]) -> dict[Region, Swap | LancewalError]:
         swap_each(self, decisions)
         return {region: StoreUnavailable("no answer") for region in decisions}
 
     with monkeypatch.context() as patch:
-        patch.setattr(RegionIndexes, "swap_each", landed)
+        patch.setattr(RegionStates, "swap_each", landed)
         go_on(place, worker, 3, 1)
     assert [r.state for r in generations(place)] == [GenerationState.SEALED, GenerationState.OPEN]
     assert worker._sealing.busy

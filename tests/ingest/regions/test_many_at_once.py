@@ -83,8 +83,8 @@ def pages(place: Place) -> int:
 
 
 def states(place: Place) -> dict[int, list[GenerationState]]:
-    indexes = place.context.indexes.read(place.contract.regions)
-    return {region.partition: [r.state for r in index.generations] for region, index in indexes.items()}
+    states = place.context.states.read(place.contract.regions)
+    return {region.partition: [r.state for r in state.generations] for region, state in states.items()}
 
 
 def damage(place: Place, partition: int) -> str:
@@ -134,9 +134,9 @@ def test_generations_end_the_sooner_the_more_entries_segments_have(monkeypatch: 
         moved.add(worker.memtables[region(idle)].first_sequence)
     assert by_number(worker.durable) == {**dict.fromkeys(range(16), 20), idle: 0}
     assert moved == {0, 4, 8, 12, 16, 20}
-    indexes = place.context.indexes.read(place.contract.regions)
+    states = place.context.states.read(place.contract.regions)
     for partition in range(16):
-        began = [record.first_sequence for record in indexes[place.region(partition)].generations]
+        began = [record.first_sequence for record in states[place.region(partition)].generations]
         assert began[1] <= 4
         assert {later - earlier for earlier, later in pairwise(began[1:])} == {4}
 

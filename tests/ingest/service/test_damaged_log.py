@@ -29,7 +29,7 @@ from lancewal_core.process.health import Problem
 from lancewal_core.region import states as regions
 from lancewal_ingest.service.table import IngestTable
 from lancewal_reader.table import open_table
-from tests.audit.repair.test_segment import index_of
+from tests.audit.repair.test_segment import state_of
 from tests.support.pipeline import Failures, Pipeline, by_key
 from tests.support.regions import numbers, region
 
@@ -55,7 +55,7 @@ def pipeline(tmp_path: Path, failures: Failures) -> Iterator[Pipeline]:
 
 def harm(pipeline: Pipeline, partition: int, how: type[Corrupt]) -> tuple[Path, bytes]:
     """The second segment of the partition's newest generation with entries, and what was in it."""
-    record = next(r for r in reversed(index_of(pipeline, partition).generations) if r.next != r.first)
+    record = next(r for r in reversed(state_of(pipeline, partition).generations) if r.next != r.first)
     path = Path(pipeline.uri) / paths.wal_segment(record.log, Sequence(record.first_sequence + 1))
     data = path.read_bytes()
     if how is LOST:

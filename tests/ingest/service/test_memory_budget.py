@@ -125,7 +125,7 @@ def place(columns: str, partitions: int = 1, record_bytes_max: int = 10_000) -> 
         columns=(Column(name="k", type="int64", field_ids=(0,)), Column(name="a", type=columns, field_ids=(1,))),
     )  # fmt: skip
     made.context = type(made.context)(
-        made.context.store, made.context.table, made.context.indexes, made.context.watermarks, made.context.tasks,
+        made.context.store, made.context.table, made.context.states, made.context.watermarks, made.context.tasks,
         made.clock, made.contract, made.context.contracts, made.context.new_id,
     )  # fmt: skip
     return made

@@ -76,8 +76,8 @@ class Served:
     @property
     def durable(self) -> int:
         """Position up to which everything is in a generation that is not OPEN: handed over."""
-        indexes = self.place.context.indexes.read(self.place.regions(0)).values()
-        ended = [r for index in indexes for r in index.generations if r.state is not GenerationState.OPEN]
+        states = self.place.context.states.read(self.place.regions(0)).values()
+        ended = [r for index in states for r in index.generations if r.state is not GenerationState.OPEN]
         return max((r.next or 0 for r in ended), default=0)
 
 

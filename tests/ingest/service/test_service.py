@@ -52,7 +52,7 @@ from lancewal_core.region.flushes.manifest import read_flushed_generation
 from lancewal_core.region.generation_entries import entries_of
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.state import GenerationState, RegionState
-from lancewal_core.region.states import RegionIndexes
+from lancewal_core.region.states import RegionStates
 from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.rows.schema import OFFSET, SYSTEM_FIELDS, TIMESTAMP
 from lancewal_core.settings.load import Settings
@@ -220,8 +220,8 @@ def metric(port: int, name: str, **labels: str) -> float | None:
     return None
 
 
-def indexes_of(contract: Contract, uri: str) -> dict[int, RegionState]:
-    indexes = RegionIndexes(open_store(uri), SystemClock(), contract.regions_per_page, contract.making)
+def states_of(contract: Contract, uri: str) -> dict[int, RegionState]:
+    indexes = RegionStates(open_store(uri), SystemClock(), contract.regions_per_page, contract.making)
     found = {region.partition: indexes.read([region]).get(region) for region in contract.regions}
     return {partition: index for partition, index in found.items() if index is not None}
 
@@ -231,8 +231,8 @@ def wal_offsets(contract: Contract, uri: str) -> dict[int, list[int]]:
     tasks, address = ThreadTasks(), Address(uri)
     opened = OpenedTable.over(address.store(), address.table(), contract, tasks, SystemClock())
     found: dict[int, list[int]] = {}
-    for partition, index in indexes_of(contract, uri).items():
-        for record in index.generations:
+    for partition, state in states_of(contract, uri).items():
+        for record in state.generations:
             for entry in entries_of(opened, contract.regions[partition], record):
                 found.setdefault(partition, []).extend(entry.rows.column(OFFSET).to_pylist())
     tasks.close()
@@ -243,11 +243,11 @@ def flush_rows(contract: Contract, uri: str) -> dict[tuple[str, int], float]:
     """Rows of all flushes, later generations winning."""
     store, table = open_store(uri), LanceTable(uri)
     found: dict[tuple[str, int], float] = {}
-    for index in indexes_of(contract, uri).values():
-        for record in index.generations:
+    for state in states_of(contract, uri).values():
+        for record in state.generations:
             if record.flush is None:
                 continue
-            flushed = read_flushed_generation(store, record.flush, index.region, record.generation)
+            flushed = read_flushed_generation(store, record.flush, state.region, record.generation)
             own = range(flushed.rows_from, flushed.rows_from + flushed.rows)
             for batch in table.read_unadopted(flushed.fragments, ["customer", "id", "amount"], own):
                 found.update({(r["customer"], r["id"]): r["amount"] for r in batch.to_pylist()})
@@ -255,11 +255,11 @@ def flush_rows(contract: Contract, uri: str) -> dict[tuple[str, int], float]:
 
 
 def check_handed_over(contract: Contract, uri: str, produced: Produced) -> None:
-    indexes = indexes_of(contract, uri)
-    assert {p: index.newest.next for p, index in indexes.items() if index.newest} == {
+    states = states_of(contract, uri)
+    assert {p: state.newest.next for p, state in states.items() if state.newest} == {
         p: produced.ends.get(p, 0) for p in range(contract.partitions)
     }
-    assert {record.state for index in indexes.values() for record in index.generations} == {GenerationState.FLUSHED}
+    assert {record.state for state in states.values() for record in state.generations} == {GenerationState.FLUSHED}
     assert wal_offsets(contract, uri) == {p: sorted(offsets) for p, offsets in produced.by_partition.items()}
     assert flush_rows(contract, uri) == produced.latest
 
@@ -388,9 +388,9 @@ def test_a_second_group_ends_by_name_until_the_table_is_moved(
             until(lambda: by_number(second.worker.durable) == produced.ends, lambda: second.worker.durable)
             assert get(first.port, "/readyz")[0] == 503
             # Claimed once by each, and not back and forth.
-            assert {
-                i.newest.generation for i in indexes_of(contract, str(tmp_path / "table")).values() if i.newest
-            } == {2}
+            assert {i.newest.generation for i in states_of(contract, str(tmp_path / "table")).values() if i.newest} == {
+                2
+            }
         alter_terms(of("two"), {"group_id": "one"})
         until(lambda: get(first.port, "/readyz")[0] == 200, lambda: get(first.port, "/readyz"))
 
@@ -567,7 +567,7 @@ def test_added_partitions_end_the_service_before_anything_more_is_written(
 def check_handed_over_only(contract: Contract, uri: str, produced: Produced) -> None:
     """Not flushed: the next owner does that."""
     assert wal_offsets(contract, uri) == {0: sorted(produced.by_partition[0])}
-    newest = indexes_of(contract, uri)[0].newest
+    newest = states_of(contract, uri)[0].newest
     assert newest is not None
     assert newest.state is GenerationState.SEALED
 
@@ -626,13 +626,13 @@ def test_sigterm_drains_and_exits_with_0(kafka: KafkaBroker, topic_name: str, tm
     assert [line["port"] > 0 for line in lines if line["event"] == "service_started"] == [True]
     assert [line["dead_letters"] for line in lines if line["event"] == "topics_unbound"] == [contract.dead_letters]
     assert {"drain_begun", "drain_completed"} <= events
-    indexes = indexes_of(contract, uri)
-    assert {record.state for index in indexes.values() for record in index.generations} == {GenerationState.FLUSHED}
+    states = states_of(contract, uri)
+    assert {record.state for state in states.values() for record in state.generations} == {GenerationState.FLUSHED}
     # It may have been told in the middle: what is there is a prefix of each partition, and the index says which.
-    for partition, index in indexes.items():
-        assert index.newest is not None
+    for partition, state in states.items():
+        assert state.newest is not None
         offsets = wal_offsets(contract, uri).get(partition, [])
-        assert offsets == [n for n in sorted(produced.by_partition[partition]) if n < (index.newest.next or 0)]
+        assert offsets == [n for n in sorted(produced.by_partition[partition]) if n < (state.newest.next or 0)]
     assert sum(map(len, wal_offsets(contract, uri).values())) > 0
 
 
@@ -681,7 +681,7 @@ def test_contradictions_are_found_before_anything_is_consumed(
         taken = settings_tree(kafka, topic_name, tmp_path, table=stop, http={"ingest_port": running.port})
         assert "http.ingest_port" in str(refused(taken))
         contract, uri = create_contract(good), good["table"]["uri"]
-        until(lambda: any(index.newest is not None for index in indexes_of(contract, uri).values()))
+        until(lambda: any(state.newest is not None for state in states_of(contract, uri).values()))
 
 
 def create_contract(tree: Mapping[str, Any]) -> Contract:

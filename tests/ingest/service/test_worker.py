@@ -29,7 +29,7 @@ from lancewal_core.process.health import LOOP_LIMIT_S
 from lancewal_core.process.tasks import Task
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.state import GenerationRecord, GenerationState
-from lancewal_core.region.states import RegionIndexes
+from lancewal_core.region.states import RegionStates
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.settings.load import Settings
@@ -333,10 +333,10 @@ def test_a_partition_without_a_leader_costs_no_generations() -> None:
         place.clock.sleep(1)
     del place.source.ends[0]
     worker.step()
-    index = place.context.indexes.read([place.region()]).get(place.region())
+    state = place.context.states.read([place.region()]).get(place.region())
     assert by_number(worker.durable) == {0: 0}
-    assert index is not None
-    assert [r.generation for r in index.generations] == [1]
+    assert state is not None
+    assert [r.generation for r in state.generations] == [1]
 
 
 def test_a_partition_that_lost_its_records_is_not_claimed() -> None:
@@ -347,13 +347,13 @@ def test_a_partition_that_lost_its_records_is_not_claimed() -> None:
     for _ in range(3):
         worker.step()
     worker.revoked(place.regions(0))
-    before = place.context.indexes.read([place.region()]).get(place.region())
+    before = place.context.states.read([place.region()]).get(place.region())
     place.source.ends[0] = Offsets(Position(50), Position(60))
     worker.assigned(place.regions(0))
     worker.step()
     assert isinstance(worker.stopped[place.region(0)], RetentionLost)
     # An OPEN generation of a partition that does not run would pin the log, and the next owner would have to fence it.
-    after = place.context.indexes.read([place.region()]).get(place.region())
+    after = place.context.states.read([place.region()]).get(place.region())
     assert before is not None
     assert after is not None
     assert [r.generation for r in after.generations] == [r.generation for r in before.generations]
@@ -392,9 +392,9 @@ def fenced(place: Place) -> IngestWorker:
     place.source.coming = [Polled({}, {}), place.records(0, 3)]
     for _ in range(3):
         worker.step()
-    index = place.context.indexes.read([place.region()]).get(place.region())
-    assert index is not None
-    newest = index.generations[-1]
+    state = place.context.states.read([place.region()]).get(place.region())
+    assert state is not None
+    newest = state.generations[-1]
     end_log(place.store, AtOnce(), place.clock, newest.log, {place.region(): Number(0)}, OTHER)
     place.source.coming = [place.records(3, 3)]
     for _ in range(2):
@@ -423,7 +423,7 @@ def test_a_fenced_member_without_partitions_goes_on() -> None:
         place.clock.sleep(1)
         worker.step()
     assert _ready(worker)
-    flushed = place.context.indexes.read([place.region()]).get(place.region())
+    flushed = place.context.states.read([place.region()]).get(place.region())
     assert flushed is not None
     assert flushed.generations[0].state is GenerationState.FLUSHED
 
@@ -452,7 +452,7 @@ def test_generations_of_a_topic_that_falls_silent_are_flushed_without_a_pause_be
     silent = place.clock.now
 
     def states() -> list[GenerationState]:
-        found = [place.context.indexes.read([place.region(p)]).get(place.region(p)) for p in range(partitions)]
+        found = [place.context.states.read([place.region(p)]).get(place.region(p)) for p in range(partitions)]
         return [index.generations[0].state for index in found if index is not None]
 
     while states() != [GenerationState.FLUSHED] * partitions:
@@ -532,12 +532,12 @@ def test_a_stale_listing_does_not_end_the_service(monkeypatch: pytest.MonkeyPatc
         raise StoreInconsistent("the listing leads to an older version")
 
     with monkeypatch.context() as patched:
-        patched.setattr(RegionIndexes, "swap", stale)
+        patched.setattr(RegionStates, "swap", stale)
         worker.step()
     worker.step()
-    index = place.context.indexes.read([place.region()]).get(place.region())
-    assert index is not None
-    assert index.generations[0].state is not GenerationState.OPEN
+    state = place.context.states.read([place.region()]).get(place.region())
+    assert state is not None
+    assert state.generations[0].state is not GenerationState.OPEN
 
 
 def test_many_partitions_are_opened_over_several_turns() -> None:
@@ -739,7 +739,7 @@ def test_a_segment_that_hangs_holds_up_neither_a_rebalance_nor_the_end(monkeypat
     worker.revoked(place.regions(0))
     assert place.clock.now == began + 10
     assert by_number(worker.durable) == {1: 0}
-    newest = place.context.indexes.read([place.region(0)]).get(place.region(0))
+    newest = place.context.states.read([place.region(0)]).get(place.region(0))
     assert newest is not None
     assert [g.state for g in newest.generations] == [GenerationState.OPEN]  # not handed over: the next owner fences
     assert not worker.drain(5.0)
@@ -778,10 +778,10 @@ def test_unflushed_generations_stop_consuming_at_the_budget_until_they_are_flush
     assert source.next > stopped_at
     assert source.paused == [False, True, False]
     worker.drain(100.0)
-    index = place.context.indexes.read([place.region()]).get(place.region())
-    assert index is not None
-    assert {g.state for g in index.generations} == {GenerationState.FLUSHED}
-    assert index.generations[-1].next == source.next
+    state = place.context.states.read([place.region()]).get(place.region())
+    assert state is not None
+    assert {g.state for g in state.generations} == {GenerationState.FLUSHED}
+    assert state.generations[-1].next == source.next
 
 
 def test_a_segment_is_full_by_its_bytes_too() -> None:
@@ -1152,9 +1152,9 @@ def test_what_a_stopped_partition_held_is_flushed_from_the_log_where_it_goes_on(
     worker.take_up(Preparer(place.contract.model_copy(update={"version": 2, "on_bad_record": "ignore"})), Kept())
     for _ in range(3):
         worker.step()
-    index = place.context.indexes.read([place.region()]).get(place.region())
-    assert index is not None
-    assert [(g.state, g.next) for g in index.generations] == [
+    state = place.context.states.read([place.region()]).get(place.region())
+    assert state is not None
+    assert [(g.state, g.next) for g in state.generations] == [
         (GenerationState.FLUSHED, 2),
         (GenerationState.OPEN, None),
     ]

@@ -28,7 +28,7 @@ from lancewal_reader.point.receipt import Receipt, receipt_of
 from lancewal_reader.reading import reads as reads_module
 from lancewal_reader.reading.scan import scan_plan
 from lancewal_reader.table import Table, open_table
-from tests.support.indexes import newest_index
+from tests.support.indexes import newest_state
 from tests.support.pipeline import EVERY_TYPE, SMALL, Pipeline, by_key
 
 WINDOW_S = 24 * 3600
@@ -206,10 +206,10 @@ def test_any_cut_of_the_records_below_an_early_version(pipeline: Pipeline, monke
     pipeline.hand_over()
     pipeline.produce(50)
     pipeline.ingest()
-    index = newest_index(pipeline.store, pipeline.clock, pipeline.contract.regions[0])
-    assert index is not None
-    assert {r.state for r in index.generations} >= {GenerationState.OPEN, GenerationState.FLUSHED}
-    assert index.generations[0].generation > 1, "a page holds the first ones"
+    state = newest_state(pipeline.store, pipeline.clock, pipeline.contract.regions[0])
+    assert state is not None
+    assert {r.state for r in state.generations} >= {GenerationState.OPEN, GenerationState.FLUSHED}
+    assert state.generations[0].generation > 1, "a page holds the first ones"
     table = open_table(pipeline.uri)
     rng, seen = pipeline.rng, set()
     for _ in range(40):

@@ -9,7 +9,7 @@ from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, LogId, OwnerId, Position, Sequence
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.region.states import RegionIndexes
+from lancewal_core.region.states import RegionStates
 from lancewal_core.region.transitions import Claimant, first_claim, seal
 from lancewal_core.table.contract import Column, Contract
 from tests.ingest.service.test_worker import Clock
@@ -32,7 +32,7 @@ def test_a_seal_in_between_does_not_hide_it() -> None:
     (region,) = CONTRACT.regions
     clock = Clock()
     store = MemoryStore(clock)
-    indexes = RegionIndexes(store, clock, 128, None)
+    indexes = RegionStates(store, clock, 128, None)
     indexes.swap({region: lambda _: first_claim(region, 1, Position(0), at(0), "w1")})
     indexes.swap(
         {
@@ -41,7 +41,7 @@ def test_a_seal_in_between_does_not_hide_it() -> None:
             )
         }
     )
-    other = RegionIndexes(store, clock, 128, None)
+    other = RegionStates(store, clock, 128, None)
 
     class Sealing(MemoryStore):
         def get(self, key: str) -> bytes | None:

@@ -237,7 +237,7 @@ def test_a_time_whose_first_record_may_be_trimmed_is_refused(tmp_path: Path, of:
         return next((offset for offset in range(end) if record_ms(0, offset) >= ms), end)
 
     def check() -> None:
-        trimmed = {r.partition: i.trimmed for r, i in pipeline.flusher().read_indexes().items()}
+        trimmed = {r.partition: i.trimmed for r, i in pipeline.flusher().read_states().items()}
         asked = {
             record_ms(0, offset) + k for p in trimmed for offset in range(0, reached(pipeline)[p], 7) for k in (0, 1)
         }
@@ -259,7 +259,7 @@ def test_a_time_whose_first_record_may_be_trimmed_is_refused(tmp_path: Path, of:
         pipeline.collect()
         pipeline.collect()
         check()
-    assert all(index.trimmed for index in pipeline.flusher().read_indexes().values())
+    assert all(state.trimmed for state in pipeline.flusher().read_states().values())
     pipeline.close()
 
 
@@ -282,7 +282,7 @@ def test_what_is_kept_may_begin_with_what_is_no_row(tmp_path: Path) -> None:
     for late, position in ((begin, begin + 1), (begin + 1, begin + 1), (begin + 2, begin + 2)):
         assert list(table.receipt(at=At.record_time(at_ms(FIRST_MS + late))).positions.values()) == [position]
     (region,) = pipeline.contract.regions
-    pipeline.flusher().indexes.swap(
+    pipeline.flusher().states.swap(
         {region: lambda found: found and replace(found, trimmed_record_time_max_ms=None, write_id="earlier-release")}
     )
     for asked in (begin, begin + 2, DAY_MS):
@@ -307,8 +307,8 @@ def test_what_is_trimmed_without_a_record_is_missed_by_nobody(tmp_path: Path) ->
     pipeline.clock.ahead_s += pipeline.contract.history_window_s + 60
     for _ in range(3):
         pipeline.collect()
-    indexes = pipeline.flusher().indexes.read(pipeline.contract.regions)
-    assert [index.trimmed_generation for index in indexes.values()] == [2, 2]
+    states = pipeline.flusher().states.read(pipeline.contract.regions)
+    assert [state.trimmed_generation for state in states.values()] == [2, 2]
     for point, expected in (
         (receipt, oracle),
         (At.timestamp(at_ms(then)), oracle),

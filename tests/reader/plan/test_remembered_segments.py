@@ -16,13 +16,13 @@ from lancewal_reader.plan.log_entries import EntryRef
 from lancewal_reader.plan.strong import PlanContext, plan_strong
 from lancewal_reader.point.receipt import receipt_of
 from lancewal_reader.table import open_table
-from tests.audit.repair.test_segment import feed, index_of, pieces
+from tests.audit.repair.test_segment import feed, pieces, state_of
 from tests.support.pipeline import Pipeline
 
 
 def unmerged(pipeline: Pipeline) -> set[str]:
     """Keys of the segments of the OPEN generation of partition 0."""
-    record = index_of(pipeline, 0).generations[-1]
+    record = state_of(pipeline, 0).generations[-1]
     found = (piece.sequence for piece in pieces(pipeline, record.log))
     return {paths.wal_segment(record.log, number) for number in found if number >= record.first_sequence}
 

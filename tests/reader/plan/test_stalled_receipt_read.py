@@ -16,7 +16,7 @@ from lancewal_ingest.regions.seal import seal_and_reanchor, to_move
 from lancewal_reader.plan import at_receipt as plan_at
 from lancewal_reader.point.receipt import receipt_of
 from lancewal_reader.table import open_table
-from tests.audit.repair.test_segment import index_of
+from tests.audit.repair.test_segment import state_of
 from tests.support.pipeline import Pipeline
 from tests.support.regions import region
 
@@ -49,8 +49,8 @@ def test_what_was_trimmed_is_not_called_lost(tmp_path: Path, monkeypatch: pytest
             pipeline.merge()
             for _ in range(4):
                 pipeline.collect()
-            assert index_of(pipeline, 0).trimmed_generation == 1
-            assert index_of(pipeline, 1).trimmed_generation == 0
+            assert state_of(pipeline, 0).trimmed_generation == 1
+            assert state_of(pipeline, 1).trimmed_generation == 0
         return walk_logs(context, parts)
 
     monkeypatch.setattr(plan_at, "_walk_logs", walked_late)

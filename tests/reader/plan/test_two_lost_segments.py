@@ -26,7 +26,7 @@ from lancewal_reader.plan.strong import PlanContext, plan_strong
 from lancewal_reader.point.receipt import receipt_of
 from lancewal_reader.table import open_table
 from lancewal_tables.status.unmerged_counts import UnmergedCounts, count_entries, walk_held
-from tests.audit.repair.test_segment import feed, goes_on, index_of, pieces, repair
+from tests.audit.repair.test_segment import feed, goes_on, pieces, repair, state_of
 from tests.reader.plan.test_at_least import Short
 from tests.support.pipeline import Pipeline, by_key
 from tests.support.regions import region
@@ -47,7 +47,7 @@ def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
 
 def lose(pipeline: Pipeline, first: int, count: int) -> list[Path]:
     """Where these segments were."""
-    record = index_of(pipeline, 0).generations[-1]
+    record = state_of(pipeline, 0).generations[-1]
     begin = record.first_sequence + first
     assert {p.sequence for p in pieces(pipeline, record.log)} >= set(range(begin, begin + count + 1))
     keys = [paths.wal_segment(record.log, Sequence(begin + n)) for n in range(count)]
@@ -80,7 +80,7 @@ def test_a_strong_read_names_one_that_only_some_regions_need(tmp_path: Path) -> 
     (moved,) = seal_and_reanchor(worker._context, (), to_move(worker._context, worker._writer, [empty])).values()
     assert isinstance(moved, GenerationRecord)
     feed(pipeline, 2)
-    behind, before = (index_of(pipeline, partition).generations[-1] for partition in (0, 1))
+    behind, before = (state_of(pipeline, partition).generations[-1] for partition in (0, 1))
     assert behind.log == before.log
     assert before.first_sequence + 1 < behind.first_sequence
     lost = paths.wal_segment(before.log, Sequence(before.first_sequence + 1))
@@ -104,7 +104,7 @@ def begins_behind(tmp_path: Path) -> Iterator[tuple[OpenedTable, str]]:
     (moved,) = seal_and_reanchor(worker._context, (), to_move(worker._context, worker._writer, [empty])).values()
     assert isinstance(moved, GenerationRecord)
     feed(pipeline, 2)
-    behind, before = (index_of(pipeline, partition).generations[-1] for partition in (0, 1))
+    behind, before = (state_of(pipeline, partition).generations[-1] for partition in (0, 1))
     assert behind.log == before.log
     lost = [paths.wal_segment(before.log, Sequence(before.first_sequence + n)) for n in (1, 2)]
     assert lost[-1] < paths.wal_segment(behind.log, behind.first_sequence)
@@ -126,8 +126,8 @@ def test_where_a_generation_begins_behind_them_no_listing_is_needed_to_tell(tmp_
 
 def test_nor_does_the_status_of_a_table_need_one(tmp_path: Path) -> None:
     with begins_behind(tmp_path) as (opened, said):
-        indexes = opened.indexes.read(opened.contract.regions)
-        held = [(UnmergedCounts(region), index.generations[-1]) for region, index in indexes.items()]
+        states = opened.states.read(opened.contract.regions)
+        held = [(UnmergedCounts(region), state.generations[-1]) for region, state in states.items()]
         walked = walk_held(opened, held[0][1].log, held)
         with pytest.raises(ObjectMissing, match=said):
             count_entries(opened, walked, held, [])
@@ -196,7 +196,7 @@ class TrimmingStore:
 
 def test_what_is_trimmed_meanwhile_is_no_loss(pipeline: Pipeline) -> None:
     (region,) = pipeline.contract.regions
-    with repairing(pipeline, TrimmingStore(pipeline, index_of(pipeline, 0).generations[-1].log)) as context:
+    with repairing(pipeline, TrimmingStore(pipeline, state_of(pipeline, 0).generations[-1].log)) as context:
         found = durable_position(context, region)
     assert found == len(pipeline.messages(0))
 

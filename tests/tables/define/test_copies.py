@@ -37,7 +37,7 @@ from lancewal_core.names.ids import (
 )
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.region.state import RegionState
-from lancewal_core.region.states import RegionIndexes
+from lancewal_core.region.states import RegionStates
 from lancewal_core.region.transitions import Claimant, first_claim
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.obstore import open_store
@@ -403,39 +403,39 @@ def of_the_page(title: str, places: Mapping[str, Path]) -> None:
 # -- a table made again at the same place --------------------------------------------------------------------------
 
 
-def index_at(position: int) -> RegionState:
+def state_at(position: int) -> RegionState:
     """An index whose first generation began at this position."""
     owner = Claimant(OwnerId("owner"), LogId(f"log-{position}"), Sequence(0))
     return first_claim(Region("orders", TopicId("topic-id"), 0), 1, Position(position), owner, f"w-{position}")
 
 
-def indexes_of(folder: Path, contract: Contract) -> RegionIndexes:
-    return RegionIndexes(open_store(str(folder)), SystemClock(), contract.regions_per_page, contract.making)
+def states_of(folder: Path, contract: Contract) -> RegionStates:
+    return RegionStates(open_store(str(folder)), SystemClock(), contract.regions_per_page, contract.making)
 
 
-def claim_at(indexes: RegionIndexes, position: int) -> None:
-    index = index_at(position)
-    assert indexes.swap({index.region: lambda _: index})[index.region].ours
+def claim_at(states: RegionStates, position: int) -> None:
+    index = state_at(position)
+    assert states.swap({index.region: lambda _: index})[index.region].ours
 
 
 def first_of(folder: Path, contract: Contract) -> Position:
     """Where the region's index of a reader that begins now begins."""
-    (index,) = indexes_of(folder, contract).read(contract.regions[:1]).values()
-    return index.generations[0].first
+    (state,) = states_of(folder, contract).read(contract.regions[:1]).values()
+    return state.generations[0].first
 
 
 def test_a_process_of_a_dropped_table_writes_where_nobody_looks(tmp_path: Path) -> None:
     folder = tmp_path / "table"
     lance.write_dataset(ROWS, str(folder))
     former = attach(folder)
-    sleeper = indexes_of(folder, former)
+    sleeper = states_of(folder, former)
     for position in (100, 101, 102):
         claim_at(sleeper, position)
     shutil.rmtree(folder)
     lance.write_dataset(ROWS, str(folder))
     contract = attach(folder)
     assert contract.making not in (None, former.making)
-    claim_at(indexes_of(folder, contract), 5)
+    claim_at(states_of(folder, contract), 5)
     # What the sleeper knows is the newest as far as it can tell: it asks nobody, and puts.
     claim_at(sleeper, 103)
     altered = former.model_copy(update={"version": 2, "on_misrouted": "ignore"})
@@ -448,7 +448,7 @@ def test_a_making_is_kept_by_what_moves_and_new_for_what_is_attached(tmp_path: P
     original, copied, detached = tmp_path / "original", tmp_path / "copy", tmp_path / "detached"
     lance.write_dataset(ROWS, str(original))
     contract = attach(original)
-    claim_at(indexes_of(original, contract), 7)
+    claim_at(states_of(original, contract), 7)
     for copy in (copied, detached):
         shutil.copytree(original, copy)
     moved = move_table(settings_of(copied), str(original))
@@ -475,7 +475,7 @@ def test_a_table_from_before_there_were_makings_keeps_its_keys(tmp_path: Path, m
         contract = attach(folder)
     assert contract.making is None
     check_whole(folder, contract)
-    claim_at(indexes_of(folder, contract), 7)
+    claim_at(states_of(folder, contract), 7)
     alter_terms(settings_of(folder), {"grace_s": 7})
     altered = alter_terms(settings_of(folder), {"grace_s": 8})
     assert read_contract(open_store(str(folder)), str(folder)) == altered

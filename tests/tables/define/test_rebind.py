@@ -59,12 +59,12 @@ def test_what_an_owner_has_in_flight_is_merged_first_or_meets_a_fence(tmp_path: 
     pipeline.ingest()  # in open generations, which no merge takes
     settings = Settings.model_validate({"table": {"uri": pipeline.uri}, "kafka": {"bootstrap_servers": "nobody:1"}})
     inspector: Any = Inspector()
-    held = pipeline.flusher().read_indexes()
-    logs = {index.newest.log for index in held.values() if index.newest is not None}
+    held = pipeline.flusher().read_states()
+    logs = {state.newest.log for state in held.values() if state.newest is not None}
     for look_only in (True, False):
         with pytest.raises(InvalidInput, match="are not merged yet"):
             rebind_topic(settings, "new-id", inspector, "latest", look_only=look_only)
-        states = {index.newest.state for index in pipeline.flusher().read_indexes().values() if index.newest}
+        states = {state.newest.state for state in pipeline.flusher().read_states().values() if state.newest}
         assert states == ({GenerationState.OPEN} if look_only else {GenerationState.SEALED})
     pipeline.merge()  # without ingest: the former topic has no owner any more
     assert rebind_topic(settings, "new-id", inspector, "latest").topic_id == "new-id"

@@ -232,7 +232,7 @@ def test_a_beginning_that_is_trimmed_is_an_error(filled: World) -> None:
     region = filled.table.regions[0]
     context = filled.table.context()
     last = filled.table.record(0, 4)
-    assert context.indexes.swap({region: lambda found: found and trim(found, last, "12345678")})[region][0]
+    assert context.states.swap({region: lambda found: found and trim(found, last, "12345678")})[region][0]
     file = filled.write(rows_of(0, [4]))
     with pytest.raises(OutsideHistoryWindow, match=r"load export began before generation 3.*another name"):
         filled.load([file], "export")

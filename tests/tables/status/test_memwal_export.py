@@ -18,7 +18,7 @@ from lancewal_core.errors import ObjectCorrupt, StoreInconsistent
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, LogId, OwnerId, Position, Sequence
 from lancewal_core.region.flushes.manifest import read_flush
-from lancewal_core.region.state import decode_index, encode_history
+from lancewal_core.region.state import decode_state, encode_history
 from lancewal_core.region.transitions import Claimant, first_claim, paged
 from lancewal_core.table.contract import Contract
 from lancewal_tables.status.memwal_export import export_memwal
@@ -84,7 +84,7 @@ def table(tmp_path: Path) -> Iterator[FlusherTable]:
     made.generation(0, upserts(range(40)), segments=20)
     made.generation(0, upserts(range(700)), segments=2, flush=False)
     claimant = Claimant(OwnerId("ingest-2"), LogId("log-2"), Sequence(0))
-    made.context().indexes.swap(
+    made.context().states.swap(
         {made.regions[1]: lambda _: first_claim(made.regions[1], 1, Position(0), claimant, "write-1")}
     )[made.regions[1]]
     yield made
@@ -95,7 +95,7 @@ def move_to_page(table: FlusherTable, partition: int, last: Generation) -> None:
     region = table.regions[partition]
     page = tuple(r for r in table.index(partition).generations if r.generation <= last)
     table.store.put_if_absent(paths.history_page(region, page[0].generation, None), encode_history(region, 1, page))
-    ours, _ = table.context().indexes.swap({region: lambda found: found and paged(found, page, "write-2")})[region]
+    ours, _ = table.context().states.swap({region: lambda found: found and paged(found, page, "write-2")})[region]
     assert ours
 
 
@@ -176,7 +176,7 @@ def test_a_page_that_is_lost_is_an_error(table: FlusherTable) -> None:
 
 def test_it_is_no_index_of_ours(table: FlusherTable) -> None:
     with pytest.raises(ObjectCorrupt, match="checksum"):
-        decode_index(export_memwal(table.context()), "exported")
+        decode_state(export_memwal(table.context()), "exported")
 
 
 def test_the_command(

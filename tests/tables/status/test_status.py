@@ -73,7 +73,7 @@ class Ingest:
         self.store, self.clock, self.contract = open_store(str(folder)), SystemClock(), contract
         self.table = LanceTable(str(folder))
         self.opened = OpenedTable.over(self.store, self.table, contract, InlineTasks(), self.clock)
-        self.indexes = self.opened.indexes
+        self.states = self.opened.states
         self.log = LogWriter(self.store, self.clock, LogId(uuid4().hex), OwnerId(owner), contract.rows.wal)
         self.batches: dict[Region, list[pa.RecordBatch]] = {}
         self.open: dict[Region, Position] = {}
@@ -82,11 +82,11 @@ class Ingest:
         return Claimant(self.log.owner, self.log.log, self.log.next_unsent)
 
     def claim(self, region: Region, start: int) -> None:
-        def decide(index: RegionState | None) -> RegionState:
-            assert index is None
+        def decide(state: RegionState | None) -> RegionState:
+            assert state is None
             return transitions.first_claim(region, 1, Position(start), self.claimant(), uuid4().hex)
 
-        assert self.indexes.swap({region: decide})[region][0]
+        assert self.states.swap({region: decide})[region][0]
         self.open[region] = Position(start)
         self.batches[region] = []
 
@@ -100,11 +100,11 @@ class Ingest:
         next_ = former.open[region]
         ended = Ended(Generation(generation), former.log.log, next_, end, None, self.clock.now_ms())
 
-        def decide(index: RegionState | None) -> RegionState | None:
-            assert index is not None
-            return transitions.claim(index, ended, 1, self.claimant(), uuid4().hex)
+        def decide(state: RegionState | None) -> RegionState | None:
+            assert state is not None
+            return transitions.claim(state, ended, 1, self.claimant(), uuid4().hex)
 
-        assert self.indexes.swap({region: decide})[region][0]
+        assert self.states.swap({region: decide})[region][0]
         self.open[region] = next_
         self.batches[region] = []
 
@@ -142,10 +142,10 @@ class Ingest:
     def seal(self, region: Region, generation: int, *, hand_over: bool = False) -> None:
         next_ = self.open[region]
 
-        def decide(index: RegionState | None) -> RegionState | None:
-            assert index is not None
+        def decide(state: RegionState | None) -> RegionState | None:
+            assert state is not None
             return transitions.seal(
-                index,
+                state,
                 Generation(generation),
                 self.claimant(),
                 next_,
@@ -155,13 +155,13 @@ class Ingest:
                 now_ms=self.clock.now_ms(),
             )
 
-        assert self.indexes.swap({region: decide})[region][0]
+        assert self.states.swap({region: decide})[region][0]
         self.open[region] = next_
 
     def flush(self, region: Region, generation: int) -> None:
-        index = self.indexes.read([region]).get(region)
-        assert index is not None
-        (record,) = (r for r in index.generations if r.generation == generation)
+        state = self.states.read([region]).get(region)
+        assert state is not None
+        (record,) = (r for r in state.generations if r.generation == generation)
         batches, self.batches[region] = self.batches[region], []
         content = Content(fold(batches, self.contract.rows))
         assert flush_generation(self.opened, region, record, content, new_id)
@@ -464,7 +464,7 @@ def test_data_files_are_nothing_to_a_part_without_rows(settings: Settings, contr
         ingest.claim(region, 0)
         ingest.append(**{f"p{region.partition}": count})
         ingest.seal(region, 1, hand_over=True)
-        (record,) = ingest.indexes.read([region])[region].generations
+        (record,) = ingest.states.read([region])[region].generations
         content = Content(fold(ingest.batches[region], contract.rows))
         flushable.append(Flushable(region, record, content))
     found = flush_generations(ingests[0].opened, flushable, new_id)
@@ -484,19 +484,19 @@ def test_since_when_a_generation_is_sealed_its_record_tells(settings: Settings, 
     ingest.clock = Later(-10_000)
     ingest.seal(zero, 1)
 
-    def changed(index: RegionState | None, **of_record: Any) -> RegionState:
-        assert index is not None
-        first, *others = index.generations
-        return replace(index, generations=(replace(first, **of_record), *others), write_id=new_id())
+    def changed(state: RegionState | None, **of_record: Any) -> RegionState:
+        assert state is not None
+        first, *others = state.generations
+        return replace(state, generations=(replace(first, **of_record), *others), write_id=new_id())
 
     def unmerged_s() -> float | None:
         return table_status(Settings(), settings.table.uri).partitions[0].unmerged_s
 
-    ingest.indexes.swap({zero: changed})
+    ingest.states.swap({zero: changed})
     sealed_s = unmerged_s()
     assert sealed_s is not None
     assert sealed_s >= 10_000
-    ingest.indexes.swap({zero: partial(changed, sealed_at_ms=None)})
+    ingest.states.swap({zero: partial(changed, sealed_at_ms=None)})
     assert unmerged_s() is None
 
 

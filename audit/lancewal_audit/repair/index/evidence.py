@@ -11,7 +11,7 @@ from lancewal_core.names.ids import Generation, Position, Region
 from lancewal_core.region.flushes.manifest import FlushedGeneration, read_flush
 from lancewal_core.region.pages.state_page import StatePage, decode_page
 from lancewal_core.region.state import RegionState
-from lancewal_core.region.states import index_in, page_family
+from lancewal_core.region.states import page_family, state_in
 from lancewal_core.table.watermarks import Watermark
 
 
@@ -43,11 +43,11 @@ def versions_of(context: RepairContext, region: Region) -> Versions:
                 continue
             found = decode_page(data, key)
             page = found if version == newest else page
-            index = index_in(found, region, key)
+            state = state_in(found, region, key)
         except Corrupt as error:
             damaged.append(str(error))
             continue
-        return Versions(newest, None if index is None else (version, index), tuple(damaged), page)
+        return Versions(newest, None if state is None else (version, state), tuple(damaged), page)
     return Versions(newest, None, tuple(damaged), page)
 
 

@@ -195,14 +195,14 @@ def trimmed_boundary(
 
 
 def leads_as_far(
-    index: RegionState, records: list[GenerationRecord], mark: Watermark, survey: Mapping[LogId, LogSurvey]
+    state: RegionState, records: list[GenerationRecord], mark: Watermark, survey: Mapping[LogId, LogSurvey]
 ) -> bool:
     """Return whether the state ``index`` reaches as far as the generations ``records`` that were found."""
-    newest = index.newest
+    newest = state.newest
     if newest is None or newest.generation < mark.generation:
         return False
     end = newest.next
     if end is None:
-        found = survey[newest.log].pieces[index.region] if newest.log in survey else ()
+        found = survey[newest.log].pieces[state.region] if newest.log in survey else ()
         end = max((p.next for p in found if p.first >= newest.first), default=newest.first)
     return not records or records[-1].next is None or records[-1].next <= end

@@ -74,7 +74,7 @@ _SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
-class IndexPlan:
+class StatePlan:
     """Plan of the repair.  ``index``: the state to write; None if the newest listed version is right."""
 
     region: Region
@@ -112,9 +112,9 @@ class IndexPlan:
         return [*found, *(told(f"may have held more: {key}") for key in self.unreadable)]
 
 
-def plan_index(
+def plan_state(
     context: RepairContext, region: Region, low: Callable[[], Position], *, before_gap: bool = False, above: int = 0
-) -> IndexPlan:
+) -> StatePlan:
     """Find out which state to write, and return the plan (steps 1 to 3).
 
     ``low`` returns the first offset that Kafka has.  ``above``: number of a version that is known to have existed.
@@ -146,7 +146,7 @@ def plan_index(
         and versions.sound[0] == versions.newest >= above
         and leads_as_far(versions.sound[1], records, mark, survey)
     ):
-        return IndexPlan(region, versions, None, None, unreadable)
+        return StatePlan(region, versions, None, None, unreadable)
     if missing is not None and not before_gap:
         raise region.error(
             RepairRefused,
@@ -163,7 +163,7 @@ def plan_index(
     generation, trimmed, time = trimmed_boundary(context, region, versions, known, records)
     index = RegionState(region, context.contract.version, tuple(records), generation, trimmed, context.new_id(), time)
     index.check()
-    return IndexPlan(region, versions, index, missing, unreadable)
+    return StatePlan(region, versions, index, missing, unreadable)
 
 
 def _check_kafka(context: RepairContext, region: Region, at: Position, low: Position) -> None:
@@ -204,7 +204,7 @@ def check_quiet(context: RepairContext, members: Callable[[], int]) -> None:
         )
 
 
-def repair_index(
+def repair_state(
     context: RepairContext,
     region: Region,
     members: Callable[[], int],
@@ -213,19 +213,19 @@ def repair_index(
     before_gap: bool = False,
     above: int = 0,
 ) -> list[Told]:
-    """End the logs and write the new state (steps 4 and 5); return what was done.  Arguments: see ``plan_index``.
+    """End the logs and write the new state (steps 4 and 5); return what was done.  Arguments: see ``plan_state``.
 
     ``members`` returns the number of members of the consumer group.  ``RepairRefused``: a service may be at work, or the
     state has changed meanwhile."""
     # Step 4
     check_quiet(context, members)
-    plan = plan_index(context, region, low, before_gap=before_gap, above=above)
+    plan = plan_state(context, region, low, before_gap=before_gap, above=above)
     if plan.index is None:
         return _go_on(context, plan)
     for log, found in survey_logs(context, [region]).items():
         if found.fence is None:
             end_log(context.store, context.tasks, context.clock, log, {region: found.behind}, OwnerId("repair"))
-    again = plan_index(context, region, low, before_gap=before_gap, above=above)
+    again = plan_state(context, region, low, before_gap=before_gap, above=above)
     if again.index is None or again.versions != plan.versions:
         raise RepairRefused(f"region {region.name}: its index has changed meanwhile; run the command again")
     check_quiet(context, members)
@@ -250,20 +250,20 @@ def repair_index(
 
 
 def _page_with(
-    context: RepairContext, versions: Versions, index: RegionState, above: int
+    context: RepairContext, versions: Versions, state: RegionState, above: int
 ) -> tuple[StatePage, list[int]]:
     """Return the page with the state ``index``, and the partitions that the page marks as lost (guarantee 6)."""
     per_page = context.contract.regions_per_page
-    page = context.contract.page_of(index.region)
-    record = {index.region.partition: record_of(index, context.clock)}
+    page = context.contract.page_of(state.region)
+    record = {state.region.partition: record_of(state, context.clock)}
     if versions.page is not None and versions.newest >= above:
         return replace(versions.page.with_records(record), write_id=context.new_id()), []
-    lost = [r.partition for r in context.contract.regions if context.contract.page_of(r) == page and r != index.region]
+    lost = [r.partition for r in context.contract.regions if context.contract.page_of(r) == page and r != state.region]
     marks = {partition: PageRecord(b"", context.clock.now_ms()) for partition in lost}
     return StatePage(page, per_page, context.new_id(), {}).with_records({**marks, **record}), lost
 
 
-def _go_on(context: RepairContext, plan: IndexPlan) -> list[Told]:
+def _go_on(context: RepairContext, plan: StatePlan) -> list[Told]:
     """Put the rest of the numbers of an interrupted repair (guarantee 5); return what was done, nothing if all are there."""
     newest, page = plan.versions.newest, plan.versions.page
     if page is None or not page.write_id.startswith(_FILLS):

@@ -48,7 +48,7 @@ class WalRecords:
     def __init__(self, opened: OpenedTable) -> None:
         self._opened = opened
         self._store = opened.store
-        self._indexes = opened.indexes
+        self._states = opened.states
         self._kept: dict[Region, list[GenerationRecord]] = {}
         self.places: dict[Region, EntryPlaces] = {}
         self.damaged: dict[str, str] = {}
@@ -63,9 +63,9 @@ class WalRecords:
     def ranges(self, cut: Mapping[Region, Position]) -> dict[Region, Range]:
         """Return the range of each region that the WAL should have below the cut (step 1)."""
         found = {}
-        indexes = self._indexes.read(cut)
+        states = self._states.read(cut)
         for region, end in cut.items():
-            trimmed, records = self._generations(region, indexes.get(region))
+            trimmed, records = self._generations(region, states.get(region))
             self._kept[region] = [record for record in records if record.first < end]
             self.places[region] = EntryPlaces()
             begin = records[0].first if records else Position(max(trimmed, end))
@@ -78,22 +78,22 @@ class WalRecords:
         records = self._kept.get(region)
         return records[0].first if records and records[0].generation == 1 else None
 
-    def _generations(self, region: Region, index: RegionState | None) -> tuple[Position, list[GenerationRecord]]:
+    def _generations(self, region: Region, state: RegionState | None) -> tuple[Position, list[GenerationRecord]]:
         """Return the trimmed position and all generations after it.  ``index``: the region's state, just read."""
         for attempt in range(_READS):
             if attempt:
-                index = self._indexes.read([region]).get(region)
-            if index is None or index.newest is None:
+                state = self._states.read([region]).get(region)
+            if state is None or state.newest is None:
                 return Position(0), []
-            if index.newest.generation <= index.trimmed_generation:
-                return index.trimmed, []
+            if state.newest.generation <= state.trimmed_generation:
+                return state.trimmed, []
             try:
-                records = generations_behind(self._opened, region, index, index.trimmed_generation)
+                records = generations_behind(self._opened, region, state, state.trimmed_generation)
             except PlanStale:
                 if attempt == _READS - 1:
                     raise
                 continue  # the boundary has moved in between
-            return index.trimmed, records
+            return state.trimmed, records
         raise AssertionError("the loop returns or raises")
 
     # -- step 2 --------------------------------------------------------------------------------------------------
@@ -167,10 +167,10 @@ class WalRecords:
             for region, range_ in ranges.items()
             if (gaps := _gaps(range_.begin, range_.end, self.places[region].in_order()))
         }
-        indexes = self._indexes.read(lacking)
+        states = self._states.read(lacking)
         for region, gaps in lacking.items():
-            range_, index = ranges[region], indexes.get(region)
-            trimmed = Position(0) if index is None else index.trimmed
+            range_, state = ranges[region], states.get(region)
+            trimmed = Position(0) if state is None else state.trimmed
             if trimmed > range_.begin:
                 range_.starts_at(min(trimmed, range_.end), _TRIMMED)
             for first, end in gaps:

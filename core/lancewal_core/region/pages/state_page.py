@@ -3,7 +3,7 @@
 Promises:
 
 1. ``decode_page(encode_page(page)) == page``, and equal pages give equal bytes.
-2. Any changed, missing or added byte is found: in the head by its checksum, in a record by its own (``index_in``).  So
+2. Any changed, missing or added byte is found: in the head by its checksum, in a record by its own (``state_in``).  So
    damage in one record, or a record of a newer format, affects that region alone.  The other records are read, and a
    swap of another region copies the record as it is, unread.
 3. The sound records of a page unpack to no more than ``PAGE_BYTES_MAX`` together.

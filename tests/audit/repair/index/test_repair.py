@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lancewal_audit.repair.index.repair import MARGIN, plan_index, repair_index
+from lancewal_audit.repair.index.repair import MARGIN, plan_state, repair_state
 from lancewal_audit.repair.log_survey import survey_logs
 from lancewal_audit.repair.segment import plan_segment, repair_segment
 from lancewal_core.errors import LancewalError, ObjectCorrupt, RepairRefused, RetentionLost, StoreInconsistent
@@ -20,14 +20,14 @@ from lancewal_core.region.flush_files import Content
 from lancewal_core.region.loss_record import LossRecord, write_loss
 from lancewal_core.region.pages.state_page import decode_page
 from lancewal_core.region.state import GenerationState, RegionState
-from lancewal_core.region.states import Swap, index_in
+from lancewal_core.region.states import Swap, state_in
 from lancewal_core.rows.fold import fold
 from lancewal_core.table.control import Service
 from lancewal_core.wal.segment import Segment, decode_segment
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_reader.table import open_table
 from tests.audit.repair.test_segment import MemoryRecords
-from tests.support.indexes import flip_record, newest_index, page_versions
+from tests.support.indexes import flip_record, newest_state, page_versions
 from tests.support.pauses import pause, resume
 from tests.support.pipeline import Pipeline, by_key
 from tests.support.repairs import (
@@ -97,7 +97,7 @@ def repair(
 ) -> list[str]:
     with repairing(pipeline) as context:
         region = pipeline.contract.regions[partition]
-        done = repair_index(context, region, lambda: members, kafka(low), before_gap=before_gap, above=above)
+        done = repair_state(context, region, lambda: members, kafka(low), before_gap=before_gap, above=above)
     return messages(done)
 
 
@@ -175,14 +175,14 @@ def test_damage_that_others_have_copied(pipeline: Pipeline) -> None:
     flip_record(newest, PARTITION)
     other = pipeline.contract.regions[1 - PARTITION]
     with repairing(pipeline) as context:
-        swapped = context.indexes.swap({other: lambda found: found and replace(found, write_id=context.new_id())})
+        swapped = context.states.swap({other: lambda found: found and replace(found, write_id=context.new_id())})
     assert swapped[other].ours
     newest.write_bytes(whole)
     with pytest.raises(ObjectCorrupt, match=f"{versions(pipeline)[0].name} is corrupt: .* `lancewal repair region`"):
         open_table(pipeline.uri).to_arrow()
     repair(pipeline)
-    assert newest_index(pipeline.store, pipeline.clock, other) == swapped[other].found
-    known = newest_index(pipeline.store, pipeline.clock, pipeline.contract.regions[PARTITION])
+    assert newest_state(pipeline.store, pipeline.clock, other) == swapped[other].found
+    known = newest_state(pipeline.store, pipeline.clock, pipeline.contract.regions[PARTITION])
     assert known is not None
     assert known.generations[: len(before.generations) - 1] == before.generations[:-1]
     goes_on(pipeline)
@@ -278,7 +278,7 @@ def unmerged_segment(pipeline: Pipeline) -> tuple[Path, int, int]:
             pipeline.ingest()
             pipeline.settle()
             survey = survey_logs(context, [region])
-            open_ = newest_index(pipeline.store, pipeline.clock, region)
+            open_ = newest_state(pipeline.store, pipeline.clock, region)
             assert open_ is not None
             assert open_.newest is not None
             record = open_.newest
@@ -308,7 +308,7 @@ def test_a_gap_stops_it_and_a_person_may_end_the_region_there(pipeline: Pipeline
         repair(pipeline)
     region = pipeline.contract.regions[PARTITION]
     with repairing(pipeline) as context:
-        lines = messages(plan_index(context, region, kafka(), before_gap=True).lines())
+        lines = messages(plan_state(context, region, kafka(), before_gap=True).lines())
     assert any(f"offsets {first} to {next_ - 1}" in line for line in lines)
     if how == "damaged":
         assert any(line.startswith("may have held more: ") and path.name in line for line in lines)
@@ -420,7 +420,7 @@ def test_a_crash_in_between_is_repeated_away(pipeline: Pipeline, at: int, after:
         path.unlink()
     region = pipeline.contract.regions[PARTITION]
     with repairing(pipeline, CrashingStore(pipeline.store, at, after=after)) as context, pytest.raises(Crash):
-        repair_index(context, region, lambda: 0, kafka())
+        repair_state(context, region, lambda: 0, kafka())
     repair_page(pipeline)
     listed = len(versions(pipeline))
     assert listed > MARGIN
@@ -437,21 +437,21 @@ def test_a_swap_that_comes_while_it_writes_is_never_passed_over(pipeline: Pipeli
     newest = len(versions(pipeline))
     swapped: list[Swap] = []
     with repairing(pipeline) as slow:
-        slow.indexes.read([other])
+        slow.states.read([other])
 
         def meanwhile(key: str) -> None:
             found = paths.parse_page_version(key)
             if found is not None and found[1] == newest + at and not swapped:
-                swapped.append(slow.indexes.swap({other: lambda it: it and replace(it, write_id="meanwhile")})[other])
+                swapped.append(slow.states.swap({other: lambda it: it and replace(it, write_id="meanwhile")})[other])
 
         with (
             repairing(pipeline, HookedStore(pipeline.store, meanwhile)) as context,
             pytest.raises(RepairRefused, match="has changed meanwhile"),
         ):
-            repair_index(context, region, lambda: 0, kafka())
-    assert newest_index(pipeline.store, pipeline.clock, other) == swapped[0].found
+            repair_state(context, region, lambda: 0, kafka())
+    assert newest_state(pipeline.store, pipeline.clock, other) == swapped[0].found
     repair(pipeline)
-    assert newest_index(pipeline.store, pipeline.clock, other) == swapped[0].found
+    assert newest_state(pipeline.store, pipeline.clock, other) == swapped[0].found
     goes_on(pipeline)
 
 
@@ -467,7 +467,7 @@ def test_of_two_at_once_one_decides(pipeline: Pipeline) -> None:
         return 0
 
     with repairing(pipeline) as context, pytest.raises(RepairRefused, match="has changed meanwhile"):
-        repair_index(context, region, members, kafka())
+        repair_state(context, region, members, kafka())
     goes_on(pipeline)
 
 
@@ -480,9 +480,9 @@ def test_a_flush_of_a_generation_that_the_new_index_cuts_otherwise_changes_nothi
     with repairing(pipeline) as context:
         flip_all(pipeline)
         repair(pipeline)
-        index = newest_index(pipeline.store, pipeline.clock, region)
-        assert index is not None
-        record = next(r for r in index.generations if r.state is GenerationState.SEALED)
+        state = newest_state(pipeline.store, pipeline.clock, region)
+        assert state is not None
+        record = next(r for r in state.generations if r.state is GenerationState.SEALED)
         assert record.next is not None
         shorter = replace(record, next=Position(record.next - 1))
         content = Content(fold([], pipeline.contract.rows))
@@ -499,7 +499,7 @@ def test_a_flush_is_lost_too(pipeline: Pipeline) -> None:
         pipeline.settle()
     region = pipeline.contract.regions[PARTITION]
     read = [
-        (path, index_in(decode_page(path.read_bytes(), path.name), region, path.name)) for path in versions(pipeline)
+        (path, state_in(decode_page(path.read_bytes(), path.name), region, path.name)) for path in versions(pipeline)
     ]
     indexes = [(path, index) for path, index in read if index is not None]
     flushed = [r for r in indexes[0][1].generations if r.state is GenerationState.FLUSHED]
@@ -518,6 +518,6 @@ def test_a_flush_is_lost_too(pipeline: Pipeline) -> None:
 
 
 def read_index(pipeline: Pipeline) -> RegionState:
-    index = newest_index(pipeline.store, pipeline.clock, pipeline.contract.regions[PARTITION])
-    assert index is not None
-    return index
+    state = newest_state(pipeline.store, pipeline.clock, pipeline.contract.regions[PARTITION])
+    assert state is not None
+    return state

@@ -24,7 +24,7 @@ from lancewal_core.names.ids import LogId, OwnerId, Page, Position, Region, Sequ
 from lancewal_core.process.tasks import Task
 from lancewal_core.region.pages.state_page import StatePage, decode_page
 from lancewal_core.region.state import RegionState
-from lancewal_core.region.states import RegionIndexes, index_in, page_family
+from lancewal_core.region.states import RegionStates, page_family, state_in
 from lancewal_core.region.transitions import Claimant, first_claim
 from lancewal_flusher.garbage import find
 from tests.twins.faults import RandomFaults, Rates
@@ -50,8 +50,8 @@ def require(holds: object, *why: object) -> None:
         raise Violation(*why)
 
 
-def steps_of(index: RegionState) -> int:
-    return index.generations[-1].first_sequence
+def steps_of(state: RegionState) -> int:
+    return state.generations[-1].first_sequence
 
 
 def one_step_on(region: Region, found: RegionState | None, write_id: str) -> RegionState:
@@ -86,12 +86,12 @@ class WatchedBucket(MemoryBucket):
             if partition in before and before[partition] == record:
                 continue
             region = Region(page.topic, page.topic_id, partition)
-            was = index_in(chain[-1], region, key) if chain else None
-            index = index_in(content, region, key)
-            require(index is not None, "a record left", key)
-            assert index is not None
-            require(steps_of(index) == (0 if was is None else steps_of(was)) + 1, "not a step on:", key, was, index)
-            self.done.add(index.write_id)
+            was = state_in(chain[-1], region, key) if chain else None
+            state = state_in(content, region, key)
+            require(state is not None, "a record left", key)
+            assert state is not None
+            require(steps_of(state) == (0 if was is None else steps_of(was)) + 1, "not a step on:", key, was, state)
+            self.done.add(state.write_id)
         require(set(before) <= set(content.records), "a region left the page", key)
         chain.append(content)
         return etag
@@ -101,7 +101,7 @@ class WatchedBucket(MemoryBucket):
         page = Page.of(region, PER_PAGE, None)
         chain = self.chains[page]
         found: list[RegionState | None] = [None] if since == 0 else []
-        return found + [index_in(content, region, "chain") for content in chain[max(since - 1, 0) :]]
+        return found + [state_in(content, region, "chain") for content in chain[max(since - 1, 0) :]]
 
 
 class TwoClocks:
@@ -198,7 +198,7 @@ class World:
 
     def _swapper(self, store: MemoryStore, clock: TwoClocks, pause_s: float) -> None:
         rng = Random(self.rng.random())
-        indexes = RegionIndexes(store, clock, PER_PAGE, None, AnyOrder(rng), self.new_id)
+        indexes = RegionStates(store, clock, PER_PAGE, None, AnyOrder(rng), self.new_id)
         while True:
             regions = rng.sample(REGIONS, rng.choice([1, 1, 2, 3]))
             since = {region: len(self.bucket.chains[Page.of(region, PER_PAGE, None)]) for region in regions}
@@ -210,24 +210,24 @@ class World:
                 else:
                     declines = {region for region in regions if rng.random() < 0.2}
                     decisions = {region: self._decision(region, region in declines) for region in regions}
-                    for region, (ours, index) in indexes.swap(decisions).items():
+                    for region, (ours, state) in indexes.swap(decisions).items():
                         if ours:
-                            assert index is not None
-                            require(index.write_id in self.bucket.done, "told to be done:", region, index)
+                            assert state is not None
+                            require(state.write_id in self.bucket.done, "told to be done:", region, state)
                             self.note("swapped")
                         else:
-                            self._was_newest("declined", region, index, since[region])
+                            self._was_newest("declined", region, state, since[region])
             except (StoreUnavailable, StoreInconsistent) as error:
                 self.note(type(error).__name__)
             if rng.random() < 0.05:
-                indexes = RegionIndexes(store, clock, PER_PAGE, None, None, self.new_id)
+                indexes = RegionStates(store, clock, PER_PAGE, None, None, self.new_id)
             clock.sleep(rng.random() * pause_s)
 
     def _decision(self, region: Region, declines: bool) -> Callable[[RegionState | None], RegionState | None]:
         return lambda found: None if declines else one_step_on(region, found, self.new_id())
 
-    def _was_newest(self, what: str, region: Region, index: RegionState | None, since: int) -> None:
-        require(index in self.bucket.indexes(region, since), what, region, index)
+    def _was_newest(self, what: str, region: Region, state: RegionState | None, since: int) -> None:
+        require(state in self.bucket.indexes(region, since), what, region, state)
         self.note(what)
 
     def _sweeper(self, store: MemoryStore, clock: TwoClocks) -> None:

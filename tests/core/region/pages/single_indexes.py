@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 from lancewal_core.names.ids import Region
 from lancewal_core.process.clock import Clock
-from lancewal_core.region.state import RegionState, decode_index, encode_index
+from lancewal_core.region.state import RegionState, decode_state, encode_state
 from lancewal_core.region.states import Decide, Swap
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.versioned import Family, Swapped, Version, newest_version, swap
@@ -22,11 +22,11 @@ def _family(region: Region) -> Family:
 
 
 def _index(version: Version | None) -> RegionState | None:
-    return None if version is None else decode_index(version.data, "single")
+    return None if version is None else decode_state(version.data, "single")
 
 
-class SingleIndexes:
-    """What ``RegionIndexes`` promises of each region, one after the other."""
+class SingleStates:
+    """What ``RegionStates`` promises of each region, one after the other."""
 
     def __init__(self, store: ObjectStore, clock: Clock) -> None:
         self._store = store
@@ -40,7 +40,7 @@ class SingleIndexes:
         return {region: self._swap(region, decide) for region, decide in decisions.items()}
 
     def _swap(self, region: Region, decide: Decide) -> Swap:
-        outcome = swap(self._store, _family(region), self._clock, lambda v: decide(_index(v)), encode_index)
+        outcome = swap(self._store, _family(region), self._clock, lambda v: decide(_index(v)), encode_state)
         if isinstance(outcome, Swapped):
             return Swap(True, outcome.value)
         return Swap(False, _index(outcome.found))

@@ -12,7 +12,7 @@ from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion, TopicId
 from lancewal_core.names.paths import FlushFile
 from lancewal_core.region.state import GenerationState, RegionState
-from lancewal_core.region.states import Decide, RegionIndexes
+from lancewal_core.region.states import Decide, RegionStates
 from lancewal_core.region.transitions import (
     Claimant,
     Ended,
@@ -27,7 +27,7 @@ from lancewal_core.region.transitions import (
     trim,
 )
 from lancewal_core.rows.record_times import RecordTimes
-from tests.core.region.pages.single_indexes import SingleIndexes
+from tests.core.region.pages.single_indexes import SingleStates
 from tests.support.fuzzing import fuzz
 from tests.support.scripted import ManualClock, ScriptedStore
 from tests.twins.faults import PutFault
@@ -97,8 +97,8 @@ def test_a_history_is_the_same(seed: int) -> None:
     rng = Random(seed)
     clock = ManualClock()
     store = ScriptedStore(clock)
-    indexes, single = RegionIndexes(store, clock, PER_PAGE, None), SingleIndexes(MemoryStore(clock), clock)
-    another = RegionIndexes(store.plain, clock, PER_PAGE, None)
+    indexes, single = RegionStates(store, clock, PER_PAGE, None), SingleStates(MemoryStore(clock), clock)
+    another = RegionStates(store.plain, clock, PER_PAGE, None)
     meanwhile: list[dict[Region, Decide]] = []
 
     def others_swap() -> None:
@@ -137,16 +137,16 @@ def test_a_history_is_the_same(seed: int) -> None:
 
 def test_histories_reach_every_state() -> None:
     clock = ManualClock()
-    indexes = RegionIndexes(MemoryStore(clock), clock, PER_PAGE, None)
+    indexes = RegionStates(MemoryStore(clock), clock, PER_PAGE, None)
     rng = Random(3)
     states: set[GenerationState] = set()
     trimmed = Generation(0)
     for number in range(400):
         region = rng.choice(REGIONS)
         change = Change(rng.choice(CHANGES), region, f"w{number}", rng.getrandbits(32))
-        _, index = indexes.swap({region: change})[region]
-        if index is not None:
-            states |= {record.state for record in index.generations}
-            trimmed = max(trimmed, index.trimmed_generation)
+        _, state = indexes.swap({region: change})[region]
+        if state is not None:
+            states |= {record.state for record in state.generations}
+            trimmed = max(trimmed, state.trimmed_generation)
     assert states == set(GenerationState)
     assert trimmed >= 1

@@ -14,7 +14,7 @@ from lancewal_core.errors import ObjectCorrupt, ObjectTooLarge
 from lancewal_core.region.pages import state_page
 from lancewal_core.region.pages.packed_record import RecordBroken, pack_record, unpack_record, unpacked_bytes
 from lancewal_core.region.pages.state_page import PageRecord, decode_page, encode_page
-from lancewal_core.region.state import encode_index
+from lancewal_core.region.state import encode_state
 from tests.golden.core_formats import INDEX, STATES, STATES_KEY
 
 
@@ -29,7 +29,7 @@ def test_a_record_comes_back_as_it_was(data: bytes) -> None:
 
 
 def test_every_changed_missing_or_added_byte_is_found() -> None:
-    record = pack_record(encode_index(INDEX))
+    record = pack_record(encode_state(INDEX))
     for at in range(len(record)):
         for bit in range(8):
             with pytest.raises(RecordBroken, match="checksum"):
@@ -54,7 +54,7 @@ def test_what_a_record_says_of_itself_is_not_believed(size: int, frame: bytes, m
 
 
 def test_its_size_is_known_before_it_is_unpacked() -> None:
-    data = encode_index(INDEX)
+    data = encode_state(INDEX)
     record = pack_record(data)
     assert unpacked_bytes(record) == len(data)
     assert [unpacked_bytes(broken) for broken in (b"", record[:-1], record + b"x")] == [0, 0, 0]
@@ -75,5 +75,5 @@ def test_a_page_unpacks_to_what_any_page_may_and_damage_counts_nothing(monkeypat
 
 
 def test_generations_that_say_the_same_take_little() -> None:
-    data = encode_index(INDEX) * 20
+    data = encode_state(INDEX) * 20
     assert len(pack_record(data)) * 6 < len(data)

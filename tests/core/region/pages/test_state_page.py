@@ -17,8 +17,8 @@ from lancewal_core.names.ids import Page, Region, TopicId
 from lancewal_core.proto import state_page_pb2
 from lancewal_core.region.pages.packed_record import pack_record
 from lancewal_core.region.pages.state_page import PageRecord, StatePage, decode_page, encode_page
-from lancewal_core.region.state import encode_index
-from lancewal_core.region.states import index_in
+from lancewal_core.region.state import encode_state
+from lancewal_core.region.states import state_in
 from tests.golden.core_formats import EAST, INDEX, NORTH, STATES, STATES_KEY
 
 BYTES = encode_page(STATES)
@@ -53,8 +53,8 @@ def test_a_page_comes_back_as_it_was(per_page: int, records: dict[int, tuple[byt
 
 
 def test_its_indexes_are_read() -> None:
-    assert index_in(STATES, NORTH, STATES_KEY) == INDEX
-    assert index_in(STATES, replace(NORTH, partition=3), STATES_KEY) is None
+    assert state_in(STATES, NORTH, STATES_KEY) == INDEX
+    assert state_in(STATES, replace(NORTH, partition=3), STATES_KEY) is None
     assert sealed_again(head()) == BYTES
 
 
@@ -69,8 +69,8 @@ def test_every_changed_or_missing_byte_is_found_and_of_a_record_concerns_its_reg
         content = decode_page(damaged, STATES_KEY)
         hit, sound = (NORTH, EAST) if at < first_end else (EAST, NORTH)
         with pytest.raises(ObjectCorrupt, match="checksum"):
-            index_in(content, hit, STATES_KEY)
-        assert index_in(content, sound, STATES_KEY) == index_in(STATES, sound, STATES_KEY)
+            state_in(content, hit, STATES_KEY)
+        assert state_in(content, sound, STATES_KEY) == state_in(STATES, sound, STATES_KEY)
         # Who changes the other one copies this one, damage and all.
         copied = decode_page(encode_page(content.with_records({sound.partition: PageRecord(b"new", 1)})), STATES_KEY)
         assert copied.records[hit.partition] == content.records[hit.partition]
@@ -84,7 +84,7 @@ def test_every_changed_or_missing_byte_is_found_and_of_a_record_concerns_its_reg
 def test_a_lost_record_is_no_unclaimed_region() -> None:
     content = decode_page(encode_page(STATES.with_records({3: PageRecord(b"", 5)})), STATES_KEY)
     with pytest.raises(ObjectCorrupt, match="is lost; rebuild it: `lancewal repair region`") as caught:
-        index_in(content, replace(NORTH, partition=3), STATES_KEY)
+        state_in(content, replace(NORTH, partition=3), STATES_KEY)
     assert caught.value.where["object"] == STATES_KEY
 
 
@@ -93,12 +93,12 @@ def test_a_newer_format_is_refused_by_name_and_of_a_record_concerns_its_region_a
     later.format_version = 2
     with pytest.raises(FormatUnknown, match="state page format version 2"):
         decode_page(sealed_again(later), STATES_KEY)
-    body = encode_index(INDEX)[:-CHECKSUM].replace(b"\xa0\x06\x01", b"\xa0\x06\x02", 1)  # field 100
+    body = encode_state(INDEX)[:-CHECKSUM].replace(b"\xa0\x06\x01", b"\xa0\x06\x02", 1)  # field 100
     record = body + b"\xfd\x07" + struct.pack("<I", google_crc32c.value(body))
     content = decode_page(encode_page(STATES.with_records({0: PageRecord(pack_record(record), 1)})), STATES_KEY)
     with pytest.raises(FormatUnknown, match="format version 2"):
-        index_in(content, NORTH, STATES_KEY)
-    assert index_in(content, EAST, STATES_KEY) is not None
+        state_in(content, NORTH, STATES_KEY)
+    assert state_in(content, EAST, STATES_KEY) is not None
 
 
 def changed_heads() -> dict[str, tuple[state_page_pb2.StatePageHead, str]]:
@@ -141,10 +141,10 @@ def test_what_cannot_be_read_is_not_written() -> None:
 
 
 def test_a_record_of_another_region_is_refused() -> None:
-    stranger = encode_index(replace(INDEX, region=Region("orders.eu", NORTH.topic_id, 3), generations=()))
+    stranger = encode_state(replace(INDEX, region=Region("orders.eu", NORTH.topic_id, 3), generations=()))
     content = STATES.with_records({0: PageRecord(pack_record(stranger), 1)})
     with pytest.raises(ObjectCorrupt, match="another region"):
-        index_in(content, NORTH, STATES_KEY)
+        state_in(content, NORTH, STATES_KEY)
 
 
 @given(st.binary(max_size=300))
