@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from lancewal_core.errors import Corrupt, ObjectMissing, RegionConflict
+from lancewal_core.errors import Corrupt, ObjectCorrupt, ObjectMissing, RegionConflict
 from lancewal_core.names.ids import Generation, Region
 from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import Tasks, together
@@ -38,7 +38,7 @@ from lancewal_flusher.commit.send import Refused, Why, is_finished
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.merge.first_seen import FirstSeen
 from lancewal_flusher.merge.look import Look
-from lancewal_flusher.merge.plan import MergeLimits, choose, combined_regions, unmerged, within_memory
+from lancewal_flusher.merge.plan import MergeLimits, RegionMerge, choose, combined_regions, unmerged, within_memory
 from lancewal_flusher.merge.region_input import RegionInput, read_region_inputs
 
 
@@ -121,7 +121,13 @@ def _take(
     ``damaged``.
     """
     share = limits.share(len(flushes))
-    merges = [choose(region, found, share) for region, found in sorted(flushes.items())]
+    merges = []
+    for region, found in sorted(flushes.items()):
+        try:
+            chosen_of_region = choose(region, found, share)
+            merges.append(replace(chosen_of_region, files_fit=_files_fit(context, chosen_of_region)))
+        except ObjectCorrupt as error:  # a contract that cannot be read
+            damaged[region] = error
     region_inputs: list[RegionInput] = []
     full = False
     while merges and not region_inputs:
@@ -144,6 +150,12 @@ def _take(
     # What is full has nothing to wait for: more would not fit in.
     waited_s = math.inf if full else max((ages[key] for key in generations), default=0.0)
     return region_inputs, waited_s
+
+
+def _files_fit(context: FlusherContext, merge: RegionMerge) -> bool:
+    wanted = set(context.contract.field_ids)
+    written = {flushed.contract_version for flushed in merge.flushes}
+    return all(wanted.issuperset(context.contract_of(version).field_ids) for version in written)
 
 
 def _flushes(

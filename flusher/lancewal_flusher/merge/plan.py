@@ -11,6 +11,9 @@ this very flush, and no part is at or below the watermark.  Otherwise the file w
 out, or that was merged or flushed otherwise before.  Rows of a part that is combined with a later generation would
 come twice.  In these cases the parts taken are combined.
 
+Files written under a contract that had a column of another type, or one that was dropped since, are never adopted
+(``RegionMerge.files_fit``).  They name a field that the table lacks, and another program's new column may get its id.
+
 A thousand regions that each seal every minute by themselves would make a thousand fragments a minute, one for each
 flush.  Every later merge would hide rows in all of them, and compaction would rewrite them.  If many flushes have few
 rows each, these are therefore combined too: their rows are written together.
@@ -84,6 +87,14 @@ class RegionMerge:
 
     region: Region
     flushes: tuple[FlushedGeneration, ...]
+    files_fit: bool = True
+    """Whether the table's contract has every field that these flushes were written with."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """``memory_bytes`` of its flushes; rows of files that do not fit are read."""
+        more = 0 if self.files_fit or len(self.flushes) > 1 or self.flushes[0].shared else self.flushes[0].rows_bytes
+        return memory_bytes(self.flushes) + _DECODED * more
 
 
 def waiting(state: RegionState, in_force: InForce) -> tuple[GenerationRecord, ...]:
@@ -146,7 +157,7 @@ def within_memory(
 
     ``InvalidSettings`` if none fits even alone, so that it would never be merged.
     """
-    needed = {merge.region: memory_bytes(merge.flushes) for merge in merges}
+    needed = {merge.region: merge.memory_bytes for merge in merges}
     fitting = [merge for merge in merges if needed[merge.region] <= limits.memory_bytes]
     if merges and not fitting:
         region, first = merges[0].region, merges[0].flushes[0]
@@ -170,7 +181,7 @@ def adoptable(merges: Sequence[RegionMerge]) -> list[list[RegionMerge]]:
     """Return groups of merges that may be adopted: each group takes all parts of the files of one flush."""
     flushes: dict[str, list[RegionMerge]] = {}
     for merge in merges:
-        if len(merge.flushes) == 1:
+        if len(merge.flushes) == 1 and merge.files_fit:
             flushes.setdefault(merge.flushes[0].key, []).append(merge)
     return [taken for taken in flushes.values() if is_whole([merge.flushes[0] for merge in taken])]
 
@@ -192,7 +203,7 @@ def combined_regions(merges: Sequence[RegionMerge], limits: MergeLimits) -> froz
     if len(small) <= limits.adopt_small_max:
         return frozenset(found)
     left = limits.combine_bytes - sum(s.nbytes for m in merges if m.region in found for s in m.flushes)
-    spare = (limits.memory_bytes - sum(memory_bytes(m.flushes) for m in merges)) // _DECODED
+    spare = (limits.memory_bytes - sum(m.memory_bytes for m in merges)) // _DECODED
     for taken in sorted(small, key=_nbytes):
         left -= _nbytes(taken)
         spare -= 0 if taken[0].flushes[0].shared else _nbytes(taken)  # ``memory_bytes`` has that of shared ones

@@ -11,10 +11,14 @@ import lance
 import pyarrow as pa
 import pytest
 
+from lancewal_core.errors import InvalidSettings, ObjectCorrupt
+from lancewal_core.names import paths
 from lancewal_core.rows.schema import Op
+from lancewal_core.table.protocol import fragment_files
 from lancewal_flusher.merge.finish import finish_newest
 from lancewal_flusher.merge.merge import Merged, merge_next
-from lancewal_flusher.merge.plan import MergeLimits
+from lancewal_flusher.merge.plan import MergeLimits, RegionMerge, combined_regions, within_memory
+from lancewal_flusher.service.round import RoundState, run_round
 from lancewal_reader.table import open_table
 from tests.support.flusher_tables import (
     COMBINE,
@@ -154,3 +158,60 @@ def test_files_of_a_flush_are_gone(table: FlusherTable) -> None:
 
 def check_rows_of_c(table: FlusherTable) -> None:
     assert by_key(open_table(table.uri).to_arrow().to_pylist()) == by_key(list(table.model.values()))
+
+
+def fields_of_files(table: FlusherTable) -> set[int]:
+    return {i for f in table.context().table.newest().fragments() for fields in f.file_fields for i in fields}
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["alone", "shared"])
+@pytest.mark.parametrize("change", ["add", "rename", "drop"])
+def test_files_with_a_field_that_is_gone_are_not_adopted(table: FlusherTable, change: str, shared: bool) -> None:
+    """Another program may add a column, which may get the id of the dropped one."""
+    if shared:
+        table.generations({0: upserts(range(5)), 1: upserts(range(3))})
+    else:
+        table.generation(0, upserts(range(5)))
+    flushed = table.flushed(0, 1)
+    ids = table.contract.fields_of
+    match change:
+        case "add":
+            table.change_columns(b="float64")
+        case "rename":
+            table.change_columns({"s": "c"})
+        case "drop":
+            table.change_columns({"s": None})
+    table.round()
+    table.check()
+    written = {name for fragment in flushed.fragments for name in fragment_files(fragment)}
+    there = {name for f in table.context().table.newest().fragments() for name in f.files}
+    assert written.issubset(there) == (change != "drop")
+    assert (ids["s"][0] in fields_of_files(table)) == (change != "drop")
+
+
+def test_rows_that_are_rewritten_are_counted_in_memory(table: FlusherTable) -> None:
+    table.generation(0, upserts(range(5)))
+    merge = RegionMerge(table.regions[0], (table.flushed(0, 1),))
+    other = replace(merge, files_fit=False)
+    assert combined_regions([merge], OPEN_ROWS) == frozenset()
+    assert combined_regions([other], OPEN_ROWS) == {table.regions[0]}
+    assert other.memory_bytes == merge.memory_bytes + 3 * merge.flushes[0].rows_bytes
+    assert within_memory([other], lambda _: 0.0, MergeLimits(memory_bytes=other.memory_bytes)) == [other]
+    with pytest.raises(InvalidSettings, match="merge_memory_bytes_max"):
+        within_memory([other], lambda _: 0.0, MergeLimits(memory_bytes=other.memory_bytes - 1))
+
+
+def test_a_contract_that_cannot_be_read_holds_up_its_region_alone(table: FlusherTable) -> None:
+    table.generation(0, upserts(range(5)))
+    table.change_columns(b="float64")
+    table.generation(1, [put(1, b=0.5)])
+    key = paths.contract_version(1, None)
+    away = {key: table.store.get(key) or b""}
+    table.store.delete([key])
+    report = run_round(table.context(), OPEN_ROWS, RoundState(), 0.0)
+    with pytest.raises(ObjectCorrupt, match="WAL entries name it"):
+        report.raise_held()
+    assert (table.states(0), table.states(1)) == (["FLUSHED"], ["MERGED"])
+    table.put_back(away)
+    table.round()
+    table.check()
