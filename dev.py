@@ -9,7 +9,7 @@ python3 dev.py bench [ARGS]   run the benchmarks; ARGS are their names
 python3 dev.py bench-peers    fetch Delta, Iceberg, Hudi, lance-spark and LakeSoul, and compare lancewal with them (see --help)
 python3 dev.py soak  [ARGS]   run real services for --minutes 30 and kill them at random
 python3 dev.py soak hostile   attack real services with hostile producers, objects and clients, for --minutes 10
-python3 dev.py soak every-case  run all cases of the tests of which a normal run takes a part: kills, zombies, indexes
+python3 dev.py soak every-case  run all cases of the tests of which a normal run takes a part: kills, zombies, indexes, damages
 python3 dev.py check-ops      cause each fault on real services; check dashboards and alerts with a real Prometheus and a real
                               Kubernetes API server.  It fetches and builds both: a quarter of an hour more the first time
 python3 dev.py check-spark [VERSION ...]  run the same reads on the oldest and the newest PySpark (local, standalone
@@ -249,13 +249,16 @@ HALF = (
 )
 OTHER_HALF = tuple(f"--ignore={folder}" for folder in HALF)
 
-#: Tests that need a broker or an S3 server mostly wait, so a process of them leaves a processor idle.  All other tests, also
-#: those on Spark, run at the same time in two processes with a lower priority, so that both processors have work until the
-#: end.  Each process has its own broker or Spark session.
+#: Tests that need a broker or an S3 server mostly wait, so one process of them leaves a processor idle: two share them.  All
+#: other tests, also those on Spark, run at the same time in two processes with a lower priority, so that both processors have
+#: work until the end.  Each process has its own broker, S3 server or Spark session.
+SERVERS = ("-m", "kafka or s3")
+#: About half of the time of the tests with servers.
+SERVERS_HALF = "tests/faults"
 NO_SERVER = ("-m", "not (kafka or s3)", *NO_CACHE)
 WHOLE = [
-    part("s3", "-m", "s3"),
-    part("kafka", "-m", "kafka and not s3", *NO_CACHE),
+    part("servers-1", *SERVERS, SERVERS_HALF),
+    part("servers-2", *SERVERS, *NO_CACHE, f"--ignore={SERVERS_HALF}"),
     [*GIVES_WAY, *part("others-1", *NO_SERVER, *HALF)],
     [*GIVES_WAY, *part("others-2", *NO_SERVER, *OTHER_HALF)],
 ]

@@ -1,12 +1,13 @@
 """Fixtures of all tests: one broker, S3 server and Spark session for each run, a fresh topic name, a seed; and the run's
 budget.
 
-A test that asks for a server gets its mark, by which ``dev.py test`` divides a run among processes.  One process has
-the S3 server, and each process whose tests need a broker starts its own.
+A test that asks for a server gets its mark, by which ``dev.py test`` divides a run among processes.  Two processes have
+the tests of servers, each with servers of its own.
 """
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import re
@@ -21,7 +22,7 @@ import pytest
 import structlog
 from hypothesis import settings
 
-from tests.support import budget, durations, fuzzing
+from tests.support import budget, durations, fuzzing, turns
 
 if TYPE_CHECKING:
     from lancewal_demo.stack import KafkaBroker, S3Server
@@ -33,8 +34,8 @@ settings.load_profile("lancewal")
 
 _SERVERS = {"kafka": "kafka", "mortal_kafka": "kafka", "s3": "s3", "spark": "spark"}
 """Fixtures, and their marks, which tests that start a server of their own carry too."""
-_ONE_SERVER = {"s3": "s3", "kafka and not s3": "kafka"}
-"""Servers by what ``dev.py test`` asks for with ``-m``."""
+_WITH_SERVERS = "kafka or s3"
+"""What ``dev.py test`` asks for with ``-m``."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -52,18 +53,29 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Where tests of one server are asked for, import no file that does not name it: all imports take 20 s of a processor."""
-    server = _ONE_SERVER.get(config.getoption("markexpr"))
+    """Where tests of servers are asked for, import no file that names none: all imports take 20 s of a processor."""
     is_test = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
-    return True if server and is_test and not _names(collection_path, server) else None
+    if config.getoption("markexpr") != _WITH_SERVERS or not is_test:
+        return None
+    return None if any(_names(collection_path, server) for server in ("kafka", "s3")) else True
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         for server in ("kafka", "s3"):
             if item.get_closest_marker(server) and not _names(item.path, server):
                 raise pytest.UsageError(f"{item.path} has a test with {server}: name {server} in it, or no run has it")
+    if not config.getoption("--every-case"):
+        waiting = set(turns.not_now(items))
+        config.hook.pytest_deselected(items=[*waiting])
+        items[:] = [item for item in items if item not in waiting]
+
+
+def pytest_collection_finish() -> None:
+    """Python's collector looks no more at what stays to the end: modules and all tests (a sixth of the processor time)."""
+    gc.collect()
+    gc.freeze()
 
 
 @cache

@@ -72,8 +72,8 @@ COMMANDS: Mapping[str, list[str]] = {
     "status": ["status"],
     "table export-memwal": ["table", "export-memwal", FILE],
     "verify": ["verify", "--from", "wal"],
-    "repair generation": ["repair", "generation", "0", "--dry-run"],
     "repair region": ["repair", "region", "0", "--dry-run"],
+    "repair generation": ["repair", "generation", "0", "--dry-run"],
     "repair segment": ["repair", "segment", SEGMENT, "--dry-run"],
     "repair merged-position": ["repair", "merged-position", "--dry-run"],
     "gc": ["gc", "--dry-run"],
@@ -172,6 +172,7 @@ def test_status_calls_no_table_idle_whose_flush_cannot_be_read(
     made.close()
 
 
+@pytest.mark.in_turns("command", "damage", each=2)
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_it_is_named(

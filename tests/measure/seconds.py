@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tests.measure.tree import ROOT
 
 FILE = "tests/measure/seconds.json"
-PROCESSES = ("s3", "kafka", "others-1", "others-2")
+PROCESSES = ("servers-1", "servers-2", "others-1", "others-2")
 """The processes of a whole run, as ``dev.py`` names their files."""
 
 

@@ -278,5 +278,5 @@ class Deployment(RuleBasedStateMachine):
 
 TestDeployment = Deployment.TestCase
 TestDeployment.settings = settings(
-    max_examples=30, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=15, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )

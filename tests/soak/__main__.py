@@ -12,7 +12,7 @@ half has them as they are (``pace``), with one outage of the store for three min
 ``python3 dev.py soak hostile``: not what breaks, but who means no good (``tests.soak.hostile``).
 
 ``python3 dev.py soak every-case``: all cases of the tests whose cases take turns in ``dev.py test``: SIGKILL before and after
-every point of the protocol, and every index through every act.
+every point of the protocol, every index through every act, three times as many random schedules.
 
 ``--storm``: the ingest processes live for about five seconds each, so that the group never comes to rest.
 
@@ -51,6 +51,8 @@ IN_TURNS = (
     "tests/faults/test_zombies.py",
     "tests/flusher/upkeep/test_index_matrix.py",
     "tests/reader/search/test_any_history.py",
+    "tests/simulation/test_schedules.py",
+    *sorted({str(file) for file in Path("tests").rglob("test_*.py") if "mark.in_turns(" in file.read_text()}),
 )
 FLEET = ("ingest", "ingest", "ingest", "flusher", "flusher")
 RECEIPTS = 20

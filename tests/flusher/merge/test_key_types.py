@@ -175,6 +175,7 @@ def history(
     return done
 
 
+@pytest.mark.in_turns("key_type", "stable_row_ids", "indexed", each=2)
 @key_types
 @both_kinds_of_ids
 @with_and_without_index
@@ -191,6 +192,7 @@ def test_upserts_patches_and_deletes(
     table.close()
 
 
+@pytest.mark.in_turns("key_type", "indexed", each=2)
 @key_types
 @with_and_without_index
 def test_the_last_operation_of_each_key_wins(tmp_path: Path, key_type: str, indexed: bool) -> None:

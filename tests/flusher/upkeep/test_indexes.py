@@ -140,6 +140,7 @@ def test_queries_equal_brute_force(table: IndexedTable) -> None:
     assert max(segments) <= 4
 
 
+@pytest.mark.in_turns("stable_row_ids", "seed", each=2)
 @pytest.mark.parametrize("stable_row_ids", [False, True])
 @pytest.mark.parametrize("seed", range(3))
 def test_queries_equal_brute_force_whatever_is_merged(

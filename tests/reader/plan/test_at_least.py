@@ -205,6 +205,7 @@ def segments_until(pipeline: Pipeline, offset: int) -> list[str]:
     return [key for _, key in sorted(found)]
 
 
+@pytest.mark.in_turns("stage", "shown", each=3)
 @pytest.mark.parametrize("stage", ["ingest", "hand_over", "merge_all"])
 @pytest.mark.parametrize("shown", ["nothing", "not the entry", "half"])
 def test_a_listing_that_leaves_out_its_entry_hides_no_dead_letter(pipeline: Pipeline, stage: str, shown: str) -> None:

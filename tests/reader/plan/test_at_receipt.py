@@ -87,6 +87,7 @@ def plan_of(table: Table, receipt: bytes | Receipt) -> ReadPlan:
     return plan_at(table._reads.context, receipt if isinstance(receipt, Receipt) else Receipt.from_json(receipt))
 
 
+@pytest.mark.in_turns("seed", each=3)
 @pytest.mark.parametrize("seed", range(3))
 def test_every_receipt_gives_its_rows_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     monkeypatch.setattr(garbage, "HISTORY_PAGE_AT", 3)

@@ -284,7 +284,7 @@ def test_a_point_from_before_a_break_gives_what_the_page_says(tmp_path: Path, br
     life.go_on(2)
     before = len(life.notes)
     BREAKS[break_](life)
-    life.go_on(2)
+    life.go_on(1)
     for number, note in enumerate(life.notes):
         for form in note.points:
             cell = page[form, break_] if number < before else "rows of then"
@@ -309,10 +309,10 @@ def test_positions_on_both_sides_of_a_break_are_refused_by_its_name(tmp_path: Pa
     life = Life(tmp_path, skew=3)
     life.go_on(2)
     BREAKS[break_](life)
-    life.go_on(2)
+    life.go_on(1)
     rng, mixed = life.pipeline.rng, 0
     points: list[tuple[Point, Callable[[], Rows]]] = []
-    for _ in range(25):
+    for _ in range(12):
         cut = {partition: rng.randint(0, end) for partition, end in life.topic.ends.items()}
         points.append((At.positions(cut), partial(life.rows_of, cut)))
     for batch in range(-3, life.batch + 2):

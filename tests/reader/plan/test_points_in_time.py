@@ -76,6 +76,7 @@ def paged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(garbage, "HISTORY_PAGE_REST", 1)
 
 
+@pytest.mark.in_turns("seed", each=2)
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.usefixtures("paged")
 def test_any_point_gives_what_was_there(tmp_path: Path, seed: int) -> None:

@@ -58,6 +58,10 @@ class Texts(AllIndexes):
                 self.dataset.optimize.optimize_indices(index_names=["text_idx"], num_indices_to_merge=0)
 
 
+# ``test_index_matrix`` takes every act with both in each run.
+pytestmark = pytest.mark.in_turns("made", each=2)
+
+
 @pytest.fixture(params=[False, True], ids=["addresses", "stable row ids"])
 def made(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Texts]:
     monkeypatch.setattr(indexed_tables, "values", values)
@@ -440,6 +444,7 @@ ASKED = [
 ]  # fmt: skip
 
 
+@pytest.mark.in_turns("trained", each=2)
 @pytest.mark.parametrize("trained", TRAINED)
 def test_words_are_those_that_the_index_was_trained_with(tmp_path: Path, trained: str) -> None:
     """Merged rows, and unmerged ones: as plain Lance finds the same texts by the same index."""

@@ -27,6 +27,9 @@ from tests.support.indexed_tables import PER_FRAGMENT, VECTORS, WIDTH, AllIndexe
 COLUMN = "v_pq"
 NO_ROWS = np.zeros(0, np.uint64)
 
+# ``test_index_matrix`` takes every act with both in each run.
+pytestmark = pytest.mark.in_turns("made", each=2)
+
 
 @pytest.fixture(params=[False, True], ids=["addresses", "stable row ids"])
 def made(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AllIndexes]:
@@ -157,6 +160,7 @@ def test_no_more_than_there_is_room_for_is_kept(made: AllIndexes, read: list[int
 ODD = {"zeros": 0.0, "tiny": 1e-25, "denormal": 1e-40, "large": 1e18, "huge": 3e38, "NaN": np.nan, "infinite": np.inf}
 
 
+@pytest.mark.in_turns("odd", "metric", each=3)
 @pytest.mark.parametrize("metric", ["l2", "cosine", "dot"])
 @pytest.mark.parametrize("odd", ODD)
 def test_odd_vectors_leave_out_no_ordinary_row(

@@ -29,6 +29,10 @@ def _indexes_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(merged, "FLAT_ROWS_MAX", 0)
 
 
+# ``test_index_matrix`` takes every act with both in each run.
+pytestmark = pytest.mark.in_turns("made", each=2)
+
+
 @pytest.fixture(params=[False, True], ids=["addresses", "stable row ids"])
 def made(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[AllIndexes]:
     table = AllIndexes.filled(tmp_path, stable_row_ids=request.param)
