@@ -24,6 +24,8 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 MOST = 3
 EVERY_S = 2.0
 STEPS = 7
+PACE_S = 0.2
+"""Of the load."""
 
 PROTOCOLS: Mapping[str, Mapping[str, object]] = {
     "classic": {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": 400},
@@ -71,6 +73,7 @@ def test_members_come_and_go_all_the_time(
         while time.monotonic() < next_at:
             world.feed.produce(20)
             world.check_strong()
+            time.sleep(PACE_S)
         durable.append(sum(positions(world.check_strong()).values()))
         for member in members:
             assert member.running, member.tail

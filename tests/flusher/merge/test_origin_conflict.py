@@ -318,6 +318,7 @@ def test_canonical_tables_say_nothing_of_regions(tmp_path: Path) -> None:
     made.close()
 
 
+@pytest.mark.in_turns("hash_bits", "seed", each=4)
 @pytest.mark.usefixtures("hash_bits", "small_parts")
 @pytest.mark.parametrize("seed", range(4))
 def test_random_histories(tmp_path: Path, seed: int) -> None:

@@ -340,6 +340,7 @@ def test_a_lost_reply_and_a_crash(table: FlusherTable, clock: ManualClock) -> No
     table.check()
 
 
+@pytest.mark.in_turns("seed", each=3)
 @pytest.mark.parametrize("seed", range(6))
 def test_random_times_merges_and_rounds(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)

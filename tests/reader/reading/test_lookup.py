@@ -65,6 +65,7 @@ def expected(keys: Sequence[Key], rows: dict[Key, Row]) -> list[Row]:
     return [rows[key] for key in keys if key in rows]
 
 
+@pytest.mark.in_turns("seed", each=3)
 @pytest.mark.parametrize("seed", range(3))
 def test_each_key_has_its_row_in_the_order_asked(tmp_path: Path, seed: int) -> None:
     pipeline = Pipeline(tmp_path, EVERY_TYPE, seed=seed)

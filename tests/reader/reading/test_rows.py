@@ -49,6 +49,7 @@ def clean_up(pipeline: Pipeline) -> None:
     lance.dataset(pipeline.uri).cleanup_old_versions(older_than=timedelta(0), delete_unverified=False)
 
 
+@pytest.mark.in_turns("seed", each=2)
 @pytest.mark.parametrize("seed", range(2))
 def test_rows_that_are_used_again_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """Each against the dict of its moment, through merges, compaction, clean-up of versions and collected garbage."""

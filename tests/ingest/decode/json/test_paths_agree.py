@@ -15,7 +15,7 @@ from tests.ingest.decode.json.cases import COLUMNS, Header, Ways, records
 from tests.ingest.decode.json.test_json_forms import BAD, GOOD
 
 # For every run; with 6,000 they found nothing more.
-EXAMPLES = 150
+EXAMPLES = 80
 
 TOKENS = sorted(
     {text for _, text, _ in [*GOOD, *BAD] if len(text) < 200}
