@@ -58,7 +58,7 @@ class IndexAnswer:
 
 
 class Questions(Protocol):
-    """The questions to one index."""
+    """Questions to one index: ``ask`` puts one to the index, and ``count`` counts the matches of each in a scan."""
 
     def __len__(self) -> int: ...
 

@@ -29,7 +29,7 @@ class VerifyRun:
 
 
 def summarise(run: VerifyRun, scope: Scope, evidence: Evidence, tally: Tally, findings: Findings) -> Report:
-    """Return the report of a run."""
+    """Return the report of a run: the ranges compared, the counts and the findings."""
     # A hidden row is missing or differs as well.
     only_named = ("hidden", "wal_held") if run.foreign_rows_differ else ("hidden", "wal_held", "foreign")
     named_only = sum(findings.counts[kind] for kind in only_named)

@@ -381,7 +381,9 @@ def _is_of(rows: pa.Table, region: Region) -> Mask:
 
 
 def _owners_count(owners: pa.Table, counts: Counts) -> Mask:
-    """Return a mask of the owners that count.  ``counts`` is called once for each region and position."""
+    """Return a mask over ``owners``: True where the owner's region still counts (guarantee 1 of ``origin``).
+
+    ``counts`` is called once for each region and position."""
     known: dict[tuple[str, int], bool] = {}
     found = np.zeros(owners.num_rows, np.bool_)
     for at, (name, position) in enumerate(zip(owners[REGION].to_pylist(), owners[MERGED].to_pylist(), strict=True)):

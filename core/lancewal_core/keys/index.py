@@ -155,7 +155,8 @@ def covered_files(runs: Sequence[KeyRun], fragments: Mapping[str, Sequence[Fragm
 
 
 def _counting(runs: Sequence[KeyRun], fragments: Mapping[str, Sequence[Fragment]]) -> list[tuple[KeyRun, list[int]]]:
-    """Return the runs that count, with the places of the files for which they do."""
+    """Return the runs to read, each with the places of its files to use.  Each file is used in the first run that covers
+    it."""
     seen: set[str] = set()
     found: list[tuple[KeyRun, list[int]]] = []
     for run in runs:
@@ -224,7 +225,7 @@ def _collect(
     counts: Counts | None,
     found: dict[int, list[RowsOfKeys]],
 ) -> None:
-    """Add to ``found`` the entries of the files that count, as rows of fragments."""
+    """Add to ``found`` the entries of a run as rows of fragments.  ``files``: places of the run's files to use."""
     partitions: Partitions | None = None
     if counts is not None:
         # The last one stands for the place -1.

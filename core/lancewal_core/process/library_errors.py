@@ -20,7 +20,8 @@ _URL_QUERY = re.compile(r"(?<!\w)(\w+://[^\s?'\"]*)(\?[^\s)'\"]+)?")
 """Both patterns look at each character a fixed number of times: a text may hold a row's value of a megabyte without a
 space."""
 _TOKEN_CONFIG = re.compile(r'(sasl\.oauthbearer\.config beginning at: )[^"\n]+')
-"""Message of librdkafka that shows a property, from the place that it does not understand."""
+"""Error in which librdkafka shows a property's value, from the part that it cannot parse to the end.  The value may hold
+secrets."""
 _UNSENT = "error sending request"
 _UNTOLD = " (it does not say why: look at the address and, for https, at the authorities in SSL_CERT_FILE)"
 """Text to add where Lance's line ends without a cause."""
@@ -34,8 +35,8 @@ _NO_SPACE = re.compile(
 
 
 def without_secrets(text: str) -> str:
-    """Return a library's ``text``, with ``***`` for the user information and the query of each address in it, and for a
-    property."""
+    """Return a library's ``text``, with ``***`` for the user information and the query of each address in it, and for the
+    value of ``sasl.oauthbearer.config``."""
     text = _URL_USER.sub(r"\g<1>***@", text)
     text = _URL_QUERY.sub(lambda found: f"{found[1]}?***" if found[2] else found[1], text)
     return _TOKEN_CONFIG.sub(r"\g<1>***", text)

@@ -42,7 +42,7 @@ from lancewal_core.store.object_store import ObjectInfo, ObjectStore
 from lancewal_core.table.watermarks import InForce
 
 _READS = 3
-"""Times that state and pages are read to find them without a gap.  Another collector may trim in between."""
+"""Most times that state and pages are read until they fit together.  Garbage collection may trim between two reads."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,8 @@ class FlusherMetricTable(StoreMetricTable, ServiceMetricTable, prefix="lancewal_
     keys_deleted = counter("Keys whose newest record is a delete.")
     fragments_scanned = counter("Fragments that merges scanned for keys, because the key index does not cover them.")
     unknown_partition_rows = counter(
-        "Rows that the key index found for keys of a merge without knowing through which partition they came: only of "
-        "tables keyed by bytes."
+        "Rows with a key that a merge had, but without a known partition: a record of any partition may replace them. Only "
+        "in tables keyed by bytes."
     )
     keys_in_conflict = gauge(
         "Primary keys that came through two partitions and wait for a person's decision: only of tables keyed by bytes."

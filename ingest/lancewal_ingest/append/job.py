@@ -68,7 +68,8 @@ class _Prepared:
     records: Records
     """Records of the letters alone: the others are rows by now, or ignored."""
     shared: SharedPart | None
-    """Batch that this entry's rows share with other entries (``Together``).  None if there are letters."""
+    """Place of the entry's rows in a batch that other entries share.  None if the entry has a batch of its own, as with
+    letters."""
 
     @classmethod
     def of(cls, consumed: Consumed, found: Together) -> _Prepared:

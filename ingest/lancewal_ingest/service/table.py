@@ -259,7 +259,7 @@ def seal_policy(settings: Settings) -> SealPolicy:
 
 
 def worker_limits(settings: Settings, memory: MemoryPolicy) -> WorkerLimits:
-    """Return the worker's limits by the settings and the memory budget."""
+    """Return the limits of a worker.  They follow from the settings and the memory budget."""
     ingest = settings.ingest
     return WorkerLimits(
         segment_rows=ingest.segment_rows_max,

@@ -62,7 +62,7 @@ class UnmergedCounts:
 
 
 Held = Sequence[tuple[UnmergedCounts, GenerationRecord]]
-"""Generations of a log, each with the counts of its region."""
+"""Generations of one log, each with the counts of its region, to which ``count_entries`` adds."""
 
 
 def walk_held(opened: OpenedTable, log: LogId, held: Held) -> Walk[Trailer]:
