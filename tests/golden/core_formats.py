@@ -240,6 +240,7 @@ CONFLICTS = (
     .with_waiting(SOUTH, fold([_OPERATIONS.slice(2)], ROWS), Position(0), Position(1005))
     .with_owner(MergedFrom(NORTH, Position(990)), pa.table({"id": [1], "country": ["Österreich"]}, ROWS.key))
 )
+CONFLICTS_WITH_IDS = replace(CONFLICTS, schema=replace(ROWS, ids=tuple((i,) for i in range(len(ROWS.columns)))))
 CONFLICTS_KEY = paths.conflicts_object("0badcafe")
 
 
@@ -255,6 +256,7 @@ def encoded() -> dict[str, bytes]:
         "key_part_1.arrow": encode_part(KEY_ENTRIES),
         "key_part_1_regions.arrow": encode_part(KEY_ENTRIES_WITH_REGIONS),
         "conflicts_1.arrow": encode_conflicts(CONFLICTS, "0badcafe")[0],
+        "conflicts_1_ids.arrow": encode_conflicts(CONFLICTS_WITH_IDS, "0badcafe")[0],
         "history_page_1.binpb": encode_history(SOUTH, PAGE.contract_version, PAGE.generations),
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 from dataclasses import replace
 
 import pyarrow as pa
@@ -66,6 +67,16 @@ def test_the_key_part_is_read() -> None:
     assert found == [(b"1;0:", 1, 0), (b"1;3:a;1", 2**31, 0), (b"3;11:\xc3\x96sterreich", 0, 1)]
     assert read.keys.numbers.tolist() == sorted(murmur2(text) for text, _, _ in found)
     assert read.regions is None
+
+
+def test_the_ids_of_columns_are_beside_the_keys_in_conflict() -> None:
+    data = stored("conflicts_1_ids.arrow")
+    with pa.ipc.open_stream(pa.py_buffer(data)[8:]) as stream:
+        assert stream.schema.metadata == {
+            b"lancewal.field_ids": json.dumps(golden.CONFLICTS_WITH_IDS.schema.ids).encode()
+        }
+    read = decode_conflicts(data, golden.CONFLICTS_KEY, golden.CONFLICTS_WITH_IDS.schema)
+    assert read == golden.CONFLICTS_WITH_IDS
 
 
 def test_the_keys_in_conflict_are_read() -> None:

@@ -15,7 +15,7 @@ all are checked, and each flush that is not whole is rebuilt.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -32,6 +32,7 @@ from lancewal_core.region.state import GenerationRecord, RegionState
 from lancewal_core.rows.fold import partial_schema
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.store.object_store import ObjectStore
+from lancewal_core.table.contract import Contract
 from lancewal_core.table.protocol import Table, files_of
 from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.commit.send import Refused, Why, is_finished
@@ -125,7 +126,9 @@ def _take(
     for region, found in sorted(flushes.items()):
         try:
             chosen_of_region = choose(region, found, share)
-            merges.append(replace(chosen_of_region, files_fit=_files_fit(context, chosen_of_region)))
+            merges.append(
+                replace(chosen_of_region, files_fit=_files_fit(context.contract, context.contract_of, chosen_of_region))
+            )
         except ObjectCorrupt as error:  # a contract that cannot be read
             damaged[region] = error
     region_inputs: list[RegionInput] = []
@@ -152,10 +155,11 @@ def _take(
     return region_inputs, waited_s
 
 
-def _files_fit(context: FlusherContext, merge: RegionMerge) -> bool:
-    wanted = set(context.contract.field_ids)
+def _files_fit(contract: Contract, contract_of: Callable[[int], Contract], merge: RegionMerge) -> bool:
+    """Return whether the contract has every field of the contracts that these flushes were written under."""
+    wanted = set(contract.field_ids)
     written = {flushed.contract_version for flushed in merge.flushes}
-    return all(wanted.issuperset(context.contract_of(version).field_ids) for version in written)
+    return all(wanted.issuperset(contract_of(version).field_ids) for version in written)
 
 
 def _flushes(
