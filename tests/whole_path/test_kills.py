@@ -16,11 +16,9 @@ import lance
 import pytest
 
 from lancewal_demo.stack import KafkaBroker, S3Server
-from lancewal_reader.spark.source import receipt_of_dataframe
-from tests.support.spark import LocalSpark
 from tests.support.whole_path import Kill, Life, Service, Slot, shuffled, until
 from tests.whole_path.feed import Record
-from tests.whole_path.world import World, make_world, plain_rows, positions, user_row
+from tests.whole_path.world import World, make_world, plain_rows, user_row
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -97,11 +95,6 @@ def check_end(world: World) -> None:
     world.check_all_in(receipt)
     newest = lance.dataset(world.uri, storage_options=dict(world.options)).to_table()
     world.compare(plain_rows(newest), world.feed.history.ends, "plain Lance")
-
-
-def check_spark(world: World, spark: LocalSpark) -> None:
-    frame = spark.read(world.uri)
-    world.compare(plain_rows(frame.toArrow()), positions(receipt_of_dataframe(frame)), "Spark")
 
 
 def freeze_and_take_over(world: World) -> None:
@@ -196,7 +189,7 @@ def append_between_plan_and_commit(world: World, *, killed: bool) -> None:
     check_end(world)
 
 
-def test_local_folder(kafka: KafkaBroker, spark: LocalSpark, topic_name: str, tmp_path: Path, seed: int) -> None:
+def test_local_folder(kafka: KafkaBroker, topic_name: str, tmp_path: Path, seed: int) -> None:
     rng = random.Random(f"kills {seed}")
     world = make_world(kafka, topic_name, tmp_path, seed)
     plan = Plan(
@@ -207,13 +200,11 @@ def test_local_folder(kafka: KafkaBroker, spark: LocalSpark, topic_name: str, tm
     world.feed.produce(300)
     kills = under_kills(world, plan, rng, spread)
     check_kills(kills, plan)
-    check_spark(world, spark)
     check_end(world)
     freeze_and_take_over(world)
     freeze_a_flusher(world)
     append_between_plan_and_commit(world, killed=False)
     append_between_plan_and_commit(world, killed=True)
-    check_spark(world, spark)
 
 
 @pytest.mark.s3

@@ -127,6 +127,7 @@ class World:
         until(
             lambda: self.caught_up(consistency),
             lambda: f"{consistency} reads do not see {self.feed.history.ends}\n{self.lancewal.tails}",
+            poll_s=0.06,  # each look opens the table
         )
 
     def _checked(self, rows: pa.Table) -> Receipt:
