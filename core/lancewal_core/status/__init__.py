@@ -5,5 +5,5 @@ facts.
 records up.  ``diagnose`` names the first cause, for a partition and for the table.  ``report`` is what ``lancewal
 status`` and the services show.  A service keeps its newest report on a ``board``.
 
-May import: errors, process.
+May import: errors, process, table.
 """

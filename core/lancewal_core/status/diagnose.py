@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from lancewal_core.process.clock import utc_text
 from lancewal_core.status.causes import Cause, PathStep, Urgency
 from lancewal_core.status.facts import STANDS_S, Failure, PartitionFacts, TableFacts, WaitingGeneration
+from lancewal_core.table.control import until_text
 
 _STEPS = list(PathStep)
 _STATES = list(Urgency)
@@ -158,7 +159,7 @@ def _not_consumed(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
         return _found(
             Cause.INGEST_PAUSED,
             Urgency.WAITS,
-            f"{seen}; ingest is paused {table.paused['ingest']}",
+            f"{seen}; ingest is paused {until_text(table.paused['ingest'])}",
             "`lancewal resume ingest`",
         )
     if table.throttled:
@@ -315,7 +316,7 @@ def _not_merged(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
         return _found(
             Cause.FLUSHER_PAUSED,
             Urgency.WAITS,
-            f"{seen}; the flusher is paused {table.paused['flusher']}",
+            f"{seen}; the flusher is paused {until_text(table.paused['flusher'])}",
             "`lancewal resume flusher`",
         )
     if table.rounds is not None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lancewal_core.errors import LancewalError
+from lancewal_core.table.control import Until
 
 STANDS_S = 60.0
 """Seconds without progress after which a step counts as stalled.  A working service leaves no work undone for so long."""
@@ -125,8 +126,8 @@ class TableFacts:
     """Fault if the topic cannot be asked, or is not the contract's."""
     members: int | None = None
     """Members of ingest's consumer group."""
-    paused: Mapping[str, str] = field(default_factory=dict)
-    """Services that an operator has paused, and until when, as text."""
+    paused: Mapping[str, Until] = field(default_factory=dict)
+    """Services that an operator has paused, and until when."""
     table_rows: int | None = None
     keys_in_conflict: int = 0
     """Number of keys that wait for a person's decision, as of the newest version."""

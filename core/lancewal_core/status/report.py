@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from lancewal_core.status.causes import Urgency
 from lancewal_core.status.diagnose import Diagnosis, diagnose, overall
 from lancewal_core.status.facts import PartitionFacts, Rejections, TableFacts
+from lancewal_core.table.contract import Contract
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +145,37 @@ class Figures:
     unmerged_rows: int = 0
     unmerged_bytes: int = 0
     freshness_s: float | None = None
+
+
+def status_of(
+    seen_by: str, uri: str, group: str, contract: Contract, table: TableFacts, figures: Iterable[Figures]
+) -> TableStatus:
+    """Return the status that follows from the contract and these facts.  The caller adds the other facts that it knows.
+
+    ``group``: the consumer group of ingest."""
+    partitions = partitions_of(table, figures)
+    return TableStatus(
+        seen_by=seen_by,
+        at_ms=table.now_ms,
+        uri=uri,
+        table_uuid=contract.table_uuid,
+        table_version=table.version,
+        table_rows=table.table_rows,
+        contract_version=contract.version,
+        topic=contract.topic,
+        topic_id=contract.topic_id,
+        topic_partitions=contract.partitions,
+        primary_key=contract.primary_key,
+        region_key=contract.region_key,
+        group=group,
+        group_members=table.members,
+        paused=table.paused,
+        last_merge_ms=table.merged_ms,
+        diagnosis=table_diagnosis(table, partitions),
+        partitions=partitions,
+        problems=tuple(problems_of(table, partitions)),
+        keys_in_conflict=table.keys_in_conflict,
+    )
 
 
 def partitions_of(table: TableFacts, figures: Iterable[Figures]) -> tuple[PartitionStatus, ...]:

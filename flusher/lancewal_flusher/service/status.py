@@ -8,22 +8,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from lancewal_core.errors import LancewalError
 from lancewal_core.names.ids import Generation, Region
 from lancewal_core.process.clock import Clock
 from lancewal_core.region.state import GenerationRecord, GenerationState
 from lancewal_core.status.facts import Failure, PartitionFacts, TableFacts, WaitingGeneration
-from lancewal_core.status.report import (
-    Figures,
-    MergeDone,
-    TableStatus,
-    partitions_of,
-    problems_of,
-    table_diagnosis,
-)
+from lancewal_core.status.report import Figures, MergeDone, TableStatus, status_of
 from lancewal_core.table.contract import Contract
-from lancewal_core.table.control import Service, Until, until_text
+from lancewal_core.table.control import Service, Until
 from lancewal_flusher.service.backlog import Backlog
 from lancewal_flusher.service.round import RoundReport
 
@@ -82,35 +76,19 @@ class FlusherStatus:
         table = TableFacts(
             now_ms,
             contract.topic,
-            paused={} if paused is None else {Service.FLUSHER.value: until_text(paused)},
+            paused={} if paused is None else {Service.FLUSHER.value: paused},
             version=None if backlog is None else backlog.version,
             merged_ms=merged_ms,
             merge_after_s=self._merge_after_s,
             rounds=self._failed,
         )
         figures = [] if backlog is None else [self._figures(backlog, region) for region in contract.regions]
-        partitions = partitions_of(table, figures)
-        diagnosis = table_diagnosis(table, partitions)
-        said = [diagnosis.message, *(found.diagnosis.message for found in partitions)]
+        status = status_of(Service.FLUSHER.value, self._uri, self._group, contract, table, figures)
+        said = [status.diagnosis.message, *(found.diagnosis.message for found in status.partitions)]
         others = [text for text in not_ready if not any(message in text for message in said)]
-        return TableStatus(
-            seen_by=Service.FLUSHER.value,
-            at_ms=now_ms,
-            uri=self._uri,
-            table_uuid=contract.table_uuid,
-            table_version=table.version,
-            contract_version=contract.version,
-            topic=contract.topic,
-            topic_id=contract.topic_id,
-            topic_partitions=contract.partitions,
-            primary_key=contract.primary_key,
-            region_key=contract.region_key,
-            group=self._group,
-            paused={} if paused is None else {Service.FLUSHER.value: paused},
-            last_merge_ms=merged_ms,
-            diagnosis=diagnosis,
-            partitions=partitions,
-            problems=(*problems_of(table, partitions), *others, *index_problems),
+        return replace(
+            status,
+            problems=(*status.problems, *others, *index_problems),
             unknown=UNKNOWN,
             keys_in_conflict=0 if backlog is None else backlog.in_force.keys_in_conflict,
             recent_merges=tuple(self._merges),

@@ -7,21 +7,15 @@ No request is made: facts about Kafka are those of the last look at the topic (`
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lancewal_core.errors import Corrupt, LancewalError, Retry, StoreInconsistent
 from lancewal_core.names.ids import OwnerId, Position, Region
 from lancewal_core.process.clock import Clock
 from lancewal_core.status.facts import STANDS_S, Failure, KafkaSpan, PartitionFacts, TableFacts, WaitingGeneration
-from lancewal_core.status.report import (
-    Figures,
-    TableStatus,
-    partitions_of,
-    problems_of,
-    table_diagnosis,
-)
+from lancewal_core.status.report import Figures, TableStatus, status_of
 from lancewal_core.table.contract import Contract
-from lancewal_core.table.control import Service, Until, until_text
+from lancewal_core.table.control import Service, Until
 from lancewal_ingest.kafka.source import Positions
 from lancewal_ingest.regions.memtable import MemTable
 from lancewal_ingest.retention.topic_watch import TopicWatch
@@ -79,33 +73,15 @@ class IngestStatus:
         table = TableFacts(
             now_ms,
             contract.topic,
-            paused={} if paused is None else {Service.INGEST.value: until_text(paused)},
+            paused={} if paused is None else {Service.INGEST.value: paused},
             throttled=self.worker.throttled,
             not_stored=None if self.worker.idle_or_progressing else self.metrics.append_failed,
             kafka=None if self.watch.silent is None else Failure.of(self.watch.silent),
         )
-        partitions = partitions_of(table, self._figures(now_ms))
-        problems = problems_of(table, partitions)
+        status = status_of(Service.INGEST.value, named.uri, named.group, contract, table, self._figures(now_ms))
         # A problem that a partition's diagnosis names already is not repeated.
-        others = [text for text in not_ready if not any(p.diagnosis.message in text for p in partitions)]
-        return TableStatus(
-            seen_by=Service.INGEST.value,
-            at_ms=now_ms,
-            uri=named.uri,
-            table_uuid=contract.table_uuid,
-            contract_version=contract.version,
-            topic=contract.topic,
-            topic_id=contract.topic_id,
-            topic_partitions=contract.partitions,
-            primary_key=contract.primary_key,
-            region_key=contract.region_key,
-            group=named.group,
-            paused={} if paused is None else {Service.INGEST.value: paused},
-            diagnosis=table_diagnosis(table, partitions),
-            partitions=partitions,
-            problems=(*problems, *others),
-            unknown=UNKNOWN,
-        )
+        others = [text for text in not_ready if not any(p.diagnosis.message in text for p in status.partitions)]
+        return replace(status, problems=(*status.problems, *others), unknown=UNKNOWN)
 
     def _figures(self, now_ms: int) -> list[Figures]:
         seen = _Seen.of(self.worker, self.watch)

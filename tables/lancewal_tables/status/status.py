@@ -46,10 +46,10 @@ from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState
 from lancewal_core.settings.load import Settings
 from lancewal_core.status.facts import PartitionFacts, TableFacts
-from lancewal_core.status.report import Figures, TableStatus, partitions_of, problems_of, table_diagnosis
+from lancewal_core.status.report import Figures, TableStatus, status_of, table_diagnosis
 from lancewal_core.table.checks import check_place, check_settings, check_table
 from lancewal_core.table.contract import Contract, read_contract
-from lancewal_core.table.control import RUNNING, Control, Service, Until, read_control, until_text
+from lancewal_core.table.control import RUNNING, Control, Service, Until, read_control
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_core.table.watermarks import InForce
 from lancewal_core.wal.segment import Trailer
@@ -126,32 +126,14 @@ def table_status(
         facts = _table_facts(settings, seen, pinned, indexed, kafka, paused)
         facts = replace(facts, read_version=reader_version if read is not None else None)
         figures = _with_misrouted(settings, contract, [stored_facts(seen, one) for one in shown], facts, kafka)
-    partitions = partitions_of(facts, figures)
-    problems += problems_of(facts, partitions)
-    return TableStatus(
-        seen_by="status",
-        at_ms=now_ms,
-        uri=uri,
-        table_uuid=contract.table_uuid,
-        table_version=pinned.version,
-        table_rows=facts.table_rows,
+    status = status_of("status", uri, settings.kafka.group(contract.table_uuid), contract, facts, figures)
+    return replace(
+        status,
         table_fragments=len(pinned.fragments()),
-        contract_version=contract.version,
-        topic=contract.topic,
-        topic_id=contract.topic_id,
-        topic_partitions=contract.partitions,
-        primary_key=contract.primary_key,
-        region_key=contract.region_key,
-        group=settings.kafka.group(contract.table_uuid),
-        group_members=kafka.members,
-        paused=paused,
-        last_merge_ms=facts.merged_ms,
-        diagnosis=table_diagnosis(facts, partitions, all_of_them=len(chosen) == contract.partitions),
-        partitions=partitions,
-        problems=tuple(problems),
+        diagnosis=table_diagnosis(facts, status.partitions, all_of_them=len(chosen) == contract.partitions),
+        problems=(*problems, *status.problems),
         unknown=_unknown(kafka, settings, reader_version),
         not_looked_at=tuple(looked.not_looked_at),
-        keys_in_conflict=facts.keys_in_conflict,
     )
 
 
@@ -170,7 +152,7 @@ def _table_facts(
         contract.topic,
         kafka=kafka.failure,
         members=kafka.members,
-        paused={service: until_text(until) for service, until in paused.items()},
+        paused=paused,
         table_rows=sum(f.live_rows for f in pinned.fragments()),
         keys_in_conflict=0 if seen.in_force is None else seen.in_force.keys_in_conflict,
         version=pinned.version,

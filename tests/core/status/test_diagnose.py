@@ -106,7 +106,7 @@ CASES: dict[str, Case] = {
     "ingest is paused": Case(
         Cause.INGEST_PAUSED,
         Urgency.WAITS,
-        replace(TABLE, paused={"ingest": "until resumed"}),
+        replace(TABLE, paused={"ingest": "resumed"}),
         BEHIND,
         "`lancewal resume ingest`",
     ),
@@ -208,7 +208,7 @@ CASES: dict[str, Case] = {
     "the flusher is paused": Case(
         Cause.FLUSHER_PAUSED,
         Urgency.WAITS,
-        replace(TABLE, paused={"flusher": "until resumed"}),
+        replace(TABLE, paused={"flusher": "resumed"}),
         replace(DONE, merged=40, unmerged=WaitingGeneration(2, OLD)),
         "`lancewal resume flusher`",
     ),
