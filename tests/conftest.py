@@ -67,7 +67,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if item.get_closest_marker(server) and not _names(item.path, server):
                 raise pytest.UsageError(f"{item.path} has a test with {server}: name {server} in it, or no run has it")
     if not config.getoption("--every-case"):
-        waiting = set(turns.not_now(items))
+        waiting = {item for item in turns.not_now(items) if item.nodeid not in config.args}
         config.hook.pytest_deselected(items=[*waiting])
         items[:] = [item for item in items if item not in waiting]
 

@@ -2,7 +2,8 @@
 
 ``@pytest.mark.in_turns("damage", "command", each=2)``: of the combinations of these parameters one in so many, such that each
 value of each parameter comes with other values of the others.  With one parameter, tests begin their turns at different
-values.  Which cases a run has depends on nothing else: it is the same everywhere.
+values.  A case that is named on the command line always runs.  Which cases a run has depends on nothing else: it is the same
+everywhere.
 """
 
 from __future__ import annotations
