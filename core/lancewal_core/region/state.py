@@ -452,7 +452,7 @@ def _decode_generation(mem_wal: _Message.MemWal, region_name: str, where: str) -
     if mem_wal.id.region != region_name:
         raise _corrupt(where, f"generation {number} is of another region, {mem_wal.id.region!r}")
     if log is None:
-        raise _corrupt(where, f"generation {number} has the WAL location {mem_wal.wal_location!r}, which is not a log")
+        raise _corrupt(where, f"generation {number} has the WAL location {mem_wal.wal_location!r}, which names no log")
     if mem_wal.wal_entries:
         raise _corrupt(where, f"generation {number} names its entries, which follow from its positions")
     state = _BY_VALUE.get(mem_wal.state)

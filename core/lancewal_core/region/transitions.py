@@ -33,7 +33,8 @@ from lancewal_core.rows.record_times import RecordTimes
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The end of an OPEN generation of another log (or of a dropped state), found by ending and walking its log."""
+    """The end of an OPEN generation.  The generation's owner knows it.  Another process finds it by fencing the log and
+    reading the log's entries."""
 
     generation: Generation
     log: LogId

@@ -107,7 +107,7 @@ class Settings(BaseSettings):
 def load_settings(path: Path | str | None, environ: Mapping[str, str] = _NOTHING) -> Settings:
     """Read the settings (module docstring).  ``path`` wins over ``LANCEWAL_CONFIG``; without both there is no file.
 
-    ``environ`` are the variables that count: by default none, commands give those of the process (``os.environ``).
+    ``environ`` has the environment variables that are read.  By default there are none; commands pass ``os.environ``.
     ``LANCEWAL_SECRETS_DIR`` names a folder of files called like the variables, each holding one value.
     """
     sources: list[Source] = []

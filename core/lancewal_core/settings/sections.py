@@ -246,7 +246,7 @@ _OURS = {
     "enable.auto.commit": "lancewal commits positions itself, after records are durable",
     "enable.auto.offset.store": "lancewal commits positions itself, after records are durable",
     "auto.offset.reset": "the start position is in the table's contract; another one loses or repeats rows",
-    "check.crcs": "records are always checked",
+    "check.crcs": "lancewal always checks the checksums of records",
     "isolation.level": "aborted transactions must not become rows: always read_committed",
     "enable.partition.eof": "lancewal's consumer does not use it",
     "partitioner": "lancewal's partitioner is murmur2",

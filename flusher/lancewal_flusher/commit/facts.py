@@ -126,7 +126,7 @@ def _names(values: object) -> frozenset[str]:
     if not isinstance(values, list) or not all(
         isinstance(value, str) and paths.is_data_file(value) for value in values
     ):
-        raise JsonFault("files are not a list of names of data files")
+        raise JsonFault("expected a list of names of data files")
     return frozenset(values)
 
 

@@ -44,7 +44,7 @@ class Parcel:
     inline: bytes | None
     """The bytes; None if they are in objects of ``PART_BYTES`` under this name."""
     digests: tuple[bytes, ...] = ()
-    """sha256 of the part that the tasks share, then of each task; empty for an inline parcel."""
+    """First the sha256 of the part that the tasks share, then the sha256 of each task.  Empty for an inline parcel."""
 
     def __len__(self) -> int:
         return len(self.ends) - 1

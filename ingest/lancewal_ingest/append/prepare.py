@@ -94,7 +94,7 @@ def lenient(contract: Contract) -> Contract:
 
 
 class Preparer:
-    """Maker of entries from consumed records, by the contract."""
+    """Decode consumed records and check them against the contract; return what becomes an entry of a segment."""
 
     def __init__(self, contract: Contract, drain: Drain | None = None) -> None:
         self.contract = contract

@@ -280,4 +280,4 @@ class RefusedDeadLetters:
     """``DeadLetters`` under policies that make no dead letter; ``send`` is never called."""
 
     def send(self, region: Region, records: Records, rejected: Sequence[Rejected]) -> None:
-        raise AssertionError(f"a dead letter of {region.name} under policies that make none")
+        raise AssertionError(f"region {region.name} has a dead letter, though no policy of its contract makes any")

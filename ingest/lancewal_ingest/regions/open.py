@@ -334,9 +334,10 @@ def _in_force(context: IngestContext) -> InForce | None:
 def _problem(
     context: IngestContext, state: RegionState | None, region: Region, position: Position, offsets: Offsets
 ) -> RetentionLost | TopicTruncated | KafkaBehind | None:
-    """Return the error if Kafka cannot deliver from ``position`` on, or deletes after it may be gone; None if all is well.
+    """Return an error if Kafka no longer has the records from ``position`` on, or if compaction of the topic may have
+    removed deletes after it.  None if neither is so.
 
-    The error is ``KafkaBehind`` if a person has accepted that the topic lost its tail."""
+    The error is ``KafkaBehind`` if Kafka lost its tail and a person has accepted the loss."""
     problem = offsets.problem(region, position, "durable")
     if isinstance(problem, TopicTruncated) and _is_accepted(context, region, position, offsets):
         return region.partition_error(

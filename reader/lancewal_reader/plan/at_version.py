@@ -43,9 +43,10 @@ def check_of_table(pinned: PinnedTable, version: TableVersion) -> None:
 def versions_left(context: PlanContext, why: str, version: int | None = None) -> VersionGone:
     """Return a ``VersionGone`` that begins with ``why`` and says which versions are left."""
     left = sorted(context.table.versions())
-    said = " to ".join(f"{found}{_of_when(context, found)}" for found in (left[0], left[-1]))
+    oldest, newest = (f"{found}{_of_when(context, found)}" for found in (left[0], left[-1]))
     return VersionGone(
-        f"{why}. Left are {len(left)} versions, {said}; let clean-ups keep versions for as long as they are read",
+        f"{why}. The oldest version left is {oldest}, the newest is {newest}. Let clean-ups keep versions for as long as "
+        "they are read",
         version=left[0] if version is None else version,
     )
 

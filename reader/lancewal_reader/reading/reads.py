@@ -205,10 +205,11 @@ class Reads:
         *,
         now: bool = False,
     ) -> T:
-        """Return the result of ``use`` for the read's state.  It is called again if objects of the plan have vanished
-        meanwhile.
+        """Call ``use`` with the state that was planned, and return its result.  If objects of the plan have vanished, a
+        new plan for the same receipt is made, and ``use`` is called again.
 
-        ``now``: use the table version that the plan has opened, if it is still open.
+        ``now``: ``use`` reads all that it needs at once.  The table version that planning has opened is then not opened
+        again.
         """
 
         def used(context: DeltaContext, pinned: PinnedTable, plan: ReadPlan) -> T:

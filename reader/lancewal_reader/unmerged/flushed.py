@@ -80,8 +80,9 @@ class FlushCache:
                 self._bytes -= self._found.popitem(last=False)[1].folded.nbytes
 
     def of_file(self, file: str, rows: int, column: tuple[object, ...]) -> pa.ChunkedArray | None:
-        """Return one column of a data file with ``rows`` rows, given as its signature has it.  None unless all of
-        these rows are remembered with that column."""
+        """Return one column of a data file; None unless the cache has it for all ``rows`` rows of the file.
+
+        ``column``: name, type and ids, as in ``Signature``."""
         with self._lock:
             known = [flushed for (_, columns), flushed in self._found.items() if column in columns]
         parts: dict[int, pa.ChunkedArray] = {}

@@ -171,7 +171,7 @@ def _until(until: int | str) -> str:
 
 def _counted(members: int | None) -> str:
     if members is None:
-        return "members not known"
+        return "number of members unknown"
     return "1 member" if members == 1 else f"{members} members"
 
 

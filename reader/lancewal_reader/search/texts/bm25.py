@@ -42,7 +42,8 @@ class TextColumn:
 
 
 def scores(query: TextQuery, columns: Mapping[str, TextColumn]) -> Scores:
-    """Return the score of each row; NaN where it does not match.  The query names its columns."""
+    """Return the BM25 score of each row; NaN for rows that do not match.  ``columns`` has each column that the query
+    names."""
     match query:
         case Match(words, _, operator, boost):
             by_column = {name: [[word] for word in columns[name].tokenizer.words(words)] for name in columns_of(query)}
