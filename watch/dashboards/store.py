@@ -34,7 +34,7 @@ STORE = Section(
         Panel(
             "Requests by object",
             "The eight kinds of objects with the most requests.",
-            "Normally most are segments and region indexes. Many probes or listings: see the log.",
+            "Normally most are segments and state pages. Many probes or listings: see the log.",
             [q("topk(8, sum by (object) (rate(lancewal_store_requests_total{@}[$__rate_interval])))", "{{object}}")],
             "load",
             unit="reqps",

@@ -103,7 +103,7 @@ def _why_not(state: RegionState | None, generation: Generation) -> str:
     record = next((r for r in (() if state is None else state.generations) if r.generation == generation), None)
     match None if record is None else record.state:
         case None:
-            return "is not in its index"
+            return "is not in its region's state"
         case GenerationState.OPEN | GenerationState.SEALED:
             return "is not flushed yet: it is from its log"
         case _:

@@ -78,7 +78,7 @@ class WatermarkPlan:
         for region, mark in sorted(self.conclusion.regions.items()):
             marked = self.marked.get(region)
             source = (
-                "its index"
+                "the region's state"
                 if marked is not None and marked.generation == mark.generation
                 else f"version {self.left.version}"
             )

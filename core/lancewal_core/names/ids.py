@@ -39,7 +39,7 @@ class Region:
 
     @property
     def name(self) -> str:
-        """Stable text form; the region name in indexes, watermarks and receipts."""
+        """Stable text form; the region's name in region states, watermarks and receipts."""
         return f"{self.topic}/{self.topic_id}/{self.partition}"
 
     @property

@@ -150,7 +150,7 @@ def read_sound_histories(
     sound = opened.states.read_sound(asked)
     damaged = dict(sound.damaged)
     asked = [region for region in asked if region not in damaged]
-    # After the indexes: see step 2 of ``generations_behind``.
+    # After the region states: see step 2 of ``generations_behind``.
     listed = list_regions(opened.store, opened.tasks, asked, paths.history_prefix, opened.contract.making)
     known.keep_only(info for infos in listed.values() for info in infos)
 

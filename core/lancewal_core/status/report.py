@@ -53,7 +53,7 @@ class PartitionStatus:
     merged_generation: int | None
     """Newest merged generation of the partition; 0 if none is."""
     generations: Mapping[str, int]
-    """Number of the partition's generations by state, as its index says."""
+    """Number of the partition's generations in each state: OPEN, SEALED, FLUSHED, MERGED."""
     unmerged_rows: int
     """Changes in unmerged flushes, and rows in the WAL that no flush holds yet."""
     unmerged_bytes: int

@@ -3,29 +3,30 @@
 This module deletes; ``find`` says what to delete.
 
 Guarantees
- 1. Nothing is deleted that a table version in force, an index or a history page above the trimmed boundary names.
-    What cannot be seen whole (an index below the table's watermark, a page missing from a listing, a newer contract)
-    ends the round.  If the state or a history page of one region is damaged, that region's boundary stays, and
+ 1. Nothing is deleted that a table version in force, a region state or a history page above the trimmed boundary
+    names.  What cannot be seen whole ends the round: a region state below the table's watermark, a page missing from a
+    listing, a newer contract.  If the state or a history page of one region is damaged, that region's boundary stays, and
     nothing of it is deleted.  Nothing is deleted either that it may share with others unnoticed: segments of any log,
     and old versions of the page that it lies in, which its repair uses.
- 2. The boundary moves forward in the index before anything below it is deleted.
+ 2. The boundary moves forward in the region state before anything below it is deleted.
  3. Except in step 7, only objects under ``_lancewal/`` are deleted, and of these only such kinds as ``object_kinds``
     gives over to garbage collection; adopted data files are the table's.
  4. A running reader has the grace period: a free object is deleted by a later round, at least that long after it was
-    first found free, if it still is.  The same rule covers an index change that is still on its way.
+    first found free, if it still is.  The same rule covers a change of a region state that is still on its
+    way.
  5. A fence outlives its log's segments by seven days, so that a process frozen for hours still meets it.
  6. Any other error while reading ends the round before anything is deleted.
- 7. Of each page of region indexes, and of the key catalog, what remains is version 1 and one run up to the newest:
+ 7. Of each page of region states, and of the key catalog, what remains is version 1 and one run up to the newest:
     versions go oldest first, each once the one before is gone (``page_chain``).
 
 Steps of ``collect_garbage``
  1. List the candidates: WAL segments and their bundles, objects of flushes, parts of key runs, keys in conflict.
-    They are listed before the indexes: a generation opened later begins after every segment listed here, or after
+    They are listed before region states are read: a generation opened later begins after every segment listed here, or after
     where the generation before it begins, in the same log.  Most objects that the last round found needed are skipped.
- 2. Read W of the newest table version and whether the contract is the newest, then the index and the history pages of
+ 2. Read W of the newest table version and whether the contract is the newest, then the state and the history pages of
     every region.  Regions come from the contract, never from a listing.  After a restore, or if W is unknown, that is
     an error: nothing is trimmed.
- 3. Per region: long indexes leave their oldest MERGED generations to a history page.  Generations whose history
+ 3. Per region: a long state leaves its oldest MERGED generations to a history page.  Generations whose history
     window is over, and that W holds, go below the trimmed boundary.  Each by compare-and-swap.
  4. Which of the candidates are free now?  Segments below the lowest first segment that a kept generation of their log
     has (all, if none is kept), and bundles that copy no later one; flushes whose generations are trimmed or were
@@ -178,10 +179,10 @@ def _trimmed(context: FlusherContext, reached: GenerationRecord, history: Histor
 def _put_page(
     context: FlusherContext, region: Region, contract_version: int, key: str, page: tuple[GenerationRecord, ...]
 ) -> tuple[GenerationRecord, ...]:
-    """Write a history page, and return its generations: exactly these leave the index.  If the page is there already,
+    """Write a history page, and return its generations: exactly these leave the state.  If the page is there already,
     its content counts.
 
-    A page from before a restore may have other records of these generations.  Then they stay in the index (``paged``)
+    A page from before a restore may have other records of these generations.  Then they stay in the state (``paged``)
     until they are trimmed.
     """
     outcome = put_new(context.store, key, encode_history(region, contract_version, page))

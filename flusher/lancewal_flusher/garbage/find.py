@@ -5,7 +5,7 @@ them.
 
 Rounds of requests, for any number of regions:
  - one of listings for step 1;
- - for step 2, the newest version and its W beside the contract, the indexes, and the history pages that no earlier
+ - for step 2, the newest version and its W beside the contract, the region states, and the history pages that no earlier
    round has read;
  - one for steps 4 and 5, and one more for what looks into listed objects.
 
@@ -51,7 +51,8 @@ PARCEL_KEPT_MS = 24 * 3600 * 1000
 FENCE_SIZE_MAX = 512
 """Largest object that may be a fence: it is read to find out.  No data segment is as small."""
 HISTORY_PAGE_AT = 64
-"""Number of MERGED generations from which on an index leaves all but ``HISTORY_PAGE_REST`` of them to a history page.
+"""Number of MERGED generations from which on a region state leaves all but ``HISTORY_PAGE_REST`` of them to a history
+page.
 """
 HISTORY_PAGE_REST = 16
 _LAST = Sequence(2**64 - 1)
@@ -59,7 +60,7 @@ _LAST = Sequence(2**64 - 1)
 
 @dataclass(frozen=True, slots=True)
 class GarbageCandidates:
-    """Objects that may be free; listed before any index is read."""
+    """Objects that may be free; listed before any region state is read."""
 
     segments: Seq[ObjectInfo]
     key_parts: Seq[ObjectInfo]
@@ -170,7 +171,7 @@ def find_garbage(
 
 
 def history_page_due(history: History, watermark: Generation) -> tuple[GenerationRecord, ...]:
-    """Return the oldest MERGED generations of a long index, for a history page; empty if the index is short.
+    """Return the oldest MERGED generations of a long region state, for a history page; empty if it is short.
 
     Only those before the next page are returned.  A page from before a restore may begin among them, and of two pages
     the later one counts.

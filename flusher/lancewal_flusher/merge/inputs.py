@@ -1,11 +1,11 @@
 """Choose and read the inputs of a merge (steps 1 and 2 of ``merge``).
 
-These are the generations that wait, by the indexes of a ``look``, and their flushes.
+These are the generations that wait according to the region states of a ``look``, and their flushes.
 
-Guarantee: if a region's index is missing or ends below the region's watermark, the index was lost, and an error says
+Guarantee: if a region's state is missing or ends below the region's watermark, the state was lost, and an error says
 so.  A merge takes one generation of a region, to adopt it or to combine it with those of other regions.  Or it takes
 several, to combine them (``plan``, ``region_input``).  If a flush is lost, or its manifest is damaged, the merge leaves
-its generation and all later ones of that region.  If the content of a flush is damaged, or the index, the merge leaves
+its generation and all later ones of that region.  If the content of a flush is damaged, or the state, the merge leaves
 the whole region.  Regions left because of damage are named, and every other region is taken.
 
 A flush's objects and files are not checked first, since reading them shows whether they exist.  If one is missing,

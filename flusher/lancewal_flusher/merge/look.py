@@ -1,13 +1,13 @@
-"""Read the state of a table for a round: the newest version, its watermarks, and the indexes of all regions.  They are
+"""Read the state of a table for a round: the newest version, its watermarks, and the states of all regions.  They are
 read at the same time.
 
-Guarantee: the indexes are not older than the watermarks, so an index that ends below them was lost
-(``history.check_reaches``).  Generations that a merge has put into the table were FLUSHED before its commit.  Indexes
+Guarantee: the region states are not older than the watermarks, so a state that ends below them was lost
+(``history.check_reaches``).  Generations that a merge has put into the table were FLUSHED before its commit.  States
 that are read after a merge was known to have landed are therefore not older than its watermarks.  If the newest
-version has later watermarks, the indexes are read once more.
+version has later watermarks, the states are read once more.
 
-Errors of the indexes are raised where the indexes are needed: a merge can be finished without them.  A damaged index
-concerns only its region.  All other indexes are read, and nothing is known of that region.
+Errors of the region states are raised where these are needed: a merge can be finished without them.  A damaged state
+concerns only its region.  All other states are read, and nothing is known of that region.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Look:
     pinned: PinnedTable
     in_force: InForce
     found: Sound | LancewalError
-    """The indexes, or why they could not be read."""
+    """The region states, or why they could not be read."""
 
     @property
     def states(self) -> Mapping[Region, RegionState]:
@@ -46,7 +46,7 @@ class Look:
 
 
 def look(context: FlusherContext) -> Look:
-    """Read the newest version, its watermarks and all indexes.  Raises what ``check_table`` raises."""
+    """Read the newest version, its watermarks and all region states.  Raises what ``check_table`` raises."""
     known = context.watermarks.newest_set_by
     found, (pinned, in_force) = together(
         context.tasks,

@@ -9,8 +9,8 @@ Guarantees
  3. A crash at any point leaves the table at a correct version, plus files that no version names.
 
 Steps of ``merge_next``
- 1. Pin version V and check that it is the contract's table.  Read its watermarks W(V) and all indexes, none older than
-    W (``look``).  Refuse while the merge that set W is not finished.  Choose generations of each region (``plan``,
+ 1. Pin version V and check that it is the contract's table.  Read its watermarks W(V) and all region states, none
+    older than W (``look``).  Refuse while the merge that set W is not finished.  Choose generations of each region (``plan``,
     ``inputs``).
  2. Read the flushes.  A flush with missing files is first rebuilt from its WAL entries.
  3. In a table keyed by bytes, set aside keys that came through another region (``set_aside``).  Ask the key index which

@@ -6,8 +6,8 @@ region, because a new fragment must not carry a deletion file.  (Lance names tha
 assigned at the commit.)
 
 The files of a flush with several parts hold rows of all of them.  They are adopted only if the merge takes every
-part, each as the only generation of its region (``is_whole``).  For each part the index read in this merge then names
-this very flush, and no part is at or below the watermark.  Otherwise the file would bring rows of a part that is left
+part, each as the only generation of its region (``is_whole``).  For each part the region state read in this merge then
+names this very flush, and no part is at or below the watermark.  Otherwise the file would bring rows of a part that is left
 out, or that was merged or flushed otherwise before.  Rows of a part that is combined with a later generation would
 come twice.  In these cases the parts taken are combined.
 
@@ -101,7 +101,7 @@ def waiting(state: RegionState, in_force: InForce) -> tuple[GenerationRecord, ..
     """Return the region's generations to merge: those FLUSHED (or MERGED) above its watermark, oldest first, without a
     gap.
 
-    ``StoreInconsistent`` if the index has a gap there.  The caller knows that the index reaches the watermark
+    ``StoreInconsistent`` if ``state`` has a gap there.  The caller knows that it reaches the watermark
     (``check_reaches``).
     """
     merged = in_force.generation(state.region)

@@ -22,7 +22,7 @@ class Backlog:
     """Generations that wait for a merge.
 
     ``waiting``: per region of the contract the generations above the watermark that have ended, oldest first.
-    ``rows``: changed keys in those of them that have a flush.  Regions whose index is damaged are in neither."""
+    ``rows``: changed keys in those of them that have a flush.  Regions whose state is damaged are in neither."""
 
     version: TableVersion
     in_force: InForce

@@ -18,7 +18,7 @@ from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.wal.tail import LogTail
 
 INDEX_S = 1.0
-"""Seconds for which an index counts as the newest: a region that is handed over meanwhile is seen that much later."""
+"""Seconds for which a region state counts as the newest: a region that is handed over meanwhile is seen that much later."""
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
 Guarantees
  1. If the outcome is unknown, the same job is run again every ``retry_s``.  The segment stays in flight until it is
     durable, its log has ended, or an error ends the process.
- 2. Every segment goes through this class.  While ``busy``, no index may change (``seal``).
+ 2. Every segment goes through this class.  While ``busy``, no region state may change (``seal``).
 """
 
 from __future__ import annotations

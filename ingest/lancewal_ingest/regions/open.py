@@ -15,19 +15,19 @@ Guarantees
     the others are still opened.  A region that was not claimed is not ours, whatever else landed in the same swap.
 
 Steps, each for all regions.  The number of requests depends on pages and logs, not on regions.
- 1. Read the newest indexes, and the merged positions of the table.
- 2. Find the position at which each region continues.  Without an index it is the contract's start.  After a hand-over
-    it is ``next`` of the newest generation.  If a generation is OPEN in our own log (its state was dropped), read that
-    log up to the next unsent segment; the caller has settled every PUT.  If it is OPEN in another log, end that log
-    with a fence, and take ``next`` of the region's last entry before the fence.  A log is read once for all regions
-    that are OPEN in it.
+ 1. Read the newest region states, and the merged positions of the table.
+ 2. Find the position at which each region continues.  Without a state it is the contract's start.  After a hand-over
+    it is ``next`` of the newest generation.  A generation may be OPEN in our own log, if this process has forgotten
+    what it knew of the region.  Then read that log up to the next unsent segment; the caller has settled every PUT.
+    If it is OPEN in another log, end that log with a fence, and take ``next`` of the region's last entry before the
+    fence.  A log is read once for all regions that are OPEN in it.
  3. Ask Kafka, once and after step 2.  It must still have these positions, and on a compacted topic the deletes after
     them.  Otherwise ``RetentionLost`` or ``TopicTruncated``; ``KafkaBehind`` if a person has accepted that the topic
     lost its tail.
  4. Claim, by one compare-and-swap a page: the old generation becomes SEALED at the position, and the next OPEN.  If
     another process was faster: ``OwnershipLost``, and the caller starts again while the partition is still assigned to
     it.  If another owner handed over in between, repeat step 3.
- 5. Read the drain, after all claims: ``PartitionCountChanged`` if it is closed.  ``alter`` reads the index after
+ 5. Read the drain, after all claims: ``PartitionCountChanged`` if it is closed.  ``alter`` reads the state after
     closing the drain.  Either it finds our claim and ends our log, or we find the drain closed.
  6. Return the generations that are SEALED and not FLUSHED, which the caller must flush.
 
@@ -179,7 +179,7 @@ def open_regions(
 
 
 def _read(context: IngestContext, regions: Collection[Region]) -> dict[Region, _Opening | LancewalError]:
-    """Read the indexes of regions, and check that each covers the merged positions (step 1)."""
+    """Read the states of regions, and check that each covers the merged positions (step 1)."""
     try:
         in_force, states = together(
             context.tasks, lambda: _in_force(context), lambda: context.states.read_each(regions)
@@ -289,7 +289,7 @@ def _claim(
             if found is not None:
                 return claim(found, one.ended, context.contract.version, claimant, context.new_id())
             if one.start is None:
-                raise StoreInconsistent(f"region {one.region.name}: its index was read, and now is not there")
+                raise StoreInconsistent(f"region {one.region.name}: its state was read before, and now is missing")
             return first_claim(one.region, context.contract.version, one.start, claimant, context.new_id())
 
         return decide

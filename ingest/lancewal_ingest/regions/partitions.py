@@ -19,7 +19,7 @@ Guarantees
  4. A region is given up by handing it over.  If that is impossible, because its log was fenced or a PUT is not settled,
     the loop forgets the region, and the next owner fences.
 
-The loop (``worker``) decides when: indexes change only while no segment is unsettled (``seal``).
+The loop (``worker``) decides when: region states change only while no segment is unsettled (``seal``).
 """
 
 from __future__ import annotations

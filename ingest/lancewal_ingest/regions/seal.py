@@ -124,7 +124,7 @@ def _where(fixed: Fixed) -> dict[str, object]:
 
 def _check_settled(writer: LogWriter) -> None:
     if not writer.settled:
-        raise RuntimeError(f"log {writer.log} has an unsettled segment: settle it before an index changes")
+        raise RuntimeError(f"log {writer.log} has an unsettled segment: settle it before a region state changes")
 
 
 def _sealing(context: IngestContext, fixed: Fixed, *, hand_over: bool) -> Decide:

@@ -11,7 +11,7 @@ Guarantees
     over.  A re-anchoring without an answer is forgotten, and decided again.  A seal of a region that was given up
     meanwhile is forgotten too.  The process that opens that region next makes one generation of the MemTable that was
     put aside and of later entries.
- 4. A region that another owner has claimed is dropped.  A region whose index is damaged, or has no room for a further
+ 4. A region that another owner has claimed is dropped.  A region whose state is damaged, or has no room for a further
     generation, is closed and tried again later.  Other regions go on.
 """
 

@@ -190,7 +190,9 @@ class IngestTable:
             waiting = [region for region, error in passing.items() if error.kind == kind]
             found.append(Problem.of(passing[waiting[0]], f"partitions {_listed(waiting)} cannot be opened"))
         if not worker.idle_or_progressing:
-            found.append(Problem(StoreUnavailable.kind, "the store takes no segment, or no new index version"))
+            found.append(
+                Problem(StoreUnavailable.kind, "the store takes no new segment, or no new version of a state page")
+            )
         return found or _beginning(worker)
 
     def _refresh(self, now: float) -> None:

@@ -1,7 +1,7 @@
 """The ingest loop of one table: consume, append, seal, flush and hand over, for all partitions together.
 
 One thread calls ``step``.  The segment, the seals, the flush and the bundle that are under way run beside it in tasks.
-Changes of an index are decided only while no segment is unsettled (``sealing``).  A step that wants to claim, seal or
+Changes of region states are decided only while no segment is unsettled (``sealing``).  A step that wants to claim, seal or
 hand over therefore first waits for the job in flight.  No segment waits for the swap of a seal, or for a bundle.
 
 Guarantees
@@ -400,7 +400,7 @@ class IngestWorker:
         if self._memory_full:
             self._bundling.drop()
         full = self._memory_full or rows >= limits.segment_rows or nbytes >= limits.segment_bytes
-        # If the store takes segments but no index, a generation cannot be sealed, and must not grow further.
+        # If the store takes segments but no state page, a generation cannot be sealed, and must not grow further.
         full = full or any(r.unsealed_bytes >= GENERATION_BYTES_MAX for r in self._partitions.open.values())
         if not full:
             self._full_since = None

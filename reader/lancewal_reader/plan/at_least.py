@@ -15,7 +15,7 @@ Steps
  2. Wait, each time a little longer up to ``_PAUSE_MAX_S``.  Look how far the logs of the partitions that lack
     something reach: one read of their states, one listing of each of these logs and the tables of few new segments,
     however long the logs are.  Once they reach what is wanted, go back to step 1: a strong plan that begins now has it.
- 3. For each record that is asked for: find the generation that holds it, from the index or its history pages, which
+ 3. For each record that is asked for: find the generation that holds it, from the region state or history pages, which
     must be complete.  If it is trimmed, nothing more is known.  Otherwise take a listing of the generation's segments
     and, by binary search, the table of the segment that holds the record.  A listing may leave this segment out: then
     all of the generation's segments are asked for by their numbers.  If it is absent there too, it is trimmed by now,

@@ -14,12 +14,12 @@ Steps
     that showed the same rows (``stand_in``).  W(V') is at or below the cut in every region, and no change of the
     contract is in between (``breaks``).  If V' is newer than V, records given up after W(V) are refused as in step 3.
  3. Each region whose cut lies after W(V') (0, if nothing of it was merged): take its generations from the one after
-    W(V'), from index and history pages.  A person may have given up records in between since, with a lost segment.
+    W(V'), from state and history pages.  A person may have given up records in between since, with a lost segment.
     The read may have had these records, so what is left would be other rows.
  4. A whole generation is read from its flush, if it has one.  A generation that the cut divides, and one without a
     flush, is read from its WAL entries, by a walk of its log that ends where all cuts in it are reached.  No proof of
     a tail is needed: what the receipt saw was durable.  A walk that ends before the cut has met a segment that is
-    trimmed by now.  If the index read again still keeps the generation and a later segment was there, the segment is
+    trimmed by now.  If the state read again still keeps the generation and a later segment was there, the segment is
     lost.
  5. Of an entry that the cut divides only the rows below the cut count.
  6. If anything turns out stale or missing: plan again, a bounded number of times.

@@ -8,21 +8,21 @@ Guarantees
 
 Steps
  1. Pin V, read W(V).  At the same time check that the contract is still the newest, else ``ContractChanged``.  A contract
-    that comes after this check shows in an index where it could do harm (step 2).
- 2. At the same time read each region's newest index.  The delta has the generations above W(V): FLUSHED and MERGED ones by
-    their flush, SEALED and OPEN ones by their WAL entries.  Each log is walked once for all its regions, to its tail.  An
-    index that ends below W(V) was read before the merge, or is not the newest: step 5.  A region that was claimed under a
+    that comes after this check shows in a region state where it could do harm (step 2).
+ 2. At the same time read each region's newest state.  The delta has the generations above W(V): FLUSHED and MERGED ones by
+    their flush, SEALED and OPEN ones by their WAL entries.  Each log is walked once for all its regions, to its tail.  A
+    state that ends below W(V) was read before the merge, or is not the newest: step 5.  A region that was claimed under a
     newer contract may have records of keys that came through another region before.  Nothing orders the two:
     ``ContractChanged``.
- 3. Prove the end of each walk.  Read the index of one region of that log again after the walk.  The end counts only if this
-    index still keeps a generation of the log whose first segment is not above the end.  Then nothing from there on was
+ 3. Prove the end of each walk.  Read the state of one region of that log again after the walk.  The end counts only if this
+    state still keeps a generation of the log whose first segment is not above the end.  Then nothing from there on was
     trimmed.  A segment that is absent before another, or before the end of a generation that is not OPEN, is then lost:
     ``ObjectMissing``.
-    At the same time as the index, ask a listing of the log for later segments.  If there are some, the walk goes on to the
-    last of them.  If one of these is absent, the index is read once more, after the proof of that.  Whatever the listing
+    At the same time as the state, ask a listing of the log for later segments.  If there are some, the walk goes on to the
+    last of them.  If one of these is absent, the state is read once more, after the proof of that.  Whatever the listing
     shows, an end that lies before a generation begins does not count: every segment below that generation existed when the
-    indexes were read.
- 4. An entry whose ``first`` is not the position reached: the index read is out of date (the same process lost the region
+    states were read.
+ 4. An entry whose ``first`` is not the position reached: the state read is out of date (the same process lost the region
     and owns it again, in the same log).
  5. If anything turns out stale or missing: plan again, a bounded number of times, then a clear error.
 
@@ -32,7 +32,7 @@ person has accepted a lower bound of what is merged.
 
 Rounds of requests on a table that was read before, for any number of regions and logs:
  - Step 1 takes three, or one if nothing has come.
- - At the same time step 2 takes two if each index has moved by at most one version, and step 3 takes one.
+ - At the same time step 2 takes two if each state has moved by at most one version, and step 3 takes one.
 
 As counted: 3 ("strong read of an open table behind a merge"), 3 ("strong read of an open table, nothing new").
 """
@@ -147,7 +147,7 @@ class OnBranch:
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """State that one read reads: a table version, its watermarks, and the delta of each region that has an index.
+    """State that one read reads: a table version, its watermarks, and the delta of each region that has a state.
     With ``branch``, all rows come from a snapshot's branch, which began at that version."""
 
     version: TableVersion
@@ -234,7 +234,7 @@ def _pin(context: PlanContext) -> tuple[PinnedTable, InForce]:
 
 
 def _unmerged(context: PlanContext) -> tuple[dict[Region, RegionState], Mapping[LogId, Walk[Segment | Trailer]]]:
-    """Read the indexes, and walk the logs to proven ends (steps 2 and 3).  All generations count, since it is not
+    """Read the region states, and walk the logs to proven ends (steps 2 and 3).  All generations count, since it is not
     known yet which of them are merged."""
     states = context.read_states()
     held = {region: state.generations for region, state in states.items()}
@@ -254,7 +254,7 @@ def check_claims(contract: Contract, states: Mapping[Region, RegionState]) -> No
 
 
 def unmerged_generations(region: Region, state: RegionState | None, in_force: InForce) -> tuple[GenerationRecord, ...]:
-    """Return the generations after the merged ones; ``StoreInconsistent`` or ``PlanStale`` if the index lacks some of
+    """Return the generations after the merged ones; ``StoreInconsistent`` or ``PlanStale`` if the state lacks some of
     them."""
     check_reaches(region, state, in_force)
     if state is None:
@@ -263,7 +263,7 @@ def unmerged_generations(region: Region, state: RegionState | None, in_force: In
     above = tuple(r for r in state.generations if r.generation > merged)
     expected = in_force.position(region)
     if above and (above[0].generation != merged + 1 or (expected is not None and above[0].first != expected)):
-        raise region.error(PlanStale, f"generations after {merged} have left the index meanwhile")
+        raise region.error(PlanStale, f"generations after {merged} have left the region's state meanwhile")
     if state.trimmed_generation > merged:
         raise region.error(PlanStale, f"trimmed beyond generation {merged}")
     return above
@@ -350,7 +350,7 @@ def _prove_ends(
     above: Mapping[Region, Seq[GenerationRecord]],
     walks: Mapping[LogId, Walk[Segment | Trailer]],
 ) -> dict[LogId, Walk[Segment | Trailer]]:
-    """Prove the end of each walk (step 3), with one index read and one listing per log, all at the same time.  Return
+    """Prove the end of each walk (step 3), with one state read and one listing per log, all at the same time.  Return
     the walks, of which some may have become longer."""
     if not walks:
         return {}
@@ -385,8 +385,8 @@ def _prove_ends(
 
 
 def _check_kept(state: RegionState | None, walked: Walk[Segment | Trailer]) -> None:
-    """Raise ``PlanStale`` unless the index keeps a generation of the log that begins at or before the walk's end.  The
-    index was read after that end was found."""
+    """Raise ``PlanStale`` unless the state keeps a generation of the log that begins at or before the walk's end.  The
+    state was read after that end was found."""
     kept = () if state is None else state.generations
     if not any(r.log == walked.log and r.first_sequence <= walked.end for r in kept):
         raise PlanStale(f"log {walked.log}: segment {walked.end} is absent, and may have been trimmed", log=walked.log)

@@ -3,7 +3,7 @@
 Guarantees
  1. One DataFrame is one state of the table.  Version and positions are pinned on the driver when the DataFrame is made
     (``load``), or are those of the point that ``at`` names.  Every action and every task reads exactly these.
- 2. The driver never holds rows: it reads indexes and the trailers of WAL segments, and sends a plan.
+ 2. The driver never holds rows: it reads region states and the trailers of WAL segments, and sends a plan.
  3. The result is that of ``Table.scan``.  Base tasks read fragments without the rows whose key is anywhere in the delta.
     Delta tasks fold the deltas of some regions and complete patches from the pinned version.  Keys of different regions
     never meet.  In a table keyed by bytes each task checks this, and all leave out the same records (``left_out``).  A
@@ -92,7 +92,8 @@ def pin_read(options: Mapping[str, str]) -> PinnedRead:
     """Parse the options and pin the table's state as of now.
 
     Raises ``InvalidInput`` (options, columns, filter, point), ``TableMissing``, ``NotALancewalTable``, ``TableReplaced``,
-    ``StoreUnavailable``, ``PlanRetriesExhausted``, ``Corrupt`` errors of indexes and trailers; with ``at`` those of a point.
+    ``StoreUnavailable``, ``PlanRetriesExhausted``, ``Corrupt`` errors of region states and trailers; with ``at`` those
+    of a point.
     """
     wanted = parse_options(options)
     address = Address(wanted.table, storage_options(os.environ), wanted.base_paths)

@@ -1,7 +1,7 @@
 """Make the status of a table: read the state of every region, the logs' tails, W(newest), control and Kafka's ends.
 
-Nothing is written.  The brokers may be silent, an index may be unreadable, or the table may have been restored.  A figure that
-this prevents is left out and becomes a problem in the result; the other figures are there.
+Nothing is written.  The brokers may be silent, a region state may be unreadable, or the table may have been restored.
+A figure that this prevents is left out and becomes a problem in the result; the other figures are there.
 
  * *durable*: from the region's state, and for an OPEN generation from its log, walked to the tail (``unmerged_counts``).
  * *merged*: W(newest version).  Generations above it are *unmerged*, whatever the region's state says.
@@ -256,7 +256,7 @@ def _counts(
             if in_force is not None and record.generation <= in_force.generation(counts.region):
                 continue
             if record.state is GenerationState.MERGED:
-                continue  # the index is ahead of what we pinned
+                continue  # the state is ahead of what we pinned
             if record.flush is not None:
                 flushed.append((counts, record))
                 continue

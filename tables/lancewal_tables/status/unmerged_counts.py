@@ -42,7 +42,7 @@ class UnmergedCounts:
     region: Region
     index: RegionState | None = None
     index_read: bool = False
-    """Whether the region's index was read; if not, it is unknown whether there is one."""
+    """Whether the region's state was read; if not, it is unknown whether there is one."""
     durable: Position | None = None
     rows: int = 0
     nbytes: int = 0

@@ -129,7 +129,7 @@ def test_refused(pipeline: Pipeline) -> None:
     record = waiting(pipeline, 1)[0]
     with pytest.raises(RepairRefused, match="is in the table already"):
         command(pipeline, "generation", "orders-1", 1)
-    with pytest.raises(RepairRefused, match="is not in its index"):
+    with pytest.raises(RepairRefused, match="is not in its region's state"):
         command(pipeline, "generation", "orders-1", 999)
     with pytest.raises(InvalidInput, match="has topic orders with partitions 0 to 1"):
         command(pipeline, "generation", "orders-2")

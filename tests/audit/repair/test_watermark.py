@@ -57,7 +57,7 @@ def test_a_person_accepts_what_it_concludes(pipeline: Pipeline) -> None:
         with pytest.raises(MergedPositionUnknown, match="lancewal repair merged-position"):
             stops()
     said = dry(pipeline, "merged-position")
-    assert "by its index" in said
+    assert "by the region's state" in said
     before = content(pipeline.uri)
     assert content(pipeline.uri) == before
     assert "recorded for table version" in command(pipeline, "merged-position")

@@ -227,7 +227,7 @@ def repair_state(
             end_log(context.store, context.tasks, context.clock, log, {region: found.behind}, OwnerId("repair"))
     again = plan_state(context, region, low, before_gap=before_gap, above=above)
     if again.index is None or again.versions != plan.versions:
-        raise RepairRefused(f"region {region.name}: its index has changed meanwhile; run the command again")
+        raise RepairRefused(f"region {region.name}: its state has changed meanwhile; run the command again")
     check_quiet(context, members)
     # Step 5
     margin = MARGIN if plan.versions.newest else MARGIN_BLIND
@@ -252,7 +252,7 @@ def repair_state(
 def _page_with(
     context: RepairContext, versions: Versions, state: RegionState, above: int
 ) -> tuple[StatePage, list[int]]:
-    """Return the page with the state ``index``, and the partitions that the page marks as lost (guarantee 6)."""
+    """Return the page with the state, and the partitions that the page marks as lost (guarantee 6)."""
     per_page = context.contract.regions_per_page
     page = context.contract.page_of(state.region)
     record = {state.region.partition: record_of(state, context.clock)}
@@ -285,7 +285,7 @@ def _fill(context: RepairContext, region: Region, data: bytes, numbers: range, n
             continue
         outcome = put_new(context.store, key, data, "run the command again")
         if isinstance(outcome, Lost) and outcome.found != data:
-            raise RepairRefused(f"region {region.name}: its index has changed meanwhile; run the command again")
+            raise RepairRefused(f"region {region.name}: its state has changed meanwhile; run the command again")
         filled += 1
     if not filled:
         return []
