@@ -41,8 +41,10 @@ def missing_java() -> str:
     wanted = f"Spark needs Java {' or '.join(_JAVAS)} (Debian: apt install openjdk-17-jre-headless)"
     try:
         said = subprocess.run([program, "-version"], capture_output=True, text=True, check=False, timeout=_VERSION_S)
-    except (OSError, subprocess.TimeoutExpired):
-        return f"there is no Java {f'in JAVA_HOME={home}' if home else 'on the PATH'}; {wanted}"
+    except OSError:
+        return f"Java was not found {f'in JAVA_HOME={home}' if home else 'on the PATH'}; {wanted}"
+    except subprocess.TimeoutExpired:
+        return f"{program} did not tell its version within {_VERSION_S} s; {wanted}"
     found = re.search(r'version "(?:1\.)?(\d+)', said.stderr)
     if found and found[1] not in _JAVAS:
         return f"{program} is Java {found[1]}; {wanted}"

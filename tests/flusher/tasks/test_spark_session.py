@@ -70,9 +70,8 @@ def test_a_java_that_is_missing_is_named(tmp_path: Path) -> None:
         check=False,
     )
     assert ended.returncode == 1
-    wanted = (
-        f"no Spark session can be started: there is no Java in JAVA_HOME={tmp_path / 'none'}; Spark needs Java 17 or 21"
-    )
+    home = tmp_path / "none"
+    wanted = f"no Spark session can be started: Java was not found in JAVA_HOME={home}; Spark needs Java 17 or 21"
     assert wanted in ended.stderr.splitlines()[-1]
 
 

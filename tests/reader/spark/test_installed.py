@@ -42,7 +42,7 @@ def test_the_pyspark_of_the_tests_will_do() -> None:
         ('openjdk version "21.0.8" 2025-07-15', None),
         ('openjdk version "11.0.21" 2023-10-17', "is Java 11; Spark needs Java 17 or 21"),
         ('java version "1.8.0_392"', "is Java 8; Spark needs Java 17 or 21"),
-        (None, "there is no Java in JAVA_HOME="),
+        (None, "Java was not found in JAVA_HOME="),
     ],
 )
 def test_java(said: str | None, found: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,4 +56,14 @@ def test_java(said: str | None, found: str | None, tmp_path: Path, monkeypatch: 
     if said is None:
         monkeypatch.delenv("JAVA_HOME")
         monkeypatch.setenv("PATH", str(tmp_path))
-        assert missing_java().startswith("there is no Java on the PATH; Spark needs Java 17 or 21")
+        assert missing_java().startswith("Java was not found on the PATH; Spark needs Java 17 or 21")
+
+
+def test_java_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    program = tmp_path / "bin" / "java"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\nexec sleep 600\n")
+    program.chmod(0o755)
+    monkeypatch.setattr("lancewal_reader.spark.installed._VERSION_S", 0.2)
+    assert missing_java().startswith(f"{program} did not tell its version within 0.2 s; Spark needs Java 17 or 21")
