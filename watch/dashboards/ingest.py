@@ -181,7 +181,7 @@ OWNERSHIP = Section(
         ),
         Panel(
             "Claims",
-            "Tries to take over a partition, by outcome.",
+            "Attempts to take over a partition, by outcome.",
             "Many lost: owners take partitions from each other. Failed: see the store.",
             [q("sum by (outcome) (lancewal_ingest_claims_total{@})", "{{outcome}}")],
             "takeover",

@@ -54,7 +54,7 @@ PARTITIONS_MAX = 200_000
 GROUP_MAX = 32_767
 """Bytes of a group's name in Kafka's protocol."""
 TYPES_LENGTH_MAX = 1 << 20
-"""Characters of all column types together: tens of thousands of nested fields."""
+"""Most characters of all column types together, enough for tens of thousands of nested fields."""
 _INT64_MAX = 2**63 - 1
 _TTL_S_MAX = 100 * 366 * 24 * 3600
 _SHOWN = 300
@@ -265,7 +265,9 @@ def decode_contract(data: bytes, where: str) -> Contract:
     types_length = sum(len(column.type) for column in contract.columns)
     try:
         if types_length > TYPES_LENGTH_MAX:
-            raise InvalidSchema(f"its column types are {types_length} characters long")
+            raise InvalidSchema(
+                f"its column types have {types_length} characters; at most {TYPES_LENGTH_MAX} are allowed"
+            )
         check_row_schema(contract.rows)
         check_region_key(contract.rows, contract.key_format)
         check_ttl(contract.ttl, contract.rows, contract.patches)

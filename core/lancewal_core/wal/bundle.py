@@ -126,7 +126,7 @@ def _shares(entries: list[Entry]) -> list[list[Entry]]:
 def decode_bundle(data: bytes, where: str) -> Bundle:
     """Return the bundle stored under the key ``where``; ``ObjectCorrupt`` or ``FormatUnknown`` if it cannot be read."""
     if len(data) > BUNDLE_BYTES_MAX:
-        raise corrupt(where, f"it has {len(data)} bytes")
+        raise corrupt(where, f"it has {len(data)} bytes; a bundle has at most {BUNDLE_BYTES_MAX}")
     message, trailer = _decode_trailer(data, where)
     bundle = message.bundle
     of_segments: dict[int, list[tuple[EntryHeader, Entry]]] = defaultdict(list)
@@ -154,12 +154,14 @@ def _decode_trailer(data: bytes, where: str) -> tuple[wal_segment_pb2.WalSegment
         raise corrupt(where, "it is not a bundle")
     bundle = message.bundle
     if len(bundle.segments) > SEGMENTS_MAX:
-        raise corrupt(where, f"it copies {len(bundle.segments)} segments")
+        raise corrupt(where, f"it copies {len(bundle.segments)} segments; a bundle copies at most {SEGMENTS_MAX}")
     last = message.sequence + len(bundle.segments) - 1
     if paths.parse_wal_bundle(where) != (message.log, message.sequence, last):
         raise corrupt(where, f"it is of segments {message.sequence} to {last} of log {message.log!r}")
     if len(bundle.places) != len(bundle.body.entries):
-        raise corrupt(where, f"it has {len(bundle.body.entries)} entries, and the segments of {len(bundle.places)}")
+        raise corrupt(
+            where, f"it has {len(bundle.body.entries)} entries, but names the segments of {len(bundle.places)}"
+        )
     if any(place >= len(bundle.segments) for place in bundle.places):
         raise corrupt(where, "an entry lies in a segment that it does not name")
     region = ""

@@ -375,7 +375,7 @@ def read_table(tail: bytes, where: str, object_size: int) -> tuple[wal_segment_p
 def _read_footer(tail: bytes, where: str) -> tuple[int, int, int]:
     """Return body length, table length and table checksum."""
     if len(tail) < FOOTER_SIZE:
-        raise corrupt(where, f"it has only {len(tail)} bytes")
+        raise corrupt(where, f"it has only {len(tail)} bytes; its footer needs {FOOTER_SIZE}")
     footer = bytes(tail[-FOOTER_SIZE:])
     body_length, table_length, table_checksum, version, checksum, magic = _FOOTER.unpack(footer)
     if magic != MAGIC:

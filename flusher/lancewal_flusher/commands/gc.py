@@ -81,7 +81,7 @@ def summary_text(summary: GarbageSummary, dry_run: bool) -> str:
         if len(summary.orphans) > ORPHANS_SHOWN:
             lines.append(f"  and {len(summary.orphans) - ORPHANS_SHOWN} more: --output json lists them")
     for partition, error in summary.damaged.items():
-        lines.append(f"nothing of {partition}, or of logs, is deleted until it is repaired: {one_line(error)}")
+        lines.append(f"until {partition} is repaired, none of its objects and no logs are deleted: {one_line(error)}")
     if summary.names_fault is not None:
         lines.append(f"no version of the table is removed, and no snapshot dropped: {one_line(summary.names_fault)}")
     if summary.expired_rows is not None:

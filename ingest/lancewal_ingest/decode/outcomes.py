@@ -22,7 +22,7 @@ KINDS: dict[str, str] = {
     "null_value": "no value, but the operation needs one, or the Kafka key cannot say what to delete",
     "too_deep": "objects and arrays are nested deeper than any column can be",
     "not_json": "not UTF-8, or not one JSON value",
-    "duplicate_member": "an object names a member twice",
+    "duplicate_member": "a JSON object has a member twice",
     "not_an_object": "JSON, but not an object",
     "unknown_column": "a member is not a column of the table, or not a member of a struct column",
     "missing_key": "a primary key column is absent or null",

@@ -47,10 +47,10 @@ class IngestMetricTable(KafkaMetricTable, StoreMetricTable, ServiceMetricTable, 
         "Passing faults of store or broker; the operation is tried again.", "operation", known=OPERATIONS
     )
     dead_letter_failures = counter(
-        "Failed tries to write dead letters, which are repeated. Meanwhile the records after them wait."
+        "Failed attempts to write dead letters. Ingest repeats them; meanwhile later records of the partition wait."
     )
     claims = counter(
-        "Tries to take over a partition: won, lost (another owner claimed it first), or failed.",
+        "Attempts to take over a partition: won, lost (another owner claimed it first), or failed.",
         "outcome",
         known=("won", "lost", "failed"),
     )
