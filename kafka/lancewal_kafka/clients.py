@@ -71,9 +71,9 @@ _FETCH_WAIT_MS = 25
 10,000 records/s of 64 partitions, broker and two members took 1.12 cores with it, and 1.27 without (own measurement)."""
 _FEW_PARTITIONS = 64
 _PARTITIONS_AT_ONCE = 10
-"""Number of partitions, beyond ``_FEW_PARTITIONS``, for which an answer gets room for one more partition's records.  With
-300 partitions a client took some hundred records a second if an answer held one batch.  With answers of thirty times
-that size it took 30,000 (own measurement, two loaded cores)."""
+"""Number of partitions, beyond ``_FEW_PARTITIONS``, for which the largest answer grows by its first size.  With 300
+partitions a client took some hundred records a second if an answer held one batch.  With answers of thirty times that
+size it took 30,000 (own measurement, two loaded cores)."""
 
 
 def kafka_at(servers: str) -> str:

@@ -127,7 +127,7 @@ class Comparison:
     # -- details -------------------------------------------------------------------------------------------------
 
     def _fold(self, records: Sequence[RowOperation]) -> tuple[dict[Key, KeyState], dict[Key, KeyState]]:
-        """Return the states of the keys by the records below W(V), and by all records below the cut."""
+        """Return the states of the keys by the records before the watermarks, and by all records before the cut."""
         below: dict[Key, KeyState] = {}
         behind: dict[Key, KeyState] = {}
         for record in sorted(records, key=self._order):

@@ -80,8 +80,8 @@ class RunRegion(_Stored):
 
 
 class KeyRun(_Stored):
-    """A key run (``run``).  An entry's ``file`` is a place in ``files``, its ``region`` a place in ``regions``; parts
-    ascend by number."""
+    """A key run (``run``).  An entry's ``file`` is an index into ``files``, its ``region`` an index into ``regions``.  The
+    parts are sorted by number."""
 
     name: Word
     files: Annotated[tuple[CoveredFile, ...], FailFast()]
@@ -90,7 +90,7 @@ class KeyRun(_Stored):
 
     @cached_property
     def merged_from(self) -> tuple[MergedFrom, ...]:
-        """The run's regions, in the order of their places."""
+        """The run's regions, in the order of ``regions``."""
         return tuple(MergedFrom(region_named(region.name), Position(region.position)) for region in self.regions)
 
     @property

@@ -38,7 +38,7 @@ class CodedKeys:
         return self.numbers.nbytes + (0 if self.texts is None else int(self.texts.nbytes))
 
     def take(self, places: npt.NDArray[np.int64]) -> CodedKeys:
-        """Return the keys at these places."""
+        """Return the keys at these indexes."""
         texts = None if self.texts is None else self.texts.take(pa.array(places))
         return CodedKeys(self.numbers[places], texts)
 

@@ -48,13 +48,14 @@ _FETCHED_ALONE = 2
 
 @dataclass(frozen=True, slots=True)
 class RowsOfKeys:
-    """Parallel arrays: physical rows of one fragment, the places of their keys, and the partitions through which the
-    keys came."""
+    """Rows of one fragment that have one of the keys sought, as parallel arrays."""
 
     rows: Places
+    """Physical rows."""
     places: Places
+    """Indexes of their keys into the sought keys."""
     partitions: Partitions | None = None
-    """None if the partitions were not asked for."""
+    """Partitions through which the keys came; None if the caller did not ask for them."""
 
 
 @dataclass(frozen=True, slots=True)

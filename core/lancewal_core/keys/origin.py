@@ -64,7 +64,7 @@ def counting(contract: Contract) -> Counts:
 
 
 class RegionList:
-    """List of regions, numbered by their places, as a key run names them.
+    """List of regions of a key run.  Entries of the run name a region by its index in the list.
 
     The list stays short.  A region is in it at most twice: once for positions that count, and once for positions that
     do not.  Each time the highest position is kept."""
@@ -75,7 +75,7 @@ class RegionList:
         self._found: list[MergedFrom] = []
 
     def place(self, source: MergedFrom) -> int:
-        """Return the place of a region, which may be a new one."""
+        """Return the index of a region, which is appended if the list does not have it."""
         known = (source.region, self.counts(source) != NOT_KNOWN)
         place = self._places.setdefault(known, len(self._found))
         if place == len(self._found):
@@ -85,7 +85,7 @@ class RegionList:
         return place
 
     def places(self, sources: Sequence[MergedFrom]) -> npt.NDArray[np.int32]:
-        """Return the place of each region of another list in this one; the last element stands for ``NO_REGION``."""
+        """Return the index here of each region of another list, and ``NO_REGION`` as the last element."""
         return np.array([*(self.place(source) for source in sources), NO_REGION], np.int32)
 
     @property

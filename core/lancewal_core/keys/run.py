@@ -32,7 +32,7 @@ from lancewal_core.keys.sorted_search import every_step, first_places
 from lancewal_core.store.arrow_message import declared_stream
 
 PART_ENTRIES = 524_288
-"""Entries of a part.  A part takes 16 bytes an entry beside the key's bytes: about 8 MB."""
+"""Entries of one part.  Each takes 16 bytes in addition to the key's own bytes, so a part has about 8 MB."""
 
 _SCANNED = 16
 """Most entries per sought key for which looking at all entries is faster."""
@@ -46,14 +46,15 @@ Places = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Parallel arrays, sorted by number: keys, physical rows, places in a list of files, and perhaps places in one of
-    regions."""
+    """Entries of a key run as parallel arrays, sorted by the numbers of their keys."""
 
     keys: CodedKeys
     rows: Rows
+    """Physical rows."""
     files: Rows
+    """Data files, as indexes into the run's list of files."""
     regions: Regions | None = None
-    """None if no region is known."""
+    """Regions, as indexes into the run's list of regions; None if no region is known."""
     steps: Places | None = None
     """Steps of the numbers (``sorted_search``), only in a part that was read and is to be searched."""
 
@@ -77,9 +78,10 @@ class Entries:
 
 @dataclass(frozen=True, slots=True)
 class FoundEntries:
-    """Parallel arrays: the place of the key sought, the file, the physical row, the region."""
+    """Entries that have one of the keys sought, as parallel arrays."""
 
     places: Places
+    """Indexes of the keys into the sought keys."""
     files: Rows
     rows: Rows
     regions: Regions
@@ -165,7 +167,7 @@ def _entries(data: pa.Buffer) -> Entries:
 
 
 class SoughtKeys:
-    """Keys to be looked up, sorted once for all parts.  ``places`` are their places in the caller's order."""
+    """Keys to be looked up, sorted once for all parts.  ``places`` are their indexes in the caller's order."""
 
     def __init__(self, keys: CodedKeys) -> None:
         self.places: Places = np.argsort(keys.numbers)

@@ -19,7 +19,7 @@ from lancewal_core.table.protocol import ROW_ADDRESS, PinnedTable
 
 @dataclass(frozen=True, slots=True)
 class FoundRows:
-    """Parallel arrays: row addresses (uint64) and the places of their keys in the ``KeySet``."""
+    """Rows as parallel arrays: their addresses, and the indexes of their keys into the ``KeySet``."""
 
     addresses: npt.NDArray[np.uint64]
     places: npt.NDArray[np.int64]

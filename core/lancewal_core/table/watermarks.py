@@ -1,4 +1,4 @@
-"""W(V): the content of a table version, as a generation and a position for each region.
+"""Watermarks of a table version V, also called W(V): for each region, the generation and position that V contains.
 
 A merge commit carries the watermarks of *all* regions in its transaction properties.  The same content is written to
 ``_lancewal/merges/`` right after it, because a clean-up removes old transactions.  After a restore, or if versions are
@@ -227,7 +227,8 @@ class _Found:
 
 
 class Watermarks:
-    """Reader of W(V).  It remembers what it found, which is immutable: at most ``held_max`` versions and regions."""
+    """Reader of the watermarks of table versions.  It caches them, since they never change: at most ``held_max`` versions
+    and regions."""
 
     def __init__(self, store: ObjectStore, table: Table, making: Making | None, held_max: int = HELD_MAX) -> None:
         self._store = store
@@ -244,7 +245,7 @@ class Watermarks:
         return self._set_by
 
     def at(self, version: int) -> InForce:
-        """Return W(V).  Errors: see the module docstring."""
+        """Return the watermarks of a version.  Errors: see the module docstring."""
         try:
             return self._walk(version, listed=True)
         except (MergedPositionUnknown, TableRestored):

@@ -36,7 +36,8 @@ class HiddenRows:
     def __init__(self, count_max: int = 2) -> None:
         self._count_max = count_max
         self._found: tuple[tuple[_State, KeySet, Addresses], ...] = ()
-        """The newest last; compared and not hashed, as plans are."""
+        """Each state with its keys and their addresses, the newest last.  States are compared, not hashed: a hash would visit
+        every source of a plan."""
         self._lock = Lock()
 
     def known(self, pinned: PinnedTable, plan: ReadPlan) -> Addresses | None:
@@ -61,7 +62,7 @@ class HiddenRows:
         return found
 
     def _before(self, pinned: PinnedTable, keys: KeySet) -> tuple[Addresses, pa.Table]:
-        """Return the addresses that are known of these keys, and the keys that must be looked up."""
+        """Return the addresses that are already known for these keys, and the keys that must be looked up."""
         for state, earlier, addresses in reversed(self._found):
             if state[0] == pinned.version:
                 met = earlier.contains(keys.columns)

@@ -97,7 +97,7 @@ class Kept:
     def __init__(self, count_max: int = KEPT) -> None:
         self._count_max = count_max
         self._found: tuple[tuple[object, object], ...] = ()
-        """Keys are compared, not hashed, since they contain plans."""
+        """Keys are compared, not hashed: they contain plans, and a hash would visit every source of a plan."""
         self._lock = Lock()
 
     def get(self, key: object, make: Callable[[], T]) -> T:

@@ -67,7 +67,7 @@ from lancewal_reader.search.texts.words import Texts, Tokenizer, single_words
 
 ASKED_MIN = 20
 KEPT_ROWS_MAX = 100_000
-"""Merged rows without index that are kept for the next search."""
+"""Merged rows without index are kept for the next search if there are at most this many."""
 _CLOSE = 1e-4
 """Largest relative difference between a score that Lance shows and the same score computed from its statistics.  They
 differ by 1e-6."""

@@ -97,7 +97,8 @@ class LoadedCache:
         self._bytes_max = bytes_max
         self._choices_max = choices_max
         self._found: tuple[tuple[_Known, Loaded], ...] = ()
-        """Compared and not hashed: plans that follow one another share most of their sources, tens of thousands of them."""
+        """Deltas are compared, not hashed: a hash would visit every source.  Successive plans share most of their sources,
+        tens of thousands of them."""
         self._lock = Lock()
 
     def get(

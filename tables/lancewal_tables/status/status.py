@@ -1,4 +1,4 @@
-"""Make the status of a table: read the state of every region, the logs' tails, W(newest), control and Kafka's ends.
+"""Make the status of a table: read each region's state, the logs' tails, the newest watermarks, control and Kafka's ends.
 
 Nothing is written.  The brokers may be silent, a region state may be unreadable, or the table may have been restored.
 A figure that this prevents is left out and becomes a problem in the result; the other figures are there.
@@ -212,7 +212,9 @@ def _add_newest_rejections(opened: OpenedTable, counted: Sequence[UnmergedCounts
 def _in_force_control_indexes(
     opened: OpenedTable, pinned: PinnedTable, problems: list[str]
 ) -> tuple[InForce | None, Control, dict[Region, RegionState | None]]:
-    """Return W, control and the region states.  They are read at the same time, all after the version was pinned."""
+    """Return the pinned version's watermarks, the control object and the region states.
+
+    All three are read at the same time, after the version was pinned."""
     of_version, of_control, of_pages = list[str](), list[str](), list[str]()
     in_force, (control, indexes) = together(
         opened.tasks,
