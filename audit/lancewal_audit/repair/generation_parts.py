@@ -21,7 +21,7 @@ from lancewal_audit.repair.topic_records import TopicRecords
 from lancewal_core.errors import ObjectCorrupt, RetentionLost
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Position, Region
-from lancewal_core.region.loss_record import read_losses, replaced_below
+from lancewal_core.region.loss_record import behind_losses, read_losses, replaced_below
 from lancewal_core.region.state import GenerationRecord
 from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.segment import Segment, decode_segment
@@ -67,10 +67,11 @@ def rows_of(context: RepairContext, topic: TopicRecords, region: Region, part: P
     ``RetentionLost``: Kafka does not have the records of a gap any more."""
     if isinstance(part, Entry):
         return part.rows
-    first = behind_losses(context, region, part.first)
+    losses = read_losses(context.store, region, context.contract.making)
+    first = behind_losses(losses, part.first)
     if first >= part.next:
         return None
-    if first < (below := replaced_below(read_losses(context.store, region, context.contract.making))):
+    if first < (below := replaced_below(losses)):
         raise RetentionLost(
             f"offsets {first} to {part.next - 1} of partition {region.partition} cannot be read again: the topic lost its "
             f"tail once, and below {below} Kafka may have other records",
@@ -82,16 +83,6 @@ def rows_of(context: RepairContext, topic: TopicRecords, region: Region, part: P
     contract = context.contract_of(part.contract_version)
     entry, _, _ = Preparer(lenient(contract)).prepare(Consumed(region, first, part.next, records))
     return None if entry is None else entry.rows
-
-
-def behind_losses(context: RepairContext, region: Region, at: Position) -> Position:
-    """Return the first position, not below ``at``, that no accepted loss of ``offsets`` covers.
-
-    A loss of ``tombstones`` does not count: the other records of its positions exist."""
-    for loss in read_losses(context.store, region, context.contract.making):
-        if loss.kind == "offsets" and loss.first <= at < loss.next:
-            at = Position(loss.next)
-    return at
 
 
 def _entry(context: RepairContext, region: Region, piece: Piece) -> Entry | None:

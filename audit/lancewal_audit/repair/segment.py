@@ -33,7 +33,7 @@ from dataclasses import dataclass, replace
 
 from lancewal_audit.repair.context import RepairContext
 from lancewal_audit.repair.flush_state import flush_state
-from lancewal_audit.repair.generation_parts import Gap, Part, behind_losses, parts_of, rows_of
+from lancewal_audit.repair.generation_parts import Gap, Part, parts_of, rows_of
 from lancewal_audit.repair.log_survey import LogSurvey, survey_logs
 from lancewal_audit.repair.segment_loss import GivenUp, given_up, is_compacted, record_losses, refuse
 from lancewal_audit.repair.told import Told, of_generation, told
@@ -43,6 +43,7 @@ from lancewal_core.names import paths
 from lancewal_core.names.ids import LogId, OwnerId, Position, Region, Sequence
 from lancewal_core.region.flush import flush_generation, replace_flush
 from lancewal_core.region.flush_files import Content
+from lancewal_core.region.loss_record import behind_losses, read_losses
 from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState
 from lancewal_core.region.transitions import Claimant, seal
 from lancewal_core.rows.fold import fold
@@ -237,9 +238,10 @@ def _reads(
     context: RepairContext, generation: NeededGeneration, lost: Seq[GivenUp]
 ) -> tuple[tuple[Position, Position], ...]:
     reads = []
+    losses = read_losses(context.store, generation.region, context.contract.making) if generation.gaps else ()
     for gap in generation.gaps:
         gone = [one.next for one in lost if one.kind == "offsets" and gap.first <= one.first < gap.next]
-        first = max([behind_losses(context, generation.region, gap.first), *gone])
+        first = max([behind_losses(losses, gap.first), *gone])
         reads += [(first, gap.next)] if first < gap.next else []
     return tuple(reads)
 

@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lancewal_audit.repair.context import RepairContext
-from lancewal_audit.repair.generation_parts import Gap, behind_losses
+from lancewal_audit.repair.generation_parts import Gap
 from lancewal_audit.repair.told import Told, told
 from lancewal_audit.repair.topic_records import TopicRecords
 from lancewal_core.errors import RetentionLost, TopicUnsuitable
 from lancewal_core.names.ids import OwnerId, Position, Region
-from lancewal_core.region.loss_record import LossRecord, read_losses, replaced_below, write_loss
+from lancewal_core.region.loss_record import LossRecord, behind_losses, read_losses, replaced_below, write_loss
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +62,16 @@ def given_up(
     """Return the positions of the gaps that can no longer be read anywhere, and whose loss nobody has accepted yet."""
     found: list[GivenUp] = []
     # If the topic lost its tail, Kafka has other records at these offsets.  Only later offsets can be read again.
-    low = Position(0)
-    if gaps:
-        losses = read_losses(context.store, region, context.contract.making)
-        low = max(topic.low(region.partition), replaced_below(losses))
+    if not gaps:
+        return ()
+    losses = read_losses(context.store, region, context.contract.making)
+    low = max(topic.low(region.partition), replaced_below(losses))
     for gap in gaps:
-        needed = behind_losses(context, region, gap.first)
+        needed = behind_losses(losses, gap.first)
         kept = min(max(needed, low), gap.next)
         if needed < kept:
             found.append(GivenUp(region, needed, kept, "offsets", low))
-        if compacted and kept < gap.next and not _deletes_accepted(context, region, kept, gap.next):
+        if compacted and kept < gap.next and not _deletes_accepted(losses, kept, gap.next):
             found.append(GivenUp(region, kept, gap.next, "tombstones", low))
     return tuple(found)
 
@@ -113,8 +113,8 @@ def record_losses(context: RepairContext, lost: Iterable[GivenUp], segment: str,
         write_loss(context.store, one.region, loss, context.contract.making)
 
 
-def _deletes_accepted(context: RepairContext, region: Region, first: Position, end: Position) -> bool:
+def _deletes_accepted(losses: Seq[LossRecord], first: Position, end: Position) -> bool:
     return any(
         loss.segment is not None and loss.kind == "tombstones" and loss.first <= first and end <= loss.next
-        for loss in read_losses(context.store, region, context.contract.making)
+        for loss in losses
     )

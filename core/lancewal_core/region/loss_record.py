@@ -77,6 +77,17 @@ def read_losses(store: ObjectStore, region: Region, making: Making | None) -> tu
     return tuple(sorted(found, key=lambda loss: (loss.first, -loss.next)))
 
 
+def behind_losses(losses: Sequence[LossRecord], at: Position) -> Position:
+    """Return the first position, not below ``at``, that no accepted loss of ``offsets`` covers.
+
+    ``losses`` are in the order of ``read_losses``.  A loss of ``tombstones`` does not count: the other records of its
+    positions exist."""
+    for loss in losses:
+        if loss.kind == "offsets" and loss.first <= at < loss.next:
+            at = Position(loss.next)
+    return at
+
+
 def replaced_below(losses: Sequence[LossRecord]) -> Position:
     """Return the position below which Kafka may have other records than those that were read; 0 if there is no such
     position."""

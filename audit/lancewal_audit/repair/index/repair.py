@@ -35,7 +35,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from lancewal_audit.repair.context import RepairContext
-from lancewal_audit.repair.generation_parts import behind_losses
 from lancewal_audit.repair.index.entry_chain import farthest_chain, runs
 from lancewal_audit.repair.index.evidence import Versions, finished_mark, flushes_of, versions_of
 from lancewal_audit.repair.index.generations import (
@@ -55,7 +54,7 @@ from lancewal_audit.repair.told import Told, of_generation, told
 from lancewal_core.errors import RepairRefused, RetentionLost
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, OwnerId, Position, Region
-from lancewal_core.region.loss_record import read_losses, replaced_below
+from lancewal_core.region.loss_record import behind_losses, read_losses, replaced_below
 from lancewal_core.region.pages.state_page import PageRecord, StatePage, encode_page
 from lancewal_core.region.state import RegionState
 from lancewal_core.region.states import record_of
@@ -171,7 +170,7 @@ def _check_kafka(context: RepairContext, region: Region, at: Position, low: Posi
 
     Offsets that a person accepted as lost are skipped."""
     losses = read_losses(context.store, region, context.contract.making)
-    needed, below = behind_losses(context, region, at), replaced_below(losses)
+    needed, below = behind_losses(losses, at), replaced_below(losses)
     if needed < below:
         raise RetentionLost(
             f"region {region.name}: offsets from {at} on are in no log that can be read, and cannot be read again. The topic "

@@ -20,7 +20,7 @@ from lancewal_audit.verify.records.eras import Eras
 from lancewal_audit.verify.records.source import Range, RegionRecords
 from lancewal_core.errors import KafkaUnavailable, TopicTruncated
 from lancewal_core.names.ids import Position, Region, position_after
-from lancewal_core.region.loss_record import LossRecord
+from lancewal_core.region.loss_record import LossRecord, behind_losses
 from lancewal_core.rows.schema import OFFSET
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.contract import Contract
@@ -75,7 +75,7 @@ class TopicReader:
                 )
             beginning = beginnings[region] or Position(0)
             found[region] = Range(region, beginning, end, whole=True)
-            reached = _behind_losses(beginning, losses[region])
+            reached = behind_losses(losses[region], beginning)
             if lows[region.partition] > reached:
                 found[region].starts_at(Position(lows[region.partition]), "Kafka has deleted what comes before")
             else:
@@ -127,15 +127,6 @@ class TopicReader:
         if era not in self._preparers:
             self._preparers[era] = Preparer(lenient(contract))
         return self._preparers[era]
-
-
-def _behind_losses(beginning: Position, losses: Sequence[LossRecord]) -> Position:
-    """Return the first position, not below ``beginning``, that no accepted loss covers."""
-    at = beginning
-    for loss in losses:
-        if loss.first <= at:
-            at = max(at, Position(loss.next))
-    return at
 
 
 def _is_lost(offset: int, losses: Sequence[LossRecord]) -> bool:
