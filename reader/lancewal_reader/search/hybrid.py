@@ -27,13 +27,14 @@ from lancewal_reader.search.distance import DISTANCE
 from lancewal_reader.search.found import SearchCoverage, SearchRows
 from lancewal_reader.search.merged import UnindexedVectors
 from lancewal_reader.search.options import RRF, Rerank, Sought
-from lancewal_reader.search.sides import Kept, SearchState, sides_of
+from lancewal_reader.search.sides import SearchState, sides_of
 from lancewal_reader.search.text import TextCache, text_rows
 from lancewal_reader.search.text_columns import with_text_columns
 from lancewal_reader.search.texts.indexed_texts import SCORE
 from lancewal_reader.search.vectors import QUERY, vector_rows
 from lancewal_reader.unmerged.completed import FindAddresses
 from lancewal_reader.unmerged.load import DeltaContext
+from lancewal_reader.unmerged.loaded import Kept
 
 DEPTH = 4
 RELEVANCE = "_relevance_score"

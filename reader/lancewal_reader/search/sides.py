@@ -5,11 +5,9 @@ They are kept from one search to the next, which often finds the same state, or 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from threading import Lock
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,9 +24,8 @@ from lancewal_reader.search.texts.indexed_texts import mask_of, row_ids
 from lancewal_reader.search.texts.words import Numbers
 from lancewal_reader.unmerged.completed import FindAddresses, complete_rows
 from lancewal_reader.unmerged.load import DeltaContext, load
+from lancewal_reader.unmerged.loaded import Kept
 
-T = TypeVar("T")
-KEPT = 4
 _PLACE = "_place"
 
 
@@ -89,26 +86,6 @@ class SearchSides:
     def matching(self) -> pa.Table:
         """The unmerged rows that pass the filter."""
         return self.fresh if self.filter is None else self.fresh.take(pa.array(self.passing))
-
-
-class Kept:
-    """The last few values of an open table, by the key of what they were made from; threads may share the object."""
-
-    def __init__(self, count_max: int = KEPT) -> None:
-        self._count_max = count_max
-        self._found: tuple[tuple[object, object], ...] = ()
-        """Keys are compared, not hashed: they contain plans, and a hash would visit every source of a plan."""
-        self._lock = Lock()
-
-    def get(self, key: object, make: Callable[[], T]) -> T:
-        for known, value in self._found:
-            if known == key:
-                return value  # type: ignore[return-value] # what ``make`` of the same key gave
-        made = make()
-        with self._lock:
-            others = [found for found in self._found if found[0] != key]
-            self._found = (*others, (key, made))[-self._count_max :]
-        return made
 
 
 def sides_of(kept: Kept, state: SearchState, more: Sequence[str] = ()) -> SearchSides:

@@ -38,7 +38,7 @@ from lancewal_core.table.protocol import ROW_ADDRESS
 from lancewal_reader.search.found import SearchCoverage, SearchRows
 from lancewal_reader.search.options import TextSought
 from lancewal_reader.search.ranked import Ranked, ranked_of
-from lancewal_reader.search.sides import Kept, SearchSides, SearchState
+from lancewal_reader.search.sides import SearchSides, SearchState
 from lancewal_reader.search.text_columns import with_words
 from lancewal_reader.search.texts.bm25 import Statistics, TextColumn, scores, weight
 from lancewal_reader.search.texts.bounds import BoundPart, max_growth, most_beyond, words_summed
@@ -64,6 +64,7 @@ from lancewal_reader.search.texts.text_query import (
     leaves,
 )
 from lancewal_reader.search.texts.words import Texts, Tokenizer, single_words
+from lancewal_reader.unmerged.loaded import Kept
 
 ASKED_MIN = 20
 KEPT_ROWS_MAX = 100_000

@@ -18,23 +18,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from threading import Lock
+from dataclasses import asdict, dataclass
 from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 
 from lancewal_core.errors import InvalidInput, RegionConflict
-from lancewal_core.keys.conflicts import ConflictKeys, read_conflicts
-from lancewal_core.keys.origin import Meeting, conflict, counting
+from lancewal_core.keys.conflicts import ConflictKeys
+from lancewal_core.keys.origin import Meeting, conflict
 from lancewal_core.names.ids import Region
 from lancewal_core.rows.fold import Folded, divide, key_codes, side_by_side
 from lancewal_core.rows.key_set import KeySet, distinct
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.store.json_object import JsonFault, JsonObject
-from lancewal_core.store.object_store import ObjectStore
-from lancewal_core.table.conflicts_ref import ConflictsRef
 from lancewal_core.table.contract import Contract
 from lancewal_reader.event_table import ReaderEvents
 from lancewal_reader.plan.strong import ReadPlan
@@ -87,26 +84,6 @@ def left_out_of(schema: pa.Schema) -> LeftOut:
         return LeftOut(said.whole("waiting"), said.whole("unmerged"), tuple(said.wholes("partitions")))
     except JsonFault as error:
         raise InvalidInput(f"the result does not say what was left out of it: {error}") from error
-
-
-@dataclass(slots=True)
-class InForceCache:
-    """The keys in force at the version that was read last; immutable, so what was read stays true.
-
-    They follow from the object and ``Contract.row_terms``."""
-
-    _known: tuple[ConflictsRef | None, str, ConflictKeys] | None = None
-    _lock: Lock = field(default_factory=Lock)
-
-    def get(self, store: ObjectStore, ref: ConflictsRef | None, contract: Contract) -> ConflictKeys:
-        with self._lock:
-            known = self._known
-        if known is not None and known[:2] == (ref, contract.row_terms):
-            return known[2]
-        keys = ConflictKeys(read_conflicts(store, ref, contract), counting(contract))
-        with self._lock:
-            self._known = (ref, contract.row_terms, keys)
-        return keys
 
 
 def leave_out(

@@ -17,6 +17,8 @@ from functools import partial
 import pyarrow as pa
 
 from lancewal_core.errors import Corrupt, ObjectMissing, PlanStale
+from lancewal_core.keys.conflicts import ConflictKeys, read_conflicts
+from lancewal_core.keys.origin import counting
 from lancewal_core.names.ids import Region
 from lancewal_core.rows.fold import Folded, divide, extend, fold_onto
 from lancewal_core.rows.key_set import KeySet
@@ -30,8 +32,8 @@ from lancewal_reader.plan.strong import FlushRef, PlanContext, ReadPlan, RegionD
 from lancewal_reader.python_collector import many_objects_made
 from lancewal_reader.unmerged.entries import few_slices, reduced, remembered
 from lancewal_reader.unmerged.flushed import FlushCache, read_flushed, repaired
-from lancewal_reader.unmerged.left_out import InForceCache, OnConflict, leave_out
-from lancewal_reader.unmerged.loaded import Begun, Loaded, LoadedCache
+from lancewal_reader.unmerged.left_out import OnConflict, leave_out
+from lancewal_reader.unmerged.loaded import Begun, Kept, Loaded, LoadedCache
 from lancewal_reader.unmerged.portions import UNMERGED_KEYS_MAX, Groups, Portions, check_keys
 
 
@@ -92,7 +94,8 @@ class SideBySide(Folding):
 
     def __init__(self, on_conflict: OnConflict) -> None:
         self.on_conflict = on_conflict
-        self._in_force = InForceCache()
+        self._in_force = Kept(1)
+        """Keys in force at the version that was read last."""
 
     def fold(
         self,
@@ -102,10 +105,14 @@ class SideBySide(Folding):
         conflicts: ConflictsRef | None,
         met: pa.Table | None,
     ) -> Loaded:
-        in_force = self._in_force.get(context.store, conflicts, context.contract)
+        contract = context.contract
+        in_force = self._in_force.get(
+            (conflicts, contract.row_terms),
+            lambda: ConflictKeys(read_conflicts(context.store, conflicts, contract), counting(contract)),
+        )
         folds = _folds(context, [[delta] for delta in deltas], projected)
         of_regions = {delta.region: fold for delta, fold in zip(deltas, folds, strict=True)}
-        return leave_out(context.contract, in_force, of_regions, projected, met, self.on_conflict)
+        return leave_out(contract, in_force, of_regions, projected, met, self.on_conflict)
 
     def met(self, keys: Callable[[], Loaded]) -> pa.Table | None:
         return keys().met

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
 from threading import Lock
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -30,6 +31,7 @@ from lancewal_reader.plan.strong import FlushRef, RegionDelta
 from lancewal_reader.unmerged.flushed import Flushed
 from lancewal_reader.unmerged.portions import records_in
 
+T = TypeVar("T")
 _FIRST, _NEXT = attrgetter("first"), attrgetter("next")
 _Known = tuple[tuple[RegionDelta, ...], Signature, ConflictsRef | None]
 
@@ -145,6 +147,26 @@ class LoadedCache:
 
     def _nbytes(self) -> int:
         return sum(loaded.folded.nbytes for _, loaded in self._found)
+
+
+class Kept:
+    """The last few values of an open table, by the key of what they were made from; threads may share the object."""
+
+    def __init__(self, count_max: int = 4) -> None:
+        self._count_max = count_max
+        self._found: tuple[tuple[object, object], ...] = ()
+        """Keys are compared, not hashed: they contain plans, and a hash would visit every source of a plan."""
+        self._lock = Lock()
+
+    def get(self, key: object, make: Callable[[], T]) -> T:
+        for known, value in self._found:
+            if known == key:
+                return value  # type: ignore[return-value] # what ``make`` of the same key gave
+        made = make()
+        with self._lock:
+            others = [found for found in self._found if found[0] != key]
+            self._found = (*others, (key, made))[-self._count_max :]
+        return made
 
 
 def _has(names: Signature, columns: Signature) -> bool:
