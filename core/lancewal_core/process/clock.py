@@ -49,6 +49,15 @@ def ms_since_1970(moment: datetime) -> int:
     return (moment - datetime.fromtimestamp(0, UTC)) // timedelta(milliseconds=1)
 
 
+def moment_of(text: str) -> datetime | None:
+    """Return the time of an ISO 8601 text with its zone; None for another text."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return None if moment.tzinfo is None else moment
+
+
 def utc_text(ms: int) -> str:
     """Return milliseconds since 1970 in a form for people: ``2026-01-31T00:00:00Z``, with milliseconds if there are
     any."""

@@ -21,6 +21,7 @@ from pydantic import (
 
 from lancewal_core.errors import InvalidSchema, InvalidSettings
 from lancewal_core.names.words import TOPIC_FORM, dead_letters_of, is_topic
+from lancewal_core.process.clock import moment_of
 from lancewal_core.settings.durations import duration_s
 from lancewal_core.store.address import table_address
 
@@ -71,11 +72,8 @@ def _topic_names(names: tuple[str, ...]) -> tuple[str, ...]:
 def _start(value: object) -> object:
     if value in ("earliest", "latest") or isinstance(value, datetime):
         return value
-    try:
-        parsed = datetime.fromisoformat(value) if isinstance(value, str) else None
-    except ValueError:
-        parsed = None
-    if parsed is None or parsed.tzinfo is None:
+    parsed = moment_of(value) if isinstance(value, str) else None
+    if parsed is None:
         raise ValueError("expected earliest, latest or a time with zone such as 2026-01-31T00:00:00Z")
     return parsed
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,7 +10,7 @@ from lancewal_core.cli.groups import CommandApp
 from lancewal_core.cli.options import Asked
 from lancewal_core.cli.output import aligned, one_line
 from lancewal_core.errors import InvalidInput
-from lancewal_core.process.clock import SystemClock, ms_since_1970, utc_text
+from lancewal_core.process.clock import SystemClock, moment_of, ms_since_1970, utc_text
 from lancewal_core.settings.durations import duration_s
 
 if TYPE_CHECKING:
@@ -74,11 +73,8 @@ def moment_ms(option: str, text: str, now_ms: int) -> int | None:
     seconds = duration_s(text)
     if seconds is not None:
         return now_ms - int(seconds * 1000)
-    try:
-        moment = datetime.fromisoformat(text.strip())
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
+    moment = moment_of(text.strip())
+    if moment is None:
         raise InvalidInput(
             f"{option} {text[:_SHOWN]!r}: expected a duration, as in 24h, or a time with its zone, as in 2026-01-31T00:00:00Z"
         )

@@ -11,8 +11,7 @@ import typer
 
 from lancewal_core.cli.options import TableAsked
 from lancewal_core.cli.output import say
-from lancewal_core.errors import InvalidInput
-from lancewal_core.settings.durations import EXPECTED, duration_s
+from lancewal_core.settings.durations import option_s
 from lancewal_reader.forms.row_output import Destination, RowOutput
 
 if TYPE_CHECKING:
@@ -83,8 +82,8 @@ class ReadAsked(TableAsked):
             "consistency": self.consistency.value,
             "at": self.at or None,
             "at_least": self.at_least or None,
-            "max_staleness_s": _seconds("--max-staleness", self.max_staleness) if self.max_staleness else None,
-            "timeout_s": _seconds("--timeout", self.timeout),
+            "max_staleness_s": option_s("--max-staleness", self.max_staleness) if self.max_staleness else None,
+            "timeout_s": option_s("--timeout", self.timeout),
         }
 
     def open(self) -> Table:
@@ -117,13 +116,6 @@ class RowsAsked(ReadAsked):
     def destination(self) -> Destination:
         """Return the destination of the rows; ``InvalidInput`` if nothing can be written there."""
         return Destination(self.output, self.to, self.guard_formulas)
-
-
-def _seconds(option: str, text: str) -> float:
-    seconds = duration_s(text)
-    if seconds is None:
-        raise InvalidInput(f"{option} {text!r}: {EXPECTED}")
-    return seconds
 
 
 def names_of(columns: str) -> list[str] | None:

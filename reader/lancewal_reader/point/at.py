@@ -24,7 +24,7 @@ from datetime import UTC, datetime, timedelta
 from lancewal_core.errors import InvalidInput
 from lancewal_core.names.ids import Position, TableVersion
 from lancewal_core.names.words import FORM, is_word
-from lancewal_core.process.clock import utc_text
+from lancewal_core.process.clock import moment_of, utc_text
 from lancewal_core.store.json_object import WHOLE_MAX
 from lancewal_reader.forms.given_numbers import whole_of
 from lancewal_reader.point.checked_text import PREFIX
@@ -161,9 +161,9 @@ def point_of(at: Point | str | bytes | None) -> Point | None:
         case "positions":
             return _positions(text, rest)
         case "timestamp":
-            return At.timestamp(moment_of(text, rest))
+            return At.timestamp(_moment(text, rest))
         case "record-time":
-            return At.record_time(moment_of(text, rest))
+            return At.record_time(_moment(text, rest))
         case "snapshot":
             return At.snapshot(rest)
     if not text.startswith((PREFIX, "{")):
@@ -184,13 +184,10 @@ def _no_point(at: object) -> InvalidInput:
     )
 
 
-def moment_of(given: str, text: str) -> datetime:
+def _moment(given: str, text: str) -> datetime:
     """Return the time of an ISO 8601 text with its zone.  ``InvalidInput`` for another text shows ``given``."""
-    try:
-        moment = datetime.fromisoformat(text.strip())
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
+    moment = moment_of(text.strip())
+    if moment is None:
         raise InvalidInput(f"at={given[:_SHOWN]!r}: expected a time with its zone, as in 2026-01-31T00:00:00Z")
     return moment
 

@@ -9,7 +9,7 @@ import typer
 from lancewal_core.cli.options import Output, OutputOption
 from lancewal_core.cli.output import aligned, say, say_json
 from lancewal_core.errors import InvalidInput
-from lancewal_core.settings.durations import EXPECTED, duration_s
+from lancewal_core.settings.durations import option_s
 
 if TYPE_CHECKING:
     from lancewal_core.cli.estimate.counted import RequestCounts
@@ -68,10 +68,10 @@ def command(
         row_bytes=_bytes(row_size),
         partitions=partitions,
         members=members,
-        latency_s=_seconds("--latency", latency),
-        freshness_s=_seconds("--freshness", freshness) if freshness else None,
+        latency_s=option_s("--latency", latency),
+        freshness_s=option_s("--freshness", freshness) if freshness else None,
         readers=readers,
-        read_every_s=_seconds("--read-every", read_every) if read_every else 0.0,
+        read_every_s=option_s("--read-every", read_every) if read_every else 0.0,
     )
     prices = Prices(put_price, get_price, stored_price, fetched_price)
     found = expected(wished)
@@ -150,10 +150,3 @@ def _bytes(text: str) -> float:
         return float(TypeAdapter(ByteSize).validate_python(text))
     except ValidationError:
         raise InvalidInput(f"--row-size {text}: expected a size in bytes, such as 200B or 4KiB") from None
-
-
-def _seconds(option: str, text: str) -> float:
-    seconds = duration_s(text)
-    if seconds is None:
-        raise InvalidInput(f"{option} {text}: {EXPECTED}")
-    return seconds
