@@ -32,7 +32,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ObjectStor
         case "observed":
             yield ObservedStore(MemoryStore(SystemClock()), StoreMetricTable("orders"))
         case "folder":
-            yield open_store(str(tmp_path / "table"), create=True)
+            yield open_store(str(tmp_path))
         case "small-s3":
             with SmallS3() as small:
                 yield open_store("s3://conformance/table", small.options)

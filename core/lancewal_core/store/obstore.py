@@ -198,18 +198,15 @@ def local_folder(uri: str) -> Path | None:
     return Path(parts.path if parts.scheme == "file" else uri).absolute() if parts.scheme in ("", "file") else None
 
 
-def open_store(uri: str, options: Mapping[str, str] | None = None, *, create: bool = False) -> TableStore:
+def open_store(uri: str, options: Mapping[str, str] | None = None) -> TableStore:
     """Return the store rooted at ``uri``: a local path, ``file://...`` or ``s3://bucket/prefix``.
 
-    ``create`` makes a missing local folder; without it ``TableMissing`` is raised.  Raise ``InvalidSettings`` for an address
-    that ``table_address`` refuses.
+    ``TableMissing`` if a local folder does not exist; ``InvalidSettings`` for an address that ``table_address`` refuses.
     """
     parts = table_address(uri)
     path = local_folder(uri)
     if path is None:
         return _opened(uri, parts, options)
-    if create:
-        path.mkdir(parents=True, exist_ok=True)
     _check_folder(path)
     return FolderStore(path)
 

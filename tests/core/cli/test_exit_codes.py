@@ -92,7 +92,7 @@ def damaged(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A Lance table whose contract cannot be read."""
     place = str(tmp_path_factory.mktemp("tables") / "damaged")
     lance.write_dataset(pa.table({"id": [1]}), place)
-    open_store(place, create=True).put_if_absent(paths.contract_version(1, None), b"{")
+    open_store(place).put_if_absent(paths.contract_version(1, None), b"{")
     return place
 
 

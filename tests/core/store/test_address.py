@@ -17,7 +17,7 @@ from lancewal_core.table.lance.table import LanceTable
 
 TAKEN: dict[str, Callable[[str], object]] = {
     "settings": lambda uri: load_settings(None, {"LANCEWAL_TABLE__URI": uri}),
-    "store": lambda uri: open_store(uri, create=True),
+    "store": open_store,
     "Lance": LanceTable,
 }
 

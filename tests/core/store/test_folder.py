@@ -28,7 +28,8 @@ REQUESTS: dict[str, Callable[[FolderStore], object]] = {
 
 def folder_of(tmp_path: Path, name: str) -> Path:
     made = tmp_path / name
-    assert open_store(str(made), create=True).put_if_absent(KEY, name.encode()) == Stored()
+    made.mkdir(parents=True)
+    assert open_store(str(made)).put_if_absent(KEY, name.encode()) == Stored()
     return made
 
 

@@ -181,12 +181,12 @@ def test_other_formats_are_named() -> None:
 
 @pytest.fixture
 def uri(tmp_path: Path) -> str:
-    uri = str(tmp_path / "table")
+    uri = str(tmp_path)
     contract = Contract(
         table_uuid="table", topic="orders", topic_id="id", partitions=1, primary_key=("k",), region_key=("k",),
         start=(0,), columns=(Column(name="k", type="int64", field_ids=(0,)),),
     )  # fmt: skip
-    open_store(uri, create=True).put_if_absent(paths.contract_version(1, None), encode_contract(contract))
+    open_store(uri).put_if_absent(paths.contract_version(1, None), encode_contract(contract))
     return uri
 
 

@@ -150,7 +150,7 @@ def test_a_store_that_lets_nobody_delete_is_accepted(check: Callable[[ObjectStor
 def test_a_folder_and_the_real_server_pass(check: Callable[[ObjectStore], None], tmp_path: Path, s3: S3Server) -> None:
     bucket = s3.bucket("probe")
     options = {key.lower(): value for key, value in s3.environment.items()}
-    for store in (open_store(str(tmp_path), create=True), open_store(f"s3://{bucket}/{tmp_path.name}", options)):
+    for store in (open_store(str(tmp_path)), open_store(f"s3://{bucket}/{tmp_path.name}", options)):
         check(store)
         assert list(store.list("_lancewal/")) == []
 

@@ -143,7 +143,7 @@ def test_a_folder_and_the_real_server_are_proven(prove: Callable[..., None], tmp
     options = {key.lower(): value for key, value in s3.environment.items()}
     address = f"s3://{bucket}/{tmp_path.name}"
     stores: list[tuple[ObjectStore, StoreWay]] = [
-        (open_store(str(tmp_path), create=True), StoreWay.of(str(tmp_path), None, {})),
+        (open_store(str(tmp_path)), StoreWay.of(str(tmp_path), None, {})),
         (open_store(address, options), StoreWay.of(address, options, {})),
     ]
     for store, way in stores:

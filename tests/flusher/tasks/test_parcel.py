@@ -41,7 +41,7 @@ TASKS = [*(Shared(n, KEYS) for n in range(5)), *(Own(KEYS, np.arange(n)) for n i
 
 @pytest.fixture
 def store(tmp_path: Path) -> ObjectStore:
-    return open_store(str(tmp_path), create=True)
+    return open_store(str(tmp_path))
 
 
 @pytest.fixture
