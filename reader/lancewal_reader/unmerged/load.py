@@ -24,6 +24,7 @@ from lancewal_core.rows.fold import Folded, divide, extend, fold_onto
 from lancewal_core.rows.key_set import KeySet
 from lancewal_core.rows.projection import project, project_rows
 from lancewal_core.rows.schema import RowSchema
+from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.conflicts_ref import ConflictsRef
 from lancewal_core.table.contract import Contract
 from lancewal_reader.plan.hidden import HiddenRows
@@ -105,14 +106,17 @@ class SideBySide(Folding):
         conflicts: ConflictsRef | None,
         met: pa.Table | None,
     ) -> Loaded:
-        contract = context.contract
-        in_force = self._in_force.get(
-            (conflicts, contract.row_terms),
-            lambda: ConflictKeys(read_conflicts(context.store, conflicts, contract), counting(contract)),
-        )
+        in_force = self.in_force(context.store, conflicts, context.contract)
         folds = _folds(context, [[delta] for delta in deltas], projected)
         of_regions = {delta.region: fold for delta, fold in zip(deltas, folds, strict=True)}
-        return leave_out(contract, in_force, of_regions, projected, met, self.on_conflict)
+        return leave_out(context.contract, in_force, of_regions, projected, met, self.on_conflict)
+
+    def in_force(self, store: ObjectStore, conflicts: ConflictsRef | None, contract: Contract) -> ConflictKeys:
+        """Return the keys in force.  They follow from their object and ``Contract.row_terms``, and are kept by both."""
+        return self._in_force.get(
+            (conflicts, contract.row_terms),
+            lambda: ConflictKeys(read_conflicts(store, conflicts, contract), counting(contract)),
+        )
 
     def met(self, keys: Callable[[], Loaded]) -> pa.Table | None:
         return keys().met

@@ -31,7 +31,7 @@ from lancewal_ingest.append.prepare import Preparer
 from lancewal_reader.plan.strong import FlushRef
 from lancewal_reader.table import open_table
 from lancewal_reader.unmerged.flushed import FlushCache, read_flushed
-from lancewal_reader.unmerged.left_out import InForceCache
+from lancewal_reader.unmerged.load import SideBySide
 from tests.support.flusher_tables import COLUMNS, FlusherTable, Operation, patch, upsert, upserts
 from tests.support.pipeline import NoDeadLetters, Pipeline
 from tests.twins.memory_store import MemoryStore
@@ -316,12 +316,12 @@ def test_an_altered_policy_leaves_the_keys_in_force(table: FlusherTable) -> None
     made.round()
     ref = made.context().watermarks.newest()[1].conflicts
     assert ref is not None
-    cache = InForceCache()
-    known = cache.get(made.store, ref, made.contract)
+    folding = SideBySide("leave-out")
+    known = folding.in_force(made.store, ref, made.contract)
     policy = made.contract.model_copy(update={"version": 2, "on_bad_record": "ignore", "grace_s": 5})
-    assert cache.get(made.store, ref, policy) is known
+    assert folding.in_force(made.store, ref, policy) is known
     regions = policy.model_copy(update={"version": 3, "altered_at": (9, 9)})
-    assert cache.get(made.store, ref, regions) is not known
+    assert folding.in_force(made.store, ref, regions) is not known
     made.close()
 
 
