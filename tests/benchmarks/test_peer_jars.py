@@ -58,7 +58,7 @@ def test_what_the_lock_does_not_name_is_not_used(
 ) -> None:
     tamper(repository)
     for _ in range(2):  # what was refused once does not lie in the cache
-        with pytest.raises(StackFailed, match=rf"not what peer-jars\.lock says: {named} "):
+        with pytest.raises(StackFailed, match=rf"differ from peer-jars\.lock: {named} "):
             fetch.checked_jars(jars)
     repository.clear()
     repository.update(GOOD)
