@@ -365,7 +365,7 @@ def test_a_contract_has_so_many_columns_at_most() -> None:
         with pytest.raises(ObjectCorrupt, match="at most"):
             decoded({**CONTRACT, **wrong})
     wide = {"name": "s", "type": f"struct<{', '.join(f'a{i}: int8' for i in range(120_000))}>", "field_ids": [1]}
-    with pytest.raises(ObjectCorrupt, match="column types are"):
+    with pytest.raises(ObjectCorrupt, match="column types have"):
         decoded({**CONTRACT, "columns": [*CONTRACT["columns"], wide]})
 
 
