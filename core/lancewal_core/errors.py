@@ -335,8 +335,8 @@ class SnapshotMissing(ActionNeeded):
 
 
 class RecordsGivenUp(ActionNeeded):
-    """The record of a token was given up.  Or a receipt covers records of a lost segment, which were given up at the time
-    of the receipt or later."""
+    """The record of a token was given up.  Or a receipt covers records of a lost segment that were not merged at its
+    version.  They may have been given up before the receipt was made, or later."""
 
 
 class SearchUnsupported(ActionNeeded):

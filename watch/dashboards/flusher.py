@@ -243,7 +243,7 @@ UPKEEP = Section(
         ),
         Panel(
             "Objects deleted",
-            "Segments, files of flushes and former states that garbage collection has deleted.",
+            "Objects of any kind that garbage collection has deleted: segments, files of flushes, old states and others.",
             "Flat while more and more objects wait: garbage collection fails.",
             [q("sum by (table) (lancewal_flusher_gc_deleted_objects_total{@})", "{{table}}")],
             "load",

@@ -37,8 +37,10 @@ BROKER = Pace(2.0, 5.0)
 
 
 class SilenceWatch:
-    """Watch that asks on a thread of its own, inside of ``with``.  ``who`` is the subject of the problem's text.
-    ``kind`` is the problem's kind, unless the last error has its own."""
+    """Watch that calls ``ask``, a small request to a store or broker, at the times of ``pace``.
+
+    It does so on a thread of its own, inside of ``with``.  ``who`` is the subject of the problem's text.  ``kind`` is the
+    problem's kind if the last request ended without an error; otherwise the error's kind is."""
 
     def __init__(self, ask: Callable[[], object], clock: Clock, kind: str, who: str, pace: Pace) -> None:
         self._ask = ask
@@ -52,7 +54,7 @@ class SilenceWatch:
 
     @property
     def problem(self) -> Problem | None:
-        """The silence as a problem for ``/readyz``; None if there is an answer."""
+        """Silence longer than ``Pace.silent_s``, as a problem for ``/readyz``; None otherwise."""
         silent_s = self._clock.monotonic() - self._heard_at
         if silent_s <= self._pace.silent_s:
             return None

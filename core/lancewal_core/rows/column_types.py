@@ -3,7 +3,8 @@
 ``int64``, ``string``, ``decimal128(12, 2)``, ``timestamp[us]``, ``timestamp[us, UTC]``, ``list<string>``,
 ``struct<a: int32, b: list<date32>>``, ``fixed_size_list<float32>[384]``.  A fixed-size list is a vector: of floats, or
 of bytes that hold eight bits each.  ``parse_type(format_type(t)) == t`` for every type that lancewal accepts.  Any other
-type or text raises ``InvalidSchema``; for a text, the error says at which character.
+text raises ``InvalidSchema``, which says at which character.  For any other type ``format_type`` raises it, or
+``parse_type`` does for the text that ``format_type`` gave.
 """
 
 from __future__ import annotations

@@ -10,8 +10,9 @@ Guarantees
     and its own.
  4. Lance compares a commit with the versions above the one it was computed from, as far as these still exist.  A tag
     may keep the version read while a clean-up takes versions above it.  Their changes to a fragment would then be
-    undone.  ``send`` therefore refuses if one of these versions is gone.  If that happened only while it sent, it
-    raises ``MergeUnproven`` (``check_nothing_undone``).  Finishing a merge repeats this check.
+    undone.  ``send`` therefore refuses if one of these versions is gone.  A clean-up may also take such a version while
+    ``send`` runs.  ``send`` then raises ``MergeUnproven`` if the commit undid a change (``check_nothing_undone``).  The
+    check passes if a version that it needs is gone.  Finishing a merge repeats it.
 
 A commit that was lost may still land after ``send`` has given it up.  The sentinel makes that harmless.  Either the
 commit lands before our next commit, which is then refused, or it is refused itself.

@@ -65,8 +65,8 @@ class MergeLimits:
     """Longest time that a merge waits for more, if it would write more bytes of deletion vectors than of rows."""
 
     in_place_rows: int = 1_000
-    """Fewest patched rows of a fragment for which patching in place is considered: to look into the fragment's files
-    is a request each."""
+    """Fewest patched rows of a fragment for which patching in place is considered.  To look into a fragment costs a
+    request for each of its data files."""
     rewrite_bytes: int = 1 << 20
     """A fragment smaller than this is not worth a table version of its own, however worn.  Compaction takes it in its
     usual turn."""

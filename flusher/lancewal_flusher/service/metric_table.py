@@ -65,7 +65,10 @@ class FlusherMetricTable(StoreMetricTable, ServiceMetricTable, prefix="lancewal_
         ),
     )
     damaged_partitions = gauge("Partitions that are not merged because something they need is damaged or lost.")
-    gc_deleted_objects = counter("WAL segments, files of flushes and former states of partitions deleted.")
+    gc_deleted_objects = counter(
+        "Objects of any kind that garbage collection deleted: WAL segments, files of flushes, old pages of partition states, "
+        "key catalogs and others."
+    )
     gc_expired_versions = counter("Versions of the table removed, because they were older than the version window.")
     gc_dropped_snapshots = counter("Named snapshots dropped, because their time was over.")
     gc_waiting_objects = gauge("Free objects that wait for their grace period.")

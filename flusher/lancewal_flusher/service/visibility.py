@@ -36,7 +36,7 @@ class VisibilityObserver(Protocol):
     """Receives the results of measurements, in the thread that measures."""
 
     def visible(self, seconds: float) -> None:
-        """Note after how many seconds a strong read saw the end of a partition."""
+        """Note that a strong read saw the end of a partition this many seconds after Kafka was asked for the end."""
 
     def not_visible(self, region: Region, position: Position, end: Position) -> None:
         """Note that the end of a partition was not visible within ``TIMEOUT_S``."""

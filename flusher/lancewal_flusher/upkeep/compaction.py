@@ -211,7 +211,7 @@ def _mend(
         if isinstance(done, Refused):
             cause = done.reason
         else:
-            written, landed = again, done
+            written, landed, cause = again, done, "a clean-up took them again"
         lost = lost_files(context, files_of(written))
     if lost:
         raise ObjectMissing(

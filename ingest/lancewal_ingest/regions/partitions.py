@@ -255,9 +255,10 @@ class Partitions:
     # -- leaving -------------------------------------------------------------------------------------------------
 
     def leave(self, regions: Iterable[Region]) -> None:
-        """Note that these partitions are no longer ours.
+        """Note that the group no longer assigns these partitions to this process.
 
-        Open ones stay open to be handed over, without their pending records, which the next owner reads from Kafka."""
+        Open ones stay open until they are handed over.  Their pending records are dropped: the next owner reads them
+        from Kafka."""
         for region in regions:
             self.assigned.discard(region)
             for known in (self.to_open, self._wait_since, self._refused, self.stopped):

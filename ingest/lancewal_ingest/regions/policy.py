@@ -27,7 +27,8 @@ _TURNS = (0, 4, 2, 6, 1, 5, 3, 7)
 """Place of each group of partitions in the order of seals.  Neighbouring numbers are far apart in that order, so that the
 seals of a few partitions are too."""
 GROUPS = len(_TURNS)
-"""Number of groups of partitions; the regions of one group are sealed by distance together."""
+"""Number of groups of partitions.  Each group has its own marks on the log.  Its regions are sealed when the log passes
+one (``SealPolicy``)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -229,12 +229,12 @@ class IngestWorker:
 
     @property
     def ours(self) -> set[Region]:
-        """Partitions of the table that are ours, open or not."""
+        """Partitions of the table that the group assigned to this process, open or not."""
         return self._partitions.assigned & self._partitions.regions
 
     @property
     def waiting(self) -> frozenset[Region]:
-        """Partitions that are ours and not opened yet."""
+        """Partitions that the group assigned to this process, and that are not open."""
         return frozenset(self._partitions.to_open)
 
     @property

@@ -159,7 +159,8 @@ def _of_one(record: object) -> Token:
         raise InvalidInput(f"topic {topic!r:.{_SHOWN}} of a token is not a valid topic name")
     if not is_whole(partition) or not is_whole(offset) or partition > _PARTITION_MAX or offset >= WHOLE_MAX:
         raise InvalidInput(
-            f"partition {partition!r:.{_SHOWN}}, offset {offset!r:.{_SHOWN}}: no record of topic {topic} that was delivered"
+            f"partition {partition!r:.{_SHOWN}}, offset {offset!r:.{_SHOWN}}: these do not name a delivered record of topic "
+            f"{topic}"
         )
     return Token({(topic, partition): position_after(offset)}, frozenset({(topic, partition)}))
 

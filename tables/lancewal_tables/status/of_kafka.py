@@ -35,7 +35,10 @@ _PEEKED_MAX = 8
 
 @dataclass(slots=True)
 class KafkaLook:
-    """Findings about Kafka.  If they are unknown, ``spans`` is empty, and ``members``, the number of members, is None."""
+    """Findings about Kafka.
+
+    An empty ``spans`` means that nothing is known of the topic.  ``members``, the number of members, is None if it is
+    unknown."""
 
     spans: Mapping[int, KafkaSpan] = field(default_factory=dict)
     members: int | None = None

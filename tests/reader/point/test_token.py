@@ -87,10 +87,10 @@ def test_a_token_is_made_of_any_report() -> None:
 @pytest.mark.parametrize(
     ("record", "text"),
     [
-        (Message(None), "a Message without offset|no record of topic orders that was delivered"),
-        (Message(-1001), "no record of topic orders that was delivered"),
-        (Metadata(offset=True), "no record of topic orders"),
-        (Metadata(partition=1 << 31), "no record of topic orders"),
+        (Message(None), "a Message without offset|these do not name a delivered record of topic orders"),
+        (Message(-1001), "these do not name a delivered record of topic orders"),
+        (Metadata(offset=True), "do not name a delivered record of topic orders"),
+        (Metadata(partition=1 << 31), "do not name a delivered record of topic orders"),
         (Metadata(topic="or/ders"), "topic 'or/ders' of a token is not a valid topic name"),
         (object(), "a object without topic is not a record: give a delivery report"),
         ("orders-3", "'orders-3' is not a record: give lw1.... or TOPIC-PARTITION-OFFSET"),
