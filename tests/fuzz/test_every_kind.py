@@ -29,7 +29,7 @@ from lancewal_core.store.object_kinds import KINDS, ObjectKind
 from lancewal_core.store.obstore import open_store
 from lancewal_flusher.tasks import parcel as task_parcel
 from lancewal_flusher.tasks.parcel import OpenParcel, send
-from tests.fuzz.test_bounds import MEMORY, MEMORY_A_BYTE, STEPS_A_BYTE, steps_of
+from tests.fuzz.test_bounds import MEMORY_A_BYTE, STEPS_A_BYTE, steps_of
 from tests.support.fuzzing import damaged, fuzz, memory_bound, outcome
 from tests.support.stored_objects import SOUND
 from tests.twins.memory_store import MemoryStore
@@ -83,6 +83,10 @@ NOT_DECODED = {
     "parcel": "its sha256 is checked first: below",
     "probe": "compared with what was put, as a whole",
 }
+
+
+MEMORY = 64 << 20
+"""Bytes for anything.  What other threads of the process take meanwhile counts too: 29 MB was seen once."""
 
 
 def inspected(store: MemoryStore, key: str) -> str | None:
