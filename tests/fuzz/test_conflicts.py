@@ -122,6 +122,34 @@ def test_rows_that_no_merge_writes_are_refused(part: str, column: str, value: ob
     assert judge(encode_conflicts(changed, MERGE)[0]) is None
 
 
+def with_first_stream(schema: pa.Schema) -> bytes:
+    """``DATA`` with another schema of its first stream, which then has no rows."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema, options=pa.ipc.IpcWriteOptions(compression="lz4")):
+        pass
+    stream = sink.getvalue().to_pybytes()
+    return b"".join([len(stream).to_bytes(8, "little"), stream, OWNERS])
+
+
+@pytest.mark.parametrize(
+    "ids",
+    ["", "{}", "[", "7", "[[0],[1]]", "[[0],[1],[2]]", "[[0],[1],[2,3,4]]", "[0,1,2]", '[["0"],["1"],["2","3"]]',
+     "[[0],[1],[2,[3]]]", "[[0],[1],[2,-1]]", "[[0],[1],[2,0.5]]", "[[0],[1],[2,true]]", "[" * 100_000],
+)  # fmt: skip
+def test_ids_that_no_merge_writes_are_refused(ids: str) -> None:
+    assert judge(with_first_stream(SOME.waiting.schema.with_metadata({"lancewal.field_ids": ids}))) is None
+
+
+@pytest.mark.parametrize("change", ["without the key", "twice"])
+def test_columns_that_no_merge_writes_are_refused(change: str) -> None:
+    """With ids for each of them."""
+    key, *others = SOME.waiting.schema
+    words = others[1]
+    fields = [words, *others] if change == "without the key" else [key, words, *others]
+    ids = "[[9,8],[1],[2,3]]" if change == "without the key" else "[[0],[9,8],[1],[2,3]]"
+    assert judge(with_first_stream(pa.schema(fields).with_metadata({"lancewal.field_ids": ids}))) is None
+
+
 def test_what_unpacks_to_too_much_is_not_unpacked() -> None:
     column = pa.array(np.zeros(1 << 20, np.int64))
     table = pa.table({f"c{n}": column for n in range(CONFLICTS_ROWS_BYTES_MAX // column.nbytes + 1)})

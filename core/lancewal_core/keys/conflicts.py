@@ -55,7 +55,7 @@ from lancewal_core.rows.projection import rows_as
 from lancewal_core.rows.row_text import row_texts
 from lancewal_core.rows.schema import OP, PRESENT, Op, RowSchema
 from lancewal_core.store.arrow_message import declared_stream
-from lancewal_core.store.json_object import JsonFault, region_named
+from lancewal_core.store.json_object import JsonFault, JsonObject, parse_value, region_named
 from lancewal_core.store.object_kinds import CONFLICTS_ROWS_BYTES_MAX
 from lancewal_core.store.object_limits import check_unpacked, check_written
 from lancewal_core.store.object_store import ObjectStore
@@ -78,6 +78,7 @@ _BYTES_FEW = CONFLICTS_ROWS_BYTES_MAX // 4
 _REGIONS_MAX = 100_000
 _LENGTH_BYTES = 8
 _FIELD_IDS = b"lancewal.field_ids"
+_SHOWN = 20
 
 Mask = npt.NDArray[np.bool_]
 
@@ -288,7 +289,7 @@ def read_conflicts(store: ObjectStore, ref: ConflictsRef | None, contract: Contr
         )
     if len(data) != ref.size or hashlib.sha256(data).hexdigest() != ref.sha256:
         raise ObjectCorrupt(f"{ref.key} is corrupt: the table's commit names other bytes", object=ref.key)
-    written = _written(data, store, contract)
+    written = _written(data, ref.key, store, contract)
     found = decode_conflicts(data, ref.key, written)
     waiting = rows_as(found.waiting, written, contract.rows, lambda: ref.key)
     found = replace(found, schema=contract.rows, waiting=waiting)
@@ -297,8 +298,10 @@ def read_conflicts(store: ObjectStore, ref: ConflictsRef | None, contract: Contr
     return found
 
 
-def _written(data: bytes, store: ObjectStore, contract: Contract) -> RowSchema:
-    """Return the columns of the waiting operations, as the object's first stream names them."""
+def _written(data: bytes, where: str, store: ObjectStore, contract: Contract) -> RowSchema:
+    """Return the columns of the waiting operations, as the object's first stream names them.
+
+    ``ObjectCorrupt`` for ids or columns that no merge writes."""
     rows = contract.rows
     try:
         with pa.ipc.open_stream(pa.py_buffer(data)[_LENGTH_BYTES:]) as stream:
@@ -310,10 +313,18 @@ def _written(data: bytes, store: ObjectStore, contract: Contract) -> RowSchema:
         return rows if contract.columns_unchanged else read_contract_version(store, contract, FIRST_VERSION).rows
     columns = pa.schema(list(schema)[: len(rows.columns) - len(_waiting_schema(rows))])
     try:
-        found = RowSchema(columns, rows.primary_key, rows.region_key, tuple(map(tuple, json.loads(ids))))
+        lists = JsonObject({"ids": parse_value(ids)}).values("ids")
+        found = RowSchema(
+            columns,
+            rows.primary_key,
+            rows.region_key,
+            tuple(tuple(JsonObject({"ids": own}).wholes("ids")) for own in lists),
+        )
         trees(found)
-    except (ValueError, TypeError):
-        return rows
+    except (JsonFault, ValueError) as error:
+        raise ObjectCorrupt(f"{where} is corrupt: its ids of fields cannot be read: {error}", object=where) from error
+    if len(set(columns.names)) != len(columns) or not set(rows.primary_key).issubset(columns.names):
+        raise ObjectCorrupt(f"{where} is corrupt: its columns are {columns.names[:_SHOWN]}", object=where)
     return found
 
 
