@@ -119,13 +119,17 @@ class Carry:
 def carry(written: RowSchema, wanted: RowSchema) -> Carry | None:
     """Return the way from the columns ``written`` to those ``wanted``.
 
-    None if there is none: ids are not known, the keys differ, or the type of a field is no wider one.
+    None if there is none: a field has no id or several, the keys differ, or the type of a field is no wider one.
     """
-    if not written.ids or not wanted.ids or _keys(written) != _keys(wanted):
+    try:
+        earlier, later = trees(written), trees(wanted)
+    except ValueError:
         return None
-    old = {tree.id: (place, tree) for place, tree in enumerate(trees(written))}
+    if _keys(written, earlier) != _keys(wanted, later):
+        return None
+    old = {tree.id: (place, tree) for place, tree in enumerate(earlier)}
     sources, places = [], []
-    for new in trees(wanted):
+    for new in later:
         place, before = old.get(new.id, (-1, None))
         if before is not None and not _may_become(before, new):
             return None
@@ -134,8 +138,8 @@ def carry(written: RowSchema, wanted: RowSchema) -> Carry | None:
     return Carry(wanted, tuple(sources), tuple(places))
 
 
-def _keys(rows: RowSchema) -> object:
-    by_name = {tree.name: tree for tree in trees(rows)}
+def _keys(rows: RowSchema, columns: Sequence[Tree]) -> object:
+    by_name = {tree.name: tree for tree in columns}
     return [by_name[name] for name in rows.primary_key], rows.region_key
 
 
@@ -151,15 +155,11 @@ def _may_become(old: Tree, new: Tree) -> bool:
 
 
 def _carried(column: pa.Array | pa.ChunkedArray, old: Tree, new: Tree) -> pa.Array | pa.ChunkedArray:
-    if old.type == new.type and _ids(old) == _ids(new):
+    if (old.type, old.within) == (new.type, new.within):  # both have one id: their own
         return column
     if isinstance(column, pa.ChunkedArray):
         return pa.chunked_array([_array(chunk, old, new) for chunk in column.chunks], new.type)
     return _array(column, old, new)
-
-
-def _ids(tree: Tree) -> tuple[int, Sequence[object]]:
-    return tree.id, [_ids(member) for member in tree.within]
 
 
 def _array(array: pa.Array, old: Tree, new: Tree) -> pa.Array:

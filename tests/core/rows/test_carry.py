@@ -316,6 +316,9 @@ def test_a_column_added_again_under_its_name_has_none_of_the_old_values() -> Non
         ([("id", "int64"), ("a", "int32")], ()),  # ids are not known
         ([("id", "int32"), ("a", "int32")], ((0,), (1,))),  # keys
         ([("id", "int64"), ("a", "int32")], ((5,), (1,))),
+        ([("id", "int64"), ("a", "int32")], ((0,),)),  # not one for each column and field
+        ([("id", "int64"), ("a", "int32")], ((0,), (1, 2))),
+        ([("id", "int64"), ("a", "list<int32>")], ((0,), (1,))),
     ],
 )
 def test_columns_to_which_no_way_leads_are_refused(columns: list[tuple[str, str]], ids: Any) -> None:
