@@ -183,11 +183,11 @@ class Comparison:
                 return
             state = states.get(key)
             names = tuple(self._columns.names[i] for i in columns)
-            told_partition = None if partitions.get(key) == NO_PARTITION else partitions.get(key)
+            partition = partitions.get(key) if state is None else state.partition
             self._findings.add(
                 Finding(
                     kind, where, text, shown_key(self._columns, self._key_names, key),
-                    told_partition if state is None else state.partition,
+                    None if partition == NO_PARTITION else partition,
                     None if state is None else state.offset, names,
                 )
             )  # fmt: skip

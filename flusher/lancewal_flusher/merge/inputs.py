@@ -125,10 +125,8 @@ def _take(
     merges = []
     for region, found in sorted(flushes.items()):
         try:
-            chosen_of_region = choose(region, found, share)
-            merges.append(
-                replace(chosen_of_region, files_fit=_files_fit(context.contract, context.contract_of, chosen_of_region))
-            )
+            merge = choose(region, found, share)
+            merges.append(replace(merge, files_fit=_files_fit(context.contract, context.contract_of, merge)))
         except ObjectCorrupt as error:  # a contract that cannot be read
             damaged[region] = error
     region_inputs: list[RegionInput] = []

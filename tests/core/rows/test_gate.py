@@ -225,16 +225,22 @@ def test_a_flush_of_other_columns_is_carried_over_or_refused_by_name(
     assert columns_set(partials, rows) == ({"s": True} if "s" in partials.column_names else {})
 
 
-@pytest.mark.parametrize("columns", [{"a": "int32"}, {"a": None}, {"b": "string"}])
-def test_rows_set_aside_under_other_columns_are_carried_over_or_refused_by_name(
-    tmp_path: Path, columns: dict[str, str | None]
-) -> None:
-    made = FlusherTable(tmp_path, columns=pa.schema(list(COLUMNS)[:4]), keyed_by_bytes=True)
+def with_conflict(folder: Path) -> tuple[FlusherTable, ConflictsRef]:
+    """A table of which one key waits in two partitions."""
+    made = FlusherTable(folder, columns=pa.schema(list(COLUMNS)[:4]), keyed_by_bytes=True)
     for partition in (0, 1):
         made.generation(partition, [upsert(1, partition, "s")], of=0)
     made.round()
     ref = made.context().watermarks.newest()[1].conflicts
     assert ref is not None
+    return made, ref
+
+
+@pytest.mark.parametrize("columns", [{"a": "int32"}, {"a": None}, {"b": "string"}])
+def test_rows_set_aside_under_other_columns_are_carried_over_or_refused_by_name(
+    tmp_path: Path, columns: dict[str, str | None]
+) -> None:
+    made, ref = with_conflict(tmp_path)
     before = read_conflicts(made.store, ref, made.contract).waiting
     assert before.num_rows == 2
     types = {column.name: column.type for column in made.contract.columns} | columns
@@ -269,12 +275,7 @@ def encoded(store: ObjectStore, conflicts: Conflicts) -> ConflictsRef:
 
 def test_rows_set_aside_that_name_no_ids_have_the_columns_of_version_1(tmp_path: Path) -> None:
     """As an older release has written them."""
-    made = FlusherTable(tmp_path, columns=pa.schema(list(COLUMNS)[:4]), keyed_by_bytes=True)
-    for partition in (0, 1):
-        made.generation(partition, [upsert(1, partition, "s")], of=0)
-    made.round()
-    ref = made.context().watermarks.newest()[1].conflicts
-    assert ref is not None
+    made, ref = with_conflict(tmp_path)
     held = read_conflicts(made.store, ref, made.contract)
     made.store.put_if_absent(paths.contract_version(1, None), encode_contract(made.contract))
     without = encoded(made.store, replace(held, schema=replace(held.schema, ids=())))
