@@ -76,6 +76,7 @@ def pytest_collection_finish() -> None:
     """Python's collector looks no more at what stays to the end: modules and all tests (a sixth of the processor time)."""
     gc.collect()
     gc.freeze()
+    gc.collect()  # it then counts what is left: else it would leave garbage, such as Kafka's clients, for a long time
 
 
 @cache

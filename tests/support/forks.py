@@ -19,15 +19,15 @@ import importlib
 import json
 import os
 import pkgutil
-import select
 import signal
 import socket
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from multiprocessing.connection import wait as ready_ones
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 from lancewal_demo.stack import Process
 
@@ -127,12 +127,10 @@ class Forked:
         return code
 
     def _wait(self, timeout_s: float | None) -> int | None:
-        if self._exit_code is None:
-            ready, _, _ = select.select([self._connection], [], [], timeout_s)
-            if ready:
-                said = self._connection.recv(64)
-                assert said, "the process that is forked has died"
-                self._exit_code = int(said)
+        if self._exit_code is None and ready_ones([self._connection], timeout_s):
+            said = self._connection.recv(64)
+            assert said, "the process that is forked has died"
+            self._exit_code = int(said)
         return self._exit_code
 
     def _forget(self) -> None:
@@ -168,8 +166,8 @@ def nurse(place: str) -> None:
     ended: set[int] = set()
     nursery = os.getpid()
     while True:
-        ready, _, _ = select.select([listener, *running], [], [], _POLL_S if len(running) > len(ended) else None)
-        for connection in ready:
+        ready = ready_ones([listener, *running], _POLL_S if len(running) > len(ended) else None)
+        for connection in cast("list[socket.socket]", ready):
             if connection is listener:
                 asked, _ = listener.accept()
                 message, files, _, _ = socket.recv_fds(asked, MESSAGE_BYTES_MAX, 3)

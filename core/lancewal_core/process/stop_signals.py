@@ -75,9 +75,10 @@ def end_in_time(seconds: float, late: Callable[[], None]) -> Iterator[None]:
     over = threading.Event()
 
     def watch() -> None:
+        told = select.poll()  # ``select`` takes no file descriptor above 1023
+        told.register(reading, select.POLLIN)
         while not over.is_set():
-            ready, _, _ = select.select([reading], [], [], 0.2)
-            if ready and any(number in _SIGNALS for number in os.read(reading, 64)):
+            if told.poll(200) and any(number in _SIGNALS for number in os.read(reading, 64)):
                 # Not ended by ``over``: what comes behind the block may hang as well.
                 faulthandler.dump_traceback_later(seconds + HELD_S, exit=True, file=_STDERR)
                 time.sleep(seconds)
