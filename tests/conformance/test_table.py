@@ -29,6 +29,7 @@ from lancewal_core.table.protocol import (
     TransactionGone,
     TransactionInfo,
     TransactionUnreadable,
+    columns_mark,
     fields_apart,
     fragment_bytes,
     fragment_files,
@@ -489,6 +490,24 @@ def test_columns_are_added_renamed_and_put_into_another_order(filled: User) -> N
     info = table.transaction(newest.version)
     assert isinstance(info, TransactionInfo)
     assert (info.operation, info.properties) == ("Project", {"why": "test"})
+
+
+def test_the_name_of_a_change_stays_through_other_commits(filled: User) -> None:
+    table = filled.table
+    before = table.newest()
+    assert columns_mark(before) is None
+    commit = columns_commit(before, {"k": "k", "v": "v"}, added=True)
+    filled.append(rows(100))  # lands between
+    assert isinstance(table.change_columns(replace(commit, mark="2-é")), Committed)
+    assert columns_mark(table.newest()) == "2-é"
+    pinned = table.newest()
+    assert_committed(table.commit(update(pinned, table.write_rows(rows(200)))))
+    assert columns_mark(table.newest()) == "2-é"
+    assert columns_mark(changed(table, {"k": "k", "v": "w"})) == "2-é"  # a change without a name
+    newest = table.newest()
+    assert_committed(table.change_columns(replace(columns_commit(newest, {"k": "k"}), mark="3-a")))
+    assert columns_mark(table.newest()) == "3-a"
+    assert columns_mark(before) is None
 
 
 def test_a_dropped_column_is_gone_and_one_of_its_name_has_none_of_its_values(filled: User) -> None:

@@ -269,10 +269,17 @@ class FlusherTable:
             ids = tuple(range(at, at + 1 + type_.count("list<") + type_.count(":")))
             self._highest_id = ids[-1]
             kept.append(Column(name=name, type=type_, field_ids=ids))
-        self.contract = self.contract.model_copy(
-            update={"format": 2, "version": self.contract.version + 1, "columns": tuple(kept)}
-        )
-        commit = ColumnsCommit(pinned.version, self.contract.rows.table, self.contract.fields_of, {})
+        version = self.contract.version + 1
+        update = {
+            "format": 2,
+            "version": version,
+            "columns": tuple(kept),
+            "columns_change": f"{version}-{version:x}",
+            "highest_field_id": self._highest_id,
+        }
+        self.contract = self.contract.model_copy(update=update)
+        mark = self.contract.columns_change
+        commit = ColumnsCommit(pinned.version, self.contract.rows.table, self.contract.fields_of, {}, mark)
         assert isinstance(LanceTable(self.uri, self._storage).change_columns(commit), Committed)
         key = paths.contract_version(self.contract.version, None)
         assert isinstance(put_once(self.store, key, encode_contract(self.contract)), Done)

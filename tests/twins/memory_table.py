@@ -48,6 +48,7 @@ import pyarrow as pa
 from lancewal_core.errors import ObjectCorrupt, ObjectMissing, StoreUnavailable, TableMissing, VersionGone
 from lancewal_core.names.ids import TableVersion
 from lancewal_core.table.protocol import (
+    COLUMNS_MARK,
     ROW_ADDRESS,
     AllBut,
     Branch,
@@ -338,7 +339,9 @@ class MemoryDataset:
         for column in commit.schema:
             if types.get(commit.field_ids[column.name], column.type) != column.type:
                 raise NotImplementedError("the twin changes no fields within columns")
-        columns = _Columns(commit.schema, dict(commit.field_ids))
+        mark = {} if commit.mark is None else {COLUMNS_MARK: commit.mark.encode()}
+        schema = commit.schema.with_metadata({**(read.columns.schema.metadata or {}), **mark})
+        columns = _Columns(schema, dict(commit.field_ids))
         newest = self.newest
         return self.add(newest.number, "Project", newest.fragments, properties=commit.properties, columns=columns)
 

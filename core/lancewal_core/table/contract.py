@@ -49,15 +49,33 @@ BESIDE_ROWS = (
     }
 )
 """Terms that decide neither which rows an entry has nor where it lies."""
+COLUMN_TERMS = frozenset(
+    {
+        "format",
+        "columns",
+        "columns_change",
+        "highest_field_id",
+        "former_names",
+        "dropped",
+        "on_unknown_column",
+        "columns_max",
+    }
+)
+"""Terms about columns.  Rows of two versions that differ in these alone go together (``rows.carry``), so a running process
+takes them up."""
 PARTITIONS_MAX = 200_000
 """Most partitions.  Regions are enumerated from the contract.  No topic has so many, but a damaged contract may say so."""
 GROUP_MAX = 32_767
 """Bytes of a group's name in Kafka's protocol."""
 TYPES_LENGTH_MAX = 1 << 20
 """Most characters of all column types together, enough for tens of thousands of nested fields."""
+OnUnknownColumn = Literal["reject", "ignore", "add"]
+"""Treatment of a record that names a column which the table lacks.  ``reject``: it is bad.  ``ignore``: it is a row without
+the column.  ``add``: the column is added to the table."""
 _INT64_MAX = 2**63 - 1
 _TTL_S_MAX = 100 * 366 * 24 * 3600
 _SHOWN = 300
+_VERSION_DIGITS = 18
 
 
 def _making(text: str) -> Making:
@@ -76,11 +94,37 @@ class Column(BaseModel):
     """Lance's ids of the column's field and, depth first, of its nested fields."""
     first_ids: tuple[int, ...] | None = None
     """Ids that these fields had when they were added.  Lance gives a widened field a new id.  None: none was widened."""
+    default: str | None = None
+    """JSON of the value that an upsert without the column gets.  None: null."""
 
     @property
     def ids(self) -> tuple[int, ...]:
         """Ids that tell the fields apart through all versions of the contract."""
         return self.field_ids if self.first_ids is None else self.first_ids
+
+
+class FormerName(BaseModel):
+    """A name that records may still use for a field."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: int
+    """The field's id in ``Column.ids``."""
+    name: str
+
+
+class DroppedField(BaseModel):
+    """A column, or a member of a struct, that was dropped."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    within: int | None = None
+    """The struct's id in ``Column.ids``; None: the field was a column."""
+    field_ids: Annotated[tuple[int, ...], FailFast()]
+    """Lance's ids of the field and, depth first, of those within it."""
+    forgotten: bool = False
+    """Whether a record with this name is bad again.  Otherwise the name is passed over and counted."""
 
 
 class Contract(BaseModel):
@@ -121,6 +165,17 @@ class Contract(BaseModel):
     on_misrouted: Policy = "stop"
     dead_letter_topic: str | None = None
     """Topic of dead letters.  None: ``<topic>.dead-letters``."""
+    columns_change: Annotated[str, Field(pattern=r"^[1-9][0-9]{0,17}-[0-9a-f]{1,64}$")] | None = None
+    """The change that made the columns: this version's number or an earlier one, ``-``, and a random text.  The table's
+    schema names the change that it shows (``columns_mark``).  None: the columns are those of version 1."""
+    highest_field_id: int | None = None
+    """The highest field id that any version of the contract, the table's schema or a data file had named when the
+    columns were last changed.  None: the columns are those of version 1."""
+    former_names: tuple[FormerName, ...] = ()
+    dropped: tuple[DroppedField, ...] = ()
+    on_unknown_column: OnUnknownColumn = "reject"
+    columns_max: int = Field(default=200, ge=1, le=COLUMNS_MAX)
+    """Most columns up to which ``on_unknown_column: add`` adds."""
     fold_version: Version1 = 1
     history_window_s: int = Field(default=24 * 3600, ge=0)
     version_window_s: int = Field(default=7 * 24 * 3600, ge=0)
@@ -145,7 +200,12 @@ class Contract(BaseModel):
     @property
     def columns_unchanged(self) -> bool:
         """Whether the columns are those of version 1 of the contract."""
-        return self.format == 1
+        return self.columns_change is None
+
+    @property
+    def columns_version(self) -> int:
+        """The version of the contract that has changed the columns last; 1 if none has."""
+        return columns_version(self.columns_change)
 
     @cached_property
     def row_terms(self) -> str:
@@ -228,6 +288,12 @@ def changed_terms(before: Contract, after: Contract) -> frozenset[str]:
     return frozenset(term for term in terms if getattr(before, term) != getattr(after, term))
 
 
+def columns_version(mark: str | None) -> int:
+    """Return the contract version that a change of columns names (``Contract.columns_change``); 1 for None."""
+    number, _, _ = (mark or "").partition("-")
+    return int(number) if number.isascii() and number.isdigit() and len(number) <= _VERSION_DIGITS else FIRST_VERSION
+
+
 def check_dead_letters(contract: Contract) -> None:
     """Raise ``InvalidInput`` unless the dead-letter topic has a valid name, and is not the topic itself."""
     named = contract.dead_letter_topic
@@ -251,7 +317,9 @@ def contract_family(making: Making | None) -> Family:
 
 def encode_contract(contract: Contract) -> bytes:
     # Terms without a value are left out: then the bytes are as before these terms existed.
-    return contract.model_dump_json(indent=1, exclude_none=True).encode()
+    fields = Contract.model_fields
+    unset = {term for term in COLUMN_TERMS - {"format", "columns"} if getattr(contract, term) == fields[term].default}
+    return contract.model_dump_json(indent=1, exclude_none=True, exclude=unset).encode()
 
 
 def decode_contract(data: bytes, where: str) -> Contract:

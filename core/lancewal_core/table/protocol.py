@@ -185,6 +185,8 @@ class ColumnsCommit:
     field_ids: Mapping[str, tuple[int, ...]]
     """Per column its id and, depth first, those of its nested fields.  A field that stays keeps its id."""
     properties: Mapping[str, str]
+    mark: str | None = None
+    """Name of the change, which the new version and all after it show (``columns_mark``).  None: as before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +298,10 @@ class Branch:
     """Metadata of the branch, as ``note_branch`` wrote it."""
 
 
+COLUMNS_MARK = b"lancewal.columns"
+"""Key in the metadata of the table's schema.  Lance keeps it through commits of all kinds but restore and overwrite."""
+
+
 class PinnedTable(Protocol):
     """One version of the table."""
 
@@ -375,6 +381,12 @@ class PinnedTable(Protocol):
         ``fragment_json`` is the fragment unchanged, or as ``hide_rows`` gave it; the result has its deletion vector.
         ``VersionGone`` if a clean-up was faster, ``RewriteFailed`` if the columns could not be rewritten.
         """
+
+
+def columns_mark(pinned: PinnedTable) -> str | None:
+    """Return the name of the change that made the version's columns (``ColumnsCommit.mark``); None if none did."""
+    mark = (pinned.schema.metadata or {}).get(COLUMNS_MARK)
+    return None if mark is None else mark.decode(errors="replace")
 
 
 class Table(Protocol):

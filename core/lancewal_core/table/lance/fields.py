@@ -6,7 +6,9 @@ Lance's Python names a schema's fields, and takes them back, as protobuf message
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import pyarrow as pa
 from lance.schema import LanceSchema
@@ -14,11 +16,17 @@ from lance.schema import LanceSchema
 from lancewal_core.proto.lance_field_pb2 import LanceField
 
 
-def with_fields(base: LanceSchema, schema: pa.Schema, field_ids: Mapping[str, Sequence[int]]) -> LanceSchema:
+def with_fields(
+    base: LanceSchema,
+    schema: pa.Schema,
+    field_ids: Mapping[str, Sequence[int]],
+    metadata: Mapping[bytes, bytes] = MappingProxyType({}),
+) -> LanceSchema:
     """Return the fields of ``schema``, in its order, with these ids: per column its own and, depth first, those within.
+    The metadata of ``base`` stays, and ``metadata`` is added.
 
     A field of ``base`` with the same id only changes its name and place.  Others are new, and nullable."""
-    metadata, *old = _messages(base)
+    base_metadata, *old = _messages(base)
     known = {field.id: field for field in map(LanceField.FromString, old)}
     fields = [LanceField.FromString(message) for message in _messages(LanceSchema.from_pyarrow(schema))[1:]]
     ids = [i for name in schema.names for i in field_ids[name]]
@@ -30,7 +38,8 @@ def with_fields(base: LanceSchema, schema: pa.Schema, field_ids: Mapping[str, Se
         own.name, own.id = field.name, numbered[field.id]
         own.parent_id = numbered.get(field.parent_id, -1)
         found.append(own.SerializeToString())
-    return LanceSchema._from_protos(metadata, *found)
+    added = {key.decode(): list(value) for key, value in metadata.items()}  # in Lance's JSON a value is a list of bytes
+    return LanceSchema._from_protos(json.dumps(json.loads(base_metadata) | added), *found)
 
 
 def _messages(schema: LanceSchema) -> tuple[str, *tuple[bytes, ...]]:

@@ -64,6 +64,7 @@ from lancewal_core.table.lance.pinned import LancePinnedTable, field_ids_of
 from lancewal_core.table.lance.rewrite import rewrite_fragments
 from lancewal_core.table.lance.row_files import RowFiles
 from lancewal_core.table.protocol import (
+    COLUMNS_MARK,
     Branch,
     ColumnsCommit,
     CommitLost,
@@ -354,7 +355,8 @@ class LanceTable:
             base = self.opened(commit.read_version)
         except VersionGone as error:
             return Conflicted(str(error))
-        schema = with_fields(base.dataset.lance_schema, commit.schema, commit.field_ids)
+        mark = {} if commit.mark is None else {COLUMNS_MARK: commit.mark.encode()}
+        schema = with_fields(base.dataset.lance_schema, commit.schema, commit.field_ids, mark)
         # Columns that are added are nullable: without this Lance would refuse the commit after every append.
         operation = LanceOperation.Project(schema, preserves_nullability=True)
         return self._send(commit.read_version, operation, commit.properties)
