@@ -73,16 +73,19 @@ class Tree:
 
 def trees(rows: RowSchema) -> tuple[Tree, ...]:
     """Return the columns with their ids; ``ValueError`` if ``RowSchema.ids`` does not have one for each field."""
-    found = []
-    for field, ids in zip(rows.columns, rows.ids, strict=True):
-        left = iter(ids)
-        try:
-            found.append(_tree(field, left))
-        except StopIteration:
-            raise ValueError(f"column {field.name!r} has {len(ids)} ids for more fields") from None
-        if next(left, None) is not None:
-            raise ValueError(f"column {field.name!r} has {len(ids)} ids for fewer fields")
-    return tuple(found)
+    return tuple([tree_of(field, ids) for field, ids in zip(rows.columns, rows.ids, strict=True)])
+
+
+def tree_of(field: pa.Field, ids: Sequence[int]) -> Tree:
+    """Return a column with the ids of its fields, depth first; ``ValueError`` if these are not one for each field."""
+    left = iter(ids)
+    try:
+        tree = _tree(field, left)
+    except StopIteration:
+        raise ValueError(f"column {field.name!r} has {len(ids)} ids for more fields") from None
+    if next(left, None) is not None:
+        raise ValueError(f"column {field.name!r} has {len(ids)} ids for fewer fields")
+    return tree
 
 
 def fields_within(type_: pa.DataType) -> list[pa.Field]:

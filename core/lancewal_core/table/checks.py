@@ -6,15 +6,20 @@ drop columns, restore versions, and recreate tables at the same place.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
+
 from lancewal_core.errors import ContractMismatch, InvalidSchema, TableElsewhere, TableReplaced
+from lancewal_core.rows.carry import Tree, tree_of
 from lancewal_core.rows.column_types import format_type, parse_type
+from lancewal_core.rows.schema import FieldIds
 from lancewal_core.settings.load import Settings, variable
 from lancewal_core.store.place import place_of, same_place
-from lancewal_core.table.contract import Contract
-from lancewal_core.table.protocol import PinnedTable
+from lancewal_core.table.contract import Column, Contract
+from lancewal_core.table.protocol import PinnedTable, columns_mark
 from lancewal_core.table.watermarks import TABLE_UUID
 
 _TABLE_TERMS = (
@@ -138,34 +143,109 @@ def check_table(pinned: PinnedTable, contract: Contract) -> None:
 
 
 def check_columns(pinned: PinnedTable, contract: Contract) -> None:
-    """Raise ``ContractMismatch`` if the columns are not the contract's."""
-    wanted = {c.name: (c.type, c.field_ids) for c in contract.columns}
-    ids = pinned.field_ids
-    found = {field.name: (_type_text(field.type), ids[field.name]) for field in pinned.schema}
-    nulls = {f.name: f.nullable for f in pinned.schema if f.name in wanted}
-    wrong_nulls = [name for name, nullable in nulls.items() if nullable == (name in contract.primary_key)]
-    if found == wanted and not wrong_nulls:
-        return
-    problems = [f"column {name!r} is missing" for name in wanted.keys() - found.keys()]
-    problems += [f"column {name!r} is not in the contract" for name in found.keys() - wanted.keys()]
-    for name in wanted.keys() & found.keys():
-        (type_, field_ids), (found_type, found_ids) = wanted[name], found[name]
-        if type_ != found_type:
-            problems.append(f"column {name!r} has type {found_type}, the contract says {type_}")
-        elif field_ids != found_ids:
+    """Raise ``ContractMismatch`` unless the version and the contract fit.
+
+    They fit if the version has each field of the contract, by id, with the contract's type, and its other columns are
+    nullable.  Names count only if the same change made the columns of both: otherwise a change is unfinished."""
+    ids, named = pinned.field_ids, columns_mark(pinned) == contract.columns_change
+    name_of = {ids[name][0]: name for name in pinned.schema.names}
+    problems = []
+    for column in contract.columns:
+        name = name_of.pop(column.field_ids[0], None) if column.field_ids else None
+        if name is None:
+            problems.append(_missing(column, pinned))
+        else:
+            wanted = pa.field(column.name, parse_type(column.type), column.name not in contract.primary_key)
+            problems += _column_misfits(wanted, column.field_ids, pinned.schema.field(name), ids[name], named)
+    for name in name_of.values():
+        if not pinned.schema.field(name).nullable:
             problems.append(
-                f"column {name!r} has field ids {found_ids}, the contract says {field_ids}: it was dropped and recreated"
+                f"column {name!r} is not in the contract and not nullable, so that no row without it can be written; "
+                f"{_declare(name, nullable=True)}"
             )
-    for name in wrong_nulls:
-        problems.append(
-            f"column {name!r} is {'' if nulls[name] else 'not '}nullable: key columns must not be, all others must; declare "
-            f'it so by `dataset.alter_columns({{"path": "{name}", "nullable": {not nulls[name]}}})`'
+    if problems:
+        raise ContractMismatch(
+            f"version {pinned.version} of the Lance table does not have the contract's columns: "
+            f"{'; '.join(sorted(problems))}. Change them back, or restore the version before that change",
+            version=pinned.version,
         )
-    raise ContractMismatch(
-        f"version {pinned.version} of the Lance table does not have the contract's columns: "
-        f"{'; '.join(sorted(problems))}. Change them back, or restore the version before that change",
-        version=pinned.version,
-    )
+
+
+def foreign_columns(pinned: PinnedTable, contract: Contract) -> tuple[str, ...]:
+    """Return the names of columns, and of members of structs, that another program has added to the table."""
+    ids, found = pinned.field_ids, []
+    columns = {column.field_ids[0]: column for column in contract.columns if column.field_ids}
+    for field in pinned.schema:
+        column = columns.get(ids[field.name][0])
+        if column is None:
+            found.append(field.name)
+        else:
+            known = frozenset(column.field_ids)
+            found += [path for path, id_ in _paths(tree_of(field, ids[field.name])) if id_ not in known]
+    return tuple(found)
+
+
+def _missing(column: Column, pinned: PinnedTable) -> str:
+    """Return what is wrong with a column whose id the version lacks."""
+    if column.name not in pinned.schema.names:
+        return f"column {column.name!r} is missing"
+    type_, ids = _type_text(pinned.schema.field(column.name).type), pinned.field_ids[column.name]
+    if type_ != column.type:
+        return f"column {column.name!r} has type {type_}, the contract says {column.type}"
+    return f"column {column.name!r} has field ids {ids}, the contract says {column.field_ids}: it was dropped and recreated"
+
+
+def _column_misfits(
+    wanted: pa.Field, wanted_ids: FieldIds, found: pa.Field, found_ids: FieldIds, named: bool
+) -> Iterator[str]:
+    """Yield how a column differs from the contract's.  ``named``: names count."""
+    if found.nullable != wanted.nullable:
+        yield (
+            f"column {found.name!r} is {'' if found.nullable else 'not '}nullable: key columns must not be, all others "
+            f"must; {_declare(found.name, nullable=not found.nullable)}"
+        )
+    try:
+        yield from _misfits(tree_of(wanted, wanted_ids), tree_of(found, found_ids), wanted.name, named)
+    except ValueError:  # lists and structs of other kinds
+        yield f"column {found.name!r} has type {_type_text(found.type)}, the contract says {_type_text(wanted.type)}"
+
+
+def _misfits(wanted: Tree, found: Tree, path: str, named: bool) -> Iterator[str]:
+    """Yield how a field and those within it differ from the contract's, which is called ``path``."""
+    if named and found.name != wanted.name:
+        yield f"column {path!r} is missing, and has become {found.name!r}"
+    if pa.types.is_struct(wanted.type) and pa.types.is_struct(found.type):
+        members = {tree.id: (tree, field) for tree, field in zip(found.within, found.type, strict=True)}
+        for member in wanted.within:
+            there = members.pop(member.id, None)
+            if there is None:
+                yield f"column {f'{path}.{member.name}'!r} is missing"
+            else:
+                yield from _misfits(member, there[0], f"{path}.{member.name}", named)
+        for tree, field in members.values():
+            if not field.nullable:
+                yield f"column {f'{path}.{tree.name}'!r} is not in the contract and not nullable"
+    elif pa.types.is_list(wanted.type) and pa.types.is_list(found.type):
+        (item,), (found_item,) = wanted.within, found.within
+        if item.id != found_item.id:
+            yield f"column {path!r} has other items than the contract's"
+        else:  # Arrow's name of the items says nothing
+            yield from _misfits(item, replace(found_item, name=item.name), path, named)
+    elif found.type != wanted.type:
+        yield f"column {path!r} has type {_type_text(found.type)}, the contract says {_type_text(wanted.type)}"
+
+
+def _paths(tree: Tree, within: str = "") -> Iterator[tuple[str, int]]:
+    """Yield the members of structs in a field, each with its id."""
+    for member in tree.within:
+        path = f"{within or tree.name}.{member.name}" if pa.types.is_struct(tree.type) else within or tree.name
+        if pa.types.is_struct(tree.type):
+            yield path, member.id
+        yield from _paths(member, path)
+
+
+def _declare(name: str, *, nullable: bool) -> str:
+    return f'declare it so by `dataset.alter_columns({{"path": "{name}", "nullable": {nullable}}})`'
 
 
 def check_columns_read(pinned: PinnedTable, contract: Contract, names: Collection[str]) -> None:

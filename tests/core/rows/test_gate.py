@@ -283,7 +283,7 @@ def test_rows_set_aside_that_name_no_ids_have_the_columns_of_version_1(tmp_path:
     columns = tuple(
         c.model_copy(update={"name": "b", "field_ids": (99,)} if c.name == "a" else {}) for c in made.contract.columns
     )
-    newest = made.contract.model_copy(update={"format": 2, "version": 2, "columns": columns})
+    newest = made.contract.model_copy(update={"format": 2, "version": 2, "columns": columns, "columns_change": "2-a"})
     assert read_conflicts(made.store, without, newest).waiting["b"].to_pylist() == [None, None]
     made.close()
 

@@ -1,15 +1,25 @@
-"""Do settings agree with the contract: terms that the one leaves out, or says of nothing, and the other does not have."""
+"""Settings and table versions that fit the contract, and those that do not."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, cast
 
+import pyarrow as pa
 import pytest
 
 from lancewal_core.errors import ContractMismatch
 from lancewal_core.settings.load import Settings
-from lancewal_core.table.checks import check_settings, check_topics, topics_are_bound
+from lancewal_core.table.checks import (
+    check_columns,
+    check_settings,
+    check_topics,
+    foreign_columns,
+    topics_are_bound,
+)
 from lancewal_core.table.contract import Column, Contract
+from lancewal_core.table.protocol import COLUMNS_MARK, PinnedTable
 
 TERMS: dict[str, Any] = {
     "table_uuid": "uuid-1",
@@ -102,3 +112,97 @@ def test_without_allowed_topics_those_of_the_table_compare_as_far_as_they_are_se
 )
 def test_topics_are_bound_by_settings_alone(given: Settings, bound: bool) -> None:
     assert topics_are_bound(given) is bound
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Columns of a table version."""
+
+    schema: pa.Schema
+    field_ids: Any
+    version: int = 7
+
+
+KEY = pa.field("k", pa.int64(), nullable=False)
+ADDRESS = "struct<zip: string, lines: list<struct<text: string>>>"
+CHANGED = Contract.model_validate(
+    {
+        **TERMS,
+        "version": 3,
+        "format": 2,
+        "columns_change": "3-a",
+        "columns": (
+            Column(name="k", type="int64", field_ids=(0,)),
+            Column(name="at", type="date32", field_ids=(1,)),
+            Column(name="address", type=ADDRESS, field_ids=(2, 3, 4, 5, 6)),
+            Column(name="fare", type="float64", field_ids=(8,), first_ids=(7,)),
+        ),
+    }
+)
+LINES = pa.list_(pa.struct([("text", pa.string())]))
+
+
+def version(
+    ids: Any = MappingProxyType({}), mark: str | None = "3-a", address: Any = None, drop: str = "", **fields: Any
+) -> PinnedTable:
+    """The contract's columns but for ``ids`` and ``fields``, by name: a type, or a field of another name."""
+    ids = {"k": (0,), "at": (1,), "address": (2, 3, 4, 5, 6), "fare": (8,), **ids}
+    address = address or pa.struct([("zip", pa.string()), ("lines", LINES)])
+    types = {"k": KEY, "at": pa.date32(), "address": address, "fare": pa.float64(), **fields}
+    found = {
+        (type_.name if isinstance(type_, pa.Field) else name): (type_, ids[name])
+        for name, type_ in types.items()
+        if name != drop
+    }
+    schema = pa.schema([t if isinstance(t, pa.Field) else pa.field(n, t) for n, (t, _) in found.items()])
+    metadata = {} if mark is None else {COLUMNS_MARK: mark.encode()}
+    return cast("PinnedTable", Columns(schema.with_metadata(metadata), {n: own for n, (_, own) in found.items()}))
+
+
+RENAMED = {"address": pa.field("a", pa.struct([("postcode", pa.string()), ("lines", LINES)]))}
+FOREIGN_MEMBER = pa.struct([("geo", pa.list_(pa.float32(), 2)), ("zip", pa.string()), ("lines", LINES)])
+NOT_NULL_MEMBER = pa.struct([pa.field("g", pa.int8(), nullable=False), ("zip", pa.string()), ("lines", LINES)])
+FITTING: list[tuple[PinnedTable, tuple[str, ...]]] = [
+    (version(), ()),
+    # Columns of other programs, of any types.
+    (version({"e": (20,)}, e=pa.list_(pa.float32(), 4)), ("e",)),
+    (version({"m": (20, 21, 22, 23)}, m=pa.map_(pa.string(), pa.int8())), ("m",)),
+    (version({"address": (2, 20, 3, 4, 5, 6)}, address=FOREIGN_MEMBER), ("address.geo",)),
+    # Another change is unfinished: names and more columns do not matter.
+    (version(mark="4-b", **RENAMED), ()),
+    (version(mark=None, fare=pa.field("price", pa.float64())), ()),
+    (version({"n": (9,)}, mark="4-b", n=pa.string()), ("n",)),
+]
+MISFITS: list[tuple[PinnedTable, str]] = [
+    (version(drop="at"), r"column 'at' is missing\."),
+    (version({"at": (9,)}), r"'at' has field ids \(9,\), the contract says \(1,\): it was dropped and recreated"),
+    (version({"at": (9,)}, at=pa.timestamp("us")), r"column 'at' has type timestamp\[us\], the contract says date32"),
+    (version(at=pa.timestamp("us")), r"column 'at' has type timestamp\[us\], the contract says date32"),
+    (version({"fare": (7,)}, fare=pa.float32()), "column 'fare' has type float32, the contract says float64"),
+    (version(**RENAMED), "column 'address' is missing, and has become 'a'; column 'address.zip' is missing, and has"),
+    (version(fare=pa.field("price", pa.float64())), "column 'fare' is missing, and has become 'price'"),
+    (version(k=pa.field("k", pa.int64())), "column 'k' is nullable.*alter_columns.*False"),
+    (version(fare=pa.field("fare", pa.float64(), nullable=False)), "column 'fare' is not nullable.*True"),
+    (version({"e": (20,)}, e=pa.field("e", pa.int8(), nullable=False)), "'e' is not in the contract and not nullable"),
+    (version({"address": (2, 4, 5, 6)}, address=pa.struct([("lines", LINES)])), "column 'address.zip' is missing"),
+    (version(address=pa.struct([("zip", pa.binary()), ("lines", LINES)])), "'address.zip' has type binary, the contr"),
+    (version({"address": (2,)}, address=pa.list_(pa.float32(), 2)), r"'address' has type fixed_size_list.*\[2\], the"),
+    (version({"address": (2, 3)}, address=pa.large_list(pa.int8())), "'address' has type large_list.*, the contract"),
+    (version({"address": (2, 3, 4, 9, 6)}), "column 'address.lines' has other items"),
+    (
+        version({"address": (2, 20, 3, 4, 5, 6)}, address=NOT_NULL_MEMBER),
+        "'address.g' is not in the contract and not n",
+    ),
+]
+
+
+@pytest.mark.parametrize(("pinned", "foreign"), FITTING)
+def test_versions_that_fit(pinned: PinnedTable, foreign: tuple[str, ...]) -> None:
+    check_columns(pinned, CHANGED)
+    assert foreign_columns(pinned, CHANGED) == foreign
+
+
+@pytest.mark.parametrize(("pinned", "says"), MISFITS)
+def test_versions_that_do_not_fit(pinned: PinnedTable, says: str) -> None:
+    with pytest.raises(ContractMismatch, match=f"^version 7 of the Lance table does not have .*{says}"):
+        check_columns(pinned, CHANGED)
