@@ -137,10 +137,12 @@ class FlusherTable:
         more: Sequence[pa.Field] = (),
         keyed_by_bytes: bool = False,
         storage: Mapping[str, str] | None = None,
+        file_format: Any = None,
         **contract: Any,
     ) -> None:
         """``folder``: local, or the address of a folder in the store that ``storage`` opens.  ``more``: columns behind
-        ``columns``.  ``keyed_by_bytes``: a key may come through any partition."""
+        ``columns``.  ``keyed_by_bytes``: a key may come through any partition.  ``file_format``: Lance's; None: the one
+        that it chooses."""
         self.uri = f"{folder}/table"
         self._storage = dict(storage or {})
         columns = pa.schema([*columns, *more])
@@ -151,6 +153,7 @@ class FlusherTable:
             mode="create",
             enable_stable_row_ids=stable_row_ids,
             storage_options=self._storage,
+            data_storage_version=file_format,
         )
         self.dataset.update_config({TABLE_UUID: "uuid-1"})
         self.store = open_store(self.uri, self._storage)

@@ -232,12 +232,14 @@ class MemoryDataset:
         """Versions that a tag or a branch needs."""
         return self.tags | {branch.version for branch in self.branches.values()}
 
-    def write(self, rows: pa.Table) -> _Fragment:
+    def write(self, rows: pa.Table, ids: Mapping[str, Sequence[int]] | None = None) -> _Fragment:
         """A data file that no version refers to."""
         name = f"{self.new_name()}.lance"
         columns = self.newest.columns
-        self.files[name] = rows.cast(pa.schema([columns.schema.field(n) for n in rows.column_names])).combine_chunks()
-        self.file_ids[name] = {columns.ids[n][0]: n for n in rows.column_names}
+        if ids is None:
+            ids, rows = columns.ids, rows.cast(pa.schema([columns.schema.field(n) for n in rows.column_names]))
+        self.files[name] = rows.combine_chunks()
+        self.file_ids[name] = {ids[n][0]: n for n in rows.column_names}
         if self.now_ms is not None:
             self.written_ms[name] = self.now_ms()
         return _Fragment(0, name, rows.num_rows)
@@ -600,7 +602,7 @@ class MemoryTable:
 
     def write_rows(self, rows: pa.Table, field_ids: Mapping[str, Sequence[int]] | None = None) -> tuple[str, ...]:
         self.begin("write rows")
-        written = self.dataset.write(rows).json()
+        written = self.dataset.write(rows, field_ids).json()
         self.end("write rows")
         return (written,)
 
@@ -689,7 +691,8 @@ class MemoryTable:
             [self.dataset.live(f, found.columns)[0] for f in found.fragments if f.fragment_id in fragment_ids]
         )
         starts = range(0, rows.num_rows, bounds.file_rows)
-        written = tuple(self.dataset.write(rows.slice(start, bounds.file_rows)).json() for start in starts)
+        ids = found.columns.ids
+        written = tuple(self.dataset.write(rows.slice(start, bounds.file_rows), ids).json() for start in starts)
         self.end("rewrite")
         return written
 

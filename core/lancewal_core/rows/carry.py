@@ -77,7 +77,9 @@ def trees(rows: RowSchema) -> tuple[Tree, ...]:
 
 
 def tree_of(field: pa.Field, ids: Sequence[int]) -> Tree:
-    """Return a column with the ids of its fields, depth first; ``ValueError`` if these are not one for each field."""
+    """Return a column with the ids of its fields, depth first; ``ValueError`` if these are not one for each field.
+
+    A negative id (``taken_whole``) stands for a field with all that is in it."""
     left = iter(ids)
     try:
         tree = _tree(field, left)
@@ -86,6 +88,11 @@ def tree_of(field: pa.Field, ids: Sequence[int]) -> Tree:
     if next(left, None) is not None:
         raise ValueError(f"column {field.name!r} has {len(ids)} ids for fewer fields")
     return tree
+
+
+def taken_whole(id_: int) -> int:
+    """Return an id for a field that belongs to another program.  No field of a contract has such an id."""
+    return ~id_
 
 
 def fields_within(type_: pa.DataType) -> list[pa.Field]:
@@ -97,6 +104,8 @@ def fields_within(type_: pa.DataType) -> list[pa.Field]:
 
 def _tree(field: pa.Field, ids: Iterator[int]) -> Tree:
     own = next(ids)
+    if own < 0:
+        return Tree(field.name, field.type, own, ())
     return Tree(field.name, field.type, own, tuple([_tree(child, ids) for child in fields_within(field.type)]))
 
 

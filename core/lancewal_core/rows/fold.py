@@ -163,6 +163,9 @@ def complete(partials: pa.Table, base: pa.Table, schema: RowSchema) -> pa.Table:
             columns.append(partials[field.name])
             continue
         old = base[field.name].take(taken)
+        if not present[:, i].any():  # perhaps of a type that only another program has
+            columns.append(old)
+            continue
         columns.append(_choose(present[:, i], old, partials[field.name]))
     return pa.Table.from_arrays([_single(c) for c in columns], schema=schema.table)
 

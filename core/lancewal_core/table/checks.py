@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 
 from lancewal_core.errors import ContractMismatch, InvalidSchema, TableElsewhere, TableReplaced
-from lancewal_core.rows.carry import Tree, tree_of
+from lancewal_core.rows.carry import Tree, taken_whole, tree_of
 from lancewal_core.rows.column_types import format_type, parse_type
-from lancewal_core.rows.schema import FieldIds
+from lancewal_core.rows.schema import FieldIds, RowSchema
 from lancewal_core.settings.load import Settings, variable
 from lancewal_core.store.place import place_of, same_place
 from lancewal_core.table.contract import Column, Contract
@@ -183,6 +183,25 @@ def foreign_columns(pinned: PinnedTable, contract: Contract) -> tuple[str, ...]:
             known = frozenset(column.field_ids)
             found += [path for path, id_ in _paths(tree_of(field, ids[field.name])) if id_ not in known]
     return tuple(found)
+
+
+def columns_of(pinned: PinnedTable, contract: Contract) -> RowSchema:
+    """Return the columns of a version that fits the contract (``check_columns``), in the version's order.
+
+    Fields have the version's names, and the contract's ids (``Column.ids``); columns and members of other programs have
+    ids of their own."""
+    first = {own: id_ for c in contract.columns for own, id_ in zip(c.field_ids, c.ids, strict=True)}
+
+    def ids(tree: Tree) -> tuple[int, ...]:
+        if tree.id not in first:
+            return (taken_whole(tree.id),)
+        return first[tree.id], *(id_ for child in tree.within for id_ in ids(child))
+
+    found = []
+    for field in pinned.schema:
+        own = pinned.field_ids[field.name]
+        found.append(ids(tree_of(field, own)) if own[0] in first else (taken_whole(own[0]),))
+    return RowSchema(pa.schema(list(pinned.schema)), contract.primary_key, contract.region_key, tuple(found))
 
 
 def _missing(column: Column, pinned: PinnedTable) -> str:

@@ -453,8 +453,8 @@ class Table(Protocol):
     def write_rows(self, rows: pa.Table, field_ids: Mapping[str, Sequence[int]] | None = None) -> tuple[str, ...]:
         """Write rows as data files of the table that no version refers to yet; return fragments as JSON.
 
-        A version reads columns of a file by their field ids, whatever their names were.  So ``ContractMismatch`` is
-        raised unless each column has the ids of ``field_ids``; None does not compare them.
+        A version reads columns of a file by their field ids, whatever their names were.  ``field_ids`` has those of each
+        column, nested ones included, depth first, and the table need not have them.  None: those of the table.
         """
 
     def files_missing(self, files: Sequence[str]) -> Sequence[str]:
@@ -505,14 +505,21 @@ def index_in_between(read: PinnedTable, table: Table, commit: TableCommit) -> Co
     newest = table.newest()
     if newest.version == read.version:
         return None
-    known = {(index.name, index.columns) for index in read.indexes()}
+    written = {read.field_ids[name][0] for name in commit.columns_written}
+    known = {(index.name, _ids(index, read)) for index in read.indexes()}
     for index in newest.indexes():
-        if (index.name, index.columns) not in known and not index.columns.isdisjoint(commit.columns_written):
+        over = _ids(index, newest)
+        if (index.name, over) not in known and not over.isdisjoint(written):
             return Conflicted(
                 f"index {index.name} of version {newest.version} is over a column that a commit read at version "
                 f"{read.version} writes in place"
             )
     return None
+
+
+def _ids(index: TableIndex, pinned: PinnedTable) -> frozenset[int]:
+    """Return the ids of the columns that the index covers: a column may be renamed in between."""
+    return frozenset(pinned.field_ids[name][0] for name in index.columns)
 
 
 def version_exists(table: Table, version: TableVersion) -> bool:

@@ -19,6 +19,8 @@ from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import together
 from lancewal_core.rows.fold import complete
 from lancewal_core.rows.key_set import KeySet
+from lancewal_core.rows.projection import rows_as
+from lancewal_core.table.checks import columns_of
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.protocol import PinnedTable, Table, files_of, fragment_bytes, fragment_live_rows
 from lancewal_flusher.context import FlusherContext
@@ -98,7 +100,7 @@ def write_changes(context: FlusherContext, pinned: PinnedTable, found: SortedOut
         results, new = together(
             context.tasks,
             lambda: run_tasks(context, pinned, keys, 0, lookup, {}),
-            lambda: write_rows(context.table, context.contract, whole, partials, ()),
+            lambda: write_rows(context.table, context.contract, pinned, whole, partials, ()),
         )
         return Changes(results, new, {}, np.ones(0, np.bool_))
     in_place = choose_in_place(context, pinned, lookup, partials, limits.in_place_rows, limits.deleted_share).chosen
@@ -110,7 +112,8 @@ def write_changes(context: FlusherContext, pinned: PinnedTable, found: SortedOut
         results = run_tasks(context, pinned, keys, partials.num_rows, lookup, in_place)
     as_rows = _not_in_place(partials, in_place)
     left = partials if as_rows.all() else partials.filter(pa.array(as_rows))
-    return Changes(results, write_rows(context.table, context.contract, whole, left, results), in_place, as_rows)
+    new = write_rows(context.table, context.contract, pinned, whole, left, results)
+    return Changes(results, new, in_place, as_rows)
 
 
 def run_tasks(
@@ -123,7 +126,7 @@ def run_tasks(
 ) -> list[FragmentResult]:
     """Run a task for each fragment that may hold one of ``keys``.  The first ``partial_keys`` of them are keys of
     patches; ``found`` is the key index's answer for ``keys``."""
-    columns = tuple(context.contract.rows.table.names) if partial_keys else context.contract.primary_key
+    columns = tuple(pinned.schema.names) if partial_keys else context.contract.primary_key
     sources = _candidates(pinned, found, len(keys))
     if found.uncovered:
         sources.update(dict.fromkeys(found.uncovered, KeyScan(KeySet(keys))))
@@ -159,21 +162,24 @@ def _not_in_place(partials: pa.Table, in_place: Mapping[int, PatchesInPlace]) ->
 def write_rows(
     table: Table,
     contract: Contract,
+    pinned: PinnedTable,
     whole: Sequence[pa.Table],
     partials: pa.Table,
     results: Sequence[FragmentResult],
 ) -> tuple[str, ...]:
     """Write whole rows, then completed patches, and return the JSON of the new fragments; empty if there are no rows.
 
-    Patches are completed with the base rows that the tasks returned in ``results``.
+    Patches are completed with the base rows that the tasks returned in ``results``: all columns of the version, so
+    those of other programs keep their values.
     """
-    rows = contract.rows
-    parts = [part for part in whole if part.num_rows]
+    parts, ids = [part for part in whole if part.num_rows], contract.fields_of
     if partials.num_rows:
+        rows, ids = columns_of(pinned, contract), pinned.field_ids
+        *parts, partials = (rows_as(part, contract.rows, rows, lambda: "the merge") for part in (*parts, partials))
         found = [r.base.select(rows.table.names).cast(rows.table) for r in results if r.base is not None]
         base = pa.concat_tables(found) if found else rows.table.empty_table()
         parts.append(complete(partials, base, rows))
     if not parts:
         return ()
     with point("fragment.write"):
-        return table.write_rows(pa.concat_tables(parts), contract.fields_of)
+        return table.write_rows(pa.concat_tables(parts), ids)

@@ -177,7 +177,7 @@ def _commit(context: FlusherContext, plan: SettlePlan) -> TableVersion | Refused
     except VersionGone as error:
         raise_file_lost(context.table, error, pinned.version)
         return Refused(f"version {pinned.version} was cleaned up while the decision was planned", Why.CLEANED_UP)
-    written = write_rows(context.table, context.contract, [folded.rows], folded.partials, results)
+    written = write_rows(context.table, context.contract, pinned, [folded.rows], folded.partials, results)
     rows_written = folded.rows.num_rows + folded.partials.num_rows
     source = MergedFrom(plan.region, plan.position)
     # Step 4

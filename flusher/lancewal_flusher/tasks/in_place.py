@@ -32,7 +32,9 @@ from lancewal_core.keys.index import KeyRows, RowsOfKeys
 from lancewal_core.keys.live import live_rows
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.rows.fold import columns_set, complete
+from lancewal_core.rows.projection import rows_as
 from lancewal_core.rows.schema import RowSchema
+from lancewal_core.table.checks import columns_of
 from lancewal_core.table.protocol import Fragment, PinnedTable, TableIndex
 from lancewal_flusher.tasks.cost import FragmentChange, Strategy, costs, least
 
@@ -95,9 +97,9 @@ def choose_in_place(
     rows_min: int,
     deleted_share: float,
 ) -> InPlace:
-    """Choose the fragments that are patched in place.  ``partials``: all patches of the merge; their keys are its
-    first ones."""
-    tasks, schema = opened.tasks, opened.contract.rows
+    """Choose the fragments that are patched in place.  ``partials``: all patches of the merge, with the contract's
+    columns; their keys are its first ones.  The result has the version's columns."""
+    tasks = opened.tasks
     # Step 1
     if partials.num_rows == 0 or found.uncovered:
         return NOT_IN_PLACE
@@ -113,7 +115,8 @@ def choose_in_place(
         often += np.bincount(rows.places[rows.places < partials.num_rows], minlength=partials.num_rows)
 
     # Step 4
-    indexes = pinned.indexes()
+    schema, indexes = columns_of(pinned, opened.contract), pinned.indexes()
+    partials = rows_as(partials, opened.contract.rows, schema, lambda: "the merge")
 
     def decide(fragment_id: int) -> PatchesInPlace | tuple[str, ...] | None:
         rows = live[fragment_id]

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 from lance.fragment import write_fragments
 
-from lancewal_core.errors import ContractMismatch, StoreUnavailable
+from lancewal_core.errors import StoreUnavailable
 from lancewal_core.names.ids import TableVersion
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
@@ -25,7 +25,7 @@ from lancewal_core.settings.load import Settings
 from lancewal_core.table.lance import row_files
 from lancewal_core.table.lance.row_files import BYTES_IN_HALVES, CORES_RESERVED
 from lancewal_core.table.lance.table import LanceTable
-from lancewal_core.table.protocol import Committed, TableCommit, fragment_rows
+from lancewal_core.table.protocol import Committed, TableCommit, fragment_bytes, fragment_rows
 from lancewal_flusher.open import open_context as open_flusher
 from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
 from lancewal_ingest.context import open_context as open_ingest
@@ -107,11 +107,42 @@ def test_a_version_of_other_columns_that_is_kept_open_is_no_reason_to_refuse(tab
     names = {"k": (0,), "v": (1,)}
     table.write_rows(rows(1), names)
     nulls = rows(3).set_column(1, "v", pa.nulls(3, rows(3)["v"].type))
-    with pytest.raises(ContractMismatch, match="marked non-null"):
-        table.write_rows(nulls, names)
-    table.write_rows(rows(1), names)
+    (written,) = table.write_rows(nulls, names)
     declare_nullable(table, True)
-    assert len(table.write_rows(nulls, names)) == 1
+    commit = TableCommit(table.newest().version, (written,), (), (), {}, strict=False)
+    assert isinstance(table.commit(commit), Committed)
+    assert lance.dataset(table.uri).to_table().to_pylist() == nulls.to_pylist()
+
+
+@pytest.mark.parametrize("file_format", ["2.0", "2.1", "2.2"])
+def test_rows_have_the_ids_and_names_of_the_caller_and_the_encoding_of_the_table(
+    tmp_path: Path, file_format: Any
+) -> None:
+    """The table has renamed a column since, dropped one, and swapped two; users have chosen how one is compressed."""
+    uri = str(tmp_path / "t")
+    zstd = {"lance-encoding:compression": "zstd", "lance-encoding:structural-encoding": "miniblock"}
+    fields = [("k", pa.int64()), ("a", pa.list_(pa.string())), ("b", pa.int64()), ("c", pa.int64())]
+    schema = pa.schema([pa.field("s", pa.string(), metadata=zstd), *fields])
+    lance.write_dataset(schema.empty_table(), uri, data_storage_version=file_format)
+    ids = {name: tuple(own) for name, own in LanceTable(uri).newest().field_ids.items()}
+    dataset: Any = lance.dataset(uri)
+    dataset.drop_columns(["b"])
+    dataset.alter_columns({"path": "a", "name": "b"}, {"path": "c", "name": "x"})
+    dataset.alter_columns({"path": "k", "name": "c"}, {"path": "x", "name": "k"})
+    text = [f"{i} is a text that is long enough to be compressed" for i in range(3_000)]
+    given = pa.table({"c": range(3_000), "k": [7] * 3_000, "a": [["x", None]] * 3_000, "b": [1] * 3_000, "s": text},
+                     schema=pa.schema([schema.field(n).remove_metadata() for n in "ckabs"]))  # fmt: skip
+    table = LanceTable(uri)
+    (written,) = table.write_rows(given, ids)
+    assert pa.Table.from_batches(table.read_unadopted([written], list("ckabs"))).equals(given)
+    commit = TableCommit(table.newest().version, (written,), (), (), {}, strict=False)
+    assert isinstance(table.commit(commit), Committed)
+    found = lance.dataset(uri).to_table()
+    expected = given.select(["s", "k", "a", "c"]).rename_columns(["s", "c", "b", "k"])
+    assert found.equals(expected.select(found.column_names))
+    (plain,) = table.write_rows(given.select(["c", "k", "a", "b"]), ids)
+    of_text = fragment_bytes(written) - fragment_bytes(plain)
+    assert of_text < sum(map(len, text)) / (1 if file_format == "2.0" else 3)
 
 
 def test_what_is_large_by_bytes_is_one_file(table: LanceTable, monkeypatch: pytest.MonkeyPatch) -> None:
