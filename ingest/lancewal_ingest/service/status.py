@@ -25,7 +25,7 @@ from lancewal_ingest.service.worker import IngestWorker
 
 UNKNOWN = (
     "partitions of other members: see their pages, or `lancewal status`",
-    "flushed, merged and readable rows: see `lancewal status`, or the flusher's page",
+    "flushed, merged and readable rows: see `lancewal status`, or the flusher's `/status`",
 )
 
 
