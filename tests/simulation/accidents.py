@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from tests.simulation import (
     bundle_accidents,
+    column_scenarios,
     drain_accidents,
     finish_accidents,
     merge_accidents,
@@ -29,4 +30,5 @@ ACCIDENTS: list[Callable[[], None]] = [
     *finish_accidents.ACCIDENTS,
     *trim_accidents.ACCIDENTS,
     *rare_accidents.ACCIDENTS,
+    *column_scenarios.ACCIDENTS,
 ]

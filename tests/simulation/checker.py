@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -36,6 +36,7 @@ from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.segment import Fence, decode_segment
 from lancewal_core.wal.walk import walk
 from tests.simulation import oracle
+from tests.simulation.columns import Columns
 from tests.simulation.memory_kafka import MemoryTopic
 from tests.twins.memory_table import MemoryTable
 
@@ -99,6 +100,8 @@ class Checker:
     ) -> None:
         self.rejected: dict[int, set[int]] = {}
         """Offsets acknowledged as dead letters, by partition."""
+        self.columns: Columns | None = None
+        """Where columns change."""
         self.checks = 0
         self._opened = opened
         self.store = opened.store
@@ -114,6 +117,7 @@ class Checker:
     def follow(self, contract: Contract) -> None:
         """The contract was changed; regions that it had stay what they were."""
         self._contract = contract
+        self._opened = replace(self._opened, contract=contract)
         self._versions[contract.version] = contract
         self._seen = {region: self._seen.get(region, _Seen()) for region in contract.regions}
 
@@ -171,6 +175,7 @@ class Checker:
                     "was rewritten:", record, later)  # fmt: skip
             if record.next is not None:
                 require(later.next == record.next, "a sealed generation moved its end:", record, later)
+        require(after.contract_version >= before.contract_version, "the contract version went back:", before, after)
         was, became = before.newest, after.newest
         if was is None or became is None:
             raise Violation(f"an index without generations: {before} {after}")
@@ -244,7 +249,8 @@ class Checker:
         if record.flush is not None and record.flush not in seen.flushes and record.state is GenerationState.FLUSHED:
             try:
                 flushed = read_flushed_generation(self.store, record.flush, region, record.generation)
-                folded = read_folded(self.store, self.table, flushed, self._contract.rows)
+                folded = read_folded(self.store, self.table, flushed, self._opened.columns_of(flushed))
+                folded = self._opened.rows_of_flush(flushed, folded)
             except ObjectMissing:
                 return  # a user's clean-up took its files: the merge rebuilds it
             require((flushed.first, flushed.next) == (record.first, record.next), "flush", flushed, "of", record)
@@ -274,18 +280,24 @@ class Checker:
             # An entry follows the contract version that it names, whoever wrote it and whatever holds by now.
             if self._versions[entry.contract_version].on_bad_record != "ignore":
                 require(bad <= self.rejected.get(region.partition, set()), f"{region.name}: no dead letter for", bad)
-        folded = fold([e.rows for e in entries], self._contract.rows)
+        folded = fold([self._opened.rows_of(e) for e in entries], self._contract.rows)
         self._check_fold(region, record, folded, record.first, position)
         return position
 
     def _check_fold(self, region: Region, record: GenerationRecord, folded: Folded, first: int, next_: int) -> None:
         found = states_of(folded, self._contract.rows.table.names)
-        expected = oracle.fold(self._between(region, first, next_))
+        if self.columns is None:
+            expected = oracle.fold(self._between(region, first, next_))
+        else:
+            found = self.columns.states(found, self._contract.version)
+            states = oracle.fold(self._between(region, first, next_), {})
+            expected = self.columns.seen_by(states, self._contract.version)
         require(found == expected, f"{region.name} generation {record.generation} [{first}, {next_}): holds", found,
                 "instead of", expected)  # fmt: skip
 
     def _between(self, region: Region, first: int, next_: int) -> list[oracle.Record]:
-        return self._topic.partitions[region.partition].between(first, next_)
+        found = self._topic.partitions[region.partition].between(first, next_)
+        return found if self.columns is None else [self.columns.meant(region.partition, r) for r in found]
 
 
 def rows_of(batches: Iterable[pa.RecordBatch]) -> dict[int, oracle.Values]:

@@ -13,6 +13,8 @@ import lancewal_core.region.durable_position
 import lancewal_core.region.end_region
 import lancewal_core.region.generation_entries
 import lancewal_core.region.transitions
+import lancewal_core.rows.carry
+import lancewal_core.rows.projection
 import lancewal_core.table.group
 import lancewal_core.wal.listed
 import lancewal_core.wal.log_end
@@ -23,6 +25,7 @@ import lancewal_flusher.garbage.find
 import lancewal_flusher.garbage.flushes
 import lancewal_flusher.garbage.table_versions
 import lancewal_flusher.merge.finish
+import lancewal_flusher.merge.inputs
 import lancewal_flusher.merge.look
 import lancewal_flusher.merge.merge
 import lancewal_flusher.merge.plan
@@ -41,6 +44,7 @@ import lancewal_reader.plan.at_timestamp
 import lancewal_reader.plan.strong
 import lancewal_reader.reading.reads
 import lancewal_tables.define.alter
+import tests.simulation.column_changes
 import tests.simulation.world
 from lancewal_core.errors import OwnershipLost
 from lancewal_core.names import paths
@@ -53,6 +57,7 @@ from lancewal_core.region.state import GenerationRecord, GenerationState
 from lancewal_core.region.transitions import Claimant, claim, trim
 from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.store.object_store import Done, ObjectInfo, Unknown, put_once
+from lancewal_core.table.contract import newest_contract
 from lancewal_core.table.watermarks import InForce, Watermarks
 from lancewal_core.wal.bundle import Copy
 from lancewal_core.wal.log_end import end_log
@@ -609,6 +614,71 @@ def _former_logs_go_on(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(lancewal_tables.define.alter, "end_region", lambda *_: None)
 
 
+def _field_ids_come_back(patch: pytest.MonkeyPatch) -> None:
+    def as_lance_gives_them(contract: Any, pinned: Any) -> int:
+        of_schema: list[int] = [i for ids in pinned.field_ids.values() for i in ids]
+        of_files: list[int] = [i for f in pinned.fragments() for ids in f.file_fields for i in ids]
+        return max([*of_schema, *of_files])
+
+    patch.setattr(tests.simulation.column_changes, "highest_id", as_lance_gives_them)
+
+
+def _files_with_a_dropped_field_are_adopted(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lancewal_flusher.merge.inputs, "_files_fit", lambda *_: True)
+
+
+def _columns_are_dropped_before_the_contract(patch: pytest.MonkeyPatch) -> None:
+    def grow_and_shrink(process: Any, pinned: Any, contract: Any, following: Any) -> bool:
+        if grow(process, pinned, contract, following):
+            newest, gone = process.table.newest(), set(contract.field_ids) - set(following.field_ids)
+            commit = tests.simulation.column_changes.commit_of(newest, following, following.columns_change, gone)
+            process.table.change_columns(commit)
+        return True
+
+    grow = tests.simulation.column_changes.grow
+    patch.setattr(tests.simulation.column_changes, "grow", grow_and_shrink)
+
+
+def _the_contract_names_columns_before_the_table_has_them(patch: pytest.MonkeyPatch) -> None:
+    def put_first(process: Any, pinned: Any, contract: Any, following: Any) -> bool:
+        return put(process, following) and grow(process, pinned, contract, following)
+
+    grow, put = tests.simulation.column_changes.grow, tests.simulation.column_changes.put_contract
+    patch.setattr(tests.simulation.column_changes, "grow", put_first)
+    patch.setattr(tests.simulation.column_changes, "put_contract", lambda process, following: True)
+
+
+def _the_contract_is_read_before_the_table(patch: pytest.MonkeyPatch) -> None:
+    def contract_first(process: Any) -> Any:
+        contract = newest_contract(process.store)
+        return process.table.newest(), contract
+
+    patch.setattr(tests.simulation.column_changes, "look", contract_first)
+
+
+def _what_a_command_has_added_goes(patch: pytest.MonkeyPatch) -> None:
+    def dropped(process: Any, pinned: Any, contract: Any) -> Any:
+        return {i for ids in pinned.field_ids.values() for i in ids} - set(contract.field_ids)
+
+    patch.setattr(tests.simulation.column_changes, "dropped_ids", dropped)
+
+
+def _ids_alone_say_what_was_dropped(patch: pytest.MonkeyPatch) -> None:
+    def dropped(process: Any, pinned: Any, contract: Any) -> Any:
+        return {i for column in contract.dropped for i in column.field_ids}
+
+    patch.setattr(tests.simulation.column_changes, "dropped_ids", dropped)
+
+
+def _rows_are_carried_by_names(patch: pytest.MonkeyPatch) -> None:
+    def by_names(written: Any, wanted: Any) -> Any:
+        numbers = {n: i for i, n in enumerate(dict.fromkeys([*written.columns.names, *wanted.columns.names]))}
+        return carry(*(replace(r, ids=tuple((numbers[n],) for n in r.columns.names)) for r in (written, wanted)))
+
+    carry = lancewal_core.rows.carry.carry
+    patch.setattr(lancewal_core.rows.projection, "carry", by_names)
+
+
 MUTATIONS: dict[str, Patch] = {
     "no fence": _no_fence,
     "others' generations tell nothing of a log": _others_generations_tell_nothing_of_a_log,
@@ -673,6 +743,14 @@ MUTATIONS: dict[str, Patch] = {
     "groups are not compared": _groups_are_not_compared,
     "too many keys in conflict end the merge": _too_many_keys_end_the_merge,
     "ingest goes on beside keys in conflict": _ingest_goes_on_beside_keys_in_conflict,
+    "field ids come back": _field_ids_come_back,
+    "files with a dropped field are adopted": _files_with_a_dropped_field_are_adopted,
+    "columns are dropped before the contract": _columns_are_dropped_before_the_contract,
+    "the contract names columns before the table has them": _the_contract_names_columns_before_the_table_has_them,
+    "the contract is read before the table": _the_contract_is_read_before_the_table,
+    "what a command has added goes": _what_a_command_has_added_goes,
+    "ids alone say what was dropped": _ids_alone_say_what_was_dropped,
+    "rows are carried by names": _rows_are_carried_by_names,
 }
 
 KINDS_TO_SEARCH: dict[str, str] = {
@@ -698,6 +776,14 @@ KINDS_TO_SEARCH: dict[str, str] = {
     "a token is not waited for": "points",
     "a dead letter is reached": "points",
     "a plan stays young": "points",
+    "field ids come back": "columns",
+    "files with a dropped field are adopted": "columns",
+    "columns are dropped before the contract": "columns",
+    "the contract names columns before the table has them": "columns",
+    "the contract is read before the table": "columns",
+    "what a command has added goes": "columns",
+    "ids alone say what was dropped": "columns",
+    "rows are carried by names": "columns",
 }
 """The kind of random schedules in which a mutation is looked for; those that are not named: ``swarm``."""
 

@@ -48,8 +48,16 @@ class KeyState:
 NULLS: Values = {"a": None, "b": None}
 
 
-def draw(rng: Random, offset: int, timestamp: int, key: bytes, k: int, patches: bool = True) -> Record:
-    """Some record of a key."""
+def draw(
+    rng: Random,
+    offset: int,
+    timestamp: int,
+    key: bytes,
+    k: int,
+    patches: bool = True,
+    types: Mapping[str, str] = COLUMNS,
+) -> Record:
+    """Some record of a key, with columns of these types."""
     kind = rng.random()
     if kind < 0.03:
         # By the offset, not by chance: what is drawn behind it stays as it is.
@@ -67,11 +75,14 @@ def draw(rng: Random, offset: int, timestamp: int, key: bytes, k: int, patches: 
         value = None if kind < 0.1 else json.dumps({"k": k}).encode()
         return Record(offset, timestamp, key, value, None if value is None else delete, Op.DELETE, k, {})
     values: dict[str, object] = {"a": f"{key.decode()}@{offset}", "b": offset if rng.random() < 0.8 else None}
+    if types is not COLUMNS:
+        values = {n: f"{n}@{offset}" if t == "string" else offset for n, t in types.items() if n != "k"}
     for name in [name for name in values if rng.random() < 0.3]:
         del values[name]
     value = json.dumps({"k": k, **values}).encode()
     if kind < 0.6 or not patches:
-        return Record(offset, timestamp, key, value, None, Op.UPSERT, k, {**NULLS, **values})
+        nulls = NULLS if types is COLUMNS else {}
+        return Record(offset, timestamp, key, value, None, Op.UPSERT, k, {**nulls, **values})
     return Record(offset, timestamp, key, value, [("lancewal.op", b"patch")], Op.PATCH, k, values)
 
 
@@ -81,8 +92,8 @@ def upsert(offset: int, timestamp: int, key: bytes, k: int) -> Record:
     return Record(offset, timestamp, key, json.dumps({"k": k, **values}).encode(), None, Op.UPSERT, k, values)
 
 
-def fold(records: Iterable[Record]) -> dict[int, KeyState]:
-    """State of each key that these records touch, beginning with nothing known."""
+def fold(records: Iterable[Record], nulls: Values = NULLS) -> dict[int, KeyState]:
+    """State of each key that these records touch, beginning with nothing known.  ``nulls``: of a row that a patch makes."""
     states: dict[int, KeyState] = {}
     for record in records:
         before = states.get(record.k)
@@ -96,7 +107,7 @@ def fold(records: Iterable[Record]) -> dict[int, KeyState]:
             case Op.PATCH if before is None:
                 states[record.k] = KeyState.of("partial", record.values)
             case Op.PATCH if before.kind == "gone":
-                states[record.k] = KeyState.of("row", {**NULLS, **record.values})
+                states[record.k] = KeyState.of("row", {**nulls, **record.values})
             case Op.PATCH:
                 states[record.k] = KeyState.of(before.kind, {**dict(before.values), **record.values})
     return states

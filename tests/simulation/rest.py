@@ -73,7 +73,7 @@ def _note_trimmed(world: World) -> None:
 def check_table(world: World, cut: Mapping[Region, int]) -> None:
     """The newest version holds what the topic has up to this cut, and of the user's rows those that must be there."""
     newest = world.checker.table.newest()
-    batches = list(newest.scan(world.contract.rows.table.names))
+    batches = list(newest.scan(newest.schema.names))
     world.check_rows(batches, cut, newest.version, "the table:")
     _, by_hand = world.by_hand.split(batches, newest.version)
     left = world.by_hand.left_in_the_end(world.dataset, world.topic, world.contract.regions)

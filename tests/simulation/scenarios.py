@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from tests.simulation import (
     bundle_accidents,
+    column_scenarios,
     conflict_scenarios,
     drain_accidents,
     expiry_scenarios,
@@ -33,5 +34,6 @@ SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
     **expiry_scenarios.SCENARIOS,
     **conflict_scenarios.SCENARIOS,
     **point_scenarios.SCENARIOS,
+    **column_scenarios.SCENARIOS,
 }
 """What each finds: the mutation, and what then is said."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
-from lancewal_core.errors import MergedPositionUnknown, ObjectMissing, TableRestored, VersionGone
+from lancewal_core.errors import ContractMismatch, MergedPositionUnknown, ObjectMissing, TableRestored, VersionGone
 from lancewal_core.keys.catalog import KeyCatalogs
 from lancewal_core.keys.index import KeyIndex
 from lancewal_core.names.ids import Region
@@ -41,9 +41,11 @@ def serve(world: World, group: str, body: Body) -> None:
             process = world.process(group)
             try:
                 body(world, process)
-            except (*PASSING, ObjectMissing) as error:
+            except (*PASSING, ObjectMissing, ContractMismatch) as error:
                 lost = world.losses.named_by(error)
                 if not lost and isinstance(error, ObjectMissing):
+                    raise
+                if world.columns is None and isinstance(error, ContractMismatch):
                     raise
                 said = "a segment is lost" if lost else type(error).__name__
                 world.note(f"{group.rstrip('0123456789')} restarts: {said}")
@@ -67,7 +69,10 @@ def member(world: World, process: Process) -> None:
         )
     worker.subscribe()
     life = process.rng.choice([10**9, 40, 200, 1000])
+    started_with = world.contract.version
     while life:
+        if world.columns is not None and world.contract.version != started_with and process.rng.random() < 0.1:
+            break
         held = control is not None and control.look() is not None
         worker.hold(held)
         before = source.delivered

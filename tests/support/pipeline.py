@@ -18,7 +18,6 @@ import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import lance
@@ -54,7 +53,6 @@ from lancewal_ingest.regions.policy import MemoryPolicy, SealPolicy
 from lancewal_ingest.service.worker import IngestWorker, WorkerLimits
 from lancewal_kafka.records import Records
 from lancewal_kafka.topic import TopicFacts
-from tests.support.columns_by_hand import change_table, next_columns
 from tests.support.regions import by_number, region
 from tests.support.silent_observer import SilentObserver
 from tests.support.stored_parts import StoredParts
@@ -287,26 +285,6 @@ class Pipeline:
     def delete(self, region: str, id: int) -> None:
         self._send("delete", region, id, {})
         self.oracle.pop((region, id), None)
-
-    def change_columns(
-        self,
-        changes: Mapping[str, str | None] = MappingProxyType({}),
-        added: Mapping[str, str] = MappingProxyType({}),
-        **terms: Any,
-    ) -> None:
-        """Change columns as ``lancewal table alter`` does.  ``changes`` has new names by the old ones, None for a column that
-        is dropped; ``added`` has types, each perhaps with a default: ``string = "none"``.  ``terms`` are others.
-
-        Producers write by the new columns from now on.  Workers at work hear of it by themselves."""
-        before = self.contract
-        self.contract = next_columns(before, changes, added, **terms)
-        change_table(self.store, self.table, self.contract)
-        self.columns = self.contract.rows.table
-        for row in self.oracle.values():
-            old = dict(row)
-            row.clear()
-            row.update({new: value for name, value in old.items() if (new := changes.get(name, name)) is not None})
-            row.update(dict.fromkeys(added))
 
     def produce(self, count: int, regions: int = 12, ids: int = 30) -> None:
         """Random operations on random keys."""

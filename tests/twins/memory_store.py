@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import assert_never
 
 from lancewal_core.errors import StoreUnavailable
@@ -34,6 +34,8 @@ class MemoryBucket:
         self._deleted: deque[ObjectInfo] = deque(maxlen=_STALE_OBJECTS)
         self.under_way: list[tuple[str, bytes]] = []
         """Puts that were sent and have not arrived."""
+        self.told: list[Callable[[str, bytes], object]] = []
+        """Called with each object at the moment that it is stored."""
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -51,6 +53,8 @@ class MemoryBucket:
         self._objects[key] = (data, now_ms, etag)
         insort(self._keys, key)
         self._newest.append(key)
+        for tell in self.told:
+            tell(key, data)
         return etag
 
     def delete(self, key: str) -> None:

@@ -47,6 +47,7 @@ import pyarrow as pa
 
 from lancewal_core.errors import ObjectCorrupt, ObjectMissing, StoreUnavailable, TableMissing, VersionGone
 from lancewal_core.names.ids import TableVersion
+from lancewal_core.rows.column_types import parse_type
 from lancewal_core.table.protocol import (
     COLUMNS_MARK,
     ROW_ADDRESS,
@@ -191,10 +192,15 @@ class MemoryDataset:
     """What a name of a branch or tag that cannot be read is told as."""
 
     def __post_init__(self) -> None:
-        created = TransactionInfo("Overwrite", 0, {})
-        self.versions[1] = _Version(1, _Columns.first(self.first_schema), (), 0, dict(self.config), created)
+        self.versions[1] = self.first
         if self.now_ms is not None:
             self.stored_ms[1] = self.now_ms()
+
+    @property
+    def first(self) -> _Version:
+        """The version that made the table."""
+        created = TransactionInfo("Overwrite", 0, {})
+        return _Version(1, _Columns.first(self.first_schema), (), 0, dict(self.config), created)
 
     @property
     def newest(self) -> _Version:
@@ -802,6 +808,15 @@ class MemoryTable:
                 newest.number, "Rewrite", kept, [self.dataset.write(rows)], touched, readable=not self.dataset.indexed
             )
         )
+
+    def add_column(self, name: str, type_: str) -> TableVersion:
+        """Add a column of nulls, with the id that Lance gives it: one above all of the schema and the data files."""
+        newest = self.dataset.newest
+        ids = [i for own in newest.columns.ids.values() for i in own]
+        ids += [i for f in newest.fragments for name in f.files for i in self.dataset.ids_of(name)]
+        schema = newest.columns.schema.append(pa.field(name, parse_type(type_)))
+        columns = _Columns(schema, {**newest.columns.ids, name: (max(ids) + 1,)})
+        return TableVersion(self.dataset.add(newest.number, "Project", newest.fragments, columns=columns))
 
     def create_index(self, column: str | None = None) -> TableVersion:
         self.dataset.indexed = True

@@ -8,7 +8,6 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from lancewal_core.errors import ContractChanged
 from lancewal_core.names.ids import Region
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.tasks import Tasks
@@ -73,15 +72,7 @@ class OpenedTable:
 
     def rows_as_wanted(self, rows: Rows, version: int, where: Callable[[], str]) -> Rows:
         """Return rows written under this version of the contract, with the columns of the table's contract
-        (``rows_as``).
-
-        ``ContractChanged`` if they have columns of a newer version, which the caller must take up first."""
-        if version > self.contract.version:
-            newer = self.contract_of(version)
-            if newer.rows.signature != self.contract.rows.signature:
-                raise ContractChanged(
-                    f"{where()} has rows of version {version} of the contract, and version {self.contract.version} is used"
-                )
+        (``rows_as``)."""
         return rows_as(rows, self.contracts.rows(self.contract, version), self.contract.rows, where)
 
     def rows_of(self, entry: Entry) -> pa.RecordBatch:

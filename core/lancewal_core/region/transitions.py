@@ -108,8 +108,7 @@ def claim(
     if first is None:
         raise StoreInconsistent(f"region {state.region.name}: a sealed generation has no end")
     opened = _open_record(newest.generation + 1, first, claimant)
-    version = max(state.contract_version, contract_version)  # a claim never leads back
-    return replace(state, contract_version=version, generations=(*generations, opened), write_id=write_id)
+    return replace(state, contract_version=contract_version, generations=(*generations, opened), write_id=write_id)
 
 
 def retire(state: RegionState, ended: Ended, write_id: str) -> RegionState | None:

@@ -385,18 +385,6 @@ def newest_contract(store: ObjectStore, tasks: Tasks | None = None) -> Contract 
     return None if found is None else decode_contract(found.data, family.key(found.version))
 
 
-def newer_contract(store: ObjectStore, contract: Contract) -> Contract | None:
-    """Return the newest version after ``contract``, or None if there is none.  That usually costs one request."""
-    found = None
-    while True:
-        version = (found or contract).version + 1
-        key = paths.contract_version(version, contract.making)
-        data = store.get(key)
-        if data is None:
-            return found
-        found = decode_contract(data, key)
-
-
 class WrittenContracts:
     """Contracts under which rows were written.  Each is read once, when rows name it; threads may share this."""
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import asdict
 
 from lancewal_core.cli.output import aligned, one_line
-from lancewal_core.errors import counted
 from lancewal_core.settings.load import Settings
 from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.merge.explain import MergeExplanation, explain
@@ -41,9 +40,8 @@ def explanation_text(explanation: MergeExplanation) -> str:
     )
     lines = [
         f"version {explanation.version}: would merge generations {regions}",
-        f"{counted(explanation.keys, 'key')}: {counted(explanation.rows_adopted, 'row')} adopted, "
-        f"{counted(explanation.rows_written, 'row')} written, {explanation.rows_in_place} patched in place; "
-        f"{counted(explanation.fragments_scanned, 'fragment')} to scan",
+        f"{explanation.keys} keys: {explanation.rows_adopted} rows adopted, {explanation.rows_written} rows written, "
+        f"{explanation.rows_in_place} patched in place; {explanation.fragments_scanned} fragments to scan",
         f"about {explanation.bytes_written} bytes written; {explanation.seconds_merge:.3f} s, "
         f"{explanation.seconds:.3f} s with the compaction right behind",
     ]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from lancewal_core.errors import ContractChanged, KafkaForbidden, LancewalError, Retry
+from lancewal_core.errors import KafkaForbidden, LancewalError, Retry
 from lancewal_core.names.ids import Position, Region
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.tasks import Task, Tasks
@@ -79,8 +79,7 @@ class SegmentInFlight:
         self._task = None
         try:
             result = task.result()
-        # A right that is missing may be given: dead letters wait.  So may records for a version of the contract.
-        except (Retry, KafkaForbidden, ContractChanged) as error:
+        except (Retry, KafkaForbidden) as error:  # a right that is missing may be given: dead letters wait
             self._again(error)
             return None
         except LancewalError:

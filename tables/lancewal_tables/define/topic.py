@@ -32,8 +32,7 @@ class FittingTopic:
 
     state: TopicState
     start: Sequence[int]
-    """The table's first position in each partition, in the order of the partitions.  -1 means the low watermark at the
-    first claim."""
+    """The table's first position in each partition, in the order of the partitions."""
     warnings: Sequence[str]
 
 
@@ -63,8 +62,7 @@ def no_warning(text: str) -> None:
 
 
 def unpacks_unseen(topic: TopicState) -> str | None:
-    """Return a warning if the broker may store compressed batches (any ``compression.type`` but ``uncompressed``), else
-    None.
+    """Return a warning if the broker stores compressed batches, else None.
 
     The broker then limits only the compressed size of a batch, and ingest has to find out the unpacked size."""
     compression = topic.stored.compression

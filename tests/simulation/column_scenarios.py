@@ -1,0 +1,247 @@
+"""Columns change between the steps of others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+
+from lancewal_core.rows.region_key import encode_region_key
+from lancewal_core.rows.schema import Op
+from lancewal_flusher.context import FlusherContext
+from tests.simulation import column_changes
+from tests.simulation.checker import require
+from tests.simulation.column_changes import Change
+from tests.simulation.columns import TYPES
+from tests.simulation.oracle import Record
+from tests.simulation.script import Crashed, crash
+from tests.simulation.stage import Member, Stage
+
+
+class ColumnStage(Stage):
+    """A stage whose columns change.  Keys 0 to 9 have partition 0."""
+
+    def __init__(self) -> None:
+        super().__init__(partitions=1, columns_change=True)
+        self.members = 0
+
+    def change(self, name: str = "command", **change: object) -> None:
+        """Somebody runs the command."""
+        column_changes.change_columns(self.process(name), Change(**change))  # type: ignore[arg-type] # its fields
+
+    def dies(self, place: Callable[[], object], **change: object) -> None:
+        """Somebody runs the command, and it dies where ``place`` has set a cue."""
+        place()
+        with suppress(Crashed):
+            self.change("dead", **change)
+            raise AssertionError("the command was to die")
+
+    def started(self) -> Member:
+        """A member that knows the newest contract, and has the partition."""
+        for name in sorted(self.group.members):
+            self.group.expel(name)
+        self.members += 1
+        return self.member(f"m{self.members}", 0)
+
+    def records(self, member: Member, op: Op = Op.UPSERT, k: int = 0, **values: object) -> None:
+        """A record is durable."""
+        headers: list[tuple[str, bytes | None]] | None = [("lancewal.op", b"patch")] if op is Op.PATCH else None
+        value, key = json.dumps({"k": k, **values}).encode(), encode_region_key(k)
+        self.topic.append(0, lambda offset: Record(offset, 0, key, value, headers, op, k, values))
+        self.step(member, 2)
+
+    def merge(self) -> FlusherContext:
+        """A flusher that has just started makes a round."""
+        flusher = self.flusher(f"flusher {len(self.scripts)}")
+        self.round(flusher)
+        return flusher
+
+    def foreign_column(self, name: str, type_: str) -> None:
+        """Another program adds a column of nulls, as Lance does it."""
+        self.checker.table.add_column(name, type_)
+
+    def check_rows_and_columns(self) -> None:
+        """All is as it must be, also after a command more."""
+        for last in (False, True):
+            self.merge()
+            self.check()
+            self.check_table()
+            self.columns_fit()
+            if not last:
+                self.change("last", add=(next(n for n in TYPES if n not in self.dataset.schema.names),))
+
+    def columns_fit(self) -> None:
+        """The newest version has every field of the contract."""
+        fields = {i for ids in self.dataset.newest.columns.ids.values() for i in ids}
+        lacking = [c.name for c in self.contract.columns if not fields.issuperset(c.field_ids)]
+        require(not lacking, "the table lacks columns of the contract:", lacking)
+
+
+def column_is_dropped_and_added_while_its_flush_waits() -> None:
+    """Values of ``c`` wait in a flush, when ``c`` is dropped, and another ``c`` is added."""
+    stage = ColumnStage()
+    stage.change(add=("c",))
+    a = stage.started()
+    stage.records(a, c="old")
+    stage.seal(a)
+    stage.change(drop=("c",))
+    stage.change(add=("c",))
+    stage.check_rows_and_columns()
+
+
+def another_program_takes_a_dropped_id() -> None:
+    """The same, but the new column is another program's."""
+    stage = ColumnStage()
+    stage.change(add=("c",))
+    a = stage.started()
+    stage.records(a, c="old")
+    stage.seal(a)
+    stage.change(drop=("c",))
+    stage.foreign_column("theirs", "string")
+    require(stage.dataset.newest.columns.ids["theirs"] == (3,), "it has another id:", stage.dataset.newest.columns.ids)
+    stage.check_rows_and_columns()
+
+
+def another_program_s_column_stays() -> None:
+    """Another program's column has a dropped id, when the next command brings the table to the contract."""
+    stage = ColumnStage()
+    stage.change(add=("c",))
+    stage.change(drop=("c",))
+    stage.foreign_column("theirs", "string")
+    for name in ("d", "e"):
+        stage.change(add=(name,))
+        require("theirs" in stage.dataset.schema.names, "another program's column is gone")
+    stage.check_rows_and_columns()
+
+
+def command_dies_before_its_contract() -> None:
+    """A command that adds and drops dies between the table and the contract; rows are merged; another one runs."""
+    stage = ColumnStage()
+    a = stage.started()
+    stage.records(a, a="x", b=1)
+    script = stage.faults_of("dead")
+    stage.dies(lambda: script.before("put", "/contract/", crash), add=("c",), drop=("b",))
+    stage.columns_fit()
+    stage.records(a, a="y", b=2, k=1)
+    stage.seal(a)
+    stage.check_rows_and_columns()
+
+
+def command_dies_before_it_shrinks() -> None:
+    """A command that adds, renames and drops dies right behind the contract; rows are merged; another one runs."""
+    stage = ColumnStage()
+    stage.change(add=("d", "e"))
+    a = stage.started()
+    stage.records(a, a="x", b=1, d=1, e="e")
+    stage.seal(a)
+    script = stage.faults_of("dead")
+    stage.dies(
+        lambda: script.before("put", "/contract/", lambda: script.before("commit", "table", crash)),
+        add=("f",), rename={"e": "c"}, drop=("d",),
+    )  # fmt: skip
+    stage.columns_fit()
+    b = stage.started()
+    stage.records(b, Op.PATCH, c="c", f=1)
+    stage.seal(b)
+    stage.check_rows_and_columns()
+
+
+def command_sleeps_while_another_runs() -> None:
+    """A is about to shrink.  Before it does, B renames and drops; then A goes on, and dies if it changes more."""
+    stage = ColumnStage()
+    script = stage.faults_of("a")
+
+    def another_runs() -> None:
+        stage.change("b", rename={"c": "e"}, drop=("b",))
+        script.before("newest", "table", crash)
+
+    script.before("put", "/contract/", lambda: script.before("newest", "table", another_runs))
+    with suppress(Crashed):
+        stage.change("a", add=("c",))
+    script.clear()
+    names = stage.dataset.schema.names
+    require(names == ["k", "a", "e"], "the table's columns are", names)
+    stage.check_rows_and_columns()
+
+
+def command_finds_what_another_is_about_to_add() -> None:
+    """A has grown the table.  Before its contract, B brings the table to the one before, and dies; then A dies, too."""
+    stage = ColumnStage()
+    script, other = stage.faults_of("dead"), stage.faults_of("b")
+
+    def another_begins() -> None:
+        other.before("commit", "table", crash, passing=2)
+        with suppress(Crashed):
+            stage.change("b", add=("e",))
+        script.before("commit", "table", crash)
+
+    stage.dies(lambda: script.before("put", "/contract/", another_begins), add=("c",))
+    stage.columns_fit()
+    stage.check_rows_and_columns()
+
+
+def two_commands_grow_at_once() -> None:
+    """A has grown the table, when B does; both add columns."""
+    stage = ColumnStage()
+    stage.faults_of("a").before("put", "/contract/", lambda: stage.change("b", add=("e",)))
+    stage.change("a", add=("c",))
+    a = stage.started()
+    stage.records(a, a="x", c="c", e="e")
+    stage.seal(a)
+    stage.check_rows_and_columns()
+
+
+def rename_and_add_the_same_name() -> None:
+    """Rows under three contracts wait in one generation, in which one name means two fields."""
+    stage = ColumnStage()
+    a = stage.started()
+    stage.records(a, b=1)
+    stage.change(rename={"b": "d"})
+    b = stage.started()
+    stage.records(b, Op.PATCH, d=2)
+    stage.change(add=("b",))
+    c = stage.started()
+    stage.records(c, Op.PATCH, b=3, k=1)
+    stage.seal(c)
+    stage.check_rows_and_columns()
+
+
+def merge_between_each_two_steps() -> None:
+    """Before each commit of a command, and before its contract, records become durable and are merged."""
+    stage = ColumnStage()
+    stage.change(add=("c", "d"))
+    script = stage.faults_of("command 2")
+    k = iter(range(100))
+
+    def names() -> set[str]:
+        return {column.name for column in stage.contract.columns}
+
+    def merged() -> None:
+        member = stage.started()
+        stage.records(member, k=next(k), a="a", c="c")
+        stage.records(member, Op.PATCH, k=0, **{name: next(k) for name in ("b", "d", "f") if name in names()})
+        stage.seal(member)
+        stage.merge()
+        stage.columns_fit()
+
+    for act, what in (("commit", "table"), ("put", "/contract/")):
+        script.before(act, what, merged)
+    script.before("commit", "table", merged, passing=2)
+    stage.change("command 2", add=("e",), rename={"b": "f"}, drop=("d",))
+    require(not script.cues, "left:", script.cues)
+    merged()
+    stage.check_rows_and_columns()
+
+
+SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
+    column_is_dropped_and_added_while_its_flush_waits: ("field ids come back", "holds"),
+    another_program_takes_a_dropped_id: ("files with a dropped field are adopted", "theirs of others': 'old'"),
+    command_dies_before_its_contract: ("columns are dropped before the contract", "the table lacks columns"),
+    command_dies_before_it_shrinks: ("the contract names columns before the table has them", "the table lacks columns"),
+    command_sleeps_while_another_runs: ("the contract is read before the table", "the table's columns are"),
+    command_finds_what_another_is_about_to_add: ("what a command has added goes", "the table lacks columns"),
+    rename_and_add_the_same_name: ("rows are carried by names", "holds"),
+    another_program_s_column_stays: ("ids alone say what was dropped", "another program's column is gone"),
+}
+
+ACCIDENTS: list[Callable[[], None]] = [two_commands_grow_at_once, merge_between_each_two_steps]
