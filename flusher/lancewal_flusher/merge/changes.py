@@ -169,8 +169,8 @@ def write_rows(
 ) -> tuple[str, ...]:
     """Write whole rows, then completed patches, and return the JSON of the new fragments; empty if there are no rows.
 
-    Patches are completed with the base rows that the tasks returned in ``results``: all columns of the version, so
-    those of other programs keep their values.
+    Patches are completed with the base rows that the tasks returned in ``results``.  Base rows have all columns of the
+    version, so columns of other programs keep their values.
     """
     parts, ids = [part for part in whole if part.num_rows], contract.fields_of
     if partials.num_rows:
