@@ -26,7 +26,7 @@ PLACES = {
     "lancewal_audit.repair.segment:_content": "tests/audit/repair/test_segment.py::test_of_open_generations[lost-True]",
     "lancewal_core.keys.conflicts:folded": "tests/fuzz/test_conflicts.py::test_what_was_written_is_read",
     "lancewal_core.keys.conflicts:with_waiting": "tests/flusher/merge/test_set_aside.py::test_any_history[0-False]",
-    "lancewal_core.region.flush:_content": (
+    "lancewal_core.region.flush:folded_content": (
         "tests/core/region/test_flush.py::test_the_flush_is_the_fold_from_memory_as_from_the_log[0]"
     ),
     "lancewal_flusher.merge.finish:_rebuild": (
@@ -37,9 +37,6 @@ PLACES = {
     ),
     "lancewal_flusher.merge.region_input:_input": (
         "tests/flusher/merge/test_merge.py::test_several_small_generations_become_one_fragment"
-    ),
-    "lancewal_ingest.regions.flush_queue:_folded": (
-        "tests/ingest/regions/test_beside_a_seal.py::test_a_seal_that_landed_though_nobody_said_so_is_found"
     ),
     "lancewal_reader.unmerged.flushed:_from_log": (
         "tests/reader/test_damage.py::test_a_lost_flush_is_read_from_the_log[manifest]"

@@ -64,7 +64,6 @@ Message = tuple[bytes, bytes, str]
 
 FIRST_MS = 1_700_000_000_000
 """Timestamp of the record with offset 0, where a test does not say otherwise; each later record has one more."""
-_TURN_S = 0.01
 KEY = [pa.field("region", pa.string(), nullable=False), pa.field("id", pa.int64(), nullable=False)]
 SMALL = pa.schema([*KEY, ("a", pa.int64()), ("s", pa.string())])
 EVERY_TYPE = pa.schema(
@@ -319,21 +318,10 @@ class Pipeline:
                 if isinstance(error, Corrupt) and error.where.get("object") not in self._raised:
                     self._raised.append(error.where.get("object"))
                     raise error  # the worker waits for somebody who repairs that
-            if self._quiet() and self._reached(self._worker.durable):
+            durable = by_number(self._worker.durable)
+            if self._quiet() and all(durable.get(p, 0) == len(m) for p, m in enumerate(self._messages)):
                 return True
-            self._let_work()
         return False
-
-    def _reached(self, positions: Positions) -> bool:
-        """Whether these are the ends of all partitions."""
-        at = by_number(positions)
-        return all(at.get(partition, 0) == len(sent) for partition, sent in enumerate(self._messages))
-
-    def _let_work(self) -> None:
-        """Wait a moment for what the worker has begun, once it has all records: turns of its loop would only take the
-        interpreter from its threads."""
-        if self._reached(self._worker.consumed):
-            self._worker._wait_for_work(_TURN_S)
 
     def _quiet(self) -> bool:
         """Nothing is on its way but flushes."""
@@ -347,7 +335,6 @@ class Pipeline:
             durable = by_number(self._worker.durable).get(partition, 0) == len(self._messages[partition])
             if durable and not self._worker._sealing.running and not len(self._worker._flushes):
                 return True
-            self._let_work()
         return False
 
     def merged(self) -> dict[Region, Position]:

@@ -28,8 +28,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+
+import pyarrow as pa
 
 from lancewal_core.errors import LancewalError, PlanStale, or_raised
 from lancewal_core.names.ids import LogId, Page, Region
@@ -114,7 +116,7 @@ def begin_flushes(opened: OpenedTable, flushable: Seq[Flushable], new_id: Callab
 
 def _write(opened: OpenedTable, flushable: Seq[Flushable], new_id: Callable[[], str]) -> dict[Region, Answer]:
     """Write the flushes (step 2); return the flush, or the error, of each region."""
-    groups = opened.tasks.map(lambda group: _written(opened, group, new_id), _together(flushable))
+    groups = opened.tasks.map(lambda group: _written(opened, group, new_id), _together(opened, flushable))
     return {region: found for group in groups for region, found in group.items()}
 
 
@@ -138,16 +140,21 @@ def _mark(
     }
 
 
-def _together(flushable: Seq[Flushable]) -> list[list[Flushable]]:
+def _together(opened: OpenedTable, flushable: Seq[Flushable]) -> list[list[Flushable]]:
     """Group generations into flushes; return the generations of each flush.
 
-    Generations without records have a flush of their own.  So a merge that leaves one of them out still adopts the file
-    of the others.  Damage of the flush without records holds up no other generation."""
-    small = [one for one in flushable if _is_small(one.content)]
-    with_records = [one for one in small if one.record.next != one.record.first]
-    without = [one for one in small if one.record.next == one.record.first]
-    large = [[one] for one in flushable if not _is_small(one.content)]
-    return [group for group in (with_records, without, *large) if group]
+    All generations of a flush have the columns of one contract.  Generations without records have a flush of their own.
+    So a merge that leaves one of them out still adopts the file of the others.  Damage of the flush without records
+    holds up no other generation."""
+    small: dict[tuple[str | None, bool], list[Flushable]] = {}
+    large = []
+    for one in flushable:
+        if not _is_small(one.content):
+            large.append([one])
+            continue
+        change = (one.content.contract or opened.contract).columns_change
+        small.setdefault((change, one.record.next == one.record.first), []).append(one)
+    return [*small.values(), *large]
 
 
 def _is_small(content: Content) -> bool:
@@ -242,7 +249,20 @@ def _from_logs(
 
 
 def _content(opened: OpenedTable, entries: Seq[Entry]) -> Content:
-    return Content(fold([opened.rows_of(e) for e in entries], opened.contract.rows))
+    versions = [entry.contract_version for entry in entries]
+    return folded_content(opened, [e.rows for e in entries], versions, max(versions, default=opened.contract.version))
+
+
+def folded_content(opened: OpenedTable, rows: Seq[pa.RecordBatch], versions: Seq[int], newest: int) -> Content:
+    """Fold the rows of a generation, with the columns of the newest contract that its entries name.
+
+    So a read of the flush shows what a read of the entries shows, whatever contract this process works by.  ``versions``
+    are those of the contract under which the rows were written."""
+    contract = opened.contract_of(newest)
+    by_it = replace(opened, contract=contract)
+    name = "a generation that is flushed"
+    carried = [by_it.rows_as_wanted(batch, of, lambda: name) for batch, of in zip(rows, versions, strict=True)]
+    return Content(fold(carried, contract.rows), contract=contract)
 
 
 def rebuild_flush(

@@ -48,6 +48,7 @@ from lancewal_core.store.arrow_message import LZ4_RATIO_MAX, declared_stream
 from lancewal_core.store.object_kinds import SIDE_FILE_ROWS_BYTES_MAX
 from lancewal_core.store.object_limits import check_unpacked, check_written
 from lancewal_core.store.object_store import Lost, ObjectStore, put_new
+from lancewal_core.table.contract import Contract
 from lancewal_core.table.protocol import Table, files_of
 
 T = TypeVar("T")
@@ -60,6 +61,8 @@ class Content:
     folded: Folded
     repaired: bool = False
     """True if ``lancewal repair segment`` made the content (``FlushPart.repaired``)."""
+    contract: Contract | None = None
+    """Contract whose columns the rows have: the newest one that the entries name.  None: the table's contract."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,20 +76,21 @@ class Flushable:
 
 def write_flush(opened: OpenedTable, flushable: Sequence[Flushable], name: str) -> Flush:
     """Write the content of generations in two rounds of requests, the manifest last; return their common flush.
-    ``name`` must be new for each attempt."""
+
+    ``name`` must be new for each attempt.  All contents must have the columns of one contract."""
     for one in flushable:
         if one.record.next is None:
             raise ValueError(f"generation {one.record.generation} of {one.region.name} is still OPEN")
     manifest = paths.flush_file(name, FlushFile.MANIFEST)
     named = ({"region": f.region.name, "generation": f.record.generation, "object": manifest} for f in flushable)
     folded = [one.content.folded for one in flushable]
+    contract = flushable[0].content.contract or opened.contract
     fragments: list[tuple[str, ...]] = []
     sides: dict[FlushFile, Sequence[Stretch | None]] = {}
 
     def write_rows() -> None:
         rows = [f.rows for f in folded if f.rows.num_rows]
-        fields = opened.contract.fields_of
-        fragments.append(opened.table.write_rows(pa.concat_tables(rows), fields) if rows else ())
+        fragments.append(opened.table.write_rows(pa.concat_tables(rows), contract.fields_of) if rows else ())
 
     def write_side(file: FlushFile, tables: Sequence[pa.Table]) -> None:
         sides[file] = _put_side(opened.store, paths.flush_file(name, file), tables)
@@ -99,7 +103,7 @@ def write_flush(opened: OpenedTable, flushable: Sequence[Flushable], name: str) 
     with points("snapshot.write", named):
         opened.tasks.map(lambda write: write(), writes)
         parts = [_part(*of) for of in zip(flushable, sides[FlushFile.DELETES], sides[FlushFile.PATCHES], strict=True)]
-        flush = Flush(manifest, opened.contract.version, fragments[0], tuple(parts))
+        flush = Flush(manifest, contract.version, fragments[0], tuple(parts))
         _put(opened.store, manifest, encode_flush(flush))
     return flush
 

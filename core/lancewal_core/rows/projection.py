@@ -6,11 +6,12 @@ takes them from it:
 ===========================================  ======================================  =======================================
 who folds                                    what                                    who says what it was written with
 ===========================================  ======================================  =======================================
-``region.flush``, ``repair.flush_state``     entries of a generation                 each entry (``contract_version``)
+``region.flush``                             entries of a generation, batches of a   each entry (``contract_version``)
+                                             MemTable
+``repair.flush_state``                       entries of a generation                 each entry
 ``merge.finish`` (keys; rows)                entries, where files of a flush are     each entry
                                              gone
 ``load.deletes``, ``unmerged.flushed``       the same                                each entry
-``regions.flush_queue``                      batches of a MemTable                   the entries, beside each batch
 ``repair.segment``                           entries, and records read again         each entry; for a gap one beside it
 ``merge.region_input``                       flushes of a region                     the manifest: one writer, one contract
 ``unmerged.load``                            flushes, entries                        the manifest; each entry

@@ -33,11 +33,11 @@ from lancewal_core.region.flush import (
     Flushing,
     begin_flushes,
     begin_flushes_from_logs,
+    folded_content,
 )
 from lancewal_core.region.flush_files import Content, Flushable
 from lancewal_core.region.flushes.manifest import FlushedGeneration
 from lancewal_core.region.state import GenerationRecord
-from lancewal_core.rows.fold import fold
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.glibc_heap import return_free_pages
 from lancewal_ingest.observer import Observer
@@ -61,6 +61,8 @@ class _Waiting:
     nbytes: int
     batches: Sequence[tuple[pa.RecordBatch, int]] | None
     """Batches of rows, each with its contract version."""
+    contract_version: int = 0
+    """The newest version that an entry names; 0: there is no entry."""
     content: Content | None = None
     again_at: float = float("-inf")
     """Monotonic seconds from which on it may be tried again after a failure."""
@@ -118,7 +120,7 @@ class FlushQueue:
                 f"{memtable.position}"
             )
         batches = list(zip(memtable.batches, memtable.versions, strict=True))
-        self._waiting.append(_Waiting(memtable.region, record, memtable.nbytes, batches))
+        self._waiting.append(_Waiting(memtable.region, record, memtable.nbytes, batches, memtable.contract_version))
 
     def add_from_log(self, region: Region, record: GenerationRecord) -> None:
         """Add a generation that an earlier owner left SEALED; its rows are read from the log."""
@@ -183,9 +185,10 @@ class FlushQueue:
 
     def _folded(self, item: _Waiting) -> Flushable:
         if item.batches is not None:
-            context, name = self._context, f"a MemTable of partition {item.region.name}"
-            rows = [context.rows_as_wanted(batch, version, lambda: name) for batch, version in item.batches]
-            item.content = Content(fold(rows, context.contract.rows))
+            context = self._context
+            rows, versions = [rows for rows, _ in item.batches], [version for _, version in item.batches]
+            newest = item.contract_version or context.contract.version
+            item.content = folded_content(context, rows, versions, newest)
             item.batches = None
         assert item.content is not None
         return Flushable(item.region, item.record, item.content)

@@ -35,6 +35,8 @@ class MemTable:
     batches: list[pa.RecordBatch] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
     """Contract version of each batch."""
+    contract_version: int = 0
+    """The newest contract version that an entry names, also one without rows; 0 without entries."""
     rows: int = 0
     nbytes: int = 0
     last_entry_at: float = 0.0
@@ -54,6 +56,7 @@ class MemTable:
         self.entries += 1
         self.position = entry.next
         self.last_entry_at = now
+        self.contract_version = max(self.contract_version, entry.contract_version)
         count = entry.row_count
         if not count:
             return

@@ -11,8 +11,10 @@ import lance
 import pyarrow as pa
 import pytest
 
-from lancewal_core.errors import InvalidSettings, ObjectCorrupt
+from lancewal_core.errors import InvalidSettings, ObjectCorrupt, or_raised
 from lancewal_core.names import paths
+from lancewal_core.region.flush import flush_from_logs
+from lancewal_core.region.flush_files import read_folded
 from lancewal_core.rows.schema import Op
 from lancewal_core.table.protocol import fragment_files
 from lancewal_flusher.merge.finish import finish_newest
@@ -187,6 +189,34 @@ def test_files_with_a_field_that_is_gone_are_not_adopted(table: FlusherTable, ch
     there = {name for f in table.context().table.newest().fragments() for name in f.files}
     assert written.issubset(there) == (change != "drop")
     assert (ids["s"][0] in fields_of_files(table)) == (change != "drop")
+
+
+def test_a_flush_has_the_columns_of_its_newest_entry(table: FlusherTable) -> None:
+    """Whoever writes it: a read of the flush shows what a read of the entries showed."""
+    table.generation(0, upserts(range(3)), flush=False)
+    table.change_columns({"s": None}, b="float64")
+    table.generation(1, [put(1, b=1.5)], flush=False)
+    table.change_columns({"b": "c"})
+    old, new = [table.flush(partition) for partition in (0, 1)]
+    assert (old.contract_version, new.contract_version) == (1, 2)
+    context = table.context()
+    assert read_folded(table.store, context.table, old, context.columns_of(old)).rows["s"].to_pylist() == [
+        "s0",
+        "s1",
+        "s2",
+    ]
+    table.round()
+    table.check()
+
+
+def test_generations_of_two_contracts_are_not_flushed_together(table: FlusherTable) -> None:
+    table.generation(0, upserts(range(3)), flush=False)
+    table.change_columns(b="float64")
+    table.generation(1, [put(1, b=1.5)], flush=False)
+    flushed = [or_raised(found) for found in flush_from_logs(table.context(), table.regions, table.new_id).values()]
+    assert [one and one.contract_version for one in flushed] == [1, 2]
+    table.round()
+    table.check()
 
 
 def test_rows_that_are_rewritten_are_counted_in_memory(table: FlusherTable) -> None:
