@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -36,9 +37,11 @@ from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.segment import Fence, decode_segment
 from lancewal_core.wal.walk import walk
 from tests.simulation import oracle
-from tests.simulation.columns import Columns
 from tests.simulation.memory_kafka import MemoryTopic
 from tests.twins.memory_table import MemoryTable
+
+if TYPE_CHECKING:
+    from tests.simulation.columns import Columns
 
 
 class Violation(AssertionError):
@@ -254,6 +257,8 @@ class Checker:
             except ObjectMissing:
                 return  # a user's clean-up took its files: the merge rebuilds it
             require((flushed.first, flushed.next) == (record.first, record.next), "flush", flushed, "of", record)
+            if self.columns is not None:
+                self.columns.check_flush(flushed)
             told = flushed.sealed_at_ms, flushed.record_times
             require(told == (record.sealed_at_ms, record.record_times), "the times of", flushed, "are not", record)
             require(record.flushed_at_ms is not None, f"{region.name}: flushed nobody knows when:", record)

@@ -13,11 +13,15 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from lancewal_core.names import paths
+from lancewal_core.region.flushes.manifest import FlushedGeneration
 from lancewal_core.rows.schema import Op
 from lancewal_core.table.contract import Contract, columns_version, decode_contract
 from lancewal_core.table.protocol import COLUMNS_MARK
+from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.segment import Segment, decode_segment
 from tests.simulation import oracle
+from tests.simulation.checker import require
+from tests.simulation.memory_kafka import MemoryTopic
 from tests.twins.memory_table import MemoryDataset
 
 TYPES = {"b": "int64", "c": "string", "d": "int64", "e": "string", "f": "int64"}
@@ -39,8 +43,9 @@ class Columns:
     """See the module docstring."""
 
     dataset: MemoryDataset
+    topic: MemoryTopic
     contracts: dict[int, Contract]
-    stored_at: dict[int, float] = field(default_factory=dict)
+    stored_ms: dict[int, int] = field(default_factory=lambda: {1: -1})
     """When versions of the contract were stored."""
     of: dict[int, dict[int, str]] = field(default_factory=dict)
     """By version of the contract its fields, by their ids."""
@@ -67,12 +72,12 @@ class Columns:
 
     # -- what is stored ------------------------------------------------------------------------------------------
 
-    def stored(self, key: str, data: bytes, at: float) -> Contract | None:
+    def stored(self, key: str, data: bytes, now_ms: int) -> Contract | None:
         """An object is stored; the contract that it is a new version of."""
         if paths.parse_contract_version(key) is not None:
             contract = decode_contract(data, key)
             self._know(contract)
-            self.stored_at[contract.version] = at
+            self.stored_ms[contract.version] = now_ms
             return contract
         if paths.parse_wal_segment(key) is not None:
             found = decode_segment(data, key)
@@ -80,7 +85,19 @@ class Columns:
                 known = self.entries.setdefault(entry.region.partition, [])
                 known.append((int(entry.first), int(entry.next), entry.contract_version))
                 known.sort()
+                for record in self.topic.partitions[entry.region.partition].between(entry.first, entry.next):
+                    self._check_looked(record, entry)
         return None
+
+    def _check_looked(self, record: oracle.Record, entry: Entry) -> None:
+        """A value is passed over, or a record rejected, only by a contract that was the newest when it was produced."""
+        version = max(v for v, ms in self.stored_ms.items() if ms < record.timestamp)
+        if version <= entry.contract_version or record.op not in (Op.UPSERT, Op.PATCH):
+            return
+        known = self.names(entry.contract_version)
+        known |= {f.name: "" for f in self.contracts[entry.contract_version].former_names}
+        missed = [n for n in record.values if n not in known and n in self.names(version)]
+        require(not missed, f"offset {record.offset}: not taken by an old contract:", missed, version, entry)
 
     def version_of(self, partition: int, offset: int) -> int:
         """The contract version that decided a record."""
@@ -92,6 +109,13 @@ class Columns:
         """The newest version that an entry there names; 0 if there is none."""
         found = [v for begin, end, v in self.entries.get(partition, []) if begin < next_ and first < end]
         return max(found, default=0)
+
+    def check_flush(self, flushed: FlushedGeneration) -> None:
+        """A flush has the columns of the newest contract that its entries name: a read of either shows the same."""
+        newest = self.newest_within(flushed.region.partition, int(flushed.first), int(flushed.next))
+        if newest:
+            told, own = self.contracts[newest], self.contracts[flushed.contract_version]
+            require(told.columns_change == own.columns_change, "a flush has columns of", own.version, "entries", newest)
 
     def of_producers(self, rng: Random) -> dict[str, str]:
         """Columns of a record: mostly those of the newest contract, else what some producer still or already knows."""

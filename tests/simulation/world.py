@@ -131,12 +131,12 @@ class World:
         self.columns: Columns | None = None
         """Where columns change."""
         if self.settings.changers:
-            self.columns = self.checker.columns = Columns(self.dataset, {1: self.contract})
+            self.columns = self.checker.columns = Columns(self.dataset, self.topic, {1: self.contract})
             self.bucket.told.append(self._stored)
 
     def _stored(self, key: str, data: bytes) -> None:
         assert self.columns is not None
-        contract = self.columns.stored(key, data, self.scheduler.now)
+        contract = self.columns.stored(key, data, EPOCH_MS + int(self.scheduler.now * 1000))
         if contract is not None:
             self.contract = contract
             self.checker.follow(contract)
