@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from lancewal_core.errors import ContractMismatch
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.tasks import Tasks, together
 from lancewal_core.region.opened_table import OpenedTable
@@ -17,7 +18,7 @@ from lancewal_core.settings.load import Settings
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.obstore import TableStore, open_store
 from lancewal_core.table.checks import check_place, check_settings, check_table
-from lancewal_core.table.contract import Contract, read_contract
+from lancewal_core.table.contract import Contract, newer_contract, read_contract
 from lancewal_core.table.lance.base_paths import BasePaths
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.store_proof import StoreWay
@@ -90,8 +91,15 @@ def open_by(settings: Settings, tasks: Tasks, clock: Clock, store: ObjectStore |
     address = Address.of(settings)
     store = store or address.store()
     contract = read_contract(store, address.uri, tasks)
-    check_place(address.uri, contract)
-    check_settings(settings, contract)
     table = address.table()
-    check_table(table.newest(), contract)
-    return OpenedTable.over(store, table, contract, tasks, clock)
+    while True:
+        check_place(address.uri, contract)
+        check_settings(settings, contract)
+        try:
+            check_table(table.newest(), contract)
+            return OpenedTable.over(store, table, contract, tasks, clock)
+        except ContractMismatch:
+            newer = newer_contract(store, contract)  # its columns may have changed in between
+            if newer is None:
+                raise
+            contract = newer

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
-from lancewal_core.errors import ContractMismatch, TableReplaced
+from lancewal_core.errors import ContractChanged, ContractMismatch, TableReplaced
 from lancewal_core.keys.conflicts import Conflicts, read_conflicts
 from lancewal_core.keys.index import KeyIndex
 from lancewal_core.names import paths
@@ -13,9 +14,19 @@ from lancewal_core.names.ids import TableVersion
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.store.versioned import FIRST_VERSION
 from lancewal_core.table.conflicts_ref import ConflictsRef
-from lancewal_core.table.contract import GROUP_TERMS, POLICIES, changed_terms, decode_contract
+from lancewal_core.table.contract import (
+    COLUMN_TERMS,
+    GROUP_TERMS,
+    POLICIES,
+    Contract,
+    changed_terms,
+    decode_contract,
+    newer_contract,
+)
 from lancewal_flusher.event_table import FlusherEvents
 from lancewal_flusher.tasks.runner import Runner
+
+T = TypeVar("T")
 
 _CONFLICTS_KEPT_BYTES = 256 << 20
 """Largest size of keys in conflict that a process keeps in memory.  A million short keys take 167 MiB."""
@@ -45,7 +56,7 @@ class FlusherContext(OpenedTable):
         The last object is kept in memory, since reading a million keys takes seconds.
         """
         for kept, content in self.conflicts_kept:
-            if kept == ref:
+            if kept == ref and content.schema == self.contract.rows:
                 return content
         content = read_conflicts(self.store, ref, self.contract)
         if ref is not None and content.waiting.nbytes + content.owners.nbytes <= _CONFLICTS_KEPT_BYTES:
@@ -72,18 +83,47 @@ def check_making(context: FlusherContext) -> None:
 
 
 def check_contract(context: FlusherContext) -> None:
-    """Raise ``ContractMismatch`` if a newer contract version changes more than policies and the consumer group.
+    """Raise ``ContractMismatch`` if a newer contract version changes more than columns, policies and the consumer
+    group.
 
     With the old contract, regions that only the newer version names would seem to need nothing.  Keys that come
     through other regions since then would seem to conflict.
     """
-    ours = context.contract
-    newer = ours.version + 1
-    while (data := context.store.get(key := paths.contract_version(newer, ours.making))) is not None:
-        if not changed_terms(ours, decode_contract(data, key)) <= POLICIES | GROUP_TERMS:
-            raise ContractMismatch(
-                f"the table's contract has changed since this flusher started with version {ours.version}: "
-                f"{key} exists. Start the flusher again",
-                object=key,
-            )
-        newer += 1
+    newer = newer_contract(context.store, context.contract)
+    if newer is not None:
+        _check_terms(context.contract, newer)
+
+
+def with_newer_contract(context: FlusherContext) -> FlusherContext | None:
+    """Return the context with the newest contract; None if it has that one.
+
+    ``ContractMismatch``: more has changed than columns, policies and the consumer group."""
+    newer = newer_contract(context.store, context.contract)
+    if newer is None:
+        return None
+    _check_terms(context.contract, newer)
+    context.contracts.know(newer)
+    return replace(context, contract=newer)
+
+
+def by_newest_contract(context: FlusherContext, act: Callable[[FlusherContext], T]) -> T:
+    """Return the result of ``act``, which begins again if it meets a newer contract: in rows, or where a table version
+    does not fit."""
+    while True:
+        try:
+            return act(context)
+        except (ContractChanged, ContractMismatch):
+            newer = with_newer_contract(context)
+            if newer is None:
+                raise
+            context = newer
+
+
+def _check_terms(ours: Contract, newer: Contract) -> None:
+    if not changed_terms(ours, newer) <= POLICIES | GROUP_TERMS | COLUMN_TERMS:
+        key = paths.contract_version(newer.version, ours.making)
+        raise ContractMismatch(
+            f"the table's contract has changed since this flusher started with version {ours.version}: "
+            f"{key} exists. Start the flusher again",
+            object=key,
+        )

@@ -32,9 +32,6 @@ class IngestEvents(ServiceEvents):
         "A partition has stopped: it takes no more records until a person removes the cause.",
         *("topic", "partition", "offset", "object", "kind", "error"),
     )
-    contract_taken_up = info(
-        "The contract was altered: records consumed from now on follow the version named.", "contract_version"
-    )
     group_moved = warning(
         "The table was moved to another consumer group. This process consumes nothing more, and waits.",
         "group",

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -194,8 +195,8 @@ class Failing:
         self._file.write_bytes(self._whole)
 
 
-def upkeep(table: FlusherTable, runner: Runner) -> Upkeep:
-    return Upkeep(on(table, runner), LIMITS, IndexLimits())
+def upkeep(table: FlusherTable, runner: Runner) -> Callable[[], CompactionReport]:
+    return partial(Upkeep(LIMITS, IndexLimits()).compact, on(table, runner))
 
 
 def landed(report: CompactionReport) -> Compacted:
@@ -209,12 +210,12 @@ def test_a_task_that_fails_leaves_the_table_as_it_is(table: FlusherTable, runner
     version = table.dataset.version
     broken.damage()
     with pytest.raises(RewriteFailed, match="on a Spark executor: fragments"):
-        service.compact()
+        service()
     assert table.dataset.version == version
     assert len(files(table) - named_files(table)) == 2
     broken.mend()
     table.check()
-    assert landed(service.compact()).fragments_after == 3
+    assert landed(service()).fragments_after == 3
     table.check()
 
 
@@ -222,9 +223,9 @@ def test_a_job_that_spark_gives_up(table: FlusherTable, runner: SparkRunner) -> 
     version = table.dataset.version
     lost: Any = Broken("no such thing")
     with pytest.raises(SparkJobFailed, match="Spark gave up the tasks of a compaction: RuntimeError: no such thing"):
-        upkeep(table, Changed(runner, lambda tasks: [*tasks[1:], lost])).compact()
+        upkeep(table, Changed(runner, lambda tasks: [*tasks[1:], lost]))()
     assert table.dataset.version == version
-    assert landed(upkeep(table, runner).compact()).fragments_after == 3
+    assert landed(upkeep(table, runner)()).fragments_after == 3
     table.check()
 
 

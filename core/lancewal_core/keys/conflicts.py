@@ -43,7 +43,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lancewal_core.errors import ObjectCorrupt, ObjectMissing
+from lancewal_core.errors import ContractChanged, ObjectCorrupt, ObjectMissing
 from lancewal_core.keys.origin import NOT_KNOWN, Counts, MergedFrom
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Position, Region
@@ -289,13 +289,19 @@ def read_conflicts(store: ObjectStore, ref: ConflictsRef | None, contract: Contr
         )
     if len(data) != ref.size or hashlib.sha256(data).hexdigest() != ref.sha256:
         raise ObjectCorrupt(f"{ref.key} is corrupt: the table's commit names other bytes", object=ref.key)
-    written = _written(data, ref.key, store, contract)
-    found = decode_conflicts(data, ref.key, written)
-    waiting = rows_as(found.waiting, written, contract.rows, lambda: ref.key)
-    found = replace(found, schema=contract.rows, waiting=waiting)
+    found = decode_as(data, ref.key, store, contract)
     if found.waiting_keys.num_rows != ref.keys:
         raise ObjectCorrupt(f"{ref.key} is corrupt: the table's commit names {ref.keys} keys", object=ref.key)
     return found
+
+
+def decode_as(data: bytes, where: str, store: ObjectStore, contract: Contract) -> Conflicts:
+    """Decode keys in conflict as ``decode_conflicts`` does, with the columns of the contract.
+
+    ``ContractChanged``: the object is of a newer contract."""
+    written = _written(data, where, store, contract)
+    found = decode_conflicts(data, where, written)
+    return replace(found, schema=contract.rows, waiting=rows_as(found.waiting, written, contract.rows, lambda: where))
 
 
 def _written(data: bytes, where: str, store: ObjectStore, contract: Contract) -> RowSchema:
@@ -323,6 +329,13 @@ def _written(data: bytes, where: str, store: ObjectStore, contract: Contract) ->
         trees(found)
     except (JsonFault, ValueError) as error:
         raise ObjectCorrupt(f"{where} is corrupt: its ids of fields cannot be read: {error}", object=where) from error
+    newest = contract.highest_field_id or max(contract.field_ids, default=-1)
+    if any(id_ > newest for own in found.ids for id_ in own):
+        raise ContractChanged(
+            f"{where} has columns that version {contract.version} of the table's contract does not have: look for a newer "
+            "version",
+            object=where,
+        )
     if len(set(columns.names)) != len(columns) or not set(rows.primary_key).issubset(columns.names):
         raise ObjectCorrupt(f"{where} is corrupt: its columns are {columns.names[:_SHOWN]}", object=where)
     return found

@@ -13,6 +13,9 @@ class ServiceEvents(EventTable):
         "The service begins its work.  `port` is that of its metrics and health.",
         *("release", "contract_version", "partitions", "topic", "table_uuid", "group", "owner", "runner", "port"),
     )
+    contract_taken_up = info(
+        "The contract was altered: the service works by the version named from now on.", "contract_version"
+    )
     service_paused = warning(
         "An operator has paused the service, until the time given or until it is resumed.", "until"
     )

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from lancewal_core.errors import ContractChanged
 from lancewal_core.names.ids import Region
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.tasks import Tasks
@@ -62,18 +63,27 @@ class OpenedTable:
         )
 
     def contract_of(self, version: int) -> Contract:
-        """Return the contract of this version number, which rows name."""
-        return self.contracts.of(self.contract, version)
+        """Return the contract of this version number, which rows name.
+
+        ``ContractChanged``: it is newer than the contract known here, and has other columns."""
+        found = self.contracts.of(self.contract, version)
+        if version > self.contract.version and found.rows != self.contract.rows:
+            raise ContractChanged(
+                f"rows have the columns of version {version} of the table's contract, and version {self.contract.version} is "
+                "known here: look for a newer version",
+                version=version,
+            )
+        return found
 
     def columns_of(self, flushed: FlushedGeneration) -> RowSchema:
         """Return the columns that a flush was written with, which are needed to read it.  Pass the rows that were read
         to ``rows_of_flush``."""
-        return self.contracts.rows(self.contract, flushed.contract_version)
+        return self.contract_of(flushed.contract_version).rows
 
     def rows_as_wanted(self, rows: Rows, version: int, where: Callable[[], str]) -> Rows:
         """Return rows written under this version of the contract, with the columns of the table's contract
         (``rows_as``)."""
-        return rows_as(rows, self.contracts.rows(self.contract, version), self.contract.rows, where)
+        return rows_as(rows, self.contract_of(version).rows, self.contract.rows, where)
 
     def rows_of(self, entry: Entry) -> pa.RecordBatch:
         """Return the rows of an entry, with the columns of the table's contract."""

@@ -385,6 +385,14 @@ def newest_contract(store: ObjectStore, tasks: Tasks | None = None) -> Contract 
     return None if found is None else decode_contract(found.data, family.key(found.version))
 
 
+def newer_contract(store: ObjectStore, known: Contract) -> Contract | None:
+    """Return the newest contract if it is newer than the ``known`` one, else None, which costs one request."""
+    newest = known
+    while (data := store.get(key := paths.contract_version(newest.version + 1, newest.making))) is not None:
+        newest = decode_contract(data, key)
+    return None if newest is known else newest
+
+
 class WrittenContracts:
     """Contracts under which rows were written.  Each is read once, when rows name it; threads may share this."""
 
@@ -405,10 +413,6 @@ class WrittenContracts:
             known = read_contract_version(self._store, newest, version)
             self.know(known)
         return known
-
-    def rows(self, newest: Contract, version: int) -> RowSchema:
-        """Return the columns and keys of this version."""
-        return self.of(newest, version).rows
 
 
 def read_contract_version(store: ObjectStore, newest: Contract, version: int) -> Contract:

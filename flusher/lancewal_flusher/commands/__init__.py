@@ -2,5 +2,5 @@
 
 ``runner_option`` has the options of those that run on Spark; ``submit`` holds the scripts for ``spark-submit``.
 
-May import: commit, garbage, merge, open, service, tasks, upkeep.
+May import: commit, context, garbage, merge, open, service, tasks, upkeep.
 """

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 
 from lancewal_core.cli.output import aligned, one_line
 from lancewal_core.settings.load import Settings
 from lancewal_flusher.commit.send import Refused
+from lancewal_flusher.context import by_newest_contract
 from lancewal_flusher.merge.explain import MergeExplanation, explain
 from lancewal_flusher.open import open_context
 from lancewal_flusher.service.limits import compaction_limits, merge_limits
@@ -17,11 +19,15 @@ def next_merge(settings: Settings) -> tuple[Mapping[str, object], str]:
     """Look at the table without writing anything.  Return what the next merge would do, and that as text for people."""
     flusher = settings.flusher
     with open_context(settings, on_threads=True) as context:
-        found = explain(
+        limits, compaction = merge_limits(settings, context.contract), compaction_limits(flusher)
+        found = by_newest_contract(
             context,
-            merge_limits(settings, context.contract),
-            compaction_limits(flusher) if flusher.compaction else None,
-            threads=flusher.threads,
+            partial(
+                explain,
+                limits=limits,
+                compaction=compaction if flusher.compaction else None,
+                threads=flusher.threads,
+            ),
         )
     if isinstance(found, Refused):
         return {"refused": found.reason}, f"nothing can be merged now: {found.reason}"

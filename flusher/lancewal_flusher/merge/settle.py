@@ -29,21 +29,21 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lancewal_core.errors import InvalidInput, PlanRetriesExhausted, VersionGone
-from lancewal_core.keys.conflicts import MERGED, NEXT, Conflicts, decode_conflicts, read_conflicts
+from lancewal_core.keys.conflicts import MERGED, NEXT, Conflicts, decode_as, read_conflicts
 from lancewal_core.keys.index import KeyRows
 from lancewal_core.keys.origin import MergedFrom, counting
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Position, Region, TableVersion
 from lancewal_core.rows.key_set import KeySet
-from lancewal_core.rows.schema import RowSchema
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.checks import check_table
+from lancewal_core.table.contract import Contract
 from lancewal_core.table.protocol import PinnedTable, files_of, raise_file_lost
 from lancewal_core.table.watermarks import PROPERTY_MERGE, InForce, merge_properties
 from lancewal_flusher.commit.facts import KeyDecision, MergeFacts
 from lancewal_flusher.commit.row_origins import divided, region_properties
 from lancewal_flusher.commit.send import Refused, Why, fenced, is_finished, prove, send
-from lancewal_flusher.context import FlusherContext, check_contract
+from lancewal_flusher.context import FlusherContext, check_contract, with_newer_contract
 from lancewal_flusher.merge.changes import run_tasks, write_rows
 from lancewal_flusher.merge.finish import finish_newest
 from lancewal_flusher.merge.merge import next_fragment_id
@@ -111,7 +111,7 @@ def plan_settle(context: FlusherContext, region: Region, choice: Choice, seen: s
         )
     chosen = KeySet(keys)
     if seen is not None and in_force.conflicts is not None and seen != in_force.conflicts.merge:
-        _check_seen(context.store, context.contract.rows, held, chosen, seen)
+        _check_seen(context.store, context.contract, held, chosen, seen)
     waits = {
         other: held.folded(other, context.contract.rows, chosen).keys(context.contract.rows).num_rows
         for other in held.regions
@@ -124,7 +124,7 @@ def plan_settle(context: FlusherContext, region: Region, choice: Choice, seen: s
     return SettlePlan(pinned, in_force, held, next_, region, position, keys, applied, dropped)
 
 
-def _check_seen(store: ObjectStore, rows: RowSchema, held: Conflicts, chosen: KeySet, seen: str) -> None:
+def _check_seen(store: ObjectStore, contract: Contract, held: Conflicts, chosen: KeySet, seen: str) -> None:
     key = paths.conflicts_object(seen) if paths.is_conflicts_name(seen) else None
     data = None if key is None else store.get(key)
     if key is None or data is None:
@@ -132,7 +132,7 @@ def _check_seen(store: ObjectStore, rows: RowSchema, held: Conflicts, chosen: Ke
             f"--seen {seen[:100]!r} does not name a known object of keys in conflict: `lancewal conflict list` shows "
             "what waits now. Nothing was changed"
         )
-    if decode_conflicts(data, key, rows).stand_of(chosen) != held.stand_of(chosen):
+    if decode_as(data, key, store, contract).stand_of(chosen) != held.stand_of(chosen):
         raise InvalidInput(
             f"the keys asked for no longer wait as in {seen}: records have come in since, or somebody has decided. "
             "`lancewal conflict list` shows what waits now. Nothing was changed"
@@ -143,6 +143,7 @@ def settle(context: FlusherContext, region: Region, choice: Choice, seen: str | 
     """Plan a decision, commit and finish it (steps 1 to 5); return the plan that landed."""
     reason = ""
     for _ in range(_TRIES):
+        context = with_newer_contract(context) or context
         plan = plan_settle(context, region, choice, seen)
         if not plan.keys.num_rows:
             return plan

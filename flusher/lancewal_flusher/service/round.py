@@ -19,6 +19,9 @@ Steps
     ``enough`` after a merge ends it too.  Where generations come as fast as they are merged, something always waits,
     and garbage and figures must have their turn.
 
+``ContractChanged``, ``ContractMismatch``: rows are of a newer contract, or the newest version does not fit.  The caller
+takes up a newer contract, and runs the round again (``by_newest_contract``).  After a merge the round ends instead.
+
 Rounds of requests, as counted: 13 ("merge round"), 1 ("merge round, nothing to merge").
 """
 
@@ -30,7 +33,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import assert_never
 
-from lancewal_core.errors import Corrupt, RegionConflict, or_raised
+from lancewal_core.errors import ContractChanged, ContractMismatch, Corrupt, RegionConflict, or_raised
 from lancewal_core.names.ids import Region
 from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import together
@@ -115,36 +118,41 @@ def run_round(
     kept_up: list[UpkeepReport] = []
     in_a_row = 0
     left: NothingToMerge | None = None
-    while left is None and len(merges) < MERGES_MAX and in_a_row < REFUSALS_MAX and not stopping():
-        if merges and enough():
-            break
-        result: MergeResult = merge_next(context, limits, state.waiting, state.upkeep.adopted, seen)
-        seen = None
-        proven: Proven | None = None
-        match result:
-            case NothingToMerge():
-                left = result
-                continue
-            case Refused():
-                refused.append(result)
-                in_a_row += 1
-            case Merged():
-                merges.append(replace(result, proven=None))
-                proven = result.proven
-                in_a_row = 0
-            case _:
-                assert_never(result)
-        after = proven or look(context)
-        settled, upkeep = together(
-            context.tasks,
-            partial(_finish_and_mark, context, after),
-            partial(keep_up, context, state.upkeep, pinned=after.pinned),
-        )
-        if settled.finished is not None:
-            finished.append(settled.finished)
-        kept_up.append(upkeep)
-    if left is None or left.version != state.upkeep.done_for:
-        kept_up.append(keep_up(context, state.upkeep))
+    try:
+        while left is None and len(merges) < MERGES_MAX and in_a_row < REFUSALS_MAX and not stopping():
+            if merges and enough():
+                break
+            result: MergeResult = merge_next(context, limits, state.waiting, state.upkeep.adopted, seen)
+            seen = None
+            proven: Proven | None = None
+            match result:
+                case NothingToMerge():
+                    left = result
+                    continue
+                case Refused():
+                    refused.append(result)
+                    in_a_row += 1
+                case Merged():
+                    merges.append(replace(result, proven=None))
+                    proven = result.proven
+                    in_a_row = 0
+                case _:
+                    assert_never(result)
+            after = proven or look(context)
+            settled, upkeep = together(
+                context.tasks,
+                partial(_finish_and_mark, context, after),
+                partial(keep_up, context, state.upkeep, pinned=after.pinned),
+            )
+            if settled.finished is not None:
+                finished.append(settled.finished)
+            kept_up.append(upkeep)
+        if left is None or left.version != state.upkeep.done_for:
+            kept_up.append(keep_up(context, state.upkeep))
+    except (ContractChanged, ContractMismatch):
+        if not merges:
+            raise
+        left = None  # the next round meets it again, and begins by it
     last = left or next(reversed(merges), None)
     held = {**damaged, **(first.damaged if last is None else last.left)}
     return RoundReport(tuple(merges), tuple(refused), flushed, tuple(finished), tuple(kept_up), left, held)

@@ -32,7 +32,8 @@ class FlusherStatus:
     """Takes reports of rounds, and makes a status of them."""
 
     def __init__(self, contract: Contract, uri: str, group: str, merge_after_s: float, clock: Clock) -> None:
-        self._contract = contract
+        self.contract = contract
+        """The contract taken up last."""
         self._uri = uri
         self._group = group
         self._merge_after_s = merge_after_s
@@ -67,7 +68,7 @@ class FlusherStatus:
     def take(self, paused: Until | None, not_ready: Sequence[str], index_problems: Sequence[str] = ()) -> TableStatus:
         """Return the status as of now.  ``not_ready``: why the service is not ready.  ``index_problems``: texts about rows
         that indexes cannot take."""
-        contract, now_ms, backlog = self._contract, self._clock.now_ms(), self._backlog
+        contract, now_ms, backlog = self.contract, self._clock.now_ms(), self._backlog
         indexes = {} if backlog is None else backlog.states
         merged_at = [
             r.merged_at_ms for index in indexes.values() for r in index.generations if r.merged_at_ms is not None

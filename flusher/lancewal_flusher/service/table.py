@@ -23,7 +23,7 @@ from lancewal_core.settings.load import Settings
 from lancewal_core.status.report import TableStatus
 from lancewal_core.table.control import POLL_S, ControlReader, Service
 from lancewal_flusher.commit.send import Refused
-from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.context import FlusherContext, T, by_newest_contract
 from lancewal_flusher.garbage.collect import GarbageReport, GarbageState, collect_garbage
 from lancewal_flusher.service.backlog import BacklogReader
 from lancewal_flusher.service.limits import compaction_limits, merge_limits
@@ -149,13 +149,15 @@ class FlusherTable:
     def round(self, sealed_grace_s: float, round_s: float = math.inf) -> RoundReport:
         clock = self.context.clock
         began = clock.monotonic()
-        report = run_round(
-            self.context,
-            self.limits,
-            self._rounds,
-            sealed_grace_s,
-            self.stopping,
-            enough=lambda: clock.monotonic() - began >= round_s,
+        report = self._by_newest_contract(
+            lambda context: run_round(
+                context,
+                self.limits,
+                self._rounds,
+                sealed_grace_s,
+                self.stopping,
+                enough=lambda: clock.monotonic() - began >= round_s,
+            )
         )
         self.metrics.round(report, clock.monotonic() - began)
         backlog = self.backlogs.after(report)
@@ -193,19 +195,30 @@ class FlusherTable:
 
     def compact(self, upkeep: Upkeep) -> CompactionReport:
         began = self.context.clock.monotonic()
-        report = upkeep.compact()
+        report = self._by_newest_contract(upkeep.compact)
         self.metrics.compaction(report, self.context.clock.monotonic() - began)
         return report
 
     def index(self, upkeep: Upkeep) -> IndexTurnReport:
-        report = upkeep.extend()
+        report = self._by_newest_contract(upkeep.extend)
         self.metrics.index_upkeep(report)
         return report
 
     def expire(self, ttl: Ttl) -> ExpiryResult:
-        result = expire_next(self.context, ttl, self._oldest)
+        result = self._by_newest_contract(lambda context: expire_next(context, ttl, self._oldest))
         self.metrics.expiry(result)
         return result
+
+    def _by_newest_contract(self, act: Callable[[FlusherContext], T]) -> T:
+        """Act by the contract taken up last, and take up a newer one that the act meets (``by_newest_contract``)."""
+
+        def by(context: FlusherContext) -> T:
+            if context is not self.context:
+                self.context, self.status.contract = context, context.contract
+                self.metrics.events.contract_taken_up(contract_version=context.contract.version)
+            return act(context)
+
+        return by_newest_contract(self.context, by)
 
 
 def visibility_of(table: FlusherTable) -> AbstractContextManager[None]:
@@ -261,7 +274,7 @@ def turns_of(table: FlusherTable) -> Turns:
         indexed = IndexLimits(
             flusher.index_unindexed_ratio_max, flusher.index_unindexed_rows_max, flusher.index_round_bytes_max
         )
-        upkeep = Upkeep(table.context, compaction_limits(flusher), indexed)
+        upkeep = Upkeep(compaction_limits(flusher), indexed)
         indexes = Turn(
             "index",
             clock,

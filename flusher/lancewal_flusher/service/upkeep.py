@@ -79,25 +79,24 @@ class IndexTurnReport:
 class Upkeep:
     """Turns of compaction and indexes for one table; see the module docstring."""
 
-    context: FlusherContext
     compaction: CompactionLimits
     indexes: IndexLimits
     _sizes: FileSizes = field(default_factory=FileSizes)
     _refused: bool = False
 
-    def extend(self) -> IndexTurnReport:
+    def extend(self, context: FlusherContext) -> IndexTurnReport:
         """Run a turn of the indexes alone."""
-        extended = extend_indexes(self.context, self.indexes, at_once=False)
-        return IndexTurnReport(extended, unindexed_rows(self.context.table.newest()))
+        extended = extend_indexes(context, self.indexes, at_once=False)
+        return IndexTurnReport(extended, unindexed_rows(context.table.newest()))
 
-    def compact(self) -> CompactionReport:
+    def compact(self, context: FlusherContext) -> CompactionReport:
         """Run a turn of compaction, with the indexes after it."""
         limits = replace(self.compaction, groups_max=1) if self._refused else self.compaction
-        result = compact_next(self.context, limits, self._sizes, with_sentinel=True)
+        result = compact_next(context, limits, self._sizes, with_sentinel=True)
         self._refused = isinstance(result, Refused)
         extended: tuple[IndexExtended | IndexRefused, ...] = ()
         if not isinstance(result, Refused):
-            extended = extend_indexes(self.context, self.indexes, at_once=isinstance(result, Compacted))
-        after = self.context.table.newest()
+            extended = extend_indexes(context, self.indexes, at_once=isinstance(result, Compacted))
+        after = context.table.newest()
         figures = TableFigures.of(after.fragments())
         return CompactionReport(result, figures, IndexTurnReport(extended, unindexed_rows(after)))

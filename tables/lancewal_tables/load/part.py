@@ -214,7 +214,9 @@ def _settle(context: FlusherContext, before: PinnedTable, ours: pa.Table, name: 
         check_table(current, context.contract)
         newer = [f.fragment_id for f in current.fragments() if f.fragment_id not in known]
         try:
-            hidden = _second_rows(current, ours, keys, newer)
+            named = {own[0]: name for name, own in current.field_ids.items()}
+            names = [named[context.contract.fields_of[name][0]] for name in ours.column_names]
+            hidden = _second_rows(current, ours, names, keys, newer)
             changed = hide(current, hidden)
         except VersionGone:
             continue  # a clean-up deleted this version, so there is a newer one
@@ -228,15 +230,19 @@ def _settle(context: FlusherContext, before: PinnedTable, ours: pa.Table, name: 
     )
 
 
-def _second_rows(current: PinnedTable, ours: pa.Table, keys: KeySet, newer: Sequence[int]) -> dict[int, list[int]]:
-    """Return the load's physical row, by fragment, of each key with several live rows in the fragments ``newer``."""
+def _second_rows(
+    current: PinnedTable, ours: pa.Table, names: Sequence[str], keys: KeySet, newer: Sequence[int]
+) -> dict[int, list[int]]:
+    """Return the load's physical row, by fragment, of each key with several live rows in the fragments ``newer``.
+
+    ``names``: what the columns of ``ours`` are called in the version."""
     found = find_keys(current, keys, newer)
     often = np.bincount(found.places, minlength=len(keys))
     twice = np.flatnonzero(often[found.places] > 1)
     if not len(twice):
         return {}
     addresses, places = found.addresses[twice], found.places[twice]
-    shown = row_texts(current.take(pa.array(addresses), ours.column_names))
+    shown = row_texts(current.take(pa.array(addresses), list(names)).rename_columns(ours.column_names))
     mine = dict(zip(places.tolist(), row_texts(ours.take(pa.array(places))), strict=True))
     hidden: dict[int, int] = {}
     for address, place, text in zip(addresses.tolist(), places.tolist(), shown, strict=True):

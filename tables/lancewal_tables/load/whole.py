@@ -20,17 +20,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
 from lancewal_core.errors import DuplicateKeys
 from lancewal_core.process.progress import step
+from lancewal_core.rows.projection import rows_as
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.load_record import LoadRecord, begin_load
-from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.context import FlusherContext, by_newest_contract
 from lancewal_flusher.open import open_context
 from lancewal_flusher.upkeep.key_runs import UpkeepState, keep_up
 from lancewal_tables.define.unique_keys import KEYS_AT_ONCE, check_unique_rows
@@ -158,14 +160,14 @@ def load(
                 raise DuplicateKeys("the files have changed while they were loaded: a key is there twice now")
             read += part.num_rows
             doubled += part.num_rows - distinct.num_rows
+            act = look_at_part if asked.look_only else load_part
+            done.append(by_newest_contract(context, partial(_act_on, act, distinct, rows, deletes)))
             if asked.look_only:
-                done.append(look_at_part(context, distinct, deletes))
                 continue
-            done.append(load_part(context, distinct, deletes))
             landed(done[-1])
             # Step 5
             if done[-1].version is not None:
-                keep_up(context, upkeep)
+                by_newest_contract(context, partial(keep_up, state=upkeep))
     return LoadSummary(
         name,
         len(files),
@@ -178,6 +180,18 @@ def load(
         sum(part.inserted + part.appended > 0 for part in done),
         finished,
     )
+
+
+def _act_on(
+    act: Callable[[FlusherContext, pa.Table, DeletesSince], PartLoaded],
+    part: pa.Table,
+    written: RowSchema,
+    deletes: DeletesSince,
+    context: FlusherContext,
+) -> PartLoaded:
+    """Load a part, or look at it, with the columns of the contract that ``context`` has."""
+    rows = rows_as(part, written, context.contract.rows, lambda: f"the load {deletes.name}")
+    return act(context, rows, replace(deletes, context=context))
 
 
 def name_of(files: Sequence[LoadFile]) -> str:

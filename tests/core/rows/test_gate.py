@@ -80,10 +80,10 @@ def test_an_older_contract_is_read_once_and_the_newest_never(tmp_path: Path, mon
     monkeypatch.setattr(store, "get", get)
     contracts = WrittenContracts(store)
     for version in (2, 1, 1, 2):
-        assert contracts.rows(newest, version) == newest.rows
+        assert contracts.of(newest, version).rows == newest.rows
     assert asked == [paths.contract_version(1, newest.making)]
     with pytest.raises(ObjectCorrupt, match="WAL entries name it"):
-        contracts.rows(newest, 3)
+        contracts.of(newest, 3)
     made.close()
 
 

@@ -219,11 +219,11 @@ def test_groups_land_together_or_not_at_all(table: FlusherTable) -> None:
         table.generation(0, upserts(range(10 * n, 10 * n + 10)))
         table.round()
     raced = Raced(table.uri, table.round)
-    upkeep = Upkeep(table.context(raced), limits, IndexLimits())
+    upkeep = Upkeep(limits, IndexLimits())
     table.generation(0, [delete(70)])
     sizes = []
     for _ in range(3):
-        done = upkeep.compact().compaction
+        done = upkeep.compact(table.context(raced)).compaction
         sizes.append((done.fragments_before, done.fragments_after) if isinstance(done, Compacted) else None)
         table.check()
     assert sizes == [None, (3, 1), (4, 2)]
