@@ -78,6 +78,11 @@ def or_raised(answer: T | LancewalError) -> T:
     return answer
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, as texts for people show it: ``1 row``, ``2 rows``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def _rebuild(cls: type[LancewalError], message: str, where: dict[str, object]) -> LancewalError:
     return cls(message, **where)
 

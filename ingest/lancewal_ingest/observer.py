@@ -45,6 +45,9 @@ class Observer(Protocol):
 
     def stopped(self, region: Region, error: LancewalError) -> None: ...
 
+    def taken_up(self, contract_version: int) -> None:
+        """Records consumed from now on follow this version of the contract."""
+
     def failed(self, act: str, cause: object) -> None:
         """The operation ``act`` failed because of a passing fault, and is tried again."""
 

@@ -210,7 +210,8 @@ class TopicInspector:
         return found
 
     def members(self, topic: str, group: str) -> tuple[GroupMember, ...]:
-        """Return the members of the topic's consumer group; none if the group does not exist."""
+        """Return all members of the consumer group ``group``; none if the group does not exist.  ``topic`` is only named in
+        errors."""
         described = self._described_group(topic, group, f"describing the consumer group {group} of")
         members = () if described is None else described.members
         return tuple(GroupMember(member.client_id, member.host) for member in members)

@@ -82,7 +82,7 @@ def test_the_programs_of_the_page_run(tmp_path: Path, capsys: pytest.CaptureFixt
     assert count == 5
     (by_filter, exact) = commands(made, "search-by-vectors.md", tmp_path, capsys)
     assert by_filter[1].startswith(
-        "searched: 0 rows by an index, 10 one by one, 0 unmerged; 0 merged ones hidden\nreceipt: lw1"
+        "searched: 0 rows by an index, 10 one by one, 0 unmerged; 0 merged rows hidden\nreceipt: lw1"
     )
     assert by_filter[0].splitlines()[0].split() == ["id", "title", "_distance"]
     assert json.loads(exact[0].splitlines()[0])["id"] == np.argmin(apart)
@@ -146,5 +146,5 @@ def test_the_programs_of_the_page_about_texts_run(tmp_path: Path, capsys: pytest
     (by_words, by_both) = commands(made, "search-by-text.md", tmp_path, capsys)
     assert by_words[0].splitlines()[0].split() == ["id", "title", "_score"]
     assert by_both[0].splitlines()[0].split()[-3:] == ["_distance", "_score", "_relevance_score"]
-    assert by_both[1].startswith("searched: 0 rows by an index, 2 one by one, 3 unmerged; 0 merged ones hidden\n")
+    assert by_both[1].startswith("searched: 0 rows by an index, 2 one by one, 3 unmerged; 0 merged rows hidden\n")
     made.close()

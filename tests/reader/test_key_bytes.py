@@ -114,7 +114,7 @@ def test_a_key_in_the_deltas_of_two_regions(
         assert "secret" not in str(raised.value)
     assert by_key(open_table(pipeline.uri).to_arrow(consistency="eventual")) == merged
     read_command(RowsAsked(pipeline.uri, output=RowOutput.JSONL))
-    assert "left out: 0 keys in conflict wait for a decision, and unmerged records of 1 keys" in capsys.readouterr().err
+    assert "left out: unmerged records of 1 key in conflict, through partitions [" in capsys.readouterr().err
 
 
 def test_a_key_that_waits_for_a_decision(
@@ -139,7 +139,7 @@ def test_a_key_that_waits_for_a_decision(
     assert left_out_of(eventual.schema).waiting == 1
     pipeline.merge_all()
     read_command(RowsAsked(pipeline.uri, output=RowOutput.JSONL))
-    assert "left out: 1 keys in conflict wait for a decision\n" in capsys.readouterr().err
+    assert "left out: 1 key in conflict, to be decided\n" in capsys.readouterr().err
     assert "came through two partitions" in caplog.messages[-1]
     assert "unmerged" not in caplog.messages[-1]
     for consistency in ("strong", "eventual"):
@@ -166,7 +166,7 @@ def test_verify_counts_what_nothing_orders(pipeline: Pipeline) -> None:
     assert (report.records, report.rows_unchecked) == (50, 0)
     shown = report_text(report)
     assert f"checked   {report.rows_read - 1} rows; unchecked 0" in shown
-    assert "conflicts 1 rows of 1 keys, not compared" in shown
+    assert "conflicts 1 row of 1 key, not compared" in shown
     assert shown.endswith("equal, as far as it was compared")
 
 

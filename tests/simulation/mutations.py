@@ -376,8 +376,10 @@ def _an_entry_names_the_version_of_the_start(patch: pytest.MonkeyPatch) -> None:
     prepare_all = Preparer.prepare_all
 
     def prepare_by_the_first(preparer: Preparer, consumed: Any) -> Any:
-        for (entry, letters, stop), shared in prepare_all(preparer, consumed):
-            yield (None if entry is None else replace(entry, contract_version=1), letters, stop), shared
+        for found in prepare_all(preparer, consumed):
+            entry = found.outcome.entry
+            by_the_first = None if entry is None else replace(entry, contract_version=1)
+            yield found._replace(outcome=found.outcome._replace(entry=by_the_first))
 
     patch.setattr(Preparer, "prepare_all", prepare_by_the_first)
 

@@ -240,7 +240,7 @@ def test_a_compaction_by_spark_submit(table: FlusherTable, tmp_path: Path) -> No
     assert (landed["version"], landed["fragments_before"], landed["dropped_rows"]) == (version + 1, 8, hidden)
     after = table.dataset.get_fragments()
     assert len(after) == 1 + landed["fragments_after"] < len(before)
-    assert f"compacted in 1 rounds: {len(before)} fragments to {len(after)}, " in "\n".join(lines)
+    assert f"compacted in 1 round: {len(before)} fragments to {len(after)}, " in "\n".join(lines)
     assert [f.num_deletions for f in after[1:]] == [0] * landed["fragments_after"]
     table.check()
     driver = {e["pid"] for e in events if e["point"] == "commit.send"}

@@ -18,6 +18,7 @@ import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import lance
@@ -53,6 +54,7 @@ from lancewal_ingest.regions.policy import MemoryPolicy, SealPolicy
 from lancewal_ingest.service.worker import IngestWorker, WorkerLimits
 from lancewal_kafka.records import Records
 from lancewal_kafka.topic import TopicFacts
+from tests.support.columns_by_hand import change_table, next_columns
 from tests.support.regions import by_number, region
 from tests.support.silent_observer import SilentObserver
 from tests.support.stored_parts import StoredParts
@@ -64,6 +66,7 @@ Message = tuple[bytes, bytes, str]
 
 FIRST_MS = 1_700_000_000_000
 """Timestamp of the record with offset 0, where a test does not say otherwise; each later record has one more."""
+_TURN_S = 0.01
 KEY = [pa.field("region", pa.string(), nullable=False), pa.field("id", pa.int64(), nullable=False)]
 SMALL = pa.schema([*KEY, ("a", pa.int64()), ("s", pa.string())])
 EVERY_TYPE = pa.schema(
@@ -286,6 +289,26 @@ class Pipeline:
         self._send("delete", region, id, {})
         self.oracle.pop((region, id), None)
 
+    def change_columns(
+        self,
+        changes: Mapping[str, str | None] = MappingProxyType({}),
+        added: Mapping[str, str] = MappingProxyType({}),
+        **terms: Any,
+    ) -> None:
+        """Change columns as ``lancewal table alter`` does.  ``changes`` has new names by the old ones, None for a column that
+        is dropped; ``added`` has types, each perhaps with a default: ``string = "none"``.  ``terms`` are others.
+
+        Producers write by the new columns from now on.  Workers at work hear of it by themselves."""
+        before = self.contract
+        self.contract = next_columns(before, changes, added, **terms)
+        change_table(self.store, self.table, self.contract)
+        self.columns = self.contract.rows.table
+        for row in self.oracle.values():
+            old = dict(row)
+            row.clear()
+            row.update({new: value for name, value in old.items() if (new := changes.get(name, name)) is not None})
+            row.update(dict.fromkeys(added))
+
     def produce(self, count: int, regions: int = 12, ids: int = 30) -> None:
         """Random operations on random keys."""
         rng = self.rng
@@ -318,10 +341,21 @@ class Pipeline:
                 if isinstance(error, Corrupt) and error.where.get("object") not in self._raised:
                     self._raised.append(error.where.get("object"))
                     raise error  # the worker waits for somebody who repairs that
-            durable = by_number(self._worker.durable)
-            if self._quiet() and all(durable.get(p, 0) == len(m) for p, m in enumerate(self._messages)):
+            if self._quiet() and self._reached(self._worker.durable):
                 return True
+            self._let_work()
         return False
+
+    def _reached(self, positions: Positions) -> bool:
+        """Whether these are the ends of all partitions."""
+        at = by_number(positions)
+        return all(at.get(partition, 0) == len(sent) for partition, sent in enumerate(self._messages))
+
+    def _let_work(self) -> None:
+        """Wait a moment for what the worker has begun, once it has all records: turns of its loop would only take the
+        interpreter from its threads."""
+        if self._reached(self._worker.consumed):
+            self._worker._wait_for_work(_TURN_S)
 
     def _quiet(self) -> bool:
         """Nothing is on its way but flushes."""
@@ -335,6 +369,7 @@ class Pipeline:
             durable = by_number(self._worker.durable).get(partition, 0) == len(self._messages[partition])
             if durable and not self._worker._sealing.running and not len(self._worker._flushes):
                 return True
+            self._let_work()
         return False
 
     def merged(self) -> dict[Region, Position]:

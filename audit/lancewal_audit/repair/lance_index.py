@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from lancewal_audit.repair.context import RepairContext
 from lancewal_audit.repair.told import Told, told
-from lancewal_core.errors import InvalidInput, RepairRefused
+from lancewal_core.errors import InvalidInput, RepairRefused, counted
 from lancewal_core.process.library_errors import first_line
 from lancewal_core.table.checks import check_table
 from lancewal_core.table.far_rows import far_text, row_keys
@@ -49,14 +49,14 @@ class LanceIndexPlan:
         not_reported = [told(f"Lance does not report {build.not_reported}")] if build.not_reported else []
         return [
             told(
-                f"index {build.name}: {build.kind} over {column}, {build.segments} segments",
+                f"index {build.name}: {build.kind} over {column}, {counted(build.segments, 'segment')}",
                 index=build.name,
                 kind=build.kind,
                 column=column,
                 segments=build.segments,
             ),
             told(
-                f"rebuild it from {self.rows} rows of version {version}: {build.call}",
+                f"rebuild it from {counted(self.rows, 'row')} of version {version}: {build.call}",
                 rows=self.rows,
                 version=version,
                 call=build.call,
@@ -100,7 +100,7 @@ def repair_lance_index(plan: LanceIndexPlan) -> list[Told]:
             ) from error
         raise read_error(error, f"building index {name} of version {plan.pinned.version}") from error
     version, rows = done.version, plan.rows - len(done.far_rows)
-    message = f"version {version}: index {name} is rebuilt over {rows} rows"
+    message = f"version {version}: index {name} is rebuilt over {counted(rows, 'row')}"
     found = [told(message, index=name, version=version, rows=rows)]
     if done.far_rows:
         keys = row_keys(plan.pinned, done.far_rows, plan.primary_key)

@@ -111,8 +111,8 @@ class RestoredPlan:
         conflicts = self.in_force.conflicts
         if conflicts is not None and conflicts.keys:
             said = (
-                f"{conflicts.keys} keys in conflict wait for a decision as the restored version has them. Later decisions "
-                "on them and their later records count no more"
+                f"keys in conflict that wait for a decision, as the restored version has them: {conflicts.keys}. Later "
+                "decisions on them and their later records count no more"
                 + ("" if self.choice == "drop" else ", until they are merged again")
             )
             found.append(told(said, keys_in_conflict=conflicts.keys))

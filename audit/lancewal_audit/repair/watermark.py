@@ -86,7 +86,7 @@ class WatermarkPlan:
             found.append(
                 told(
                     f"{region.name}: merged up to generation {mark.generation}, position {mark.next}, by {source}. "
-                    f"{len(waits)} generations after it are merged, perhaps for the second time; "
+                    f"Generations after it that are merged, perhaps for the second time: {len(waits)}; "
                     "changes that a user made in their rows since are undone",
                     **region.place,
                     generation=mark.generation,

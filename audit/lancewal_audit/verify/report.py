@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lancewal_core.cli.output import aligned, one_line
+from lancewal_core.errors import counted
 
 KINDS: dict[str, str] = {
     "missing": "the key's records make a row, and the table has none",
@@ -177,12 +178,16 @@ def report_text(report: Report) -> str:
     share = "all keys" if report.sample >= 1 else f"{report.sample:.6g} of the keys"
     lines = [
         f"table     {report.uri}",
-        f"read      version {report.receipt['version']}, {report.rows_read} rows; merged {report.rows_merged} rows",
-        f"records   {report.records} of {report.keys} keys, from {report.sources}; {share}",
-        f"checked   {report.rows_read - report.rows_unchecked - report.rows_in_conflict} rows; unchecked "
-        f"{report.rows_unchecked}; patches only {report.keys_partly} keys",
+        f"read      version {report.receipt['version']}, {counted(report.rows_read, 'row')}; merged "
+        f"{counted(report.rows_merged, 'row')}",
+        f"records   {report.records} of {counted(report.keys, 'key')}, from {report.sources}; {share}",
+        f"checked   {counted(report.rows_read - report.rows_unchecked - report.rows_in_conflict, 'row')}; unchecked "
+        f"{report.rows_unchecked}; patches only {counted(report.keys_partly, 'key')}",
         *(
-            [f"conflicts {report.rows_in_conflict} rows of {report.keys_in_conflict} keys, not compared"]
+            [
+                f"conflicts {counted(report.rows_in_conflict, 'row')} of {counted(report.keys_in_conflict, 'key')}, "
+                "not compared"
+            ]
             if report.keys_in_conflict
             else []
         ),
@@ -210,7 +215,7 @@ def report_text(report: Report) -> str:
 
 def _verdict(report: Report) -> str:
     if not report.equal:
-        return f"{report.differences} differences"
+        return counted(report.differences, "difference")
     if report.nothing_compared:
         return "nothing was compared"
     return "equal, as far as it was compared" if report.rows_unchecked or report.keys_in_conflict else "equal"

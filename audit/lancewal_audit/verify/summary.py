@@ -104,5 +104,5 @@ def _receipt_version(at: str | None) -> int | None:
 def _index_notes(scope: Scope, indexes: tuple[IndexReport, ...] | None) -> list[str]:
     if indexes is None:
         count = len(scope.pinned.indexes())
-        return [f"{count} secondary indexes were not looked at: --indexes does"] if count else []
+        return [f"secondary indexes that were not looked at: {count}; --indexes does"] if count else []
     return []

@@ -6,8 +6,8 @@ then says which of its rows is newer.  Such a key is *set aside*, and one region
 holds for the key exactly the result of the owner's records.  Operations of other regions on the key wait here, folded
 by region.
 
-* A key with an owner and no waiting operation is decided.  It stays decided while the owner's region counts
-  (``origin``).
+* A key with an owner and no waiting operation is decided.  The decision ends when the contract names another topic,
+  or a position in ``altered_at`` for the owner's partition that is at or above ``_merged`` (``origin``, guarantee 1).
 * For a key with waiting operations and no owner, nothing from Kafka is in the table.
 
 The object is immutable, and named by the merge that wrote it (``conflicts_ref``).  It has the length of its first

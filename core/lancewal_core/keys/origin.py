@@ -6,8 +6,9 @@ one primary key comes through two partitions, and Kafka does not order these.  S
 compared wherever two rows of a key meet.  Different regions are a ``RegionConflict``.
 
 Guarantees
- 1. A remembered region counts until the topic's partitions change (``alter --partitions``), if the row was merged by then,
-    or until another topic takes the place (``alter --topic-id``).  After such a change a key may come through another region.
+ 1. A remembered region *counts*, which means that it is compared.  It stops counting when the topic's partitions change
+    (``alter --partitions``), if the row was merged by then, or when another topic takes the place (``alter --topic-id``).
+    After such a change a key may come through another region.
  2. Only remembered regions conflict.  A row whose region is lost, or that never came through Kafka, conflicts with no
     other.
 

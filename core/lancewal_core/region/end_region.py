@@ -100,7 +100,7 @@ def _end(
 def _end_each(
     opened: OpenedTable, ender: OwnerId, records: Mapping[Region, GenerationRecord], settled: Sequence
 ) -> dict[Region, Ended | LancewalError]:
-    """End each generation of one log alone (step 3)."""
+    """End the generations of one log one by one, so that damage of one region stops no other (step 3)."""
     parts = opened.tasks.map(lambda r: _end(opened, ender, {r: records[r]}, settled), list(records))
     return {region: answer for part in parts for region, answer in part.items()}
 

@@ -6,7 +6,7 @@ in the table.  If the topic lost its tail, producers write other records at thes
 records that were there before are durable and stay.
 
 The record is written before anything skips its offsets, so that every gap has a record.  It is immutable, kept for
-ever, and deleted by nobody.  Its key is ``_lancewal/regions/<topic>/<topic id>/<partition>/losses/<first>.json``.
+ever, and deleted by nobody.  Its key is ``losses/<first>.json`` in the folder of the region (``paths.loss_record``).
 Another loss from the same position on, with another kind, end or segment, is recorded next to it, as ``<first>-2.json``
 and so on.
 """

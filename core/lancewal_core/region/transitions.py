@@ -108,7 +108,8 @@ def claim(
     if first is None:
         raise StoreInconsistent(f"region {state.region.name}: a sealed generation has no end")
     opened = _open_record(newest.generation + 1, first, claimant)
-    return replace(state, contract_version=contract_version, generations=(*generations, opened), write_id=write_id)
+    version = max(state.contract_version, contract_version)  # a claim never leads back
+    return replace(state, contract_version=version, generations=(*generations, opened), write_id=write_id)
 
 
 def retire(state: RegionState, ended: Ended, write_id: str) -> RegionState | None:

@@ -169,16 +169,17 @@ class TableSettings(Section):
     """Largest record value.  Just below the brokers' default limit (1 MiB), so hardly any record in Kafka is refused."""
     on_bad_record: Policy = "dead-letter"
     """Policy for a record that cannot become a row: ``stop`` its partition, make it a ``dead-letter``, or ``ignore`` it
-    (skip and count it).  Dead letters: one bad record should not hold back all others, and it stays listed and
+    (skip and count it).  Dead letters, because one bad record should not hold back all others, and it stays listed and
     repairable."""
     on_misrouted: Policy = "stop"
     """Policy for a record in another partition than its region key's.  Stop, because it nearly always means that a whole
     producer uses another partitioner."""
     history_window_s: Annotated[int, BeforeValidator(_seconds), Field(ge=0)] = 24 * 3600
-    """Time that WAL entries stay after their merge.  A day: lost files can be rebuilt, and faults can be investigated."""
+    """Time that WAL entries stay after their merge.  A day, so that lost files can be rebuilt and
+    faults investigated."""
     version_window_s: Annotated[int, BeforeValidator(_seconds), Field(ge=0)] = 7 * 24 * 3600
-    """Time that a table version stays after a newer one, at least the history window and an hour.  A week: a long job or
-    a person may go back to it.  Files of replaced rows stay as long."""
+    """Time that a table version stays after a newer one, at least the history window and an hour.  A week, because a long
+    job or a person may go back to it.  Files of replaced rows stay as long."""
     grace_s: Annotated[int, BeforeValidator(_seconds), Field(ge=0)] = 600
     """Time that an unreferenced object stays.  Longer than any plan or running PUT takes."""
     freshness_target_s: Seconds = 60.0
@@ -188,8 +189,8 @@ class TableSettings(Section):
 
     base_paths: Literal["refuse", "allow"] = "refuse"
     """Policy for a table whose manifest names files in other folders, as a shallow clone's does: ``refuse`` or ``allow``
-    it.  Refuse: somebody who can write the manifest would choose what is read, and what is copied into the table's
-    folder."""
+    it.  Refuse, because otherwise somebody who can write the manifest chooses what is read, and what is copied into the
+    table's folder."""
     ttl_column: str = ""
     """A timestamp or date by which rows expire.  Not set: no row is deleted unless a record says so."""
     ttl_s: Annotated[int, BeforeValidator(_seconds), Field(ge=0, le=100 * 366 * 24 * 3600)] = 0
@@ -325,8 +326,8 @@ class IngestSettings(Section):
     counts as half the root of their number.  This bounds the segments that a take-over and a strong read must read.
     With many partitions an eighth of them is sealed at once, and the first generation after a start earlier."""
     bundles: bool = True
-    """Copy small WAL segments, up to 32, into one object that distant readers fetch instead.  On: it costs one more PUT
-    for 32 segments, and no append waits for it.  Turn it off if nobody reads over a distance."""
+    """Copy small WAL segments, up to 32, into one object that distant readers fetch instead.  On, because it
+    costs one more PUT for up to 32 segments, and no append waits for it.  Turn it off if nobody reads over a distance."""
     unbounded_batches: Literal["warn", "refuse"] = "warn"
     """Policy for a topic in which a batch may unpack to more than Kafka's client has room for: ``warn`` in the log, or
     ``refuse`` it.  Warn, because every topic with Kafka's default ``compression.type`` is like that.  Choose refuse
@@ -343,8 +344,8 @@ class IngestSettings(Section):
 
     retention_admission_s: Annotated[float, BeforeValidator(_seconds), Field(ge=0, allow_inf_nan=False)] = 3600.0
     """Open no further partition while Kafka is about to delete records that are not durable: within this time, or a
-    quarter of the topic's retention.  An hour: brokers check every five minutes, and a person needs the rest.  0
-    never holds back."""
+    quarter of the topic's retention.  An hour, because brokers check every five minutes, and a person needs the
+    rest.  0 never holds back."""
 
     @model_validator(mode="after")
     def _fits(self) -> IngestSettings:
@@ -378,17 +379,17 @@ class FlusherSettings(Section):
     """Time between two rounds of trimming and garbage collection.  Rounds only list and delete."""
     drain_timeout_s: Seconds = 60.0
     """Time after SIGTERM at which the process has ended, also if the store hangs.  The flusher finishes its running work
-    within this time, or cuts it off, and the next flusher does it again.  A minute: a merge of many generations takes
-    less."""
+    within this time, or cuts it off, and the next flusher does it again.  A minute, because a merge of many generations
+    takes less."""
     runner: Literal["threads", "spark"] = "threads"
     """Place where tasks of merges and compactions run: ``threads`` of this process, or ``spark`` executors.  Threads,
     because they need nothing else."""
     expiry_interval_s: Seconds = 600.0
-    """Time between two looks for expired rows, if ``table.ttl_s`` is set.  Ten minutes: a look that finds some rewrites
-    the deletion vectors of their fragments."""
+    """Time between two looks for expired rows, if ``table.ttl_s`` is set.  Ten minutes, because a look that finds
+    expired rows rewrites the deletion vectors of their fragments."""
     compaction: bool = True
-    """Between merges, rewrite small fragments and fragments with many hidden rows, and extend secondary indexes.  On:
-    every merge adds a fragment, and hidden rows stay in their fragments."""
+    """Between merges, rewrite small fragments and fragments with many hidden rows, and extend secondary indexes.  On,
+    because every merge adds a fragment, and hidden rows would otherwise stay in their fragments."""
     compaction_interval_s: Seconds = 60.0
     """Time to the next look for work after a look that found none.  In this time merges make about a handful of fragments."""
     compaction_round_bytes_max: Bytes = ByteSize(256 << 20)
@@ -396,7 +397,7 @@ class FlusherSettings(Section):
     compact`.  Some seconds on a common store, and a merge may have to wait for them."""
     compaction_groups_max: Count = 8
     """Most groups of fragments that one round rewrites at the same time on Spark.  On threads a round has one group, for
-    memory.  Eight: this occupies a handful of executors, and a conflict discards little work, since one commit takes
+    memory.  Eight, because this occupies a handful of executors, and a conflict discards little work: one commit takes
     all groups."""
     compaction_target_rows: Count = 1_048_576
     """A fragment is small if it has less than half of these rows and less than half of the next setting's bytes.  As
@@ -404,8 +405,8 @@ class FlusherSettings(Section):
     compaction_target_bytes: Bytes = ByteSize(256 << 20)
     """Target size in bytes, because a million rows with vectors are gigabytes.  As much as a round reads."""
     compaction_deleted_ratio: Annotated[float, BeforeValidator(_no_bool), Field(gt=0, le=1)] = 0.2
-    """Share of hidden rows at which a fragment is rewritten.  A fifth: compaction writes five bytes for each byte that
-    scans save."""
+    """Share of hidden rows at which a fragment is rewritten.  A fifth, at which compaction writes five bytes for each
+    byte that scans save."""
     index_unindexed_ratio_max: Annotated[float, BeforeValidator(_no_bool), Field(gt=0, le=1)] = 0.1
     """Share of rows without index coverage at which an index is extended.  Queries scan these rows, and a tenth is little."""
     index_unindexed_rows_max: Count = 10_000

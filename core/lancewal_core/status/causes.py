@@ -39,8 +39,8 @@ class SeenFrom(StrEnum):
 
     OUTSIDE = "stored state and brokers"
     BROKERS = "brokers"
-    INGEST = "ingest's page"
-    FLUSHER = "the flusher's page"
+    INGEST = "ingest's `/status`"
+    FLUSHER = "the flusher's `/status`"
     READER = "the reader's version"
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from lancewal_core.errors import counted
 from lancewal_core.process.clock import utc_text
 from lancewal_core.status.causes import Cause, PathStep, Urgency
 from lancewal_core.status.facts import STANDS_S, Failure, PartitionFacts, TableFacts, WaitingGeneration
@@ -148,7 +149,8 @@ def _waits_long(it: PartitionFacts) -> bool:
 
 
 def _not_consumed(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
-    """Diagnose records that wait in Kafka, and that nobody takes."""
+    """Diagnose records that wait in Kafka and that ingest does not take: it is paused, throttled or absent, or stalls at
+    one record."""
     if it.refused is not None:
         return _said(Cause.CANNOT_OPEN, Urgency.PROBLEM, it.refused)
     if not _waits_in_kafka(it) or it.kafka is None or it.stopped is not None or _not_stored(table, it) is not None:
@@ -265,7 +267,7 @@ def _not_stored(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
 def _in_memtable(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
     if it.open is None:
         return None
-    seen = f"generation {it.open.generation} has {it.open.rows} rows, {it.open.nbytes} bytes in the WAL"
+    seen = f"generation {it.open.generation} has {counted(it.open.rows, 'row')}, {it.open.nbytes} bytes in the WAL"
     if table.members == 0 and it.open.since_ms is not None and not _young(table, it.open.since_ms):
         return _found(
             Cause.ABANDONED,
@@ -381,8 +383,8 @@ def _end(table: TableFacts, it: PartitionFacts) -> Diagnosis:
             return _found(
                 Cause.NO_ROWS_LEFT,
                 Urgency.IDLE,
-                f"all records are merged up to position {it.merged}, and the table has no row. {table.keys_in_conflict} keys "
-                "came through two partitions, and their records wait for a decision",
+                f"all records are merged up to position {it.merged}, and the table has no row. Keys that came through two "
+                f"partitions, and wait for a decision: {table.keys_in_conflict}",
                 "`lancewal conflict list` names them, `lancewal conflict settle` decides",
             )
         return _found(

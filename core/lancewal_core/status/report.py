@@ -33,7 +33,7 @@ class PartitionStatus:
     consumed: int | None
     """Position up to which ingest has taken records; only its own page knows."""
     decoded: int | None
-    """Position up to which records are rows or dead letters, perhaps not stored yet; only ingest's page knows."""
+    """Position up to which records are rows or dead letters, perhaps not stored yet; only ingest's `/status` says it."""
     durable: int | None
     """Position after the newest WAL entry; null if nobody has claimed the partition."""
     flushed: int | None
@@ -46,10 +46,11 @@ class PartitionStatus:
     lag: int | None
     """``high`` minus ``durable``: an upper bound of the records that are not durable."""
     freshness_s: float | None
-    """Age in seconds of the oldest record in Kafka that is not durable, 0 if there is none; only ingest's page knows."""
+    """Age in seconds of the oldest record in Kafka that is not durable, 0 if there is none; only ingest's `/status`
+    says it."""
     unmerged_s: float | None
     """Seconds for which the oldest ended generation has waited for its merge; 0 if none waits.  None if it is not
-    known, as on ingest's page."""
+    known, as in ingest's `/status`."""
     merged_generation: int | None
     """Newest merged generation of the partition; 0 if none is."""
     generations: Mapping[str, int]

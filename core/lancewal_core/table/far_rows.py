@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from lancewal_core.errors import VersionGone
+from lancewal_core.errors import VersionGone, counted
 from lancewal_core.table.protocol import PinnedTable
 
 KEYS_SHOWN = 5
@@ -27,6 +27,6 @@ def far_text(rows: int, keys: Sequence[str]) -> str:
     more = " and others" if rows > len(keys) else ""
     which = f": {'; '.join(keys)}{more}" if keys else ""
     return (
-        f"{rows} rows have a vector whose squared length is beyond float32, which the index cannot take{which}. Correct these "
-        "records, or send them with a null vector"
+        f"the squared length of the vector is beyond float32 in {counted(rows, 'row')}, which the index cannot take{which}. "
+        "Correct these records, or send them with a null vector"
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lancewal_core.cli.options import Asked, DryRunOption
+from lancewal_core.errors import counted
 from lancewal_flusher.commands.runner_option import RunnerOption, choosing, session_for
 
 if TYPE_CHECKING:
@@ -69,8 +70,9 @@ def _run(settings: Settings, everything: bool, dry_run: bool) -> CompactionSumma
 def summary_text(summary: CompactionSummary, dry_run: bool) -> str:
     """Return the summary as text for people."""
     lines = [
-        f"{'would compact' if dry_run else 'compacted'} in {summary.rounds} rounds: {summary.fragments_before} fragments "
-        f"to {summary.fragments_after}, {summary.rows_dropped} hidden rows dropped, {summary.bytes_read} bytes read, "
+        f"{'would compact' if dry_run else 'compacted'} in {counted(summary.rounds, 'round')}: "
+        f"{counted(summary.fragments_before, 'fragment')} to {summary.fragments_after}, "
+        f"{counted(summary.rows_dropped, 'hidden row')} dropped, {summary.bytes_read} bytes read, "
         f"{summary.bytes_written} written",
         *(f"index {name} extended" for name in summary.indexes_extended),
         *(f"index not extended: {reason}" for reason in summary.indexes_refused),

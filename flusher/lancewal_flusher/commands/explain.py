@@ -7,6 +7,7 @@ from dataclasses import asdict
 from functools import partial
 
 from lancewal_core.cli.output import aligned, one_line
+from lancewal_core.errors import counted
 from lancewal_core.settings.load import Settings
 from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.context import by_newest_contract
@@ -46,8 +47,9 @@ def explanation_text(explanation: MergeExplanation) -> str:
     )
     lines = [
         f"version {explanation.version}: would merge generations {regions}",
-        f"{explanation.keys} keys: {explanation.rows_adopted} rows adopted, {explanation.rows_written} rows written, "
-        f"{explanation.rows_in_place} patched in place; {explanation.fragments_scanned} fragments to scan",
+        f"{counted(explanation.keys, 'key')}: {counted(explanation.rows_adopted, 'row')} adopted, "
+        f"{counted(explanation.rows_written, 'row')} written, {explanation.rows_in_place} patched in place; "
+        f"{counted(explanation.fragments_scanned, 'fragment')} to scan",
         f"about {explanation.bytes_written} bytes written; {explanation.seconds_merge:.3f} s, "
         f"{explanation.seconds:.3f} s with the compaction right behind",
     ]

@@ -10,7 +10,7 @@ import typer
 
 from lancewal_core.cli.options import Asked, DryRunOption
 from lancewal_core.cli.output import aligned, one_line
-from lancewal_core.errors import DAMAGED, InvalidInput
+from lancewal_core.errors import DAMAGED, InvalidInput, counted
 
 if TYPE_CHECKING:
     from lancewal_flusher.garbage.collect_all import GarbageSummary
@@ -67,13 +67,13 @@ def summary_text(summary: GarbageSummary, dry_run: bool) -> str:
         *(f"  {t.region}  generations {t.first} to {t.last}" for t in summary.trimmed),
     ]
     if summary.expired_versions:
-        text = "table versions older than the version window"
-        lines.append(f"{text}{', to be removed' if dry_run else ' removed'}: {summary.expired_versions}")
+        act = "would remove" if dry_run else "removed"
+        lines.append(f"{act} table versions older than the version window: {summary.expired_versions}")
     if summary.dropped_snapshots:
-        text = "snapshots whose time is over"
-        lines.append(f"{text}{', to be dropped' if dry_run else ' dropped'}: {', '.join(summary.dropped_snapshots)}")
+        act = "would drop" if dry_run else "dropped"
+        lines.append(f"{act} snapshots whose time is over: {', '.join(summary.dropped_snapshots)}")
     if summary.orphans:
-        lines.append(f"nothing accounts for {len(summary.orphans)} objects, which are left alone:")
+        lines.append(f"left alone, {counted(len(summary.orphans), 'object')} that nothing accounts for:")
         lines += [
             f"  {one_line(orphan.key)}  {orphan.bytes} bytes: {orphan.reason}"
             for orphan in summary.orphans[:ORPHANS_SHOWN]
@@ -100,7 +100,7 @@ def summary_text(summary: GarbageSummary, dry_run: bool) -> str:
 
 
 def _groups(title: str, groups: Iterable[CountedObjects]) -> list[str]:
-    rows = [(group.kind, f"{group.objects} objects", f"{group.bytes} bytes") for group in groups]
+    rows = [(group.kind, counted(group.objects, "object"), f"{group.bytes} bytes") for group in groups]
     if not rows:
         return [f"{title}: nothing"]
-    return [f"{title}:", *(f"  {line}" for line in aligned(rows, figures=(1, 2)))]
+    return [f"{title}:", *(f"  {line}" for line in aligned(rows, figures=(2,)))]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from lancewal_core.cli.options import Asked, DryRunOption
-from lancewal_core.errors import MAY_PASS
+from lancewal_core.errors import MAY_PASS, counted
 from lancewal_flusher.commands.runner_option import RunnerOption, choosing, session_for
 
 if TYPE_CHECKING:
@@ -46,6 +46,10 @@ def command(
 
 def summary_text(summary: OnceSummary) -> str:
     """Return the summary as text for people."""
-    done = f"{summary.merges} merges of {summary.generations} generations" if summary.merges else "nothing was merged"
+    done = (
+        f"{counted(summary.merges, 'merge')} of {counted(summary.generations, 'generation')}"
+        if summary.merges
+        else "nothing was merged"
+    )
     end = "" if summary.finished else "; stopped before the end, the same command goes on"
     return f"{done}; the table is at version {summary.version}{end}"

@@ -104,7 +104,7 @@ def find_due(
 def _why_kept(context: FlusherContext, in_force: InForce, kept: SoundHistories, now_ms: int) -> str | None:
     """Return why no version may be removed now, None if they may (guarantees 2 and 3)."""
     if kept.damaged:
-        return "the state of a partition is damaged"
+        return "the state or a history page of a partition is damaged"
     for region, history in kept.of.items():
         for record in history.generations:
             if record.generation <= in_force.generation(region):

@@ -99,7 +99,8 @@ def too_many_waiting(context: FlusherContext, region_inputs: Sequence[RegionInpu
 
 
 def too_many_in_force(context: FlusherContext, region_inputs: Sequence[RegionInput], met: Meeting) -> RegionConflict:
-    """Return the error: more keys are in conflict already than may be set aside, or their waiting records are larger."""
+    """Return the error: keys that wait already leave too little room, in number or bytes, for those that this merge would
+    set aside."""
     return _conflict(
         context,
         met,

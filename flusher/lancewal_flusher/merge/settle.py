@@ -28,7 +28,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lancewal_core.errors import InvalidInput, PlanRetriesExhausted, VersionGone
+from lancewal_core.errors import InvalidInput, PlanRetriesExhausted, VersionGone, counted
 from lancewal_core.keys.conflicts import MERGED, NEXT, Conflicts, decode_as, read_conflicts
 from lancewal_core.keys.index import KeyRows
 from lancewal_core.keys.origin import MergedFrom, counting
@@ -77,11 +77,12 @@ class SettlePlan:
         kept = self.keys.num_rows - self.applied
         seen = "" if self.in_force.conflicts is None else f", as of {self.in_force.conflicts.merge}"
         found = [
-            f"{self.keys.num_rows} keys{seen}: the records of partition {self.region.partition} ({self.region.name}) count",
-            f"{self.applied} of them are changed by waiting records, {kept} stay as the table has them",
+            f"{counted(self.keys.num_rows, 'key')}{seen}: the records of partition {self.region.partition} "
+            f"({self.region.name}) count",
+            f"changed by waiting records: {self.applied}; as the table has them: {kept}",
         ]
         for region, keys in sorted(self.dropped.items()):
-            found.append(f"{region.name}: waiting records of {keys} keys are dropped")
+            found.append(f"{region.name}: waiting records of {counted(keys, 'key')} are dropped")
         return found
 
 
@@ -106,7 +107,7 @@ def plan_settle(context: FlusherContext, region: Region, choice: Choice, seen: s
     without = ~held.keys_of(region).contains(keys.columns)
     if without.any():
         raise InvalidInput(
-            f"{int(without.sum())} of the keys have no records through {region.name}: `lancewal conflict list` shows whose "
+            f"keys without records through {region.name}: {int(without.sum())}. `lancewal conflict list` shows whose "
             "records wait. Nothing was changed"
         )
     chosen = KeySet(keys)

@@ -28,7 +28,7 @@ class FlusherMetricTable(StoreMetricTable, ServiceMetricTable, prefix="lancewal_
         "in tables keyed by bytes."
     )
     keys_in_conflict = gauge(
-        "Primary keys that came through two partitions and wait for a person's decision: only of tables keyed by bytes."
+        "Primary keys that came through two partitions and wait for a person's decision. Always 0 without `format.key: bytes`."
     )
     conflicting_partitions = gauge(
         "Partitions that ingest has stopped, or merges leave, since too many of their keys are in conflict."

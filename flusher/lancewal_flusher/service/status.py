@@ -23,7 +23,7 @@ from lancewal_flusher.service.round import RoundReport
 
 MERGES_SHOWN = 20
 UNKNOWN = (
-    "what Kafka has, and what is durable in an open generation: `lancewal status`, ingest's page",
+    "what Kafka has, and what is durable in an open generation: `lancewal status`, ingest's `/status`",
     "whether ingest runs: `lancewal status`",
 )
 

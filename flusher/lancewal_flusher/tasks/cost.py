@@ -103,7 +103,7 @@ class FragmentChange:
     replaced: int
     """Live rows whose key the merge has."""
     patched: int = 0
-    """Number of the ``replaced`` rows that patches complete."""
+    """Number of the ``replaced`` rows that only a patch changes: a patch sets some of their columns, and the others stay."""
     patched_bytes: int | None = None
     """Bytes of the patched columns in the whole fragment; None: these columns cannot be rewritten alone."""
     rewritable: bool = True

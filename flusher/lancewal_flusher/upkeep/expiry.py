@@ -12,8 +12,8 @@ Guarantees
     oldest time that is left there may have expired, or hidden rows may have come back.
  5. The commit carries no watermarks, and is found again by its uuid.
 
-A row is gone ``ttl_s`` after its time, or after its merge if that comes later.  This takes at most
-``flusher.expiry_interval_s`` and the duration of the rounds more.  Until then readers see the row.
+A row is hidden ``ttl_s`` after its time.  A row that is merged later than that is hidden soon after its merge.  The
+delay is at most ``flusher.expiry_interval_s`` plus the duration of the rounds.  Until then readers see the row.
 
 Steps of ``expire_next``
  1. Check that the contract is still the newest; pin V, check that it is the contract's table; wait while the merge

@@ -1,8 +1,9 @@
 """From consumed records to a durable segment.
 
 ``pending`` records wait for a segment.  ``prepare`` decodes and routes them into entries (``routing``, ``draining``),
-and ``job`` makes these durable in one segment.  ``shared_rows``: rows of several entries in one batch.
-``segment_in_flight`` repeats a job until its outcome is known.  ``bundling`` copies durable segments for far readers.
+and ``job`` makes these durable in one segment.  ``newer_contract``: versions that are taken up meanwhile.
+``shared_rows``: rows of several entries in one batch.  ``segment_in_flight`` repeats a job until its outcome is known.
+``bundling`` copies durable segments for far readers.
 
 May import: context, decode, formats, kafka.
 """

@@ -1,9 +1,9 @@
 """Write bundles (``wal.bundle``) of the small segments that this process has made durable, in tasks beside the loop.
 
 Guarantees
- 1. A bundle copies consecutive segments of one log that the store has confirmed, each with the entity tag that came
-    with the confirmation.  A segment whose entity tag is unknown (the reply was lost), or that is not small, is in no
-    bundle, and ends the run of segments to copy.
+ 1. A bundle copies consecutive segments of one log, with rows of equal columns, that the store has confirmed.  Each
+    has the entity tag that came with the confirmation.  A segment whose entity tag is unknown (the reply was lost), or
+    that is not small, is in no bundle, and ends the run of segments to copy.
  2. No append waits for a bundle.  One bundle is written at a time, in a task of its own.  One more run waits after
     it, and runs that become full meanwhile are dropped.  A bundle is put once: if the store refuses it or does not
     answer, it is dropped.
@@ -23,7 +23,6 @@ import pyarrow as pa
 
 from lancewal_core.errors import ObjectTooLarge, StoreUnavailable
 from lancewal_core.names import paths
-from lancewal_core.names.ids import LogId
 from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import Task, Tasks
 from lancewal_core.store.object_store import ObjectStore
@@ -42,14 +41,17 @@ ROWS_BYTES_MAX = 8 << 20
 
 @dataclass(slots=True)
 class _Run:
+    schema: pa.Schema | None = None
+    """Columns of the rows of all copies; None without copies."""
     copies: list[Copy] = field(default_factory=list)
     nbytes: int = 0
 
-    def goes_on_with(self, log: LogId, durable: Durable) -> bool:
+    def goes_on_with(self, writer: LogWriter, durable: Durable) -> bool:
         if not self.copies:
             return True
         last = self.copies[-1].segment
-        return (last.log, last.sequence + 1) == (log, durable.sequence)
+        follows = (last.log, last.sequence + 1) == (writer.log, durable.sequence)
+        return follows and writer.schema.equals(self.schema)
 
 
 class Bundling:
@@ -57,10 +59,9 @@ class Bundling:
 
     ``segments`` is the most segments that a bundle copies; with 0 no bundle is written."""
 
-    def __init__(self, store: ObjectStore, tasks: Tasks, schema: pa.Schema, segments: int) -> None:
+    def __init__(self, store: ObjectStore, tasks: Tasks, segments: int) -> None:
         self._store = store
         self._tasks = tasks
-        self._schema = schema
         self._segments = segments
         self._run = _Run()
         self._due: _Run | None = None
@@ -81,11 +82,12 @@ class Bundling:
         if not self._segments:
             return
         small = durable.etag is not None and durable.size <= SMALL_BYTES
-        if not small or not self._run.goes_on_with(writer.log, durable):
+        if not small or not self._run.goes_on_with(writer, durable):
             self._end_run()
         if durable.etag is None or not small:
             return
         segment = Segment(writer.log, durable.sequence, writer.owner, tuple(entries), durable.written_at_ms)
+        self._run.schema = writer.schema
         self._run.copies.append(Copy(segment, durable.size, durable.etag))
         self._run.nbytes += kept_bytes(entries)
         if len(self._run.copies) >= self._segments or self._run.nbytes >= ROWS_BYTES_MAX:
@@ -99,7 +101,7 @@ class Bundling:
         if self._task is None and self._due is not None:
             run, self._due = self._due, None
             self._writing = run
-            self._task = self._tasks.start(lambda: self._put(run.copies))
+            self._task = self._tasks.start(lambda: self._put(run))
 
     def drop(self) -> None:
         """Release the memory of everything that is not being written."""
@@ -110,11 +112,12 @@ class Bundling:
         if self._due is None and len(run.copies) >= min(LEAST, self._segments):
             self._due = run
 
-    def _put(self, copies: Seq[Copy]) -> None:
-        first, last = copies[0].segment, copies[-1].segment
+    def _put(self, run: _Run) -> None:
+        assert run.schema is not None
+        first, last = run.copies[0].segment, run.copies[-1].segment
         key = paths.wal_bundle(first.log, first.sequence, last.sequence)
         try:
             with point("bundle.put", object=key):
-                self._store.put_if_absent(key, encode_bundle(copies, self._schema))
+                self._store.put_if_absent(key, encode_bundle(run.copies, run.schema))
         except (StoreUnavailable, ObjectTooLarge):
             return

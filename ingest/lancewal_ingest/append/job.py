@@ -10,9 +10,13 @@ Guarantees
     number of partitions changed, unless the old ones are drained (``draining``).
  5. A segment is put again, with the same number and the same bytes, until it is stored or a fence is met.
 
+ 6. All entries of a segment follow one version of the contract.  A record is not rejected for its columns while there
+    is a newer version of these.
+
 Steps of ``AppendJob.run``.  After a passing fault it is called again, and repeats steps 1 and 2 until step 2 has
 succeeded once.  Letters of a region are not sent again once all of them were acknowledged.
- 1. Decode the records into one entry per region.
+ 1. Decode the records into one entry per region.  If a newer version of the contract may decide otherwise about one of
+    them, look for it.  If there is one, decode all records again by it.
  2. Ask the broker for the topic: another id or number of partitions ends ingest with a named error.  If a partition is
     drained up to a record of the new number, store that position.
  3. Send dead letters, and wait until they are acknowledged.
@@ -33,6 +37,7 @@ from lancewal_core.errors import (
 from lancewal_core.names.ids import Position, Region
 from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import Tasks
+from lancewal_core.table.contract import Contract
 from lancewal_core.wal.entry import Entry, RejectedOffset
 from lancewal_core.wal.writer import LogWriter, PutResult
 from lancewal_ingest.append.draining import NoteNew
@@ -60,6 +65,22 @@ class DeadLetters(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Terms:
+    """Parts that follow one version of the contract."""
+
+    preparer: Preparer
+    dead_letters: DeadLetters
+
+    @property
+    def contract(self) -> Contract:
+        return self.preparer.contract
+
+
+FindNewer = Callable[[Terms], Terms | None]
+"""Function that looks for a newer version of the contract; None if there is none that a running process may take up."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Prepared:
     region: Region
     entry: Entry | None
@@ -70,12 +91,14 @@ class _Prepared:
     shared: SharedPart | None
     """Place of the entry's rows in a batch that other entries share.  None if the entry has a batch of its own, as with
     letters."""
+    by_columns: bool = False
+    """Whether other columns may decide otherwise about one of the records (``Together``)."""
 
     @classmethod
     def of(cls, consumed: Consumed, found: Together) -> _Prepared:
-        (entry, letters, stop), shared = found
+        (entry, letters, stop), shared, by_columns = found
         records = _at(consumed.records, [r.offset for r in letters]) if letters else _NONE
-        return cls(consumed.region, entry, letters, stop, records, shared)
+        return cls(consumed.region, entry, letters, stop, records, shared, by_columns)
 
     def before(self, offset: Position, error: LancewalError) -> _Prepared:
         """Return the part before ``offset``, the offset of a refused letter, at which the partition stops by ``error``."""
@@ -109,13 +132,15 @@ class AppendJob:
     def __init__(
         self,
         check: Callable[[], None],
-        preparer: Preparer,
-        dead_letters: DeadLetters,
+        terms: Terms,
+        newer: FindNewer,
         writer: LogWriter,
         tasks: Tasks,
         consumed: Sequence[Consumed],
         note_new: NoteNew | None = None,
     ) -> None:
+        self.terms = terms
+        """Version of the contract that the entries follow.  Safe to read once the job has ended."""
         self.entries: tuple[Entry, ...] = ()
         self.shared: tuple[SharedPart | None, ...] = ()
         """For each entry the batch that its rows share with other entries (``Together``); None if they share none."""
@@ -124,8 +149,7 @@ class AppendJob:
         """Number of dead letters that were acknowledged."""
         self._consumed: Sequence[Consumed] = consumed
         self._check = check
-        self._preparer = preparer
-        self._dead_letters = dead_letters
+        self._newer = newer
         self._writer = writer
         self._tasks = tasks
         self._note_new = note_new
@@ -141,7 +165,7 @@ class AppendJob:
 
     def ignored(self, entry: Entry) -> list[RejectedOffset]:
         """Return the rejected offsets of one of this job's entries that the contract ignores: they are not dead letters."""
-        return self._preparer.ignored(entry)
+        return self.terms.preparer.ignored(entry)
 
     def run(self) -> PutResult | None:
         """Do steps 1 to 4 and return the result of the PUT; None if no entry is left to write."""
@@ -169,13 +193,14 @@ class AppendJob:
         # Step 4
         if not self._writer.settled:
             return self._writer.put_again()
+        self._writer.schema = self.terms.contract.rows.wal
         return self._writer.put(self.entries) if self.entries else None
 
     def _sent(self, prepared: _Prepared) -> _Prepared:
         """Send the letters of a region, and return it; cut before the first letter that the topic refuses for its size."""
         with point("dlq.produce", region=prepared.region.name):
             try:
-                self._dead_letters.send(prepared.region, prepared.records, prepared.letters)
+                self.terms.dead_letters.send(prepared.region, prepared.records, prepared.letters)
             except DeadLetterRefused as error:
                 offset = error.where["offset"]
                 if not isinstance(offset, int):
@@ -186,9 +211,17 @@ class AppendJob:
 
     def _prepared(self) -> list[_Prepared]:
         """Return the prepared records of each region, in no order (step 1)."""
+        prepared = self._prepared_by(self.terms.preparer)
+        if any(p.by_columns for p in prepared):
+            newer = self._newer(self.terms)
+            if newer is not None:
+                self.terms = newer
+                return self._prepared_by(newer.preparer)
+        return prepared
 
+    def _prepared_by(self, preparer: Preparer) -> list[_Prepared]:
         def prepare(group: Sequence[Consumed]) -> list[_Prepared]:
-            return list(map(_Prepared.of, group, self._preparer.prepare_all(group)))
+            return list(map(_Prepared.of, group, preparer.prepare_all(group)))
 
         found = self._tasks.map(prepare, [self._consumed[n::_DECODERS] for n in range(_DECODERS)])
         return [prepared for group in found for prepared in group]

@@ -32,7 +32,7 @@ from lancewal_ingest.append.draining import DrainLimit
 from lancewal_ingest.append.routing import Partitions, routing_of
 from lancewal_ingest.append.shared_rows import SharedPart
 from lancewal_ingest.decode.decoder import Decoder
-from lancewal_ingest.decode.outcomes import Decoded, Rejected
+from lancewal_ingest.decode.outcomes import OF_COLUMNS, Decoded, Rejected
 from lancewal_ingest.decode.value_decoder import Weights
 from lancewal_ingest.decode.weight import pieces
 from lancewal_ingest.formats import value_decoder
@@ -85,6 +85,8 @@ class Together(NamedTuple):
     outcome: PrepareOutcome
     shared: SharedPart | None
     """Place of the entry's rows in a batch that other entries share.  None if the entry has a batch of its own."""
+    by_columns: bool = False
+    """Whether other columns may decide otherwise about a record of this region, or of one decoded with it."""
 
 
 def lenient(contract: Contract) -> Contract:
@@ -111,8 +113,8 @@ class Preparer:
         self._routing = routing_of(contract)
 
     def prepare(self, consumed: Consumed) -> PrepareOutcome:
-        ((outcome, _),) = self.prepare_all([consumed])
-        return outcome
+        (found,) = self.prepare_all([consumed])
+        return found.outcome
 
     def prepare_all(self, consumed: Sequence[Consumed]) -> list[Together]:
         """Return the outcome for the records of each region, in the order of ``consumed``."""
@@ -126,7 +128,8 @@ class Preparer:
         if len(group) == 1:
             records = group[0].records
             decoded = self._decoder.decode(records)
-            return [Together(self._outcome(group[0], decoded, self._routing.partitions(records, decoded)), None)]
+            outcome = self._outcome(group[0], decoded, self._routing.partitions(records, decoded))
+            return [Together(outcome, None, _by_columns(decoded))]
         records = Records.joined([c.records for c in group])
         decoded = self._decoder.decode(records)
         belongs = self._routing.partitions(records, decoded)
@@ -141,7 +144,8 @@ class Preparer:
             self._outcome(one, decoded.part(begin, end, int(rows[begin])), belongs[rows[begin] : rows[end]])
             for one, begin, end in zip(group, begins, ends, strict=True)
         ]
-        return [Together(outcome, None) for outcome in outcomes]
+        by_columns = _by_columns(decoded)
+        return [Together(outcome, None, by_columns) for outcome in outcomes]
 
     def _all_rows(
         self, group: Sequence[Consumed], rows: pa.RecordBatch, counts: Sequence[int], weights: Weights
@@ -232,6 +236,11 @@ class Preparer:
                 **region.place, offset=bad.offset,
             )  # fmt: skip
         return Position(0), None
+
+
+def _by_columns(decoded: Decoded) -> bool:
+    """Return whether a record was rejected for its columns."""
+    return any(rejected.kind in OF_COLUMNS for rejected in decoded.rejected)
 
 
 def below(cut: Position, rows: pa.RecordBatch, rejected: Sequence[R]) -> tuple[pa.RecordBatch, tuple[R, ...]]:

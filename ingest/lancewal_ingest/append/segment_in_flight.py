@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from lancewal_core.errors import KafkaForbidden, LancewalError, Retry
+from lancewal_core.errors import ContractChanged, KafkaForbidden, LancewalError, Retry
 from lancewal_core.names.ids import Position, Region
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.tasks import Task, Tasks
@@ -79,7 +79,8 @@ class SegmentInFlight:
         self._task = None
         try:
             result = task.result()
-        except (Retry, KafkaForbidden) as error:  # a right that is missing may be given: dead letters wait
+        # A right that is missing may be given: dead letters wait.  So may records for a version of the contract.
+        except (Retry, KafkaForbidden, ContractChanged) as error:
             self._again(error)
             return None
         except LancewalError:

@@ -9,7 +9,7 @@ import typer
 from lancewal_core.cli.groups import CommandApp
 from lancewal_core.cli.options import Asked
 from lancewal_core.cli.output import aligned, one_line
-from lancewal_core.errors import InvalidInput
+from lancewal_core.errors import InvalidInput, counted
 from lancewal_core.process.clock import SystemClock, moment_of, ms_since_1970, utc_text
 from lancewal_core.settings.durations import duration_s
 
@@ -122,12 +122,12 @@ def letters_text(topic: str, found: LetterGroups, unread: Mapping[int, str]) -> 
         shown += [line, f"    {one_line(group.message)}"]
     left = []
     if found.elsewhere:
-        left.append(f"{found.elsewhere} letters of other tables")
+        left.append(f"{counted(found.elsewhere, 'letter')} of other tables")
     if found.foreign:
-        left.append(f"{found.foreign} records that are not letters of lancewal")
+        left.append(f"{counted(found.foreign, 'record')} of other programs")
     return "\n".join(
         [
-            f"{topic}: {found.letters} letters in {len(groups)} groups",
+            f"{topic}: {counted(found.letters, 'letter')} in {counted(len(groups), 'group')}",
             *shown,
             *([f"not listed: {' and '.join(left)}"] if left else []),
             *(f"partition {at} was not read to its end: {one_line(why)}" for at, why in sorted(unread.items())),

@@ -12,6 +12,7 @@ import typer
 from lancewal_core.cli.groups import CommandApp
 from lancewal_core.cli.named import PartitionArgument, RecordArgument, partition_named, record_named
 from lancewal_core.cli.options import Asked, DryRunOption, YesOption, agree
+from lancewal_core.errors import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -161,7 +162,7 @@ def passed_text(name: str, offset: int, through: int | None, passed: Passed, let
     kinds = ", ".join(f"{kind} {n}" for kind, n in sorted(passed.rejected.items()))
     whose = "they" if passed.letters == total else f"{passed.letters} of them"
     return (
-        f"{name}, offsets {offset} to {through}: {total} records rejected ({kinds}); {whose} are in {letters}. "
+        f"{name}, offsets {offset} to {through}: {counted(total, 'record')} rejected ({kinds}); {whose} are in {letters}. "
         f"{passed.rows} good ones are rows. The partition goes on at {passed.goes_on} {again}"
     )
 

@@ -31,6 +31,9 @@ KINDS: dict[str, str] = {
 }
 """Kinds of rejection and what they mean.  If several apply to a record, it nearly always gets the first of them here."""
 
+OF_COLUMNS = frozenset({"duplicate_member", "unknown_column", "type", "range"})
+"""Kinds of rejections that may be due to columns of an older contract."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rejected:

@@ -49,7 +49,7 @@ class RecordWeights:
 
     def __init__(self, rows: RowSchema, growth: Growth) -> None:
         bits = sum(slot_bits(field.type) for field in [*rows.columns, *SYSTEM_FIELDS])
-        self._row_bytes = -(-bits // 8) + rows.present_bytes
+        self.row_bytes = -(-bits // 8) + rows.present_bytes
         """Bytes of the slots of fixed size, which every row takes whatever its record holds."""
         self._growth = growth
         self.entry_bytes = _FIELD_BYTES * sum(_fields(field.type) for field in [*rows.columns, *SYSTEM_FIELDS])
@@ -60,16 +60,16 @@ class RecordWeights:
         came = lengths(records.values) + lengths(records.keys) + RECORD_OVERHEAD
         if any(records.headers):
             came += np.fromiter(map(_headers_bytes, records.headers), np.int64, len(records))
-        weights: Weights = np.maximum(came, self._row_bytes + self._growth.each(records.values))
+        weights: Weights = np.maximum(came, self.row_bytes + self._growth.each(records.values))
         return weights
 
     def largest(self, record_bytes_max: int) -> int:
         """Return the largest weight, in bytes, of a record with a value of ``record_bytes_max``."""
-        return max(record_bytes_max + RECORD_OVERHEAD, self._row_bytes + self._growth.largest(record_bytes_max))
+        return max(record_bytes_max + RECORD_OVERHEAD, self.row_bytes + self._growth.largest(record_bytes_max))
 
     def fit(self, records: Records, nbytes: int) -> bool:
         """Return whether the rows of these records weigh at most ``nbytes`` together.  Cheaper than ``each``."""
-        return len(records) * self._row_bytes + int(self._growth.each(records.values).sum()) <= nbytes
+        return len(records) * self.row_bytes + int(self._growth.each(records.values).sum()) <= nbytes
 
 
 def pieces(weights: Weights, nbytes: int) -> list[int]:

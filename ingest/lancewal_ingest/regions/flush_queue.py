@@ -24,7 +24,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from lancewal_core.errors import Corrupt, LancewalError, Refresh, Retry
+from lancewal_core.errors import ContractChanged, Corrupt, LancewalError, Refresh, Retry
 from lancewal_core.names.ids import Page, Region
 from lancewal_core.process.tasks import Task
 from lancewal_core.region.flush import (
@@ -92,7 +92,11 @@ class FlushQueue:
     """Queue of generations to flush; called by the loop's thread only."""
 
     def __init__(self, context: IngestContext, observer: Observer, retry_s: float) -> None:
-        self._context = context
+        self.context = context
+        """The open table; replaced when a newer version of the contract is taken up.  A flush under way keeps its own."""
+        self.outdated = False
+        """Whether entries of a log have met a newer version of the contract, which must be taken up first; the loop resets
+        this."""
         self._observer = observer
         self._retry_s = retry_s
         self._waiting: deque[_Waiting] = deque()
@@ -144,7 +148,7 @@ class FlushQueue:
         if later or not running:
             timeout_s = min(timeout_s, max(0.0, min(later, default=0.0)))
         if not running:
-            self._context.clock.sleep(timeout_s)
+            self.context.clock.sleep(timeout_s)
         else:
             running[0].wait(timeout_s if len(running) == 1 else min(timeout_s, _LITTLE_S))
 
@@ -156,7 +160,7 @@ class FlushQueue:
             return
         flight = _Flight({item.region: item for item in items}, in_memory, self._now())
         self._flights.append(flight)
-        flight.task = self._context.tasks.start(partial(self._flush, items))
+        flight.task = self.context.tasks.start(partial(self._flush, items))
 
     def _next(self, in_memory: bool) -> Sequence[_Waiting]:
         """Return the generations to flush now: the oldest that may be flushed, and others that fit in with it."""
@@ -178,20 +182,10 @@ class FlushQueue:
         return chosen
 
     def _flush(self, items: Sequence[_Waiting]) -> Flushing:
-        context = self._context
+        context = self.context
         if not items[0].in_memory:
             return begin_flushes_from_logs(context, [item.region for item in items], context.new_id)
-        return begin_flushes(context, context.tasks.map(self._folded, items), context.new_id)
-
-    def _folded(self, item: _Waiting) -> Flushable:
-        if item.batches is not None:
-            context = self._context
-            rows, versions = [rows for rows, _ in item.batches], [version for _, version in item.batches]
-            newest = item.contract_version or context.contract.version
-            item.content = folded_content(context, rows, versions, newest)
-            item.batches = None
-        assert item.content is not None
-        return Flushable(item.region, item.record, item.content)
+        return begin_flushes(context, context.tasks.map(partial(_folded, context), items), context.new_id)
 
     def _settle(self, flight: _Flight) -> None:
         """Take the answers that one flush has so far."""
@@ -214,6 +208,7 @@ class FlushQueue:
             if isinstance(answer, LancewalError):
                 if not isinstance(answer, Retry | Refresh | Corrupt):
                     raise answer
+                self.outdated |= isinstance(answer, ContractChanged)
                 if answer not in told:  # several regions of a page may have the same error
                     self._observer.failed("flush", answer)
                 told.add(answer)
@@ -230,7 +225,18 @@ class FlushQueue:
             return_free_pages()
 
     def _page(self, region: Region) -> Page:
-        return self._context.contract.page_of(region)
+        return self.context.contract.page_of(region)
 
     def _now(self) -> float:
-        return self._context.clock.monotonic()
+        return self.context.clock.monotonic()
+
+
+def _folded(context: IngestContext, item: _Waiting) -> Flushable:
+    """Return a generation in memory, folded, with the columns of its newest entry."""
+    if item.batches is not None:
+        rows, versions = [rows for rows, _ in item.batches], [version for _, version in item.batches]
+        newest = item.contract_version or context.contract.version
+        item.content = folded_content(context, rows, versions, newest)
+        item.batches = None
+    assert item.content is not None
+    return Flushable(item.region, item.record, item.content)

@@ -46,6 +46,7 @@ from functools import partial
 from typing import TypeVar
 
 from lancewal_core.errors import (
+    ContractChanged,
     Corrupt,
     KafkaBehind,
     LancewalError,
@@ -69,12 +70,13 @@ from lancewal_core.region.loss_record import read_losses
 from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState
 from lancewal_core.region.states import Decide
 from lancewal_core.region.transitions import Claimant, Ended, claim, first_claim
-from lancewal_core.table.contract import newest_contract
+from lancewal_core.table.contract import changed_terms, newer_contract
 from lancewal_core.table.drain import check_open, read_drain
 from lancewal_core.table.group import check_group
 from lancewal_core.table.watermarks import InForce
 from lancewal_core.wal.walk import walk_sound
 from lancewal_core.wal.writer import LogWriter
+from lancewal_ingest.append.newer_contract import TAKEN_UP
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.kafka.source import Offsets
 from lancewal_ingest.retention.tombstones import lost_tombstones
@@ -138,7 +140,7 @@ def open_regions(
 
     # Step 1
     opening = go_on(_read(context, regions))
-    _check_group(context, opening.values())
+    opening = go_on(_by_newest(context, opening))
     # Step 2
     ends = go_on(_ends(context, writer, opening))
     opening = {region: one for region, one in opening.items() if region not in answers}
@@ -198,16 +200,25 @@ def _read(context: IngestContext, regions: Collection[Region]) -> dict[Region, _
     return found
 
 
-def _check_group(context: IngestContext, opening: Collection[_Opening]) -> None:
-    """Raise an error if a newer contract names another consumer group (``check_group``).
+def _by_newest(context: IngestContext, opening: Mapping[Region, _Opening]) -> Mapping[Region, _Opening | LancewalError]:
+    """Return ``ContractChanged`` for each region that was claimed under a version with newer columns: it is taken up
+    first, so a claim never leads back.
 
-    A region that was claimed under a newer contract may belong to that group now.  Without this check both groups would
-    claim such regions from each other without end."""
-    newer = any(one.index is not None and one.index.contract_version > context.contract.version for one in opening)
-    if newer and context.group:
-        newest = newest_contract(context.store)
-        if newest is not None:
-            check_group(newest, context.group)
+    Raise an error if a newer contract names another consumer group (``check_group``).  Such a region may belong to that
+    group now.  Without this check both groups would claim it from each other without end."""
+    ours = context.contract
+    newer = [
+        region for region, one in opening.items() if one.index is not None and one.index.contract_version > ours.version
+    ]
+    newest = newer_contract(context.store, ours) if newer else None
+    if newest is None:
+        return opening
+    if context.group:
+        check_group(newest, context.group)
+    if not changed_terms(ours, newest) <= TAKEN_UP or newest.columns_change == ours.columns_change:
+        return opening
+    message = f"version {newest.version} of the contract has other columns, and version {ours.version} is used"
+    return {**opening, **{region: region.error(ContractChanged, message) for region in newer}}
 
 
 def _ends(

@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from lancewal_core.errors import Corrupt, LancewalError, OwnershipLost, Refresh, Retry
+from lancewal_core.errors import ContractChanged, Corrupt, LancewalError, OwnershipLost, Refresh, Retry
 from lancewal_core.names.ids import Position, Region
 from lancewal_core.region.state import GenerationRecord
 from lancewal_core.wal.writer import LogWriter
@@ -90,11 +90,14 @@ class Partitions:
         self.open: dict[Region, OpenRegion] = {}
         self.stopped: dict[Region, LancewalError] = {}
         """Stopped partitions, with the error that stopped each."""
+        self.outdated = False
+        """Whether a claim has met a newer version of the contract, which must be taken up first; the loop resets this."""
         self.ends: dict[Region, Position] = {}
         """End of each partition in Kafka when it was opened last."""
         self._wait_since: dict[Region, float] = {}
         self._refused: dict[Region, LancewalError] = {}
-        self._context = context
+        self.context = context
+        """The open table; replaced when a newer version of the contract is taken up."""
         self._source = source
         self._observer = observer
         self._flushes = flushes
@@ -147,7 +150,7 @@ class Partitions:
     def _open(self, due: Sequence[Region], writer: LogWriter, *, paused: bool) -> None:
         regions = [region for region in due if region in self.regions]
         try:
-            check_topic(self._context.contract, self._source, self._context.drain)
+            check_topic(self.context.contract, self._source, self.context.drain)
         except (Retry, Refresh) as unanswered:
             self.to_open.update(dict.fromkeys(due, self._now() + self._retry_s))
             self._refused.update(dict.fromkeys(due, unanswered))
@@ -158,7 +161,7 @@ class Partitions:
         # Partitions that the contract does not name wait until it is altered.
         self.to_open = {region: at for region, at in self.to_open.items() if region in self.regions}
         failed: list[LancewalError] = []
-        for region, found in open_regions(self._context, writer, regions, self._offsets).items():
+        for region, found in open_regions(self.context, writer, regions, self._offsets).items():
             match found:
                 case Opened():
                     self._is_open(region, found, writer.length, paused=paused)
@@ -177,6 +180,7 @@ class Partitions:
         """Note that a region could not be opened because of ``error``, and when to try again."""
         self._observer.claimed(region, "lost" if isinstance(error, OwnershipLost) else "failed")
         # A person must put back or repair what is lost or damaged: try less often.
+        self.outdated |= isinstance(error, ContractChanged)
         later_s = self._damaged_s if isinstance(error, Corrupt) else self._retry_s
         self.to_open[region] = self._now() + later_s
         self._refused[region] = error
@@ -288,4 +292,4 @@ class Partitions:
         return not failed
 
     def _now(self) -> float:
-        return self._context.clock.monotonic()
+        return self.context.clock.monotonic()

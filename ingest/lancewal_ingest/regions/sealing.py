@@ -68,7 +68,8 @@ class _OfPage:
     """Monotonic seconds since when a generation of the page is due and not sealed; one try may take half a minute."""
 
     def takes_more(self, now: float) -> bool:
-        """Return whether generations that are due now can be sent at once; otherwise they are not fixed yet.
+        """Return whether the page can be swapped now.  If not, due generations of the page stay undecided, and none is put
+        aside.
 
         A re-anchoring that waited would be outdated: its generation could have entries by then, and be due to be sealed.
         """

@@ -1,7 +1,7 @@
 """Watch for a newer version of the contract, and let the running process take it up.
 
 Guarantees
- 1. A change that does not affect rows (``BESIDE_ROWS``) is taken up, with everything that depends on it at once.  The
+ 1. A change of columns and policies (``TAKEN_UP``) is taken up, with everything that depends on it at once.  The
     process notices any other change when it checks the topic: it goes on by its version, or ends with a named error.
  2. If a change cannot be taken up yet, because the store, Kafka or the dead-letter topic does not answer, it is tried
     again.  ``problem`` says so, and meanwhile the version before holds.  That is safe, because each entry names its
@@ -17,13 +17,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lancewal_core.errors import FormerGroup, LancewalError, OtherGroup
-from lancewal_core.names import paths
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.health import Problem
 from lancewal_core.process.tasks import Task, Tasks
 from lancewal_core.store.object_store import ObjectStore
-from lancewal_core.table.contract import BESIDE_ROWS, Contract, changed_terms, read_contract_version
-from lancewal_core.table.group import check_group
+from lancewal_core.table.contract import Contract
+from lancewal_ingest.append.newer_contract import contract_to_take_up
 
 POLL_S = 5.0
 """Seconds between two looks.  A look is usually one GET of an object that does not exist yet."""
@@ -86,11 +85,5 @@ class ContractWatch:
             self._asked = self._tasks.start(self._look)
 
     def _look(self) -> tuple[Contract, Callable[[], None]] | None:
-        newest = self._contract
-        while self._store.get(paths.contract_version(newest.version + 1, newest.making)) is not None:
-            newest = read_contract_version(self._store, newest, newest.version + 1)
-        if self._group:
-            check_group(newest, self._group)
-        if newest == self._contract or not changed_terms(self._contract, newest) <= BESIDE_ROWS:
-            return None
-        return newest, self._prepare(newest)
+        newest = contract_to_take_up(self._store, self._contract, self._group)
+        return None if newest is None else (newest, self._prepare(newest))

@@ -36,6 +36,7 @@ class KafkaMetricTable(MetricTable, prefix="lancewal_kafka"):
 class IngestMetricTable(KafkaMetricTable, StoreMetricTable, ServiceMetricTable, prefix="lancewal_ingest"):
     """``partition`` is Kafka's; ``kind`` is the stable kind of an error."""
 
+    contract_version = gauge("Version of the table's contract by which this process takes records.")
     rows = counter("Rows made durable.", "partition")
     dead_letters = counter("Records put aside as dead letters, by kind.", "partition", "kind")
     records_ignored = counter("Records passed over because the contract ignores them, by kind.", "partition", "kind")

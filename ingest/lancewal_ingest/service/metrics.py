@@ -67,6 +67,10 @@ class IngestMetrics(ServiceMetrics):
         self.freshness_s: Mapping[Region, float] = {}
         """Freshness of each partition in seconds, as last reported."""
 
+    def works_by(self, contract_version: int) -> None:
+        """Set the version of the contract that the table is opened with."""
+        self._shown.contract_version.set(contract_version)
+
     def observed(self, store: ObjectStore) -> ObjectStore:
         """Return the store with its requests counted in these metrics."""
         return ObservedStore(store, self._shown)
@@ -126,6 +130,10 @@ class IngestMetrics(ServiceMetrics):
         self._shown.partition_stopped.labels(str(region.partition), error.kind).set(1)
         place = place_of(error) | region.place
         self.events.partition_stopped(kind=error.kind, error=str(error), **place)
+
+    def taken_up(self, contract_version: int) -> None:
+        self._shown.contract_version.set(contract_version)
+        self.events.contract_taken_up(contract_version=contract_version)
 
     def failed(self, act: str, cause: object) -> None:
         self._shown.failures.labels(act).inc()

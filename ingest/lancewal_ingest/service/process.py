@@ -152,6 +152,7 @@ class IngestProcess:
         table = IngestTable(settings, context, kafka, metrics, self.owner, self.memory)
         prove_store(store, self._tasks, address.way(), address.uri, context.new_id)
         what = {"topic": contract.topic, "table": contract.table_uuid, "group": group, "owner": self.owner}
+        metrics.works_by(contract.version)
         metrics.started(contract.version, contract.partitions, contract.topic_id, address.uri, what)
         if not topics_are_bound(settings):
             metrics.events.topics_unbound(topic=contract.topic, dead_letters=contract.dead_letters)

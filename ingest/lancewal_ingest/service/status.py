@@ -25,7 +25,7 @@ from lancewal_ingest.service.worker import IngestWorker
 
 UNKNOWN = (
     "partitions of other members: see their pages, or `lancewal status`",
-    "flushed, merged and readable rows: see `lancewal status`, or the flusher's page",
+    "flushed, merged and readable rows: see `lancewal status`, or the flusher's `/status`",
 )
 
 
@@ -69,7 +69,7 @@ class IngestStatus:
 
     def take(self, paused: Until | None, not_ready: Sequence[str]) -> TableStatus:
         """Return the present status.  ``paused`` is the operator's pause, ``not_ready`` the texts of readiness problems."""
-        named, contract, now_ms = self.named, self.named.contract, self.clock.now_ms()
+        named, contract, now_ms = self.named, self.worker.terms.contract, self.clock.now_ms()
         table = TableFacts(
             now_ms,
             contract.topic,

@@ -14,17 +14,26 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from lancewal_core.errors import Corrupt, PartitionCountChanged, Retry, StoreInconsistent, StoreUnavailable
+from lancewal_core.errors import (
+    ActionNeeded,
+    ContractChanged,
+    Corrupt,
+    PartitionCountChanged,
+    Retry,
+    StoreInconsistent,
+    StoreUnavailable,
+)
 from lancewal_core.names.ids import OwnerId, Region
 from lancewal_core.process.health import Problem
 from lancewal_core.process.silence import SilenceWatch
 from lancewal_core.settings.load import Settings
 from lancewal_core.status.report import TableStatus
 from lancewal_core.table.checks import check_topics
-from lancewal_core.table.contract import Contract
+from lancewal_core.table.contract import POLICIES, Contract, changed_terms
 from lancewal_core.table.control import ControlReader, ControlWatch, Service
 from lancewal_ingest.append.draining import check_not_altered
-from lancewal_ingest.append.job import DeadLetters
+from lancewal_ingest.append.job import DeadLetters, Terms
+from lancewal_ingest.append.newer_contract import contract_to_take_up
 from lancewal_ingest.append.prepare import Preparer
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.kafka.source import KafkaSource, check_topic
@@ -93,6 +102,7 @@ class IngestTable:
             memory,
             worker_limits(settings, memory),
         )
+        self.worker.find_newer = self._find_newer
         self._topic = TopicWatch(self._check_topic, kafka.topics, kafka.retention, tasks, clock, metrics.failed)
         self._short: Mapping[Region, float] = {}
         """Running partitions that are about to lose records, and the seconds left for each."""
@@ -141,14 +151,32 @@ class IngestTable:
         """Check the topics of a newer contract version, and return the function that takes the version up.
 
         Called in a task (``ContractWatch``)."""
-        check_topics(self._settings, newer)
-        preparer, dead_letters = Preparer(newer, self.context.drain), self._kafka.dead_letters(newer)
+        terms = self._terms(newer, self.worker.terms)
 
         def take_up() -> None:
-            self.worker.take_up(preparer, dead_letters)
-            self.metrics.events.contract_taken_up(contract_version=newer.version)
+            self.worker.take_up(terms.preparer, terms.dead_letters)
 
         return take_up
+
+    def _find_newer(self, terms: Terms) -> Terms | None:
+        """Return what a newer version of the contract needs (``FindNewer``), with its topics checked.
+
+        ``ContractChanged`` if there is one that cannot be taken up yet."""
+        newer = contract_to_take_up(self.context.store, terms.contract, self.context.group)
+        if newer is None:
+            return None
+        try:
+            return self._terms(newer, terms)
+        except ActionNeeded as error:
+            raise ContractChanged(
+                f"records wait for version {newer.version} of the contract, which cannot be taken up: {error}"
+            ) from error
+
+    def _terms(self, newer: Contract, before: Terms) -> Terms:
+        check_topics(self._settings, newer)
+        same = not changed_terms(newer, before.contract) & POLICIES
+        letters = before.dead_letters if same else self._kafka.dead_letters(newer)
+        return Terms(Preparer(newer, self.context.drain), letters)
 
     def problems(self) -> list[Problem]:
         """Return why the table is not ready; empty if it is (guarantees 2 to 4)."""

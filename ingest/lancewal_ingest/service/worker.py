@@ -26,16 +26,26 @@ Guarantees
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from lancewal_core.errors import ActionNeeded, BadRecord, DeadLetterRefused, LancewalError, Misrouted, RegionConflict
+from lancewal_core.errors import (
+    ActionNeeded,
+    BadRecord,
+    ContractChanged,
+    DeadLetterRefused,
+    LancewalError,
+    Misrouted,
+    RegionConflict,
+    Retry,
+)
 from lancewal_core.names.ids import LogId, OwnerId, Position, Region
 from lancewal_core.process.failpoints import point, points
 from lancewal_core.settings.sections import IngestSettings
 from lancewal_core.wal.writer import Durable, FencedOut, LogWriter, Occupied
 from lancewal_ingest.append.bundling import Bundling
 from lancewal_ingest.append.draining import noting
-from lancewal_ingest.append.job import AppendJob, DeadLetters
+from lancewal_ingest.append.job import AppendJob, DeadLetters, FindNewer, Terms
+from lancewal_ingest.append.newer_contract import contract_to_take_up
 from lancewal_ingest.append.pending import Pending, divided, joined, weighed
 from lancewal_ingest.append.prepare import Consumed, Preparer
 from lancewal_ingest.append.segment_in_flight import SegmentInFlight
@@ -127,9 +137,13 @@ class IngestWorker:
         limits: WorkerLimits | None = None,
     ) -> None:
         self._context = context
+        context.contracts.know(context.contract)
         self._source = source
-        self._dead_letters = dead_letters
-        self._preparer = preparer
+        self.terms = Terms(preparer, dead_letters)
+        """Version of the contract that the next segment follows."""
+        self.find_newer: FindNewer = self._find_newer
+        """Function with which a segment looks for a newer version of the contract.  The service replaces it by one that
+        also checks what the version needs of Kafka."""
         self._owner = owner
         self._observer = observer
         self._memory_policy = memory_policy or MemoryPolicy()
@@ -154,7 +168,7 @@ class IngestWorker:
         self._flight = SegmentInFlight(
             context.tasks, context.clock, self._limits.retry_s, lambda cause: observer.failed("append", cause)
         )
-        self._bundling = Bundling(context.store, context.tasks, context.contract.rows.wal, self._limits.bundle_segments)
+        self._bundling = Bundling(context.store, context.tasks, self._limits.bundle_segments)
         self._sent_at = float("-inf")
         self._weights = preparer.weights
         self._expected = float(self._weights.largest(context.contract.record_bytes_max))
@@ -290,13 +304,23 @@ class IngestWorker:
         self._held = held
 
     def take_up(self, preparer: Preparer, dead_letters: DeadLetters) -> None:
-        """Use another version of the contract, which differs only in policies, from the next segment on.
+        """Use a newer version of the contract, which differs in columns and policies only, from the next segment on.
+        If that version, or a newer one, is used already, nothing changes.
 
         A segment in flight and its letters follow the version before, and may still stop a partition by it.  Once that
-        segment is settled, partitions that a record has stopped are opened again."""
-        self._context.contracts.know(preparer.contract)
-        self._preparer, self._dead_letters = preparer, dead_letters
+        segment is settled, partitions that a record has stopped are opened again.  Rows of the version before are carried
+        over when they are flushed."""
+        newer = preparer.contract
+        if newer.version <= self.terms.contract.version:
+            return
+        self.terms = Terms(preparer, dead_letters)
+        self._expected += max(0, preparer.weights.row_bytes - self._weights.row_bytes)
+        self._weights = preparer.weights
+        self._context.contracts.know(newer)
+        self._context = replace(self._context, contract=newer)
+        self._partitions.context = self._flushes.context = self._context
         self._altered = True
+        self._observer.taken_up(newer.version)
 
     def stop_conflicting(self, conflicting: Mapping[Region, RegionConflict]) -> None:
         """Consume nothing more of these partitions, until a later call leaves them out.
@@ -318,6 +342,7 @@ class IngestWorker:
         if not self._flight.busy:
             self._go_on_if_altered()
             self._open_due()
+            self._take_up_what_was_met()
             self._stop_and_go_on()
             self._sealing.advance(self._writer)
             self._start_job()
@@ -500,6 +525,10 @@ class IngestWorker:
             ):
                 one.pending = Pending(Records([], [], [], [], []), one.fetched)
 
+    def _find_newer(self, terms: Terms) -> Terms | None:
+        newer = contract_to_take_up(self._context.store, terms.contract)
+        return None if newer is None else Terms(Preparer(newer, self._context.drain), terms.dead_letters)
+
     def _check_topic(self) -> None:
         check_topic(self._context.contract, self._source, self._context.drain)
 
@@ -537,8 +566,8 @@ class IngestWorker:
                 break
         job = AppendJob(
             self._check_topic,
-            self._preparer,
-            self._dead_letters,
+            self.terms,
+            self.find_newer,
             self._writer,
             context.tasks,
             consumed,
@@ -558,6 +587,7 @@ class IngestWorker:
         if settled is None:
             return
         job, outcome = settled
+        self.take_up(job.terms.preparer, job.terms.dead_letters)
         match outcome:
             case FencedOut(fence=fence):
                 self._observer.fenced(fence)
@@ -612,7 +642,7 @@ class IngestWorker:
     def _new_log(self) -> LogWriter:
         context = self._context
         log = LogId(context.new_id())
-        return LogWriter(context.store, context.clock, log, self._owner, context.contract.rows.wal)
+        return LogWriter(context.store, context.clock, log, self._owner, self.terms.contract.rows.wal)
 
     def _restart_after_fence(self) -> bool:
         """Begin a new log if the group coordinator confirms that we are a member; False if it does not.
@@ -629,6 +659,19 @@ class IngestWorker:
         if self._altered and not self._sealing.busy:
             self._altered = False
             self._partitions.go_on(STOPPED_BY_POLICY)
+
+    def _take_up_what_was_met(self) -> None:
+        """Take up the newer version of the contract that a claim, or a flush from a log, has met."""
+        if not (self._partitions.outdated or self._flushes.outdated):
+            return
+        self._partitions.outdated = self._flushes.outdated = False
+        try:
+            newer = self.find_newer(self.terms)
+        except (Retry, ContractChanged) as error:
+            self._observer.failed("contract", error)
+        else:
+            if newer is not None:
+                self.take_up(newer.preparer, newer.dead_letters)
 
     def _stop_and_go_on(self) -> None:
         for region, error in self._conflicting.items():

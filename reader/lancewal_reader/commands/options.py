@@ -11,6 +11,7 @@ import typer
 
 from lancewal_core.cli.options import TableAsked
 from lancewal_core.cli.output import say
+from lancewal_core.errors import counted
 from lancewal_core.settings.durations import option_s
 from lancewal_reader.forms.row_output import Destination, RowOutput
 
@@ -54,7 +55,8 @@ class ReadAsked(TableAsked):
     at_least: Annotated[
         str,
         typer.Option(
-            help="A point that the read must reach: a token (lw1...), a record such as orders-3-1841, or a receipt.",
+            help="Positions that the read must reach, given as a token (lw1...), a record such as orders-3-1841, or a "
+            "receipt.",
             metavar="TOKEN",
         ),
     ] = ""
@@ -127,10 +129,13 @@ def say_left_out(schema: pa.Schema) -> None:
 
     left = left_out_of(schema)
     if left:
-        text = f"left out: {left.waiting} keys in conflict wait for a decision"
+        parts = []
+        if left.waiting:
+            parts.append(f"{counted(left.waiting, 'key')} in conflict, to be decided")
         if left.unmerged:
-            text += f", and unmerged records of {left.unmerged} keys, through partitions {list(left.partitions)}"
-        say(text, err=True)
+            through = f"through partitions {list(left.partitions)}"
+            parts.append(f"unmerged records of {counted(left.unmerged, 'key')} in conflict, {through}")
+        say(f"left out: {'; '.join(parts)}", err=True)
 
 
 def say_receipt(schema: pa.Schema) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from lancewal_core.cli.output import say
-from lancewal_core.errors import InvalidInput
+from lancewal_core.errors import InvalidInput, counted
 from lancewal_core.store.json_object import JsonFault, parse_value
 from lancewal_reader.commands.options import FilterOption, RowsAsked, names_of, say_left_out, say_receipt
 
@@ -77,8 +77,8 @@ def command(
     destination.write(found.to_arrow().to_reader())
     covered = found.coverage
     say(
-        f"searched: {covered.indexed_rows} rows by an index, {covered.flat_rows} one by one, {covered.fresh_rows} unmerged; "
-        f"{covered.masked_rows} merged ones hidden",
+        f"searched: {counted(covered.indexed_rows, 'row')} by an index, {covered.flat_rows} one by one, "
+        f"{covered.fresh_rows} unmerged; {counted(covered.masked_rows, 'merged row')} hidden",
         err=True,
     )
     if covered.approximate is not None:

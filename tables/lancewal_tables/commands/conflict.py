@@ -12,7 +12,7 @@ from lancewal_core.cli.groups import CommandApp
 from lancewal_core.cli.named import PartitionArgument, partition_named
 from lancewal_core.cli.options import NOTHING_CHANGED, Asked, DryRunOption, YesOption, agree
 from lancewal_core.cli.output import one_line
-from lancewal_core.errors import InvalidInput
+from lancewal_core.errors import InvalidInput, counted
 
 if TYPE_CHECKING:
     from lancewal_core.names.ids import Region
@@ -51,7 +51,7 @@ def list_(
     seen = None if in_force.conflicts is None else in_force.conflicts.merge
     conflicts = read_conflicts(store, in_force.conflicts, contract)
     found, total = keys_in_conflict(conflicts, limit), conflicts.waiting_keys.num_rows
-    lines = [f"{total} keys wait for a decision" + (f", as of {seen}" if seen else "")]
+    lines = [f"{counted(total, 'key')} in conflict" + (f", as of {seen}" if seen else "")]
     for key in found:
         owner = "no partition's row is in the table" if key.owner is None else f"the table has {key.owner}'s"
         lines.append(f"{json.dumps(key.key, ensure_ascii=False)}  {owner}")

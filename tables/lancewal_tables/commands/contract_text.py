@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from lancewal_core.cli.output import aligned, one_line
+from lancewal_core.errors import counted
 
 if TYPE_CHECKING:
     from lancewal_core.table.contract import Contract
@@ -33,7 +34,7 @@ def _said(contract: Contract) -> Mapping[str, str]:
     found = {
         "contract": f"version {contract.version}, table {contract.table_uuid}",
         "place": contract.place or "not known",
-        "topic": f"{contract.topic} ({contract.topic_id}), {contract.partitions} partitions",
+        "topic": f"{contract.topic} ({contract.topic_id}), {counted(contract.partitions, 'partition')}",
         "consumer group": contract.group_id or "that of the first ingest",
         "primary key": ", ".join(contract.primary_key),
         "region key": ", ".join(contract.region_key) or "the bytes of the record key",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lancewal_core.cli.options import Asked, DryRunOption
-from lancewal_core.errors import MAY_PASS, InvalidInput
+from lancewal_core.errors import MAY_PASS, InvalidInput, counted
 from lancewal_tables.load.duplicates import Duplicates
 
 if TYPE_CHECKING:
@@ -95,8 +95,8 @@ def summary_text(summary: LoadSummary, *, dry_run: bool = False) -> str:
         (summary.appended, "whose key somebody appended at the same time"),
     ]
     lines = [
-        f"load {summary.name}: {summary.inserted} of {summary.rows} rows of {summary.files} files {are}, in "
-        f"{summary.commits} commits",
+        f"load {summary.name}: {summary.inserted} of {counted(summary.rows, 'row')} of {counted(summary.files, 'file')} "
+        f"{are}, in {counted(summary.commits, 'commit')}",
         *(f"left out: {count} {why}" for count, why in left_out if count),
     ]
     if not summary.finished:

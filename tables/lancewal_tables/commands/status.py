@@ -13,6 +13,7 @@ import typer
 from lancewal_core.cli.named import partition_named
 from lancewal_core.cli.options import Asked, Output
 from lancewal_core.cli.output import aligned, json_text, one_line, say, say_json
+from lancewal_core.errors import counted
 from lancewal_core.process.clock import Clock, utc_text
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def watched(
         clock.sleep(WATCH_S)
 
 
-_IN_CONFLICT = "conflicts {} keys came through two partitions and wait for a decision: `lancewal conflict list`"
+_IN_CONFLICT = "conflicts {} that came through two partitions, to be decided: `lancewal conflict list`"
 _TITLES = (
     *("partition", "kafka", "durable", "flushed", "merged", "read", "lag"),
     *("unmerged rows", "unmerged bytes", "generations", "state", "owner"),
@@ -118,14 +119,14 @@ def status_text(status: TableStatus) -> str:
     primary, region = (one_line(", ".join(names)) for names in (status.primary_key, status.region_key))
     lines = [
         f"table     {one_line(status.uri)}",
-        f"version   {_figure(status.table_version)}, {_figure(status.table_rows)} rows in "
-        f"{_figure(status.table_fragments)} fragments",
+        f"version   {_figure(status.table_version)}, {_figures(status.table_rows, 'row')} in "
+        f"{_figures(status.table_fragments, 'fragment')}",
         f"topic     {status.topic} ({status.topic_id}), {_partitions(status)}",
         f"keys      primary {primary}; region {region or 'record key'}",
         f"contract  version {status.contract_version}, table {one_line(status.table_uuid)}",
-        f"group     {one_line(status.group)}, {_counted(status.group_members)}",
+        f"group     {one_line(status.group)}, {_members(status.group_members)}",
         *(f"paused    {service} {_until(until)}" for service, until in status.paused.items()),
-        *([_IN_CONFLICT.format(status.keys_in_conflict)] if status.keys_in_conflict else []),
+        *([_IN_CONFLICT.format(counted(status.keys_in_conflict, "key"))] if status.keys_in_conflict else []),
         *_diagnosis(status.diagnosis),
         "",
     ]
@@ -158,8 +159,8 @@ def _diagnosis(found: Diagnosis) -> list[str]:
 def _rejected(found: PartitionStatus) -> str:
     few = found.rejections
     return (
-        f"rejected: partition {found.partition}: {few.records} of the newest {few.records + few.rows} records, most often "
-        f"{one_line(few.kind)}, as at offset {few.offset}"
+        f"rejected: partition {found.partition}: {few.records} of the newest "
+        f"{counted(few.records + few.rows, 'record')}, most often {one_line(few.kind)}, as at offset {few.offset}"
     )
 
 
@@ -169,19 +170,21 @@ def _until(until: int | str) -> str:
     return until_text(until) if isinstance(until, int) else until_text("resumed")
 
 
-def _counted(members: int | None) -> str:
-    if members is None:
-        return "number of members unknown"
-    return "1 member" if members == 1 else f"{members} members"
+def _members(members: int | None) -> str:
+    return "number of members unknown" if members is None else counted(members, "member")
 
 
 def _partitions(status: TableStatus) -> str:
     shown, all_ = len(status.partitions), status.topic_partitions
-    return f"{all_} partitions" if shown == all_ else f"{shown} of {all_} partitions"
+    return counted(all_, "partition") if shown == all_ else f"{shown} of {counted(all_, 'partition')}"
 
 
 def _figure(value: int | None) -> str:
     return "-" if value is None else str(value)
+
+
+def _figures(value: int | None, noun: str) -> str:
+    return f"- {noun}s" if value is None else counted(value, noun)
 
 
 def _cells(partition: PartitionStatus) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from pydantic import ValidationError
 
-from lancewal_core.errors import ContractMismatch, InvalidInput, InvalidSettings, KafkaUnavailable
+from lancewal_core.errors import ContractMismatch, InvalidInput, InvalidSettings, KafkaUnavailable, counted
 from lancewal_core.names.ids import OwnerId, Position, Region
 from lancewal_core.open import Address, open_by
 from lancewal_core.process.clock import SystemClock
@@ -102,9 +102,11 @@ def add_partitions(
     if topic.topic_id != old.topic_id:
         raise _not_so(old, f"has id {topic.topic_id}, not {old.topic_id}: see `lancewal table alter --topic-id`")
     if topic.partitions != partitions:
-        raise _not_so(old, f"has {topic.partitions} partitions, not {partitions}")
+        raise _not_so(old, f"has {counted(topic.partitions, 'partition')}, not {partitions}")
     if partitions <= old.partitions:
-        raise InvalidSettings(f"the contract already has {old.partitions} partitions: {partitions} would add none")
+        raise InvalidSettings(
+            f"the contract already has {counted(old.partitions, 'partition')}: {partitions} would add none"
+        )
     drain = read_drain(store, old)
     if drain is None or not drain.closed:
         # Step 2

@@ -32,7 +32,8 @@ class FittingTopic:
 
     state: TopicState
     start: Sequence[int]
-    """The table's first position in each partition, in the order of the partitions."""
+    """The table's first position in each partition, in the order of the partitions.  -1 means the low watermark at the
+    first claim."""
     warnings: Sequence[str]
 
 
@@ -62,7 +63,8 @@ def no_warning(text: str) -> None:
 
 
 def unpacks_unseen(topic: TopicState) -> str | None:
-    """Return a warning if the broker stores compressed batches, else None.
+    """Return a warning if the broker may store compressed batches (any ``compression.type`` but ``uncompressed``), else
+    None.
 
     The broker then limits only the compressed size of a batch, and ingest has to find out the unpacked size."""
     compression = topic.stored.compression

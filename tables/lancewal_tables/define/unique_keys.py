@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lancewal_core.errors import DuplicateKeys, InvalidSchema
+from lancewal_core.errors import DuplicateKeys, InvalidSchema, counted
 from lancewal_core.rows.murmur2 import partitions_of
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.protocol import PinnedTable
@@ -73,7 +73,8 @@ def _refuse_twice(shares: Iterable[pa.Table], rows: RowSchema, where: str, advic
         listed = "; ".join(f"({key}) {count} times" for key, count in found)
         more = f"; and {duplicates - len(found)} more" if duplicates > len(found) else ""
         raise DuplicateKeys(
-            f"{duplicates} primary keys are {where} more than once: {listed}{more}. {advice}", duplicates=duplicates
+            f"{counted(duplicates, 'primary key')} found more than once {where}: {listed}{more}. {advice}",
+            duplicates=duplicates,
         )
 
 
@@ -102,5 +103,5 @@ def _refuse_nulls(table: PinnedTable, rows: RowSchema, keys: pa.Table | None) ->
         nulls = sum(column.null_count for column in columns)
         if nulls:
             raise InvalidSchema(
-                f"primary key column {name!r} is null in {nulls} rows: remove them, or name another primary key"
+                f"primary key column {name!r} is null in {counted(nulls, 'row')}: remove them, or name another primary key"
             )

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lancewal_core.errors import InvalidSchema
+from lancewal_core.errors import InvalidSchema, counted
 from lancewal_core.rows.column_types import format_type
 from lancewal_core.rows.schema import RowSchema
 
@@ -104,7 +104,8 @@ def conform(batch: pa.RecordBatch, names: Sequence[str], rows: RowSchema, where:
             ) from error
         if not field.nullable and columns[-1].null_count:  # only now: a dictionary may have a null among its values
             raise InvalidSchema(
-                f"{where} cannot be loaded: column {name!r} of the primary key is null in {columns[-1].null_count} rows",
+                f"{where} cannot be loaded: column {name!r} of the primary key is null in "
+                f"{counted(columns[-1].null_count, 'row')}",
                 file=where,
             )
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema([rows.table.field(name) for name in names]))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lancewal_core.errors import ActionNeeded, LancewalError
+from lancewal_core.errors import ActionNeeded, LancewalError, counted
 from lancewal_core.names.ids import Position
 from lancewal_core.rows.murmur2 import NO_PARTITION, partition_of
 from lancewal_core.rows.region_key import RegionKeyCodec, why_misrouted
@@ -146,9 +146,9 @@ def _spans(inspector: TopicInspector, contract: Contract, now_ms: int, found: Ka
     if topic.partitions != contract.partitions:
         found.same_count = False
         found.problems.append(
-            f"topic {contract.topic} has {topic.partitions} partitions, the contract says {contract.partitions}. Stop the "
-            "producers, start ingest again, and let ingest and flusher take the records of the old ones. Then: `lancewal "
-            f"table alter --partitions {topic.partitions}`"
+            f"topic {contract.topic} has {counted(topic.partitions, 'partition')}, the contract says {contract.partitions}. "
+            "Stop the producers, start ingest again, and let ingest and flusher take the records of the old ones. Then: "
+            f"`lancewal table alter --partitions {topic.partitions}`"
         )
     partitions = range(min(topic.partitions, contract.partitions))
     lows = inspector.begins(contract.topic, partitions)
@@ -177,9 +177,9 @@ def foreign_members(group: str, members: Sequence[GroupMember], contract: Contra
         if of is not None and not (of.table_uuid == contract.table_uuid and same_place(of.place, here)):
             found[of].append(member.host)
     return [
-        f"consumer group {group}: {len(hosts)} members ({', '.join(sorted(set(hosts)))}) work for the table "
-        f"{of.table_uuid} at {of.place}. Each of the two tables gets the records of a part of the partitions only. Stop them. "
-        "If that table is a copy of this one, `lancewal table attach` or `table moved` makes it a table of its own. If both "
-        "have the same kafka.group_id, give them two, or none"
+        f"consumer group {group}: {counted(len(hosts), 'member')} for the table {of.table_uuid} at {of.place} "
+        f"({', '.join(sorted(set(hosts)))}). Each of the two tables gets the records of a part of the partitions only. "
+        "Stop them. If that table is a copy of this one, `lancewal table attach` or `table moved` makes it a table of its "
+        "own. If both have the same kafka.group_id, give them two, or none"
         for of, hosts in found.items()
     ]

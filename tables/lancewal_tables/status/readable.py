@@ -30,6 +30,7 @@ from lancewal_core.errors import (
     Refresh,
     StoreInconsistent,
     VersionGone,
+    counted,
     or_error,
 )
 from lancewal_core.names import paths
@@ -119,7 +120,7 @@ def _of_segments(opened: OpenedTable, segments: Sequence[Trailer], found: Readab
         else:
             left.append(nbytes)
     if left:
-        found.not_looked_at.append(f"the rows of {len(left)} unmerged segments, {sum(left)} bytes")
+        found.not_looked_at.append(f"the rows of {counted(len(left), 'unmerged segment')}, {sum(left)} bytes")
     return checks
 
 
@@ -145,7 +146,7 @@ def _of_flushes(opened: OpenedTable, counted: Sequence[UnmergedCounts], found: R
         if found.take(sum(side.size for side in (part.deletes, part.patches) if side is not None))
     }
     if len(wanted) < len(flushes):
-        found.not_looked_at.append(f"deletes and patches of {len(flushes) - len(wanted)} unmerged flushes")
+        found.not_looked_at.append(f"deletes and patches of unmerged flushes ({len(flushes) - len(wanted)})")
 
     def check(parts: Sequence[FlushedGeneration]) -> list[LancewalError]:
         rows = or_error(lambda: _check_rows(opened.table, parts[0]))
@@ -211,7 +212,7 @@ def _wrong_files(opened: OpenedTable, pinned: PinnedTable, found: Readability) -
         key: (ObjectMissing, "is missing") for key, part in zip(asked, parts, strict=True) if part is None
     }
     if len(absent) > FILES_MAX:
-        found.not_looked_at.append(f"{len(absent) - FILES_MAX} data files that a listing does not show")
+        found.not_looked_at.append(f"data files that a listing does not show ({len(absent) - FILES_MAX})")
     for key, size in wanted.items():
         if size and listed.get(key, size) != size:
             wrong[key] = (ObjectCorrupt, f"has {listed[key]} bytes, not {size}")

@@ -98,7 +98,7 @@ def test_a_sound_table_is_equal_and_says_what_it_looked_at(table: AllIndexes) ->
     }
     without = verify(table.uri, None)
     assert without.indexes == ()
-    assert without.notes[-1] == f"{len(report.indexes)} secondary indexes were not looked at: --indexes does"
+    assert without.notes[-1] == f"secondary indexes that were not looked at: {len(report.indexes)}; --indexes does"
 
 
 def test_old_values_are_found_and_mended(table: AllIndexes) -> None:

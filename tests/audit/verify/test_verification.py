@@ -308,7 +308,7 @@ def test_the_exit_code_of_a_difference(made: Made, copy: str, tmp_path: Path) ->
     place = tmp_path / "report.json"
     answer = run(made, "-t", copy, "--limit", "0", "--report", str(place))
     assert answer.exit_code == 1, answer.output
-    assert answer.stdout.endswith("\n1 differences\n")
+    assert answer.stdout.endswith("\n1 difference\n")
     said = json.loads(place.read_text())
     assert (said["equal"], said["differences"], said["findings"]) == (False, 1, [])
 

@@ -258,7 +258,7 @@ CASES: dict[str, Case] = {
         Urgency.IDLE,
         replace(TABLE, table_rows=0, keys_in_conflict=2),
         DONE,
-        "2 keys came through two partitions, and their records wait for a decision. `lancewal conflict list`",
+        "Keys that came through two partitions, and wait for a decision: 2. `lancewal conflict list`",
     ),
     "it moves": Case(Cause.MOVING, Urgency.MOVING, TABLE, replace(BEHIND, kafka=FRESH, changed_ms=YOUNG), "is stalled"),
     "it has caught up": Case(Cause.CAUGHT_UP, Urgency.IDLE, TABLE, DONE, "merged and readable"),

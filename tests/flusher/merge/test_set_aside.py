@@ -613,7 +613,7 @@ def test_the_commands(world: Conflicted) -> None:
     world.merge_all()
     world.send(1, patch(3, a=2), delete(4), upsert(5, a=3))
     world.merge_all()
-    assert "wait for a decision" in run_status(world)
+    assert "to be decided" in run_status(world)
     listed = json.loads(run(world, "list", "--output", "json"))["keys"]
     assert [(found["key"], found["owner"]) for found in listed] == [(["r0", n], "orders/topic-id-1/0") for n in (3, 4)]
     assert [found["waiting"] for found in listed] == [
@@ -623,7 +623,7 @@ def test_the_commands(world: Conflicted) -> None:
     assert '["r0", 3]  the table has orders/topic-id-1/0' in run(world, "list")
     version = world.table.dataset.version
     shown = run(world, "settle", "orders-1", "--key", '["r0",3]', "--dry-run")
-    assert "1 keys" in shown
+    assert "1 key" in shown
     assert "nothing was changed (--dry-run)" in shown
     (seen,) = {json.loads(run(world, "list", "-o", "json"))["seen"]}
     decision = {"partition": 1, "seen": seen, "keys": 1, "changed": 1, "dropped": {}}
@@ -633,7 +633,7 @@ def test_the_commands(world: Conflicted) -> None:
     for wrong in (["--key", '["r0",5]'], ["--key", "r0"], [], ["--all", "--key", '["r0",3]']):
         with pytest.raises(InvalidInput):
             run(world, "settle", "orders-1", *wrong, "--yes")
-    with pytest.raises(InvalidInput, match="have no records through"):
+    with pytest.raises(InvalidInput, match="keys without records through"):
         run(world, "settle", "orders-2", "--key", '["r0",3]', "--yes")
     for yes in ([], ["--yes"]):  # it is said before anybody is asked
         with pytest.raises(InvalidInput, match="has topic orders"):
@@ -649,7 +649,7 @@ def test_the_commands(world: Conflicted) -> None:
     world.check()
     shown = run(world, "settle", "orders-0", "--all", "--dry-run", "-o", "json")
     assert told(shown)["dropped"] == {"orders/topic-id-1/1": 1}
-    assert "waiting records of 1 keys are dropped" in run(world, "settle", "orders-0", "--all", "--yes")
+    assert "waiting records of 1 key are dropped" in run(world, "settle", "orders-0", "--all", "--yes")
     world.model.settle(0, [4])
     world.check()
     assert "0 keys" in run(world, "list")

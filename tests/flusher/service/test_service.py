@@ -731,7 +731,7 @@ def test_once_as_a_program(table: FlusherTable) -> None:
     process = once(table, tree(table), "--runner", "threads")
     out, errors = process.communicate(timeout=DEADLINE_S)
     version = table.dataset.version
-    said = f"1 merges of 2 generations; the table is at version {version}\n"
+    said = f"1 merge of 2 generations; the table is at version {version}\n"
     assert (process.returncode, out) == (0, said), errors
     assert '"event": "merge_landed"' in errors
     table.check()

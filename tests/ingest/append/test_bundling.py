@@ -61,7 +61,7 @@ class Place:
         self.clock = ManualClock()
         self.store = ScriptedStore(self.clock)
         self.tasks = LaterTasks()
-        self.bundling = Bundling(self.store, self.tasks, SCHEMA.wal, segments)
+        self.bundling = Bundling(self.store, self.tasks, segments)
         self.writer = self.log("log-a")
         self.offset = 0
 
@@ -72,7 +72,7 @@ class Place:
         for _ in range(count):
             self.clock.seconds += 1
             rows = [{"k": self.offset, "v": value, "_offset": self.offset, "_timestamp": 0, "_op": 0}]
-            batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA.wal)
+            batch = pa.RecordBatch.from_pylist(rows, schema=self.writer.schema)
             entries = (Entry(REGION, Position(self.offset), Position(self.offset + 1), 1, batch, ()),)
             self.offset += 1
             result = self.writer.put(entries)
@@ -106,6 +106,15 @@ def test_a_bundle_copies_what_lies_in_the_log() -> None:
             segment = paths.wal_segment(place.writer.log, Sequence(number))
             assert copy.segment == decode_segment(place.store.bucket.get(segment) or b"", segment)
             assert copy.is_of(listed[segment])
+
+
+def test_a_bundle_ends_where_columns_change() -> None:
+    place = Place()
+    place.append(9)
+    place.writer.schema = pa.schema([*list(SCHEMA.wal)[:2], ("new", pa.string()), *list(SCHEMA.wal)[2:]])
+    place.append(12)
+    place.write()
+    assert place.bundles() == [(0, 8), (9, 18)]
 
 
 def test_no_append_waits_and_what_is_held_is_bounded() -> None:

@@ -166,7 +166,7 @@ def test_a_region_opened_again_while_paused_is_judged_by_its_segments(
         pipeline.upsert("r1", n, a=n)
     Broker(pipeline, monkeypatch, recent=8)
     worker._partitions.stop(region(0), BadRecord("a record that is none", topic="orders", partition=0))
-    worker.take_up(Preparer(pipeline.contract), NoDeadLetters())
+    worker.take_up(Preparer(pipeline.contract.model_copy(update={"version": 2})), NoDeadLetters())
     worker.step(0)
     assert (by_number(worker.durable), worker.stopped) == ({0: 1}, {})
     went_on = resumed(pipeline, 10)

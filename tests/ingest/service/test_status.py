@@ -31,6 +31,7 @@ class Counted:
         self.throttled, self.idle_or_progressing, self.silent = False, True, None
         self.ends = AHEAD
         self.retention = SimpleNamespace(lows=dict.fromkeys(AHEAD, Position(0)))
+        self.terms = SimpleNamespace(contract=contract)
 
     def __getattr__(self, name: str) -> Any:
         self.asked[name] += 1

@@ -38,6 +38,7 @@ from lancewal_core.table.contract import Column, Contract
 from lancewal_core.table.watermarks import TABLE_UUID
 from lancewal_core.wal.log_end import end_log
 from lancewal_core.wal.segment import Segment, decode_segment
+from lancewal_ingest.append.job import Terms
 from lancewal_ingest.append.prepare import Preparer, lenient
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.decode.outcomes import Rejected
@@ -1017,8 +1018,8 @@ class Refusing:
 def test_a_dead_letter_that_is_never_taken_stops_its_partition_right_before_it() -> None:
     place = Place(partitions=2)
     worker = place.worker()
-    letters = worker._dead_letters = Refusing(5)
-    worker._preparer = Preparer(lenient(place.contract))
+    letters = Refusing(5)
+    worker.terms = Terms(Preparer(lenient(place.contract)), letters)
     worker.assigned(place.regions(0, 1))
     bad = place.records(0, 9)
     for offset in (2, 5, 7):
@@ -1041,8 +1042,7 @@ def test_a_dead_letter_that_is_never_taken_stops_its_partition_right_before_it()
 def test_a_dead_letter_that_is_never_taken_as_the_first_of_all() -> None:
     place = Place()
     worker = place.worker()
-    worker._dead_letters = Refusing(0)
-    worker._preparer = Preparer(lenient(place.contract))
+    worker.terms = Terms(Preparer(lenient(place.contract)), Refusing(0))
     worker.assigned(place.regions(0))
     bad = place.records(0, 3)
     bad.records[region(0)].values[0] = b"{"
@@ -1097,9 +1097,8 @@ def test_a_partition_that_a_record_has_stopped_goes_on_by_another_policy(policy:
 def test_a_refused_dead_letter_is_tried_again_by_another_policy_or_topic(terms: dict[str, str]) -> None:
     place = Place()
     worker = place.worker()
-    worker._dead_letters = Refusing(2)
     contract = lenient(place.contract)
-    worker._preparer = Preparer(contract)
+    worker.terms = Terms(Preparer(contract), Refusing(2))
     worker.assigned(place.regions(0))
     bad = place.records(0, 4)
     bad.records[region(0)].values[2] = b"{"

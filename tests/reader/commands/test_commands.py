@@ -349,7 +349,7 @@ def test_search_by_bits_that_records_brought(tmp_path: Path, monkeypatch: pytest
     asked = ["search", "-o", "jsonl", "--vector", str(tmp_path / "one.json"), "--limit", "9", "--columns", "id"]
     for metric in ([], ["--metric", "hamming"]):
         result = run(made, *asked, *metric)
-        assert "searched: 256 rows by an index, 0 one by one, 2 unmerged; 1 merged ones hidden" in result.stderr
+        assert "searched: 256 rows by an index, 0 one by one, 2 unmerged; 1 merged row hidden" in result.stderr
         found = {row["id"]: row["_distance"] for row in map(strictly, result.stdout.splitlines())}
         assert found == {1 << bit: 1.0 for bit in range(8)} | {300: 1.0}
     with pytest.raises(SearchUnsupported, match="'bits' has binary vectors: use 'hamming'"):

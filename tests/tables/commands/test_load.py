@@ -74,7 +74,7 @@ def test_begin_load_and_again(table: FlusherTable, run: Any, tmp_path: Path) -> 
     assert {name: looked[name] for name in counts} == counts
     code, out, _ = run(file, "--dry-run")  # by another name it begins now, behind the deletes
     assert (code, out.splitlines()[1:]) == (0, ["left out: 1 whose key had a row", NOTHING_CHANGED])
-    assert "4 of 5 rows of 1 files would be inserted, in 1 commits" in out
+    assert "4 of 5 rows of 1 file would be inserted, in 1 commit" in out
     assert content(table.uri) == before
     with steps_told() as steps:
         code, out, _ = run(file, "--name", "export")
@@ -83,7 +83,7 @@ def test_begin_load_and_again(table: FlusherTable, run: Any, tmp_path: Path) -> 
     assert (code, out.splitlines()) == (
         0,
         [
-            "load export: 2 of 5 rows of 1 files inserted, in 1 commits",
+            "load export: 2 of 5 rows of 1 file inserted, in 1 commit",
             "left out: 1 whose key had a row",
             "left out: 2 whose key Kafka has deleted since the load began",
         ],

@@ -145,8 +145,8 @@ def attach_settings(settings_: Settings, **table: Any) -> Settings:
 @pytest.mark.parametrize(
     ("there", "error", "texts"),
     [
-        (rows(("a", 1), ("a", 1), ("b", 2)), DuplicateKeys, ["1 primary keys", "(region='a', id=1) 2 times"]),
-        (rows(("a", 1), ("a", None)), InvalidSchema, ["'id' is null in 1 rows"]),
+        (rows(("a", 1), ("a", 1), ("b", 2)), DuplicateKeys, ["1 primary key ", "(region='a', id=1) 2 times"]),
+        (rows(("a", 1), ("a", None)), InvalidSchema, ["'id' is null in 1 row:"]),
         (THREE.append_column("big", pa.array(["x"] * 3, pa.large_string())), InvalidSchema, ["'big'", "large_string"]),
         (THREE.append_column("_Score", pa.array([1] * 3)), InvalidSchema, ["'_Score'", "reserved"]),
         (THREE.drop_columns(["id"]), InvalidSchema, ["'id'", "not among"]),

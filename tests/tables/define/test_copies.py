@@ -340,7 +340,7 @@ def test_a_member_of_the_group_tells_its_table(tmp_path: Path) -> None:
     members = [GroupMember(ours, "/10.0.0.1"), GroupMember("rdkafka", "/10.0.0.2"), GroupMember(theirs, "/10.0.0.3")]
     contract = CONTRACT.model_copy(update={"table_uuid": "u1"})  # made when no contract named a place
     (problem,) = foreign_members("g", members, contract, "s3://b/t:1/")
-    assert f"consumer group g: 1 members (/10.0.0.3) work for the table u1 at {tmp_path}" in problem
+    assert f"consumer group g: 1 member for the table u1 at {tmp_path} (/10.0.0.3)" in problem
     assert foreign_members("g", members[:2], contract, "s3://b/t:1") == []
 
 

@@ -48,7 +48,7 @@ def test_a_null_among_the_values_of_a_dictionary_is_a_null(tmp_path: Path) -> No
     file = tmp_path / "rows.arrow"
     with pa.ipc.new_file(str(file), rows.schema) as writer:
         writer.write_table(rows)
-    with pytest.raises(InvalidSchema, match="'region' of the primary key is null in 1 rows"):
+    with pytest.raises(InvalidSchema, match="'region' of the primary key is null in 1 row"):
         load(table.context(), find_files([str(file)], {}), LoadAsked("load"))
     assert table.rows() == []
     table.close()

@@ -271,7 +271,9 @@ def test_deletes_of_generations_that_share_a_flush_are_read_once(
 
 def test_a_key_twice_in_the_files_is_named(filled: World) -> None:
     files = [filled.write(rows_of(0, range(100, 130))), filled.write(rows_of(0, [129, 140, 100]))]
-    with pytest.raises(DuplicateKeys, match=r"2 primary keys are in the files.*id=1\d\d\) 2 times.*--duplicates last"):
+    with pytest.raises(
+        DuplicateKeys, match=r"2 primary keys found more than once in the files.*id=1\d\d\) 2 times.*--duplicates last"
+    ):
         filled.load(files)
     filled.check()
 
@@ -477,7 +479,7 @@ def changed(name: str, column: Any) -> pa.Table:
     [
         (lambda: changed("a", pa.array(["1", "2"])), "column 'a' has type string, the table has int64"),
         (lambda: changed("a", pa.array([1.0, 2.0])), "column 'a' has type double"),
-        (lambda: changed("id", pa.array([1, None])), "column 'id' of the primary key is null in 1 rows"),
+        (lambda: changed("id", pa.array([1, None])), "column 'id' of the primary key is null in 1 row"),
         (lambda: changed("id", pa.array([1, 2**63], pa.uint64())), "column 'id' of type uint64 has a value that int64"),
         (lambda: changed("tags", pa.array([[1], [2]])), "column 'tags' has type list"),
         (

@@ -51,7 +51,7 @@ from lancewal_audit.repair.index.generations import (
 )
 from lancewal_audit.repair.log_survey import survey_logs
 from lancewal_audit.repair.told import Told, of_generation, told
-from lancewal_core.errors import RepairRefused, RetentionLost
+from lancewal_core.errors import RepairRefused, RetentionLost, counted
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, OwnerId, Position, Region
 from lancewal_core.region.loss_record import behind_losses, read_losses, replaced_below
@@ -198,8 +198,8 @@ def check_quiet(context: RepairContext, members: Callable[[], int]) -> None:
     count = members()
     if count:
         raise RepairRefused(
-            f"{count} ingest processes are members of the table's consumer group: stop them. A process that remembers the "
-            "lost state would continue from it. Nothing was changed"
+            f"the table's consumer group has {counted(count, 'member')}: stop ingest. A process that remembers the lost state "
+            "would continue from it. Nothing was changed"
         )
 
 
@@ -289,5 +289,5 @@ def _fill(context: RepairContext, region: Region, data: bytes, numbers: range, n
     if not filled:
         return []
     top = numbers[-1]
-    said = f"version {top} of its state is written, and {filled - 1} versions below it with the same content"
+    said = f"version {top} of its state is written, and {counted(filled - 1, 'version')} below it with the same content"
     return [told(said, **region.place, state_version=top, filled=filled - 1)]

@@ -109,7 +109,8 @@ class TopicReader:
                 at = max(low, at)
         raise region.partition_error(
             KafkaUnavailable,
-            f"position {at} was out of range {_TRIES} times: Kafka deletes records faster than they are read",
+            f"records were out of range {_TRIES} times, last before position {at}: Kafka may delete them faster than they "
+            "are read",
         )
 
     def _taken(self, region: Region, records: Records, losses: Sequence[LossRecord]) -> Iterator[RegionRecords]:

@@ -27,7 +27,7 @@ _WHOLES = ("file_major_version", "file_minor_version", "file_size_bytes")
 def fragment_text(value: object) -> str:
     """Return ``value`` of a manifest as JSON text; ``JsonFault`` unless it keeps the guarantee."""
     if not isinstance(value, dict):
-        raise JsonFault("a fragment of it is not an object")
+        raise JsonFault("a fragment in it is not a JSON object")
     fragment = JsonObject(value, "fragments")
     _nothing_else(fragment, _KNOWN)
     fragment.whole("id", high=_INT32_MAX)
@@ -39,7 +39,7 @@ def fragment_text(value: object) -> str:
         case [dict() as members]:
             _check_file(JsonObject(members, "fragments.files"))
         case _:
-            raise JsonFault("a fragment of it does not have exactly one data file")
+            raise JsonFault("a fragment in it does not have exactly one data file")
     return json.dumps(value)
 
 

@@ -250,7 +250,7 @@ def _flush(content: JsonObject, key: str) -> Flush:
     parts = []
     for value in content.values("parts"):
         if not isinstance(value, dict):
-            raise JsonFault("a part of it is not an object")
+            raise JsonFault("a part in it is not a JSON object")
         parts.append(_part(JsonObject(value, "parts")))
     if len({(part.region, part.generation) for part in parts}) != len(parts) or not parts:
         raise JsonFault("it has no parts, or one generation twice")

@@ -398,7 +398,7 @@ def test_a_region_whose_log_is_whole_began_at_its_first_entry(tmp_path: Path, lo
 def test_refused_while_somebody_is_at_work(pipeline: Pipeline) -> None:
     flip_record(versions(pipeline)[0], PARTITION)
     before = versions(pipeline)
-    with pytest.raises(RepairRefused, match="2 ingest processes are members"):
+    with pytest.raises(RepairRefused, match="consumer group has 2 members: stop ingest"):
         repair(pipeline, members=2)
     for service in Service:
         resume(pipeline.store, pipeline.clock, lambda: uuid.uuid4().hex, service, None)

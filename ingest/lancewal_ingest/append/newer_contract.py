@@ -1,0 +1,22 @@
+"""Newer versions of the contract that a running ingest process takes up."""
+
+from __future__ import annotations
+
+from lancewal_core.store.object_store import ObjectStore
+from lancewal_core.table.contract import BESIDE_ROWS, COLUMN_TERMS, Contract, changed_terms, newer_contract
+from lancewal_core.table.group import check_group
+
+TAKEN_UP = BESIDE_ROWS | COLUMN_TERMS
+"""Terms that a running process takes up.  Rows of two versions that differ in these alone go together."""
+
+
+def contract_to_take_up(store: ObjectStore, contract: Contract, group: str = "") -> Contract | None:
+    """Return the newest version after ``contract``; None if there is none, or if it differs in further terms.
+
+    The errors of ``check_group`` are raised for ``group``, unless that is empty."""
+    newest = newer_contract(store, contract)
+    if newest is None:
+        return None
+    if group:
+        check_group(newest, group)
+    return newest if changed_terms(contract, newest) <= TAKEN_UP else None

@@ -1,0 +1,183 @@
+"""A worker takes up changes of columns in place: no seal, no new log, no row lost, none rejected by an older version."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lancewal_core.errors import StoreUnavailable
+from lancewal_core.names import paths
+from lancewal_core.table.contract import Contract, read_contract_version
+from lancewal_core.wal.segment import Segment, decode_segment
+from lancewal_ingest.regions.policy import SealPolicy
+from lancewal_ingest.service.worker import IngestWorker
+from lancewal_reader.table import open_table
+from tests.support.pipeline import KEY, Pipeline, by_key
+
+COLUMNS = pa.schema([*KEY, ("a", pa.int64()), ("s", pa.string()), ("tags", pa.list_(pa.string()))])
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
+    made = Pipeline(tmp_path, COLUMNS, partitions=2, seal_rows=10**6)
+    yield made
+    made.close()
+
+
+def entry_versions(pipeline: Pipeline) -> list[int]:
+    """Contract versions of all entries with rows, in the order of their segments."""
+    found = list[tuple[int, int]]()
+    for info in pipeline.store.list("_lancewal/wal/"):
+        if paths.parse_wal_segment(info.key) is None:
+            continue
+        data = pipeline.store.get(info.key)
+        assert data is not None
+        segment = decode_segment(data, info.key)
+        assert isinstance(segment, Segment)
+        found += [(segment.sequence, entry.contract_version) for entry in segment.entries if entry.row_count]
+    return [version for _, version in sorted(found)]
+
+
+def check(pipeline: Pipeline) -> None:
+    expected = pipeline.oracle
+    assert by_key(open_table(pipeline.uri).to_arrow()) == expected
+    pipeline.hand_over()
+    assert by_key(open_table(pipeline.uri).to_arrow()) == expected
+    pipeline.merge_all()
+    assert by_key(open_table(pipeline.uri).to_arrow()) == expected
+
+
+def test_one_generation_has_entries_of_three_versions(pipeline: Pipeline) -> None:
+    """A record with a new column is met before the watch has looked: it is no bad record (``on_bad_record: stop``)."""
+    pipeline.produce(60)
+    pipeline.ingest()
+    worker = pipeline._worker
+    pipeline.change_columns(added={"b": "float64", "at": "timestamp[us, UTC]"})
+    pipeline.produce(60)
+    pipeline.ingest()
+    pipeline.change_columns({"a": "c", "s": None, "tags": None}, {"tags": "list<int64>", "d": "struct<x: int32>"})
+    pipeline.produce(60)
+    pipeline.ingest()
+    assert pipeline._worker is worker
+    assert worker.terms.contract == pipeline.contract
+    versions = entry_versions(pipeline)
+    assert set(versions) == {1, 2, 3}
+    assert versions == sorted(versions)
+    assert {memtable.generation for memtable in worker.memtables.values()} == {1}, "nothing was sealed for it"
+    assert not worker.stopped
+    check(pipeline)
+
+
+def behind(pipeline: Pipeline, version: int) -> IngestWorker:
+    """A member that works by an older version of the contract goes on."""
+    newest = pipeline.contract
+    pipeline.contract = newest.model_copy(update=_stored(pipeline, version))
+    pipeline.replace_worker()
+    pipeline.contract = newest
+    return pipeline._worker
+
+
+def _stored(pipeline: Pipeline, version: int) -> dict[str, Any]:
+    stored = read_contract_version(pipeline.store, pipeline.contract, version)
+    return {name: getattr(stored, name) for name in Contract.model_fields}
+
+
+@pytest.mark.parametrize("claimed", [False, True], ids=["by version 1", "by version 3"])
+def test_a_member_that_slept_through_two_changes_claims(pipeline: Pipeline, claimed: bool) -> None:
+    """The former owner took up both versions.  If it claimed by the newest one, the state says so, and no claim leads back.
+    Rows of version 3 that only its log has are never narrowed to version 1."""
+    pipeline.produce(60)
+    pipeline.ingest()
+    pipeline.change_columns({"s": None}, {"b": "float64"})
+    pipeline.change_columns({"a": "c"}, {"d": "string"})
+    if claimed:
+        pipeline.replace_worker()
+    pipeline.produce(60)
+    pipeline.ingest()
+    worker = behind(pipeline, 1)
+    before = pipeline._opened().states.read(pipeline.contract.regions)
+    pipeline.ingest()
+    states = pipeline._opened().states.read(pipeline.contract.regions)
+    assert {state.contract_version for state in before.values()} == {3 if claimed else 1}
+    assert min(state.contract_version for state in states.values()) >= (3 if claimed else 1)
+    while len(worker._flushes):
+        worker.step(0)
+    assert worker.terms.contract.version == 3
+    check(pipeline)
+
+
+def test_a_flush_that_failed_is_tried_again_by_the_newer_version(pipeline: Pipeline) -> None:
+    """What was folded before the change is carried over: the manifest names one version for all rows."""
+    pipeline.produce(80)
+    pipeline.ingest()
+    write, failing = pipeline.table.write_rows, [True]
+
+    def fails(*args: Any) -> Any:
+        if failing[0]:
+            raise StoreUnavailable("no answer")
+        return write(*args)
+
+    worker = pipeline._worker
+    object.__setattr__(worker._context.table, "write_rows", fails)
+    worker._sealing._policy = SealPolicy(rows=1)
+    until = time.monotonic() + 60
+    while not (len(worker._flushes) == 2 and all(waiting.content for waiting in worker._flushes._waiting)):
+        worker.step(0)
+        assert time.monotonic() < until
+    worker._sealing._policy = SealPolicy(rows=10**6)
+    pipeline.change_columns({"a": "c", "tags": None}, {"b": "int32", "tags": "string"})
+    pipeline.produce(40)
+    pipeline.ingest()
+    failing[0] = False
+    check(pipeline)
+
+
+def test_no_record_is_rejected_while_the_store_does_not_say_whether_there_is_a_newer_version(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline.produce(20)
+    pipeline.ingest()
+    before = dict(pipeline._worker.durable)
+    store, get, silent = pipeline._worker._context.store, pipeline._worker._context.store.get, [True]
+
+    def asked(key: str) -> bytes | None:
+        if silent[0] and paths.parse_contract_version(key) == 2:
+            raise StoreUnavailable("no answer")
+        return get(key)
+
+    monkeypatch.setattr(store, "get", asked)
+    pipeline.change_columns(added={"b": "string"})
+    pipeline.upsert("r0", 1, b="new")
+    assert not pipeline.ingest_for(0.3)
+    assert (pipeline._worker.durable, pipeline._worker.stopped) == (before, {})
+    silent[0] = False
+    pipeline.ingest()
+    check(pipeline)
+
+
+@pytest.mark.parametrize("policy", ["stop", "ignore"])
+def test_a_bad_record_of_the_newest_version_is_bad(pipeline: Pipeline, policy: str) -> None:
+    """One more request asks for a newer version, each time that one comes."""
+    pipeline.upsert("r0", 1, a=1)
+    pipeline.ingest()
+    pipeline.change_columns(added={"b": "int8"}, on_bad_record=policy)
+    pipeline.upsert("r0", 2, b=5)
+    pipeline.ingest()
+    partition = next(r.partition for r, at in pipeline._worker.durable.items() if at)
+    pipeline._messages[partition].append(
+        (pipeline._messages[partition][0][0], b'{"region": "r0", "id": 3, "b": 999}', "upsert")
+    )
+    if policy == "stop":
+        assert not pipeline.ingest_for(0.3)
+        assert [error.kind for error in pipeline._worker.stopped.values()] == ["bad_record"]
+        pipeline.change_columns({"b": None}, {"b2": "int16"}, on_bad_record="ignore")
+        terms = pipeline._worker.find_newer(pipeline._worker.terms)
+        assert terms is not None
+        pipeline._worker.take_up(terms.preparer, terms.dead_letters)
+    pipeline.ingest()
+    check(pipeline)
