@@ -591,6 +591,110 @@ def test_what_a_change_of_columns_is_rebased_over(filled: User, act: UserActs, r
         assert newest.schema.names == ["k", "w", "n"]
 
 
+def with_narrow(table: Table) -> PinnedTable:
+    """A version with a column n of 32 bits, which is a quarter of k in most rows."""
+    pinned = table.newest()
+    schema = pa.schema([*pinned.schema, ("n", pa.float32())])
+    assert_committed(
+        table.change_columns(ColumnsCommit(pinned.version, schema, {**pinned.field_ids, "n": (ADDED,)}, {}))
+    )
+    pinned = table.newest()
+    written = []
+    for fragment in pinned.fragments():
+        at = np.arange(1, fragment.physical_rows)
+        first = next(iter(pinned.all_rows(fragment.fragment_id, ["k"])))["k"][0].as_py()
+        values = pa.table({"n": pa.array((first + at) / 4, pa.float32())})
+        text = pinned.fragment_json(fragment.fragment_id)
+        written.append(pinned.write_columns(fragment.fragment_id, at, values, text))
+    if written:
+        assert_committed(table.commit(replace(update(pinned, updated=written), columns_written=("n",))))
+    return table.newest()
+
+
+def widening(pinned: PinnedTable) -> ColumnsCommit:
+    """Column n gets 64 bits, in all fragments."""
+    wide = pa.schema([("n", pa.float64())])
+    fragments = tuple(pinned.write_widened(f.fragment_id, wide, {"n": (ADDED + 1,)}) for f in pinned.fragments())
+    ids = {**pinned.field_ids, "n": (ADDED + 1,)}
+    schema = pa.schema([wide.field("n") if f.name == "n" else f for f in pinned.schema])
+    return ColumnsCommit(pinned.version, schema, ids, {"why": "wider"}, fragments=fragments)
+
+
+def quarters(*ks: int) -> list[dict[str, Any]]:
+    return [{"k": k, "v": f"v{k}", "n": k / 4 if k % 10 else None} for k in ks]
+
+
+def test_a_column_gets_a_wider_type(filled: User) -> None:
+    table = filled.table
+    with_narrow(table)
+    filled.delete(3)
+    before = table.newest()
+    outcome = table.change_columns(widening(before))
+    assert isinstance(outcome, Committed), outcome
+    newest = table.newest()
+    left = [k for k in range(20) if k != 3]
+    assert newest.schema.field("n").type == pa.float64()
+    assert newest.field_ids == {**before.field_ids, "n": (ADDED + 1,)}
+    assert shown(newest) == shown(before) == quarters(*left)
+    assert before.schema.field("n").type == pa.float32()
+    info = table.transaction(newest.version)
+    assert isinstance(info, TransactionInfo)
+    assert (info.operation, info.properties) == ("Merge", {"why": "wider"})
+    last = newest.fragments()[-1].fragment_id
+    hidden = newest.hide_rows(last, [0])
+    assert hidden is not None
+    written = newest.write_columns(last, np.array([1]), pa.table({"n": [0.1]}), hidden)
+    assert_committed(table.commit(replace(update(newest, updated=[written]), columns_written=("n",))))
+    expected = [row | ({"n": 0.1} if row["k"] == 11 else {}) for row in quarters(*left) if row["k"] != 10]
+    assert shown(table.newest()) == expected
+
+
+def test_a_wider_column_of_a_table_without_rows(user: User) -> None:
+    assert isinstance(user.table.change_columns(widening(with_narrow(user.table))), Committed)
+    assert user.table.newest().schema.field("n").type == pa.float64()
+
+
+def test_a_wider_column_that_no_file_has(filled: User) -> None:
+    table, pinned = filled.table, filled.table.newest()
+    schema = pa.schema([*pinned.schema, ("n", pa.float32())])
+    commit = ColumnsCommit(pinned.version, schema, {**pinned.field_ids, "n": (ADDED,)}, {})
+    assert_committed(table.change_columns(commit))
+    assert_committed(table.change_columns(widening(table.newest())))
+    assert [row["n"] for row in shown(table.newest())] == [None] * 20
+
+
+BESIDE_A_WIDENING: list[tuple[str, UserActs, bool]] = [
+    ("append", lambda u: u.append(rows(50)), False),
+    ("index", lambda u: u.create_index(), True),
+    ("config", lambda u: u.update_config(), True),
+    ("delete", lambda u: u.delete(15), False),
+    ("compaction", lambda u: u.compact(), False),
+    ("update", lambda u: assert_committed(u.table.commit(with_sentinel(u.table, u.table.newest(), 100))), False),
+    ("columns", lambda u: changed(u.table, {"k": "k", "v": "w"}), False),
+    ("another", lambda u: assert_committed(u.table.change_columns(widening(u.table.newest()))), False),
+]
+
+
+@pytest.mark.parametrize(("act", "rebased"), [c[1:] for c in BESIDE_A_WIDENING], ids=[c[0] for c in BESIDE_A_WIDENING])
+def test_what_lands_before_a_wider_column(filled: User, act: UserActs, rebased: bool) -> None:
+    table = filled.table
+    commit = widening(with_narrow(table))
+    act(filled)
+    between = table.newest()
+    outcome = table.change_columns(commit)
+    assert isinstance(outcome, Committed if rebased else Conflicted), outcome
+    assert table.newest().version == between.version + rebased
+
+
+def test_commits_planned_before_a_wider_column_are_refused(filled: User) -> None:
+    table, pinned = filled.table, with_narrow(filled.table)
+    late = [with_sentinel(table, pinned, 100), update(pinned, table.write_rows(rows(101)))]
+    assert isinstance(table.change_columns(widening(pinned)), Committed)
+    for commit in late:
+        assert isinstance(table.commit(commit), Conflicted)
+    assert isinstance(table.change_columns(columns_commit(pinned, {"k": "k", "v": "w"})), Conflicted)
+
+
 def test_a_change_of_columns_does_not_pass_a_strict_commit(user: User) -> None:
     table, pinned = user.table, user.table.newest()
     assert isinstance(table.commit(strict(table, pinned, 1)), Committed)

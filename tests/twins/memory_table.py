@@ -22,7 +22,8 @@ between is a conflict.  The one index covers fragments, by segments; extending i
 rewrite in between.  It is over the first column unless a test says otherwise.  Columns of it that are written in place take
 the fragments of that commit from what it covers.
 
-Our ``Project`` (``change_columns``) is rebased over all of these but Project, Merge, Overwrite and Restore.  A file says
+Our ``Project`` (``change_columns``) is rebased over all of these but Project, Merge, Overwrite and Restore.  With fragments
+it is a ``Merge``, and rebased over index builds and configuration alone.  A file says
 which field ids its columns have.  A version shows a column's values by its id, and nulls where no file has that.  Fields
 within a column do not change in the twin.
 
@@ -341,7 +342,7 @@ class MemoryDataset:
             return f"read version {commit.read_version} is gone"
         for number in sorted(n for n in self.versions if n > commit.read_version):
             operation = self.versions[number].transaction.operation
-            if operation in _NO_PROJECT_OVER:
+            if operation in _NO_PROJECT_OVER or (commit.fragments is not None and operation not in _REBASED_OVER):
                 return f"version {number} ({operation}) conflicts with a change of columns"
         types = {read.columns.ids[f.name]: f.type for f in read.columns.schema}
         for column in commit.schema:
@@ -351,7 +352,10 @@ class MemoryDataset:
         schema = commit.schema.with_metadata({**(read.columns.schema.metadata or {}), **mark})
         columns = _Columns(schema, dict(commit.field_ids))
         newest = self.newest
-        return self.add(newest.number, "Project", newest.fragments, properties=commit.properties, columns=columns)
+        if commit.fragments is None:
+            return self.add(newest.number, "Project", newest.fragments, properties=commit.properties, columns=columns)
+        fragments = map(_Fragment.parse, commit.fragments)
+        return self.add(newest.number, "Merge", fragments, properties=commit.properties, columns=columns)
 
     def hidden(self, fragment: _Fragment) -> frozenset[int]:
         """Physical rows that its deletion vector hides; raises ``VersionGone`` if that file is not there."""
@@ -563,6 +567,15 @@ class MemoryPinned:
         self._table.end("write columns")
         kept = [(f, left) for f, c in fragment.columns if (left := tuple(n for n in c if n not in held))]
         return replace(_Fragment.parse(fragment_json), columns=(*kept, (name, held))).json()
+
+    def write_widened(self, fragment_id: int, schema: pa.Schema, field_ids: Mapping[str, Sequence[int]]) -> str:
+        self._table.begin("write wider columns")
+        dataset, fragment = self._table.dataset, self._fragment(fragment_id)
+        name, held = f"{dataset.new_name()}.lance", tuple(schema.names)
+        dataset.files[name] = dataset.rows(fragment, self._version.columns).select(held).cast(schema)
+        dataset.file_ids[name] = {field_ids[column][0]: column for column in held}
+        self._table.end("write wider columns")
+        return replace(fragment, columns=(*fragment.columns, (name, held))).json()
 
     def _fragment(self, fragment_id: int) -> _Fragment:
         return next(f for f in self._version.fragments if f.fragment_id == fragment_id)

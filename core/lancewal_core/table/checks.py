@@ -151,6 +151,7 @@ def check_columns(pinned: PinnedTable, contract: Contract) -> None:
     name_of = {ids[name][0]: name for name in pinned.schema.names}
     problems = []
     for column in contract.columns:
+        column = in_version(pinned, column)
         name = name_of.pop(column.field_ids[0], None) if column.field_ids else None
         if name is None:
             problems.append(_missing(column, pinned))
@@ -171,10 +172,21 @@ def check_columns(pinned: PinnedTable, contract: Contract) -> None:
         )
 
 
+def in_version(pinned: PinnedTable, column: Column) -> Column:
+    """Return the column as the version has it: widened, if its widening has landed there."""
+    if column.widening is None:
+        return column
+    there = {id_ for own in pinned.field_ids.values() for id_ in own}
+    before, after = set(column.field_ids), set(column.widening.field_ids)
+    # Another program's column may have got one of the new ids, but then the old ones are there too.
+    return column.widened if there.issuperset(after) and there.isdisjoint(before - after) else column
+
+
 def foreign_columns(pinned: PinnedTable, contract: Contract) -> tuple[str, ...]:
     """Return the names of columns, and of members of structs, that another program has added to the table."""
     ids, found = pinned.field_ids, []
-    columns = {column.field_ids[0]: column for column in contract.columns if column.field_ids}
+    here = [in_version(pinned, column) for column in contract.columns]
+    columns = {column.field_ids[0]: column for column in here if column.field_ids}
     for field in pinned.schema:
         column = columns.get(ids[field.name][0])
         if column is None:
@@ -190,7 +202,8 @@ def columns_of(pinned: PinnedTable, contract: Contract) -> RowSchema:
 
     Fields have the version's names, and the contract's ids (``Column.ids``); columns and members of other programs have
     ids of their own."""
-    first = {own: id_ for c in contract.columns for own, id_ in zip(c.field_ids, c.ids, strict=True)}
+    here = [in_version(pinned, column) for column in contract.columns]
+    first = {own: id_ for c in here for own, id_ in zip(c.field_ids, c.ids, strict=True)}
 
     def ids(tree: Tree) -> tuple[int, ...]:
         if tree.id not in first:

@@ -82,6 +82,17 @@ def _making(text: str) -> Making:
     return Making(word(text, "text"))
 
 
+class Widening(BaseModel):
+    """A wider type that a column is to get.  The flusher writes its values, then the column has the type."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    type: str
+    field_ids: Annotated[tuple[int, ...], FailFast()]
+    """Lance's ids of the column's field and, depth first, of its nested fields, once they are wider.  A field whose type
+    stays keeps its id."""
+
+
 class Column(BaseModel):
     """One column of the table."""
 
@@ -96,11 +107,20 @@ class Column(BaseModel):
     """Ids that these fields had when they were added.  Lance gives a widened field a new id.  None: none was widened."""
     default: str | None = None
     """JSON of the value that an upsert without the column gets.  None: null."""
+    widening: Widening | None = None
 
     @property
     def ids(self) -> tuple[int, ...]:
         """Ids that tell the fields apart through all versions of the contract."""
         return self.field_ids if self.first_ids is None else self.first_ids
+
+    @property
+    def widened(self) -> Column:
+        """The column once its widening is done."""
+        if self.widening is None:
+            return self
+        wider = {"type": self.widening.type, "field_ids": self.widening.field_ids}
+        return self.model_copy(update={**wider, "first_ids": self.ids, "widening": None})
 
 
 class FormerName(BaseModel):
@@ -339,6 +359,8 @@ def decode_contract(data: bytes, where: str) -> Contract:
         check_row_schema(contract.rows)
         check_region_key(contract.rows, contract.key_format)
         check_ttl(contract.ttl, contract.rows, contract.patches)
+        for column in contract.columns:
+            parse_type(column.widened.type)
         paths.region_prefix(contract.regions[0], None)
         check_dead_letters(contract)
     except ActionNeeded as error:

@@ -17,6 +17,8 @@ Guarantees that an implementation gives
     first (``fields_apart``).
  6. Commits by ``Project`` (``change_columns``) are rebased over appends, updates, deletes, rewrites and index builds, and
     these over them: values belong to fields by their ids.  They conflict with each other and with ``Merge``.
+ 7. A change of columns with ``fragments`` is a ``Merge``: it conflicts with every commit since its read version that
+    brought or changed rows or columns, and every such commit from before it conflicts with it, but an append.
 
 Fragments travel as JSON text (Lance's ``FragmentMetadata``), so that values pickle and can be stored.  A *row address*
 is ``fragment id << 32 | physical row`` (uint64).
@@ -174,10 +176,11 @@ class TableCommit:
 
 @dataclass(frozen=True, slots=True)
 class ColumnsCommit:
-    """A commit that changes the table's columns, and writes no data.
+    """A commit that changes the table's columns.
 
     Columns and members of structs are added, with nulls in all rows, renamed, dropped and put into another order.  Types
-    of fields that stay do not change."""
+    of fields that stay do not change.  A column gets another type by another id, and by files of its values
+    (``PinnedTable.write_widened``), which ``fragments`` name."""
 
     read_version: TableVersion
     schema: pa.Schema
@@ -187,6 +190,8 @@ class ColumnsCommit:
     properties: Mapping[str, str]
     mark: str | None = None
     """Name of the change, which the new version and all after it show (``columns_mark``).  None: as before."""
+    fragments: tuple[str, ...] | None = None
+    """All fragments of the new version.  None: those of the version read, and of what landed since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,6 +384,13 @@ class PinnedTable(Protocol):
         unchanged.
 
         ``fragment_json`` is the fragment unchanged, or as ``hide_rows`` gave it; the result has its deletion vector.
+        ``VersionGone`` if a clean-up was faster, ``RewriteFailed`` if the columns could not be rewritten.
+        """
+
+    def write_widened(self, fragment_id: int, schema: pa.Schema, field_ids: Mapping[str, Sequence[int]]) -> str:
+        """Write columns of a fragment again, with the wider types in ``schema`` and these ids, as one more data file:
+        all physical rows.  Return the fragment's JSON with that file.
+
         ``VersionGone`` if a clean-up was faster, ``RewriteFailed`` if the columns could not be rewritten.
         """
 

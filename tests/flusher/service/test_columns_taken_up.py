@@ -79,11 +79,16 @@ def put(id: int, **values: Any) -> Operation:
     return Operation(Op.UPSERT, id, values)
 
 
+def several(table: FlusherTable) -> None:
+    table.change_columns({"s": None, "a": "c"})
+    table.change_columns(s="int32", b="float64")
+
+
 CHANGES: dict[str, Callable[[FlusherTable], object]] = {
     "add": lambda table: table.change_columns(b="float64"),
     "rename": lambda table: table.change_columns({"a": "c"}),
     "drop": lambda table: table.change_columns({"s": None}),
-    "all": lambda table: (table.change_columns({"s": None, "a": "c"}), table.change_columns(s="int32", b="float64")),
+    "all": lambda table: several(table),
 }
 
 
@@ -99,7 +104,13 @@ def waiting(table: FlusherTable) -> None:
 
 def later(table: FlusherTable, change: str) -> None:
     """Rows of the new columns."""
-    more = {"add": {"b": 0.5}, "rename": {"c": 4}, "drop": {"a": 4}, "all": {"c": 4, "b": 1.5, "s": 3}}[change]
+    values: dict[str, dict[str, Any]] = {
+        "add": {"b": 0.5},
+        "rename": {"c": 4},
+        "drop": {"a": 4},
+        "all": {"c": 4, "b": 1.5, "s": 3},
+    }
+    more = values[change]
     table.generation(0, [put(0, **more), patch(1, **more), patch(70, **more)])
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, cast
 
 import numpy as np
@@ -20,6 +20,8 @@ from lancewal_core.names.ids import TableVersion
 from lancewal_core.names.paths import INDICES, data_file
 from lancewal_core.process.library_errors import first_line
 from lancewal_core.process.tasks import use_threads
+from lancewal_core.rows.carry import carry
+from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.lance.columns import overlaid, write_column_file
 from lancewal_core.table.lance.deletions import DeletionFiles
 from lancewal_core.table.lance.errors import reading, write_error, writing
@@ -311,22 +313,56 @@ class LancePinnedTable:
         """Translate errors of reading files of this version, where nothing is asked for by name."""
         return reading(f"{act} of version {self.version}", names_nothing=True)
 
+    def write_widened(self, fragment_id: int, schema: pa.Schema, field_ids: Mapping[str, Sequence[int]]) -> str:
+        own = RowSchema(
+            pa.schema([self.schema.field(name) for name in schema.names]),
+            (),
+            (),
+            tuple(self.field_ids[name] for name in schema.names),
+        )
+        wider = carry(own, RowSchema(schema, (), (), own.ids))
+        if wider is None:
+            raise RewriteFailed(f"columns {schema.names} of version {self.version} cannot become {list(schema.types)}")
+        rows = (pa.Table.from_batches([batch]) for batch in self.all_rows(fragment_id, schema.names))
+        values = (pa.Table.from_arrays(wider.columns(batch), schema=schema) for batch in rows)
+        act = f"wider columns {schema.names} of fragment {fragment_id} of version {self.version}"
+        with _rewriting(act, self.version):
+            return self._write_file(act, values, schema, field_ids, self.fragment_json(fragment_id))
+
     def write_columns(self, fragment_id: int, rows: npt.NDArray[np.int64], values: pa.Table, fragment_json: str) -> str:
         act = f"columns {values.column_names} of fragment {fragment_id} of version {self.version}"
         batches = self.all_rows(fragment_id, values.column_names)
-        try:
-            schema = pa.schema([self.schema.field(column) for column in values.column_names])
+        schema = pa.schema([self.schema.field(column) for column in values.column_names])
+        with _rewriting(act, self.version):
             new = overlaid(batches, rows, values.cast(schema))
-            with writing(f"writing {act}"):
-                written = write_column_file(
-                    self._dataset, self.field_ids, schema, new, json.loads(fragment_json), self._files()
-                )
-        except (OSError, RuntimeError, TypeError, ValueError, WriteFailed) as error:
-            told = write_error(error, f"writing {act}") if isinstance(error, OSError) else error
-            if isinstance(told, StoreUnavailable):
-                raise told from error
-            raise RewriteFailed(f"{act} could not be rewritten: {first_line(error)}", version=self.version) from error
+            return self._write_file(act, new, schema, self.field_ids, fragment_json)
+
+    def _write_file(
+        self,
+        act: str,
+        rows: Iterable[pa.Table],
+        schema: pa.Schema,
+        field_ids: Mapping[str, Sequence[int]],
+        fragment_json: str,
+    ) -> str:
+        """Write a file of columns for a fragment, and return the fragment's JSON with it."""
+        with writing(f"writing {act}"):
+            written = write_column_file(
+                self._dataset, field_ids, schema, rows, json.loads(fragment_json), self._files()
+            )
         return json.dumps(written)
+
+
+@contextmanager
+def _rewriting(act: str, version: TableVersion) -> Iterator[None]:
+    """Raise ``RewriteFailed`` for what Lance does not write, and errors of the store as they are."""
+    try:
+        yield
+    except (OSError, RuntimeError, TypeError, ValueError, WriteFailed) as error:
+        told = write_error(error, f"writing {act}") if isinstance(error, OSError) else error
+        if isinstance(told, StoreUnavailable):
+            raise told from error
+        raise RewriteFailed(f"{act} could not be rewritten: {first_line(error)}", version=version) from error
 
 
 def _fragment(metadata: Any) -> Fragment:

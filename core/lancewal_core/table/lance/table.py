@@ -357,8 +357,12 @@ class LanceTable:
             return Conflicted(str(error))
         mark = {} if commit.mark is None else {COLUMNS_MARK: commit.mark.encode()}
         schema = with_fields(base.dataset.lance_schema, commit.schema, commit.field_ids, mark)
-        # Columns that are added are nullable: without this Lance would refuse the commit after every append.
-        operation = LanceOperation.Project(schema, preserves_nullability=True)
+        operation: LanceOperation.BaseOperation
+        if commit.fragments is None:
+            # Columns that are added are nullable: without this Lance would refuse the commit after every append.
+            operation = LanceOperation.Project(schema, preserves_nullability=True)
+        else:
+            operation = LanceOperation.Merge([FragmentMetadata.from_json(text) for text in commit.fragments], schema)
         return self._send(commit.read_version, operation, commit.properties)
 
     def _send(
