@@ -22,11 +22,11 @@ _U64_MAX = 2**64 - 1
 
 KINDS: Mapping[str, str] = {
     "a segment": "wal/*/*.arrow",
-    "a region's index": "pages/*/*/*/*.binpb",
+    "a page of states": "pages/*/*/*/*.binpb",
     "a history page": "regions/*/*/*/history/*.binpb",
-    "a snapshot": "flushes/*/manifest.json",
-    "a snapshot's deletes": "flushes/*/deletes.arrow",
-    "a snapshot's patches": "flushes/*/patches.arrow",
+    "a flush's manifest": "flushes/*/manifest.json",
+    "a flush's deletes": "flushes/*/deletes.arrow",
+    "a flush's patches": "flushes/*/patches.arrow",
     "the contract": "contract/*.json",
     "a merge's record": "merges/*.json",
     "the key catalog": "keys/catalog/*.json",
@@ -149,7 +149,7 @@ def change(root: Path, other: Path, what: str, how: str, rng: random.Random) -> 
         if how == HUGE:
             _huge(path, data)
         elif how == LED_ELSEWHERE:
-            if what != "a snapshot" or not json.loads(data)["flush"]["fragments"]:
+            if what != "a flush's manifest" or not json.loads(data)["flush"]["fragments"]:
                 return None
             put(path, led_elsewhere(data, other))
         else:
@@ -179,7 +179,7 @@ def _huge(path: Path, data: bytes) -> None:
 
 def _stray(root: Path, what: str, path: Path, rng: random.Random) -> Changed | None:
     """Newest are the lowest numbers, but for segments."""
-    if what not in ("a segment", "a region's index", "the contract", "the key catalog"):
+    if what not in ("a segment", "a page of states", "the contract", "the key catalog"):
         return None
     siblings = [one for one in path.parent.iterdir() if _VERSION.match(one.name)]
     number = max(int(one.name[:20]) for one in siblings) + 1 if what == "a segment" else 0

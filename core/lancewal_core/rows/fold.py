@@ -284,7 +284,9 @@ def _differ(keys: pa.Table) -> bool:
 def _fold_patched(
     operations: pa.Table, ops: npt.NDArray[np.uint8], codes: Indices, order: Indices, schema: RowSchema
 ) -> tuple[pa.Table, pa.Table, pa.Table]:
-    """Fold the keys that a patch touches.  ``order`` lists their operations, grouped by key, oldest first."""
+    """Fold the keys that a patch touches, and return their rows in state Row, keys in state Gone, rows in state Partial.
+
+    ``order`` lists their operations, grouped by key, oldest first."""
     group = codes[order]
     starts = np.flatnonzero(np.r_[True, group[1:] != group[:-1]])
     sizes = np.diff(np.r_[starts, len(order)])

@@ -21,19 +21,19 @@ from lancewal_core.names.paths import FlushFile
 
 _MIB = 1 << 20
 SEGMENT_ROWS_BYTES_MAX = 512 * _MIB
-"""Unpacked bytes of the rows of a WAL segment.  Ingest cuts segments at 32 MiB, but for one record that is larger."""
+"""Most unpacked bytes of the rows of a WAL segment.  Ingest cuts segments at 32 MiB, but for one record that is larger."""
 SEGMENT_TRAILER_BYTES_MAX = 32 * _MIB
 """Most bytes of a segment's section table: room for half a million rejected records."""
 BUNDLE_BYTES_MAX = 64 * _MIB
-"""Bytes of a bundle; ingest's have 2 MiB at most."""
+"""Most bytes of a bundle; ingest's have 2 MiB at most."""
 BUNDLE_ROWS_BYTES_MAX = 128 * _MIB
-"""Bytes of a bundle, unpacked."""
+"""Most bytes of a bundle, unpacked."""
 SIDE_FILE_ROWS_BYTES_MAX = 2048 * _MIB
-"""Unpacked bytes of the rows of a flush's side file: twice what ``ingest.seal_bytes`` allows."""
+"""Most unpacked bytes of the rows of a flush's side file: twice what ``ingest.seal_bytes`` allows."""
 CONFLICTS_BYTES_MAX = 512 * _MIB
 """Most bytes of keys in conflict.  A million that wait with short rows through two partitions take 47 MiB (measured)."""
 CONFLICTS_ROWS_BYTES_MAX = 1024 * _MIB
-"""Keys in conflict, unpacked: a million take 167 MiB."""
+"""Most bytes of keys in conflict, unpacked.  A million take 167 MiB."""
 SMALL_BYTES_MAX = _MIB
 """Most bytes of an object with a statement of one person or one process."""
 HISTORY_BYTES_MAX = 64 * _MIB

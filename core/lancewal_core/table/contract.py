@@ -1,6 +1,6 @@
 """The contract: what a table is.  It holds everything that decides which rows a WAL entry has.
 
-A contract is an immutable object per version under ``_lancewal/contract/``; it changes only by explicit commands, each
+A contract is an immutable object per version (``paths.contract_version``).  It changes only by explicit commands, each
 a new version.  A WAL entry's rows follow from (topic id, partition, first, next, contract version) alone.
 """
 

@@ -1,5 +1,4 @@
-"""Control: the pauses that an operator has set for a table's services, as versioned objects under
-``_lancewal/control/``.
+"""Control: the pauses that an operator has set for a table's services, as versioned objects (``paths.control_version``).
 
 A service that is paused goes on living.  Ingest makes durable what it has consumed and stays a member of its group, but
 consumes nothing.  The flusher ends its round and begins no other.  Nothing that is stored or merged depends on a pause.

@@ -3,7 +3,7 @@
 Producers that know the new number send keys elsewhere, and nothing orders a key's records in two partitions.  So first
 the rest of the old partitions becomes durable and is merged by the old number.  Then ``lancewal table alter`` changes
 the contract.  Ingest and ``alter`` must agree where the old number ends, whatever is produced meanwhile and whoever was
-frozen.  That end is written down here, as versioned objects under ``_lancewal/drain/``.
+frozen.  That end is written down here, as versioned objects (``paths.drain_version``).
 
 Guarantees
  1. Under the old contract nothing becomes durable after ``to`` of any version that a process has read, except entries

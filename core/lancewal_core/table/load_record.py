@@ -2,7 +2,7 @@
 
 Everything that is merged after the beginning is newer than the rows of the load, deletes above all.  A load that is
 repeated under the same name still knows of these merges.  The record is immutable and kept for ever: if a name were
-forgotten, its load would begin again.  Its key is ``_lancewal/loads/<name>.json``.
+forgotten, its load would begin again.  Its key is ``paths.load_record``.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Named snapshots: branches of the Lance table whose metadata say what they are a snapshot of.
+"""Named snapshots: branches of the Lance table whose metadata say of which state they are.
 
 The notes of a branch are text by name, as plain Lance shows them (``dataset.branches.list()``):
 
 ==========================  ==============================================================================================
-``lancewal.snapshot``       the form of these notes, ``1``; ``begun`` while the snapshot is being made
+``lancewal.snapshot``       the format version of these notes, ``1``; ``begun`` while the snapshot is being made
 ``lancewal.receipt``        the receipt of the read whose rows it has (``lw1...``)
 ``lancewal.version``        the branch's version with these rows
 ``lancewal.created_at``     time at which it was made, or begun
-``lancewal.maker``          while it is being made: an id of the process that makes it
+``lancewal.maker``          while it is being made: a random id of the attempt that makes it
 ``lancewal.until``          time from which it may be dropped; without this note, never
 ``lancewal.left_out``       JSON: what the read left out of keys in conflict, if anything
 ==========================  ==============================================================================================

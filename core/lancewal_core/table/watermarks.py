@@ -1,8 +1,8 @@
 """Watermarks of a table version V, also called W(V): for each region, the generation and position that V contains.
 
-A merge commit carries the watermarks of *all* regions in its transaction properties.  The same content is written to
-``_lancewal/merges/`` right after it, because a clean-up removes old transactions.  After a restore, or if versions are
-gone, neither may have the watermarks.  Then a person decides, by a record of the same form (``decide``).
+A merge commit carries the watermarks of *all* regions in its transaction properties.  The same content is written as an
+object (``paths.merge_record``) right after it, because a clean-up removes old transactions.  After a restore, or if
+versions are gone, neither may have the watermarks.  Then a person decides, by a record of the same form (``decide``).
 
 The watermarks also name the object that says which keys are in conflict (``conflicts_ref``), if there is one.
 Watermarks that name such an object have format 2, all others format 1.  So an earlier release, which would not carry

@@ -197,7 +197,8 @@ def _follow_up(context: FlusherContext, in_force: InForce, facts: MergeFacts, pr
 def _hidden(
     context: FlusherContext, in_force: InForce, facts: MergeFacts, current: PinnedTable
 ) -> dict[int, list[int]]:
-    """Return the physical rows of others to hide, by live fragment: Kafka's rows with the same keys win over them."""
+    """Return the physical rows that others have added and that are to be hidden, by live fragment: Kafka's rows with the
+    same keys win."""
     if in_force.version == facts.read_version + 1 or _followed_up(context.table, in_force, current):
         return {}
     try:

@@ -70,7 +70,7 @@ class Visibility:
     """Ends that were not visible within ``TIMEOUT_S``, and still are not."""
 
     def measure(self) -> None:
-        """Do one measurement; the first one only learns where the partitions are."""
+        """Do one measurement.  The first one only learns the ends of the partitions."""
         before = self._ends
         try:
             # What is read beforehand takes no part in what is measured: state of the regions, and the log up to now.

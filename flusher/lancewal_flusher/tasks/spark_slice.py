@@ -58,7 +58,8 @@ class Job:
 
 
 def run_slices(job: Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Run the slices whose numbers are in the first column, and yield a row of ``ROWS`` for each task."""
+    """Run the slices whose numbers are in the first column, and yield the outcome of each task as a row of ``ROWS``.  A
+    slice ends at the first task that fails."""
     start_worker()
     for batch in batches:
         for slice_ in batch.column(0).to_pylist():

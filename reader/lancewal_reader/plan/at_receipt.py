@@ -213,7 +213,8 @@ def _check_given_up(context: PlanContext, region: Region, merged: Position, cut:
             raise region.error(
                 RecordsGivenUp,
                 f"the read at this receipt saw offsets {loss.first} to {loss.next - 1}, or may have: {loss.segment} is "
-                "lost, and they were given up (`lancewal repair segment --accept-loss`). Read again",
+                "lost, and a person gave these offsets up (`lancewal repair segment --accept-loss`). Read without this "
+                "receipt",
             )
 
 

@@ -66,13 +66,13 @@ class LoadSummary:
     rows: int
     inserted: int
     present: int
-    """Left out: the key had a row."""
+    """Rows left out because their key had a row."""
     deleted: int
-    """Left out: Kafka has deleted the key since the load began."""
+    """Rows left out because Kafka has deleted their key since the load began."""
     doubled: int
-    """Left out: the same part has a later row of the key (``duplicates`` ``last``)."""
+    """Rows left out because the same part has a later row of their key (``duplicates`` ``last``)."""
     appended: int
-    """Hidden again: somebody appended the key at the same time."""
+    """Rows hidden again because somebody appended their key at the same time."""
     commits: int
     finished: bool
     """False if the load was stopped; the same load, run again, continues."""

@@ -272,7 +272,7 @@ def test_a_receipt_over_what_was_given_up_is_refused_by_name(pipeline: Pipeline)
     pipeline.produce(1)
     give_up(pipeline, path, dropped(pipeline))
     table = open_table(pipeline.uri)
-    with pytest.raises(RecordsGivenUp, match=r"--accept-loss.*Read again"):
+    with pytest.raises(RecordsGivenUp, match=r"--accept-loss.*Read without"):
         table.to_arrow(at=before)
     pipeline.merge_all()
     read = table.scan()

@@ -264,7 +264,7 @@ def _by_listing(store: ObjectStore, family: Family, clock: Clock, *, exists: boo
 
 
 def _upward(store: ObjectStore, family: Family, clock: Clock, version: int) -> KnownPage | None:
-    """Return the newest version from the listed one on; None if the listed one is gone."""
+    """Return the newest version, looked for from ``version`` upward, which a listing showed; None if ``version`` is gone."""
     while True:
         asked = ClockMoment.now(clock)
         following = store.get(family.key(version + 1))

@@ -310,7 +310,7 @@ class LancePinnedTable:
             return self._files().open_reader(f"{INDICES}{name}")
 
     def _reading(self, act: str) -> AbstractContextManager[None]:
-        """Translate errors of reading files of this version, where nothing is asked for by name."""
+        """Translate Lance's errors of a read of this version that asks for no column and no index by name."""
         return reading(f"{act} of version {self.version}", names_nothing=True)
 
     def write_widened(self, fragment_id: int, schema: pa.Schema, field_ids: Mapping[str, Sequence[int]]) -> str:

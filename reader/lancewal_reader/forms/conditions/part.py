@@ -29,7 +29,7 @@ class Part:
     items: tuple[Part, ...] | None = None
 
     def within(self, rank: int) -> str:
-        """Return the SQL as a side of an operator, in brackets if it needs them."""
+        """Return the SQL as an operand of an operator of this rank, in brackets if it needs them."""
         return self.sql if self.rank >= rank else f"({self.sql})"
 
     def of(self, kind: Callable[[pa.DataType], bool]) -> bool:

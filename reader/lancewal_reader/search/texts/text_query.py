@@ -57,7 +57,8 @@ class Boolean:
 
 @dataclass(frozen=True, slots=True)
 class Boost:
-    """Rows that ``positive`` finds.  Those that ``negative`` finds too rank lower, by its score times ``negative_boost``."""
+    """Rows that ``positive`` finds.  From the score of a row that ``negative`` finds too, its score by ``negative`` times
+    ``negative_boost`` is subtracted."""
 
     positive: TextQuery
     negative: TextQuery
