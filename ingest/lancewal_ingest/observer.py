@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
 from lancewal_core.errors import LancewalError
@@ -12,6 +12,7 @@ from lancewal_core.region.state import GenerationRecord
 from lancewal_core.wal.entry import Entry, RejectedOffset
 from lancewal_core.wal.segment import Fence
 from lancewal_core.wal.writer import Durable
+from lancewal_ingest.decode.naming import OtherName
 from lancewal_ingest.kafka.source import Positions
 
 Claim = Literal["won", "lost", "failed"]
@@ -47,6 +48,9 @@ class Observer(Protocol):
 
     def taken_up(self, contract_version: int) -> None:
         """Records consumed from now on follow this version of the contract."""
+
+    def other_names(self, uses: Mapping[OtherName, int]) -> None:
+        """Rows that are durable use names other than present ones, each so many times."""
 
     def failed(self, act: str, cause: object) -> None:
         """The operation ``act`` failed because of a passing fault, and is tried again."""

@@ -471,7 +471,11 @@ class Pipeline:
         return sorted(p for p in (Path(self.uri) / "_lancewal").rglob(f"*{suffix}") if p.is_file())
 
     def _send(self, op: str, region: str, id: int, values: Row) -> None:
-        value = {"region": region, "id": id} | {n: as_json(v, self.columns.field(n).type) for n, v in values.items()}
+        self.produced(op, region, id, {n: as_json(v, self.columns.field(n).type) for n, v in values.items()})
+
+    def produced(self, op: str, region: str, id: int, members: Mapping[str, Any]) -> None:
+        """Give a record with these members to the topic, whatever columns there are; the caller folds it into ``oracle``."""
+        value = {"region": region, "id": id, **members}
         key = self.keyed_by(region, id) if self.keyed_by else encode_region_key(region)
         partition = partition_of(key, len(self._messages))
         self._messages[partition].append((key, json.dumps(value).encode(), op))

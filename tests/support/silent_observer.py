@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from lancewal_core.errors import LancewalError
 from lancewal_core.names.ids import Region
@@ -11,6 +11,7 @@ from lancewal_core.region.state import GenerationRecord
 from lancewal_core.wal.entry import Entry, RejectedOffset
 from lancewal_core.wal.segment import Fence
 from lancewal_core.wal.writer import Durable
+from lancewal_ingest.decode.naming import OtherName
 from lancewal_ingest.kafka.source import Positions
 from lancewal_ingest.observer import Claim
 
@@ -39,6 +40,8 @@ class SilentObserver:
     def stopped(self, region: Region, error: LancewalError) -> None: ...
 
     def taken_up(self, contract_version: int) -> None: ...
+
+    def other_names(self, uses: Mapping[OtherName, int]) -> None: ...
 
     def failed(self, act: str, cause: object) -> None: ...
 

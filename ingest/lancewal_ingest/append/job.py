@@ -26,7 +26,8 @@ succeeded once.  Letters of a region are not sent again once all of them were ac
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -43,6 +44,7 @@ from lancewal_core.wal.writer import LogWriter, PutResult
 from lancewal_ingest.append.draining import NoteNew
 from lancewal_ingest.append.prepare import Consumed, Preparer, Stop, Together, below
 from lancewal_ingest.append.shared_rows import SharedPart
+from lancewal_ingest.decode.naming import OtherName
 from lancewal_ingest.decode.outcomes import Rejected
 from lancewal_kafka.records import Records
 
@@ -91,14 +93,12 @@ class _Prepared:
     shared: SharedPart | None
     """Place of the entry's rows in a batch that other entries share.  None if the entry has a batch of its own, as with
     letters."""
-    by_columns: bool = False
-    """Whether other columns may decide otherwise about one of the records (``Together``)."""
 
     @classmethod
     def of(cls, consumed: Consumed, found: Together) -> _Prepared:
-        (entry, letters, stop), shared, by_columns = found
+        entry, letters, stop = found.outcome
         records = _at(consumed.records, [r.offset for r in letters]) if letters else _NONE
-        return cls(consumed.region, entry, letters, stop, records, shared, by_columns)
+        return cls(consumed.region, entry, letters, stop, records, found.shared)
 
     def before(self, offset: Position, error: LancewalError) -> _Prepared:
         """Return the part before ``offset``, the offset of a refused letter, at which the partition stops by ``error``."""
@@ -145,6 +145,8 @@ class AppendJob:
         self.shared: tuple[SharedPart | None, ...] = ()
         """For each entry the batch that its rows share with other entries (``Together``); None if they share none."""
         self.stops: tuple[Stop, ...] = ()
+        self.other_names: Mapping[OtherName, int] = {}
+        """Number of uses of each name other than a present one."""
         self.letters = 0
         """Number of dead letters that were acknowledged."""
         self._consumed: Sequence[Consumed] = consumed
@@ -211,17 +213,20 @@ class AppendJob:
 
     def _prepared(self) -> list[_Prepared]:
         """Return the prepared records of each region, in no order (step 1)."""
-        prepared = self._prepared_by(self.terms.preparer)
-        if any(p.by_columns for p in prepared):
+        found = self._together()
+        if any(one.by_columns for _, one in found):
             newer = self._newer(self.terms)
             if newer is not None:
                 self.terms = newer
-                return self._prepared_by(newer.preparer)
-        return prepared
+                found = self._together()
+        self.other_names = sum((Counter(one.other_names) for _, one in found), Counter[OtherName]())
+        return [_Prepared.of(consumed, one) for consumed, one in found]
 
-    def _prepared_by(self, preparer: Preparer) -> list[_Prepared]:
-        def prepare(group: Sequence[Consumed]) -> list[_Prepared]:
-            return list(map(_Prepared.of, group, preparer.prepare_all(group)))
+    def _together(self) -> list[tuple[Consumed, Together]]:
+        preparer = self.terms.preparer
+
+        def prepare(group: Sequence[Consumed]) -> list[tuple[Consumed, Together]]:
+            return list(zip(group, preparer.prepare_all(group), strict=True))
 
         found = self._tasks.map(prepare, [self._consumed[n::_DECODERS] for n in range(_DECODERS)])
-        return [prepared for group in found for prepared in group]
+        return [one for group in found for one in group]

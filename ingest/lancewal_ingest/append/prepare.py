@@ -11,9 +11,10 @@ Guarantees
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise, repeat
+from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -32,6 +33,7 @@ from lancewal_ingest.append.draining import DrainLimit
 from lancewal_ingest.append.routing import Partitions, routing_of
 from lancewal_ingest.append.shared_rows import SharedPart
 from lancewal_ingest.decode.decoder import Decoder
+from lancewal_ingest.decode.naming import OtherName, naming_of
 from lancewal_ingest.decode.outcomes import OF_COLUMNS, Decoded, Rejected
 from lancewal_ingest.decode.value_decoder import Weights
 from lancewal_ingest.decode.weight import pieces
@@ -87,6 +89,9 @@ class Together(NamedTuple):
     """Place of the entry's rows in a batch that other entries share.  None if the entry has a batch of its own."""
     by_columns: bool = False
     """Whether other columns may decide otherwise about a record of this region, or of one decoded with it."""
+    other_names: Mapping[OtherName, int] = MappingProxyType({})
+    """Number of uses of each name other than a present one, by rows of all regions decoded together; counted at one of
+    them."""
 
 
 def lenient(contract: Contract) -> Contract:
@@ -104,7 +109,7 @@ class Preparer:
         rows = contract.rows
         self._decoder = Decoder(
             rows,
-            value_decoder(contract.value_format, rows),
+            value_decoder(contract.value_format, rows, naming_of(contract)),
             patches=contract.patches,
             record_bytes_max=contract.record_bytes_max,
             key_decoder=_primary_key_decoder(contract),
@@ -129,13 +134,18 @@ class Preparer:
             records = group[0].records
             decoded = self._decoder.decode(records)
             outcome = self._outcome(group[0], decoded, self._routing.partitions(records, decoded))
-            return [Together(outcome, None, _by_columns(decoded))]
+            return [Together(outcome, None, _by_columns(decoded), decoded.other_names)]
         records = Records.joined([c.records for c in group])
         decoded = self._decoder.decode(records)
         belongs = self._routing.partitions(records, decoded)
         counts = [len(c.records.offsets) for c in group]
         wanted = np.repeat(np.array([c.region.partition for c in group], np.int32), counts)
-        if self._drained is None and not decoded.rejected and np.array_equal(belongs, wanted):
+        if (
+            self._drained is None
+            and not decoded.rejected
+            and not decoded.other_names
+            and np.array_equal(belongs, wanted)
+        ):
             return self._all_rows(group, decoded.rows, counts, weights)
         rows = np.concatenate([[0], np.cumsum(decoded.is_row)])
         ends = list(accumulate(counts))
@@ -145,7 +155,8 @@ class Preparer:
             for one, begin, end in zip(group, begins, ends, strict=True)
         ]
         by_columns = _by_columns(decoded)
-        return [Together(outcome, None, by_columns) for outcome in outcomes]
+        found = [Together(outcome, None, by_columns) for outcome in outcomes]
+        return [found[0]._replace(other_names=decoded.other_names), *found[1:]]
 
     def _all_rows(
         self, group: Sequence[Consumed], rows: pa.RecordBatch, counts: Sequence[int], weights: Weights
@@ -239,8 +250,8 @@ class Preparer:
 
 
 def _by_columns(decoded: Decoded) -> bool:
-    """Return whether a record was rejected for its columns."""
-    return any(rejected.kind in OF_COLUMNS for rejected in decoded.rejected)
+    """Return whether a record was rejected for its columns, or uses another name than a present one."""
+    return bool(decoded.other_names) or any(rejected.kind in OF_COLUMNS for rejected in decoded.rejected)
 
 
 def below(cut: Position, rows: pa.RecordBatch, rejected: Sequence[R]) -> tuple[pa.RecordBatch, tuple[R, ...]]:

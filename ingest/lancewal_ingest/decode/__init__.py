@@ -2,8 +2,9 @@
 
 ``operations`` reads the header that names a record's operation, and ``weight`` computes how much memory a record takes.
 ``decoder`` does everything that is the same for every format, and passes values to the ``value_decoder`` of the contract
-(``json``).  ``part`` joins decoded parts into a batch.  ``outcomes`` has the results: rows and rejections.  A further
-format implements ``value_decoder``.
+(``json``).  ``naming`` says by which names records may call columns, and which they may leave out.  ``part`` joins
+decoded parts into a batch.  ``outcomes`` has the results: rows and rejections.  A further format implements
+``value_decoder``.
 
 May import: nothing of this package.
 """

@@ -14,6 +14,7 @@ Records of several regions may come together: the result for a record does not d
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import cast
@@ -24,6 +25,7 @@ import pyarrow as pa
 
 from lancewal_core.rows.schema import Op, RowSchema, check_row_schema
 from lancewal_core.store.object_kinds import SEGMENT_ROWS_BYTES_MAX
+from lancewal_ingest.decode.naming import OtherName
 from lancewal_ingest.decode.operations import OP_HEADER, OPS, Headers, op_of, record_bytes
 from lancewal_ingest.decode.outcomes import TOO_LARGE, Decoded, Refusal, Rejected
 from lancewal_ingest.decode.part import DecodedPart, assemble
@@ -87,6 +89,7 @@ class Decoder:
                 case tuple():
                     deleted[index] = found
         parts = [self._deletes(deleted)] if deleted else []
+        other_names = Counter[OtherName]()
         for indexes in self._pieces(records, np.flatnonzero(ops != _ASIDE)):
             whole = len(indexes) == len(records)
             # Null values went aside.
@@ -96,6 +99,7 @@ class Decoder:
                 self._only_keys(part if whole else replace(part, indexes=indexes[part.indexes]))
                 for part in decoded.parts
             ]
+            other_names.update(decoded.other_names)
             for one in decoded.refused:
                 index = int(indexes[one.place])
                 rejected[index] = Rejected(records.offsets[index], one.kind, one.message, one.found)
@@ -109,7 +113,7 @@ class Decoder:
             rejected |= {index: Rejected(records.offsets[index], TOO_LARGE, expected) for index in large}
             is_row[large] = False
             rows = rows.filter(pa.array(fits))
-        return Decoded(rows, is_row, tuple(rejected[index] for index in sorted(rejected)))
+        return Decoded(rows, is_row, tuple(rejected[index] for index in sorted(rejected)), other_names)
 
     def _pieces(self, records: Records, indexes: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
         if len(indexes) == 0 or self.weights.fit(records, PIECE_BYTES):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from lancewal_core.rows.own_rows import own_rows
+from lancewal_ingest.decode.naming import OtherName
 
 TOO_LARGE = "too_large"
 
@@ -22,7 +24,7 @@ KINDS: dict[str, str] = {
     "null_value": "no value, but the operation needs one, or the Kafka key cannot say what to delete",
     "too_deep": "objects and arrays are nested deeper than any column can be",
     "not_json": "not UTF-8, or not one JSON value",
-    "duplicate_member": "a JSON object has a member twice",
+    "duplicate_member": "a JSON object has a member twice, or under a present and a former name",
     "not_an_object": "JSON, but not an object",
     "unknown_column": "a member is not a column of the table, or not a member of a struct column",
     "missing_key": "a primary key column is absent or null",
@@ -58,6 +60,8 @@ class Decoded:
     """True for each record that is a row."""
     rejected: tuple[Rejected, ...]
     """Rejections of all other records, in the order of the records."""
+    other_names: Mapping[OtherName, int] = field(default_factory=dict)
+    """Number of uses, by the rows, of each name other than a present one."""
 
     def part(self, begin: int, end: int, first_row: int) -> Decoded:
         """Return the result for the records ``begin`` to before ``end``, with a copy of their rows.

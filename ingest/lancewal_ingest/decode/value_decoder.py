@@ -5,11 +5,11 @@ and rows too large for a segment.  It also says which columns a delete keeps.
 
 Guarantees of a ``ValueDecoder``; ``tests/conformance/test_value_decoder.py`` holds every format to them
  1. Each value is one row or is refused, whatever its bytes are.  No error is raised, and nothing is dropped: a value
-    with a member for which there is no column is refused.
- 2. The result for a value depends only on its bytes, its operation and the table's columns.  Its neighbours and
-    earlier values change nothing.
+    with a member for which there is no column is refused, unless the contract says that its name is passed over.
+ 2. The result for a value depends only on its bytes, its operation and the contract's columns and names.  Its
+    neighbours and earlier values change nothing.
  3. Each cell of a row is exactly what the value says.  A value that its column cannot hold exactly is refused, never
-    rounded or cut.  An absent column is null.  No column of the primary key is ever null.
+    rounded or cut.  An absent column is null, or has its default in an upsert.  No column of the primary key is ever null.
  4. ``present`` of a patch has the columns that the value holds, null or not; of other operations it is null.  Every
     operation is checked alike: a delete may hold a whole row.
  5. A refusal has one of ``outcomes.KINDS``, and its message holds no content of the value.
@@ -19,13 +19,14 @@ Guarantees of a ``ValueDecoder``; ``tests/conformance/test_value_decoder.py`` ho
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from lancewal_ingest.decode.naming import OtherName
 from lancewal_ingest.decode.part import DecodedPart
 
 Ops = npt.NDArray[np.uint8]
@@ -52,6 +53,8 @@ class DecodedValues:
     """Rows.  ``DecodedPart.indexes`` refer to the values; no value is in two parts."""
     refused: Sequence[RefusedValue]
     """Refused values, in no order."""
+    other_names: Mapping[OtherName, int] = field(default_factory=dict)
+    """Number of uses, by the rows, of each name other than a present one."""
 
 
 class Growth(Protocol):

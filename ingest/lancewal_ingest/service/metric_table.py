@@ -40,6 +40,11 @@ class IngestMetricTable(KafkaMetricTable, StoreMetricTable, ServiceMetricTable, 
     rows = counter("Rows made durable.", "partition")
     dead_letters = counter("Records put aside as dead letters, by kind.", "partition", "kind")
     records_ignored = counter("Records passed over because the contract ignores them, by kind.", "partition", "kind")
+    other_names = counter(
+        "Members of rows that have a former name of a column, or a dropped or unknown one. Beyond 100 the field is `...`.",
+        "field",
+        "kind",
+    )
     segments = counter("WAL segments stored.")
     segment_bytes = counter("Bytes of WAL segments stored.")
     generations_sealed = counter("Generations sealed, hand-overs included.")

@@ -28,6 +28,7 @@ from lancewal_core.store.observed import ObservedStore
 from lancewal_core.wal.entry import Entry, RejectedOffset
 from lancewal_core.wal.segment import Fence
 from lancewal_core.wal.writer import Durable
+from lancewal_ingest.decode.naming import OtherName
 from lancewal_ingest.event_table import IngestEvents
 from lancewal_ingest.kafka.source import Positions
 from lancewal_ingest.kafka.statistics import NOTHING_TOLD, ClientFigures
@@ -35,6 +36,12 @@ from lancewal_ingest.observer import Claim
 from lancewal_ingest.service.metric_table import IngestMetricTable
 from lancewal_ingest.service.recent_records import RecentRecords
 from lancewal_ingest.service.standstill import Still
+
+OTHER_NAMES_MAX = 100
+"""Most names, other than present ones, that have series of their own: producers choose these names."""
+NAME_LENGTH_MAX = 100
+FURTHER = "..."
+"""Stands for all further names."""
 
 
 class IngestMetrics(ServiceMetrics):
@@ -61,6 +68,8 @@ class IngestMetrics(ServiceMetrics):
         self._shown.retention_horizon_seconds.set(math.nan)
         self._shown.retention_seconds.set(math.nan)
         self._short: frozenset[Region] = frozenset()
+        self._other_names = set[OtherName]()
+        """Names that have a series of their own."""
         self.records = RecentRecords()
         self.append_failed: Failure | None = None
         """Cause of the newest failed try to store a segment; None if every first try succeeded."""
@@ -134,6 +143,17 @@ class IngestMetrics(ServiceMetrics):
     def taken_up(self, contract_version: int) -> None:
         self._shown.contract_version.set(contract_version)
         self.events.contract_taken_up(contract_version=contract_version)
+
+    def other_names(self, uses: Mapping[OtherName, int]) -> None:
+        for one, count in uses.items():
+            shown = (
+                one
+                if one in self._other_names or len(self._other_names) < OTHER_NAMES_MAX
+                else one._replace(path=FURTHER)
+            )
+            if shown not in self._other_names:
+                self._other_names.add(shown)
+            self._shown.other_names.labels(shown.path[:NAME_LENGTH_MAX], shown.use).inc(count)
 
     def failed(self, act: str, cause: object) -> None:
         self._shown.failures.labels(act).inc()

@@ -622,6 +622,8 @@ class IngestWorker:
         if result is not None:
             self._observer.segment(result, job.letters)
             self._bundling.add(self._writer, result, job.entries)
+            if job.other_names:
+                self._observer.other_names(job.other_names)
         for stop in job.stops:
             region = self._partitions.open.get(stop.region)
             if region is not None:  # else given up meanwhile: its next owner reads the record again and stops there

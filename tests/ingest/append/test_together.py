@@ -91,7 +91,7 @@ def test_the_rows_of_a_memtable_keep_no_others_in_memory_once_they_are_its_own()
     }
     rows: dict[int, list[pa.RecordBatch]] = {p: [] for p in range(PARTITIONS)}
     for turn in range(12):
-        for one, shared, _ in preparer.prepare_all(consumed_of(rng)):
+        for one, shared, *_ in preparer.prepare_all(consumed_of(rng)):
             assert one.entry is not None
             partition = one.entry.region.partition
             moved = one.entry.next - one.entry.first
@@ -123,8 +123,8 @@ def test_what_memtables_share_is_counted_by_its_parts() -> None:
             for n, (one, p) in enumerate(zip(records, regions, strict=True))
         ]
     )
-    (whole,) = {shared.range.batch.get_total_buffer_size() for _, shared, _ in found if shared is not None}
-    assert whole - len(found) <= sum(shared.nbytes for _, shared, _ in found if shared is not None) <= whole
+    (whole,) = {shared.range.batch.get_total_buffer_size() for _, shared, *_ in found if shared is not None}
+    assert whole - len(found) <= sum(shared.nbytes for _, shared, *_ in found if shared is not None) <= whole
 
 
 def _buffer_bytes(column: pa.Array) -> int:

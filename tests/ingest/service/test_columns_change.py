@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ from lancewal_core.errors import StoreUnavailable
 from lancewal_core.names import paths
 from lancewal_core.table.contract import Contract, read_contract_version
 from lancewal_core.wal.segment import Segment, decode_segment
+from lancewal_ingest.decode.naming import OtherName
 from lancewal_ingest.regions.policy import SealPolicy
 from lancewal_ingest.service.worker import IngestWorker
 from lancewal_reader.table import open_table
 from tests.support.pipeline import KEY, Pipeline, by_key
+from tests.support.silent_observer import SilentObserver
 
 COLUMNS = pa.schema([*KEY, ("a", pa.int64()), ("s", pa.string()), ("tags", pa.list_(pa.string()))])
 
@@ -162,7 +165,7 @@ def test_no_record_is_rejected_while_the_store_does_not_say_whether_there_is_a_n
 
 @pytest.mark.parametrize("policy", ["stop", "ignore"])
 def test_a_bad_record_of_the_newest_version_is_bad(pipeline: Pipeline, policy: str) -> None:
-    """One more request asks for a newer version, each time that one comes."""
+    """Unless a version that comes later drops the column: then the record is read again, and its value passed over."""
     pipeline.upsert("r0", 1, a=1)
     pipeline.ingest()
     pipeline.change_columns(added={"b": "int8"}, on_bad_record=policy)
@@ -176,8 +179,46 @@ def test_a_bad_record_of_the_newest_version_is_bad(pipeline: Pipeline, policy: s
         assert not pipeline.ingest_for(0.3)
         assert [error.kind for error in pipeline._worker.stopped.values()] == ["bad_record"]
         pipeline.change_columns({"b": None}, {"b2": "int16"}, on_bad_record="ignore")
+        pipeline.oracle["r0", 3] = {"region": "r0", "id": 3, "a": None, "s": None, "tags": None, "b2": None}
         terms = pipeline._worker.find_newer(pipeline._worker.terms)
         assert terms is not None
         pipeline._worker.take_up(terms.preparer, terms.dead_letters)
     pipeline.ingest()
     check(pipeline)
+
+
+class Told(SilentObserver):
+    """Keeps what is told of names."""
+
+    def __init__(self) -> None:
+        self.uses = Counter[OtherName]()
+
+    def other_names(self, uses: Mapping[OtherName, int]) -> None:
+        self.uses.update(uses)
+
+
+def test_producers_of_old_and_new_columns_at_once(tmp_path: Path) -> None:
+    """An upsert without a column gets the default, a patch leaves it alone, rows from before keep null.  The old name of a
+    column counts as its new one, and that of a dropped one is passed over."""
+    told = Told()
+    pipeline = Pipeline(tmp_path, COLUMNS, partitions=2, observer=told)
+    for id in range(4):
+        pipeline.upsert("r0", id, a=id, s="old")
+    pipeline.ingest()
+    pipeline.change_columns({"a": "amount", "tags": None}, {"note": 'string = "none"', "more": "int64"})
+    rows = pipeline.oracle
+    pipeline._send("upsert", "r0", 1, {})
+    rows["r0", 1] = {"region": "r0", "id": 1, "amount": None, "s": None, "note": "none", "more": None}
+    pipeline.patch("r0", 2, more=5)
+    assert rows["r0", 2]["note"] is None
+    pipeline.upsert("r0", 5, note=None, amount=7)
+    pipeline.patch("r0", 6, s="a patch makes a row of nulls")
+    pipeline.produced("upsert", "r0", 3, {"a": 33, "s": "old", "tags": ["x"], "note": "given"})
+    rows["r0", 3] = {"region": "r0", "id": 3, "amount": 33, "s": "old", "note": "given", "more": None}
+    pipeline.produced("patch", "r0", 5, {"a": 77, "tags": None})
+    rows["r0", 5] |= {"amount": 77}
+    pipeline.produced("patch", "r0", 0, {"tags": None})
+    pipeline.ingest()
+    assert told.uses == {("former", "a"): 2, ("dropped", "tags"): 3}
+    check(pipeline)
+    pipeline.close()

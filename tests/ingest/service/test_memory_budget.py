@@ -371,10 +371,10 @@ def test_what_is_decoded_one_by_one_is_held_in_small_pieces(monkeypatch: pytest.
     seen: list[int] = []
     decode = ReferenceDecoder.decode
 
-    def spy(self: ReferenceDecoder, values: Sequence[bytes], ops: Ops, indexes: Iterable[int]) -> object:
+    def spy(self: ReferenceDecoder, values: Sequence[bytes], ops: Ops, indexes: Iterable[int], others: Any) -> object:
         chosen = list(indexes)
         seen.append(sum(len(values[i]) for i in chosen))
-        return decode(self, values, ops, chosen)
+        return decode(self, values, ops, chosen, others)
 
     monkeypatch.setattr(ReferenceDecoder, "decode", spy)
     monkeypatch.setattr(json_decoder, "SINGLY_BYTES", 10_000)

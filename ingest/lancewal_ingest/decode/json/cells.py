@@ -11,14 +11,15 @@ from __future__ import annotations
 import binascii
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import date
 from decimal import Decimal
 from typing import NoReturn
 
 import pyarrow as pa
 
-from lancewal_ingest.decode.json.strict import Number
+from lancewal_ingest.decode.json.strict import Number, given_twice
+from lancewal_ingest.decode.naming import Names
 from lancewal_ingest.decode.outcomes import Refusal
 
 CellReader = Callable[[object, str], object]
@@ -42,9 +43,11 @@ _DECIMAL = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]+))?")
 _EXPONENT_DIGITS_MAX = 9
 
 
-def cell_reader(type_: pa.DataType) -> CellReader:
-    """Return the reader of cells for one type, which ``types.check_json_types`` must allow."""
-    read = _value_reader(type_)
+def cell_reader(type_: pa.DataType, names: Names | None = None) -> CellReader:
+    """Return the reader of cells for one type, which ``types.check_json_types`` must allow.
+
+    ``names``: names of the members of a struct, or of the structs in a list; None: only the present ones are allowed."""
+    read = _value_reader(type_, names)
 
     def nullable(value: object, path: str) -> object:
         return None if value is None else read(value, path)
@@ -52,7 +55,7 @@ def cell_reader(type_: pa.DataType) -> CellReader:
     return nullable
 
 
-def _value_reader(type_: pa.DataType) -> CellReader:
+def _value_reader(type_: pa.DataType, names: Names | None) -> CellReader:
     if pa.types.is_boolean(type_):
         return _boolean
     if pa.types.is_integer(type_):
@@ -70,10 +73,10 @@ def _value_reader(type_: pa.DataType) -> CellReader:
     if pa.types.is_timestamp(type_):
         return _timestamp(type_)
     if pa.types.is_struct(type_):
-        return _struct(type_)
+        return _struct(type_, names)
     if pa.types.is_fixed_size_list(type_):
         return _vector(type_)
-    return _list(type_)
+    return _list(type_, names)
 
 
 def _wrong_type(path: str, expected: str) -> NoReturn:
@@ -236,8 +239,8 @@ def _offset_s(zone: str | None) -> int:
     return -seconds if zone[0] == "-" else seconds
 
 
-def _list(type_: pa.DataType) -> CellReader:
-    read_item = cell_reader(type_.value_type)
+def _list(type_: pa.DataType, names: Names | None) -> CellReader:
+    read_item = cell_reader(type_.value_type, names)
 
     def read(value: object, path: str) -> object:
         if not isinstance(value, list):
@@ -247,18 +250,42 @@ def _list(type_: pa.DataType) -> CellReader:
     return read
 
 
-def _struct(type_: pa.DataType) -> CellReader:
-    members = {child.name: cell_reader(child.type) for child in type_}
+def _struct(type_: pa.DataType, names: Names | None) -> CellReader:
+    members = {
+        child.name: cell_reader(child.type, None if names is None else names.present[child.name]) for child in type_
+    }
 
     def read(value: object, path: str) -> object:
         if not isinstance(value, dict):
             _wrong_type(path, "an object")
-        if not value.keys() <= members.keys():
-            found = next(name for name in value if name not in members)
-            raise Refusal("unknown_column", f"column {path!r}: expected no members but {list(members)}", found)
-        return {name: read_member(value.get(name), f"{path}.{name}") for name, read_member in members.items()}
+        found = named(value, names, members, path)
+        return {name: read_member(found.get(name), f"{path}.{name}") for name, read_member in members.items()}
 
     return read
+
+
+def named(
+    members: dict[str, object], names: Names | None, present: Mapping[str, object], path: str
+) -> Mapping[str, object]:
+    """Return the members of one level by their present names, which ``present`` has as keys.
+
+    ``path``: the column whose members they are; empty for the columns.  ``Refusal``: a name is not allowed, or a field has
+    two names."""
+    where = f"column {path!r}: expected no members but" if path else "expected no members but the columns"
+    if names is None:
+        if not members.keys() <= present.keys():
+            found = next(name for name in members if name not in present)
+            raise Refusal("unknown_column", f"{where} {list(present)}", found)
+        return members
+    called = {name: names.former.get(name, name) for name in members}
+    wrong = [name for name in called if name not in names.present and names.use_of(name) is None]
+    if wrong:
+        raise Refusal("unknown_column", f"{where} {list(present)}", wrong[0])
+    by_name = {called[name]: value for name, value in members.items() if called[name] in names.present}
+    twice = names.twice(list(members)) or next((n for n in given_twice(members) if called[n] in names.present), None)
+    if twice is not None:
+        raise Refusal("duplicate_member", "expected each member of an object once, and by one of its names", twice)
+    return by_name
 
 
 def _vector(type_: pa.DataType) -> CellReader:

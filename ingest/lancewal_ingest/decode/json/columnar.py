@@ -7,7 +7,8 @@ gave exactly one row.  The text is a line ``{"_":<value>}`` for each value, with
 2. Inside an object or array a comma would be needed between that ``}`` and ``{``.  So both are at the top level.  Each
    line begins a row of its own, and a value can add rows but never remove one.
 3. If n values give n rows, each value gave one row.  Its member ``_`` is the text between the colon and the last
-   brace: one JSON value.  A further member would be a duplicate or unknown; Arrow refuses both.
+   brace: one JSON value.  A further member would be a duplicate or unknown; Arrow refuses both.  (Where it must not refuse
+   unknown members, ``other_names`` proves that each value is one JSON object.)
 4. No row's ``_`` is null: each value is an object.
 
 Arrow accepts more values than the rules of ``cells``.  For such values ``read`` returns None (the caller splits the
@@ -25,7 +26,9 @@ import pyarrow as pa
 import pyarrow.json as pj
 
 from lancewal_core.rows.schema import RowSchema
+from lancewal_ingest.decode.json.other_names import fields_with_former, one_name_each
 from lancewal_ingest.decode.json.transport import Mask, either, lift, transport_type
+from lancewal_ingest.decode.naming import Names
 
 TEXT_BYTES_MAX = 1 << 30
 """Longest text that is given to Arrow, whose blocks and string columns have 32-bit lengths."""
@@ -45,16 +48,29 @@ class Columns:
 class ColumnReader:
     """Reader of many values, fast if nearly all are good.  An absent column is null, whatever the operation is."""
 
-    def __init__(self, rows: RowSchema) -> None:
+    def __init__(self, rows: RowSchema, names: Names | None = None) -> None:
         self._columns = rows.columns
+        self._names = names
         self._key_places = [rows.columns.get_field_index(name) for name in rows.primary_key]
         row_type = pa.struct([pa.field(f.name, transport_type(f.type)) for f in rows.columns])
         self._parse = pj.ParseOptions(
             explicit_schema=pa.schema([pa.field("_", row_type)]), unexpected_field_behavior="error"
         )
+        if names is not None:
+            other_type = pa.struct(fields_with_former(rows.columns, names))
+            self._parse_other = pj.ParseOptions(
+                explicit_schema=pa.schema([pa.field("_", other_type)]), unexpected_field_behavior="ignore"
+            )
 
     def read(self, values: Sequence[bytes]) -> Columns | None:
         """Return columns with one row for each value; None if it is not proven that each value gave one row."""
+        return self._read(values, self._parse, None)
+
+    def read_other_names(self, values: Sequence[bytes]) -> Columns | None:
+        """Do the same for values whose names ``NameReader`` has read, none of them doubtful."""
+        return self._read(values, self._parse_other, self._names)
+
+    def _read(self, values: Sequence[bytes], parse: pj.ParseOptions, names: Names | None) -> Columns | None:
         text = _BETWEEN.join((b"", *values, b""))
         if len(text) > TEXT_BYTES_MAX:
             return None
@@ -64,7 +80,7 @@ class ColumnReader:
             table = pj.read_json(
                 pa.BufferReader(lines),
                 read_options=pj.ReadOptions(use_threads=False, block_size=len(text)),
-                parse_options=self._parse,
+                parse_options=parse,
             )
             if table.num_rows != len(values) or table.column(0).num_chunks != 1:
                 return None
@@ -72,6 +88,8 @@ class ColumnReader:
             if read.null_count:
                 return None
             read.validate(full=True)
+            if names is not None:
+                read = one_name_each(read, self._columns, names)
             return self._lift(read)
         except (pa.ArrowInvalid, pa.ArrowCapacityError, UnicodeDecodeError):
             return None

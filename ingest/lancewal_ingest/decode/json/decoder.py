@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -17,11 +18,14 @@ import pyarrow as pa
 
 from lancewal_core.rows.schema import Op, RowSchema
 from lancewal_ingest.decode.json.columnar import ColumnReader, without
+from lancewal_ingest.decode.json.defaults import Defaults
 from lancewal_ingest.decode.json.growth import JsonGrowth
 from lancewal_ingest.decode.json.hazards import has_decimals, hazardous
+from lancewal_ingest.decode.json.other_names import NameReader
 from lancewal_ingest.decode.json.presence import PresenceReader
 from lancewal_ingest.decode.json.reference import ReferenceDecoder
 from lancewal_ingest.decode.json.types import check_json_types
+from lancewal_ingest.decode.naming import PLAIN, Naming, OtherName
 from lancewal_ingest.decode.part import DecodedPart
 from lancewal_ingest.decode.value_decoder import DecodedValues, Ops, RefusedValue
 from lancewal_ingest.decode.weight import pieces
@@ -34,13 +38,15 @@ SINGLY_BYTES = 1 << 20
 class JsonDecoder:
     """See the module docstring.  Raises ``InvalidSchema`` for columns that have no JSON form."""
 
-    def __init__(self, rows: RowSchema) -> None:
+    def __init__(self, rows: RowSchema, naming: Naming = PLAIN) -> None:
         check_json_types(rows.columns)
-        self.growth = JsonGrowth(rows)
-        self._columns = ColumnReader(rows)
+        self._defaults = Defaults(rows, naming)
+        self.growth = JsonGrowth(rows, self._defaults.nbytes)
+        self._columns = ColumnReader(rows, naming.names)
+        self._names = None if naming.names is None else NameReader(naming.names)
         self._decimals = any(has_decimals(field.type) for field in rows.columns)
-        self._presence = PresenceReader(rows)
-        self._reference = ReferenceDecoder(rows)
+        self._presence = PresenceReader(rows, naming.names)
+        self._reference = ReferenceDecoder(rows, naming.names, self._defaults.cells)
         self.single_records = 0
         """Number of values that were decoded one by one so far, bad ones included."""
 
@@ -50,10 +56,11 @@ class JsonDecoder:
         if self._decimals and (hazards := sorted(set(hazardous(values)))):
             together, singly = np.delete(together, hazards), hazards
         parts: list[DecodedPart] = []
+        others = Counter[OtherName]()
         ahead = [together] if len(together) else []
         while ahead:
             indexes = ahead.pop()
-            part, doubtful = self._part(values, indexes, ops)
+            part, doubtful = self._part(values, indexes, ops, others)
             if part is not None:
                 parts.append(part)
                 singly.extend(doubtful)
@@ -65,33 +72,42 @@ class JsonDecoder:
         refused: list[RefusedValue] = []
         singly.sort()
         for few in _singly_pieces(values, singly):
-            part, bad = self._reference.decode(values, ops, few)
+            part, bad = self._reference.decode(values, ops, few, others)
             parts.append(part)
             refused += bad
         self.single_records += len(singly)
-        return DecodedValues(parts, refused)
+        return DecodedValues(parts, refused, others)
 
     def _part(
-        self, values: Sequence[bytes], indexes: npt.NDArray[np.int64], ops: Ops
+        self, values: Sequence[bytes], indexes: npt.NDArray[np.int64], ops: Ops, others: Counter[OtherName]
     ) -> tuple[DecodedPart | None, list[int]]:
-        """Return the rows of the values at ``indexes``, and the doubtful indexes among them.
+        """Return the rows of the values at ``indexes``, and the doubtful indexes among them.  Count the names other than
+        present ones that the rows use.
 
         The part is None if the caller must split ``indexes`` and try again."""
-        if len(indexes) < len(values):
-            values, ops = [values[i] for i in indexes.tolist()], ops[indexes]
-        columns = self._columns.read(values)
+        chosen = values if len(indexes) == len(values) else [values[i] for i in indexes.tolist()]
+        columns, used, doubtful = self._columns.read(chosen), None, list[int]()
+        if columns is None and self._names is not None:
+            read = list(map(self._names.read, chosen))
+            sure = [place for place, names in enumerate(read) if names is not None]
+            doubtful = np.delete(indexes, sure).tolist()
+            if not sure:
+                return self._reference.decode(values, ops, (), others)[0], doubtful
+            indexes, chosen, used = indexes[sure], [chosen[place] for place in sure], [read[place] for place in sure]
+            columns = self._columns.read_other_names(chosen)
         if columns is None:
             return None, []
+        arrays = columns.arrays
+        if columns.doubtful is not None:
+            arrays, doubtful = without(arrays, columns.doubtful), doubtful + indexes[columns.doubtful].tolist()
+            kept = np.flatnonzero(~columns.doubtful)
+            indexes, chosen = indexes[kept], [chosen[place] for place in kept.tolist()]
+            used = None if used is None else [used[place] for place in kept.tolist()]
+        others.update(name for names in used or () for name in names or ())
+        ops = ops if len(indexes) == len(values) else ops[indexes]
         patches = ops == Op.PATCH
-        if patches.any():
-            present = self._presence.read(columns.arrays, patches, values)
-        else:
-            present = pa.nulls(len(indexes), pa.binary())
-        if columns.doubtful is None:
-            return DecodedPart(indexes, columns.arrays, pa.array(ops), present), []
-        kept = without([*columns.arrays, pa.array(ops), present], columns.doubtful)
-        part = DecodedPart(indexes[~columns.doubtful], kept[:-2], kept[-2], kept[-1])
-        return part, indexes[columns.doubtful].tolist()
+        present = self._presence.read(arrays, patches, chosen) if patches.any() else pa.nulls(len(indexes), pa.binary())
+        return DecodedPart(indexes, self._defaults.fill(arrays, ops, chosen), pa.array(ops), present), doubtful
 
 
 def _singly_pieces(values: Sequence[bytes], indexes: list[int]) -> list[list[int]]:

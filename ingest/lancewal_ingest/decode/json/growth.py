@@ -23,20 +23,22 @@ _ITEM_BYTES_MIN = 2
 class JsonGrowth:
     """``Growth`` of one table's JSON values."""
 
-    def __init__(self, rows: RowSchema) -> None:
+    def __init__(self, rows: RowSchema, default_bytes: int = 0) -> None:
+        self._default_bytes = default_bytes
+        """Most bytes that defaults of columns add to a row."""
         self._unpacked = max(_unpacked(field.type) for field in rows.columns)
         """Most bytes of a row that one byte of its value can become, without nested items."""
         self._item_bytes = max(_item_bytes(field.type) for field in rows.columns)
         """Most bytes of a list, struct or vector that is an item of a list; 0 if no column has such lists."""
 
     def each(self, values: Sequence[bytes | None]) -> Weights:
-        grown = self._unpacked * lengths(values)
+        grown = self._unpacked * lengths(values) + self._default_bytes
         if self._item_bytes:
             grown += self._item_bytes * np.fromiter(map(_items_max, values), np.int64, len(values))
         return grown
 
     def largest(self, nbytes: int) -> int:
-        return self._unpacked * nbytes + self._item_bytes * (nbytes // _ITEM_BYTES_MIN)
+        return self._unpacked * nbytes + self._item_bytes * (nbytes // _ITEM_BYTES_MIN) + self._default_bytes
 
 
 def _unpacked(type_: pa.DataType) -> int:

@@ -10,6 +10,7 @@ import orjson
 import pyarrow as pa
 
 from lancewal_core.rows.schema import RowSchema
+from lancewal_ingest.decode.naming import Names
 from lancewal_ingest.decode.part import present_bitmap
 
 
@@ -17,11 +18,12 @@ class PresenceReader:
     """Reader of the bitmaps of many patches, from decoded columns in which absent and null look the same.
 
     A value without the letters ``null`` has no null, so its present columns are those that are not null.  Only the other
-    values are parsed again, for the names of their members.  They are known to be objects with known, distinct names.
+    values are parsed again, for the names of their members.  They are known to be objects with allowed, distinct names.
     """
 
-    def __init__(self, rows: RowSchema) -> None:
+    def __init__(self, rows: RowSchema, names: Names | None = None) -> None:
         self._rows = rows
+        self._names = names
         # Names in the order of one producer's objects: there are few such orders, and the bitmap of each is kept.
         self._known: dict[tuple[str, ...], npt.NDArray[np.uint8]] = {}
 
@@ -48,7 +50,8 @@ class PresenceReader:
         names = tuple(orjson.loads(value))
         bitmap = self._known.get(names)
         if bitmap is None:
-            bitmap = np.frombuffer(present_bitmap(self._rows, names), dtype=np.uint8)
+            columns = names if self._names is None else self._names.fields_of(names)
+            bitmap = np.frombuffer(present_bitmap(self._rows, columns), dtype=np.uint8)
             if len(self._known) < 1024:
                 self._known[names] = bitmap
         return bitmap

@@ -1,50 +1,72 @@
 """The slow path, which defines the right result: value by value, by the rules of ``cells``.
 
 1. Each value becomes one row, or is refused by the first check that fails.
-2. An upsert sets every column: an absent member is null.  A patch sets only the columns that it names; ``_present`` has
-   them.
+2. An upsert sets every column: an absent member is null, or the column's default.  A patch sets only the columns that
+   it names; ``_present`` has them.
 3. The value of a delete is checked like the value of an upsert, so a producer may send the full row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
 
 from lancewal_core.rows.schema import Op, RowSchema
-from lancewal_ingest.decode.json.cells import CellReader, cell_reader
+from lancewal_ingest.decode.json.cells import CellReader, cell_reader, named
+from lancewal_ingest.decode.json.other_names import other_names
 from lancewal_ingest.decode.json.strict import parse_object
+from lancewal_ingest.decode.naming import Names, OtherName
 from lancewal_ingest.decode.outcomes import Refusal
 from lancewal_ingest.decode.part import DecodedPart, present_bitmap
 from lancewal_ingest.decode.value_decoder import Ops, RefusedValue
 
 
 class ReferenceDecoder:
-    """Decoder of single values.  Tests compare the columnar path with this one."""
+    """Decoder of single values.  Tests compare the columnar path with this one.
 
-    def __init__(self, rows: RowSchema) -> None:
+    ``names``: names that are allowed; None: only those of columns.  ``defaults``: cells of columns that an upsert leaves
+    out."""
+
+    def __init__(
+        self, rows: RowSchema, names: Names | None = None, defaults: Mapping[str, object] = MappingProxyType({})
+    ) -> None:
         self._rows = rows
-        self._readers: dict[str, CellReader] = {field.name: cell_reader(field.type) for field in rows.columns}
+        self._names = names
+        self._defaults = defaults
+        self._readers: dict[str, CellReader] = {
+            field.name: cell_reader(field.type, None if names is None else names.present[field.name])
+            for field in rows.columns
+        }
 
     def decode(
-        self, values: Sequence[bytes], ops: Ops, indexes: Iterable[int]
+        self, values: Sequence[bytes], ops: Ops, indexes: Iterable[int], others: Counter[OtherName] | None = None
     ) -> tuple[DecodedPart, list[RefusedValue]]:
-        """Return the rows of the values at ``indexes`` (ascending), and the values among them that gave no row."""
+        """Return the rows of the values at ``indexes`` (ascending), and the values among them that gave no row.
+
+        ``others`` counts the names, other than present ones, that the rows use."""
         good: list[int] = []
         rows: list[dict[str, object]] = []
         present: list[bytes | None] = []
         refused: list[RefusedValue] = []
         for index in indexes:
             try:
-                members = parse_object(values[index])
-                rows.append(self._cells(members))
+                given = parse_object(values[index], twice=self._names is not None)
+                members = named(given, self._names, self._readers, "")
+                row = self._cells(members)
             except Refusal as refusal:
                 refused.append(RefusedValue(index, refusal.kind, str(refusal), refusal.found))
-            else:
-                good.append(index)
-                present.append(present_bitmap(self._rows, members) if ops[index] == Op.PATCH else None)
+                continue
+            if ops[index] == Op.UPSERT:
+                row |= {name: cell for name, cell in self._defaults.items() if name not in members}
+            rows.append(row)
+            good.append(index)
+            present.append(present_bitmap(self._rows, members) if ops[index] == Op.PATCH else None)
+            if others is not None and self._names is not None:
+                others.update(other_names(self._names, given))
         chosen = np.array(good, dtype=np.int64)
         part = DecodedPart(
             indexes=chosen,
@@ -54,10 +76,7 @@ class ReferenceDecoder:
         )
         return part, refused
 
-    def _cells(self, members: dict[str, object]) -> dict[str, object]:
-        if not members.keys() <= self._readers.keys():
-            found = next(name for name in members if name not in self._readers)
-            raise Refusal("unknown_column", f"expected no members but the columns {list(self._readers)}", found)
+    def _cells(self, members: Mapping[str, object]) -> dict[str, object]:
         for name in self._rows.primary_key:
             if members.get(name) is None:
                 raise Refusal("missing_key", f"column {name!r}: expected a value, it is in the primary key")

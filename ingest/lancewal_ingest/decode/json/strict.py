@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Mapping
 from typing import NoReturn
 
 from lancewal_ingest.decode.outcomes import Refusal
@@ -27,8 +28,22 @@ class Number(str):
     __slots__ = ()
 
 
-def parse_object(value: bytes) -> dict[str, object]:
+class _Twice(dict[str, object]):
+    """Members of an object that has some names twice."""
+
+    names: frozenset[str]
+
+
+def given_twice(members: Mapping[str, object]) -> frozenset[str]:
+    """Return the names that an object has twice (``parse_object`` with ``twice``)."""
+    return members.names if isinstance(members, _Twice) else frozenset()
+
+
+def parse_object(value: bytes, *, twice: bool = False) -> dict[str, object]:
     """Return the members of the object in ``value``, as None, bool, str, Number, list and dict.
+
+    With ``twice`` an object may have two members of one name, of which the last one counts.  The caller looks for them
+    (``given_twice``), since those that are passed over do no harm.
 
     Raises ``Refusal`` if ``value`` is not an object that the rules of this module allow."""
     _check_depth(value)
@@ -37,7 +52,7 @@ def parse_object(value: bytes) -> dict[str, object]:
     except UnicodeDecodeError as error:
         raise Refusal("not_json", f"expected a JSON object; the value is not UTF-8 at byte {error.start}") from None
     try:
-        parsed = _PARSER.decode(text)
+        parsed = (_TWICE if twice else _PARSER).decode(text)
     except json.JSONDecodeError as error:
         raise Refusal("not_json", f"expected one JSON object; no JSON at character {error.pos}") from None
     if not isinstance(parsed, dict):
@@ -54,12 +69,24 @@ def _members(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return members
 
 
+def _members_or_twice(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    members = dict(pairs)
+    if len(members) == len(pairs):
+        return members
+    found = _Twice(members)
+    found.names = frozenset(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+    return found
+
+
 def _constant(_: str) -> NoReturn:
     raise Refusal("not_json", "expected JSON; NaN and Infinity are not JSON numbers")
 
 
 _PARSER = json.JSONDecoder(
     object_pairs_hook=_members, parse_float=Number, parse_int=Number, parse_constant=_constant, strict=True
+)
+_TWICE = json.JSONDecoder(
+    object_pairs_hook=_members_or_twice, parse_float=Number, parse_int=Number, parse_constant=_constant, strict=True
 )
 
 # Up to the first error this splits the bytes as a JSON parser does, and behind it no parser goes.  The closing quote is

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from unittest import mock
@@ -14,8 +15,10 @@ from lancewal_ingest.decode import decoder as general_module
 from lancewal_ingest.decode.decoder import Decoder
 from lancewal_ingest.decode.json import decoder as decoder_module
 from lancewal_ingest.decode.json.decoder import JsonDecoder
+from lancewal_ingest.decode.json.defaults import Defaults
 from lancewal_ingest.decode.json.growth import JsonGrowth
 from lancewal_ingest.decode.json.reference import ReferenceDecoder
+from lancewal_ingest.decode.naming import PLAIN, Naming, OtherName
 from lancewal_ingest.decode.outcomes import Decoded
 from lancewal_ingest.decode.value_decoder import DecodedValues, Ops, ValueDecoder
 from lancewal_kafka.records import Records
@@ -81,13 +84,14 @@ def records(
 class Singly:
     """The reference path alone."""
 
-    def __init__(self, rows: RowSchema) -> None:
+    def __init__(self, rows: RowSchema, naming: Naming = PLAIN) -> None:
         self.growth = JsonGrowth(rows)
-        self._reference = ReferenceDecoder(rows)
+        self._reference = ReferenceDecoder(rows, naming.names, Defaults(rows, naming).cells)
 
     def decode(self, values: Sequence[bytes], ops: Ops) -> DecodedValues:
-        part, refused = self._reference.decode(values, ops, range(len(values)))
-        return DecodedValues([part], refused)
+        others = Counter[OtherName]()
+        part, refused = self._reference.decode(values, ops, range(len(values)), others)
+        return DecodedValues([part], refused, others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +101,12 @@ class Ways:
     patches: bool = True
     record_bytes_max: int = 10_000_000
     rows: RowSchema = ROWS
+    naming: Naming = PLAIN
 
     def decoder(self, values: ValueDecoder | None = None) -> Decoder:
         return Decoder(
             self.rows,
-            values or JsonDecoder(self.rows),
+            values or JsonDecoder(self.rows, self.naming),
             patches=self.patches,
             record_bytes_max=self.record_bytes_max,
             key_decoder=kafka_key,
@@ -112,7 +117,7 @@ class Ways:
         with mock.patch.object(
             Decoder, "_plain_ops", lambda _, records: np.full(len(records), general_module._ASIDE, np.uint8)
         ):
-            return self.decoder(Singly(self.rows)).decode(batch)
+            return self.decoder(Singly(self.rows, self.naming)).decode(batch)
 
     def both(self, batch: Records, *, singly_max: int = 1) -> Decoded:
         """Decode both ways, assert that they agree, and give the result.
@@ -124,6 +129,7 @@ class Ways:
         slow = self.reference(batch)
         fast.rows.validate(full=True)
         assert fast.rejected == slow.rejected
+        assert fast.other_names == slow.other_names
         assert fast.rows.schema.equals(slow.rows.schema)
         assert cells(fast.rows) == cells(slow.rows)
         accounted = fast.rows["_offset"].to_pylist() + [bad.offset for bad in fast.rejected]

@@ -1,0 +1,71 @@
+"""Values of columns that an upsert leaves out.  A column that it sets to null stays null."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from lancewal_core.errors import InvalidSchema
+from lancewal_core.rows.schema import Op, RowSchema
+from lancewal_ingest.decode.json.cells import cell_reader
+from lancewal_ingest.decode.json.strict import parse_object
+from lancewal_ingest.decode.naming import Naming
+from lancewal_ingest.decode.outcomes import Refusal
+from lancewal_ingest.decode.value_decoder import Ops
+
+
+class Defaults:
+    """Defaults of a table's columns.  ``InvalidSchema`` for a text that is not a value of its column."""
+
+    def __init__(self, rows: RowSchema, naming: Naming) -> None:
+        self.cells: Mapping[str, object] = {
+            name: _cell(rows.columns.field(name), text, naming) for name, text in naming.defaults.items()
+        }
+        """Default of each column as ``pyarrow.array`` accepts it."""
+        self._arrays = {
+            rows.columns.get_field_index(name): pa.array([cell], rows.columns.field(name).type)
+            for name, cell in self.cells.items()
+        }
+        former = {} if naming.names is None else naming.names.former
+        self._names = {
+            place: {
+                rows.columns.names[place],
+                *(old for old, new in former.items() if new == rows.columns.names[place]),
+            }
+            for place in self._arrays
+        }
+        self.nbytes = sum(array.nbytes for array in self._arrays.values())
+        """Most bytes that the defaults add to a row."""
+
+    def fill(self, columns: Sequence[pa.Array], ops: Ops, values: Sequence[bytes]) -> Sequence[pa.Array]:
+        """Return decoded columns with the defaults of upserts that leave a column out."""
+        filled = list(columns)
+        for place, default in self._arrays.items():
+            column = columns[place]
+            if not column.null_count:
+                continue
+            absent = column.is_null().to_numpy(zero_copy_only=False) & (ops == Op.UPSERT)
+            for row in np.flatnonzero(absent).tolist():
+                # A value without these letters holds no null, so the column is absent.
+                if b"null" in values[row] and not self._names[place].isdisjoint(orjson.loads(values[row])):
+                    absent[row] = False
+            if absent.any():
+                places = np.where(absent, len(column), np.arange(len(column)))
+                filled[place] = pa.concat_arrays([column, default]).take(pa.array(places))
+        return filled
+
+
+def _cell(field: pa.Field, text: str, naming: Naming) -> object:
+    names = None if naming.names is None else naming.names.present[field.name]
+    try:
+        members = parse_object(b'{"_":' + text.encode("utf-8", "surrogatepass") + b"}")
+        if list(members) != ["_"]:
+            raise Refusal("not_json", "expected one JSON value")
+        return cell_reader(field.type, names)(members["_"], field.name)
+    except Refusal as refusal:
+        raise InvalidSchema(
+            f"column {field.name!r}: its default {text[:100]!a} is not a value of its type: {refusal}"
+        ) from None

@@ -1,0 +1,105 @@
+"""Names by which records may call the fields of a table, and values of columns that they leave out.
+
+A field has its present name.  After a change of columns, records may still use a *former* name of a field, or the name of a
+*dropped* one, which is passed over.  A contract that ignores unknown columns has *unknown* names passed over too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+import pyarrow as pa
+
+from lancewal_core.rows.carry import Tree, trees
+from lancewal_core.table.contract import Contract
+
+
+class OtherName(NamedTuple):
+    """A name, other than a present one, that a record has used."""
+
+    use: Literal["former", "dropped", "unknown"]
+    path: str
+    """Names of the structs that hold the member, as the table calls them, and the member's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Names of one level: of the columns, or of the members of one struct."""
+
+    present: Mapping[str, Names | None]
+    """Each field, with the names of its members; None if it is neither a struct nor a list of structs."""
+    former: Mapping[str, str] = field(default_factory=dict)
+    """Present name of a field by each of its former names."""
+    dropped: frozenset[str] = frozenset()
+    ignores: bool = False
+    """Whether unknown names are passed over."""
+
+    @property
+    def only_present(self) -> bool:
+        """Whether only present names are allowed, here and within."""
+        within = all(names is None or names.only_present for names in self.present.values())
+        return within and not (self.former or self.dropped or self.ignores)
+
+    def use_of(self, name: str) -> OtherName | None:
+        """Return the use of a name that is not a present one; None if it is refused."""
+        if name in self.former:
+            return OtherName("former", name)
+        if name in self.dropped:
+            return OtherName("dropped", name)
+        return OtherName("unknown", name) if self.ignores else None
+
+    def fields_of(self, names: Iterable[str]) -> list[str]:
+        """Return the present names of the fields that ``names`` call; names that are passed over call none."""
+        called = (self.former.get(name, name) for name in names)
+        return [name for name in called if name in self.present]
+
+    def twice(self, names: Collection[str]) -> str | None:
+        """Return a former name that stands beside another name of its field; None if there is none."""
+        taken = {name for name in names if name in self.present}
+        for name in names:
+            if name in self.former:
+                present = self.former[name]
+                if present in taken:
+                    return name
+                taken.add(present)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """Names that records of a contract may use, and columns that they may leave out."""
+
+    names: Names | None = None
+    """None: only present names are allowed."""
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    """JSON of the value of each column that an upsert may leave out without setting it to null."""
+
+
+PLAIN = Naming()
+
+
+def naming_of(contract: Contract) -> Naming:
+    """Return the naming of the records that a contract takes."""
+    defaults = {column.name: column.default for column in contract.columns if column.default is not None}
+    ignores = contract.on_unknown_column == "ignore"
+    if not (contract.former_names or contract.dropped or ignores):
+        return Naming(None, defaults)
+    names = _names(trees(contract.rows), None, contract)
+    return Naming(None if names.only_present else names, defaults)
+
+
+def _names(fields: Sequence[Tree], within: int | None, contract: Contract) -> Names:
+    present = {tree.name: _inner(tree, contract) for tree in fields}
+    by_id = {tree.id: tree.name for tree in fields}
+    former = {one.name: by_id[one.id] for one in contract.former_names if one.id in by_id and one.name not in present}
+    dropped = {one.name for one in contract.dropped if one.within == within and not one.forgotten}
+    ignores = contract.on_unknown_column == "ignore"
+    return Names(present, former, frozenset(dropped - present.keys() - former.keys()), ignores)
+
+
+def _inner(tree: Tree, contract: Contract) -> Names | None:
+    while pa.types.is_list(tree.type):
+        (tree,) = tree.within
+    return _names(tree.within, tree.id, contract) if pa.types.is_struct(tree.type) else None
