@@ -28,7 +28,6 @@ from lancewal_reader.forms.given_keys import keys_of, region_key_of
 from lancewal_reader.forms.pandas_frames import Dtypes
 from lancewal_reader.point.read_options import Read, read_options
 from lancewal_reader.point.receipt import Receipt
-from lancewal_reader.reading.filter import check_filter
 from lancewal_reader.reading.reads import Reads, Wanted, wanted_of
 from lancewal_reader.reading.rows import Rows, limit_of, reader_of, to_pandas, to_polars
 from lancewal_reader.search.found import SearchRows
@@ -164,8 +163,8 @@ class Table:
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns of the table."""
-        return self.contract.rows.table
+        """Columns of the table: those of the contract, and those of other programs that the last read has met."""
+        return self._reads.schema
 
     def scan(
         self,
@@ -319,8 +318,8 @@ class Table:
         """
         asked: dict[str, Any] = dict(how)
         named = {name: asked.pop(name) for name in ASKED if name in asked}
-        sought = sought_of(self.schema, vector, text, limit, named)
-        return search(self._reads, self._searches, self._wanted(columns, filter, **asked), sought)
+        wanted = self._wanted(columns, filter, **asked)
+        return search(self._reads, self._searches, wanted, lambda schema: sought_of(schema, vector, text, limit, named))
 
     def receipt(self, **read: Unpack[Read]) -> Receipt:
         """Return the receipt of what a read would see; no row is read.  Several reads of one state take it as their
@@ -345,5 +344,4 @@ class Table:
     def _wanted(
         self, columns: Sequence[str] | None, filter: str | pc.Expression | None, **read: Unpack[Read]
     ) -> Wanted:
-        wanted = wanted_of(self.schema, columns, filter, read_options(**read))
-        return replace(wanted, filter=check_filter(self.schema, wanted.filter))
+        return wanted_of(columns, filter, read_options(**read))

@@ -62,6 +62,11 @@ class OpenedTable:
             self.contracts,
         )
 
+    @property
+    def rows(self) -> RowSchema:
+        """Columns that rows are wanted with, and the keys: those of the table's contract, or those that a reader shows."""
+        return self.contract.rows
+
     def contract_of(self, version: int) -> Contract:
         """Return the contract of this version number, which rows name.
 
@@ -78,23 +83,27 @@ class OpenedTable:
     def columns_of(self, flushed: FlushedGeneration) -> RowSchema:
         """Return the columns that a flush was written with, which are needed to read it.  Pass the rows that were read
         to ``rows_of_flush``."""
-        return self.contract_of(flushed.contract_version).rows
+        return self._written(flushed.contract_version)
+
+    def _written(self, version: int) -> RowSchema:
+        """Return the columns of a version of the contract.  If they are those of the newest one, nothing is read."""
+        same = self.contract.columns_version <= version < self.contract.version
+        return self.contract.rows if same else self.contract_of(version).rows
 
     def rows_as_wanted(self, rows: Rows, version: int, where: Callable[[], str]) -> Rows:
-        """Return rows written under this version of the contract, with the columns of the table's contract
-        (``rows_as``)."""
-        return rows_as(rows, self.contract_of(version).rows, self.contract.rows, where)
+        """Return rows written under this version of the contract, with the columns of ``rows`` (``rows_as``)."""
+        return rows_as(rows, self._written(version), self.rows, where)
 
     def rows_of(self, entry: Entry) -> pa.RecordBatch:
-        """Return the rows of an entry, with the columns of the table's contract."""
+        """Return the rows of an entry, with the columns of ``rows``."""
         return self.rows_as_wanted(entry.rows, entry.contract_version, lambda: entry_name(entry))
 
     def rows_of_flush(self, flushed: FlushedGeneration, content: Folded, projected: RowSchema | None = None) -> Folded:
-        """Return the content of a flush, with the columns of the table's contract.
+        """Return the content of a flush, with the columns of ``rows``.
 
         ``projected`` chooses some of these columns (``project``); then ``content.rows`` has the columns for it
         (``written_for``)."""
-        whole, written = self.contract.rows, self.columns_of(flushed)
+        whole, written = self.rows, self.columns_of(flushed)
         if projected is None:
             return rows_as(content, written, whole, lambda: flushed.key)
         rows = rows_as(content.rows, written_for(written, projected), projected, lambda: flushed.key)

@@ -6,7 +6,7 @@ drop columns, restore versions, and recreate tables at the same place.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -198,23 +198,37 @@ def foreign_columns(pinned: PinnedTable, contract: Contract) -> tuple[str, ...]:
 
 
 def columns_of(pinned: PinnedTable, contract: Contract) -> RowSchema:
-    """Return the columns of a version that fits the contract (``check_columns``), in the version's order.
+    """Return ``columns_as`` for the contract's columns."""
+    return columns_as(pinned, contract.rows, (contract,))
 
-    Fields have the version's names, and the contract's ids (``Column.ids``); columns and members of other programs have
-    ids of their own."""
-    here = [in_version(pinned, column) for column in contract.columns]
-    first = {own: id_ for c in here for own, id_ in zip(c.field_ids, c.ids, strict=True)}
 
-    def ids(tree: Tree) -> tuple[int, ...]:
-        if tree.id not in first:
-            return (taken_whole(tree.id),)
-        return first[tree.id], *(id_ for child in tree.within for id_ in ids(child))
+def columns_as(pinned: PinnedTable, ours: RowSchema, contracts: Iterable[Contract]) -> RowSchema:
+    """Return the columns of a version, in its order, with its names.
 
-    found = []
-    for field in pinned.schema:
-        own = pinned.field_ids[field.name]
-        found.append(ids(tree_of(field, own)) if own[0] in first else (taken_whole(own[0]),))
-    return RowSchema(pa.schema(list(pinned.schema)), contract.primary_key, contract.region_key, tuple(found))
+    Fields that are among ``ours`` have the ids of ``Column.ids``, all others those of ``taken_whole``.  ``contracts``:
+    versions of the contract of which one knows each field by Lance's id."""
+    known = {id_ for own in ours.ids for id_ in own}
+    columns = [in_version(pinned, column) for contract in contracts for column in contract.columns]
+    first = dict(pair for column in columns for pair in zip(column.field_ids, column.ids, strict=True))
+
+    def ids(type_: pa.DataType, left: Iterator[int]) -> tuple[int, ...]:
+        own = next(left)
+        within = [id_ for child in _types_within(type_) for id_ in ids(child, left)]
+        return (first[own], *within) if first.get(own) in known else (taken_whole(own),)
+
+    found = [ids(field.type, iter(pinned.field_ids[field.name])) for field in pinned.schema]
+    return RowSchema(pa.schema(list(pinned.schema)), ours.primary_key, ours.region_key, tuple(found))
+
+
+def _types_within(type_: pa.DataType) -> list[pa.DataType]:
+    """Return the types of the fields to which Lance gives ids of their own within a column of any type."""
+    if pa.types.is_struct(type_):
+        return [field.type for field in type_]
+    if pa.types.is_map(type_):
+        return [pa.struct([type_.key_field, type_.item_field])]
+    items = pa.types.is_list(type_) or pa.types.is_large_list(type_)
+    items = items or (pa.types.is_fixed_size_list(type_) and pa.types.is_struct(type_.value_type))
+    return [type_.value_type] if items else []
 
 
 def _missing(column: Column, pinned: PinnedTable) -> str:
@@ -280,23 +294,14 @@ def _declare(name: str, *, nullable: bool) -> str:
     return f'declare it so by `dataset.alter_columns({{"path": "{name}", "nullable": {nullable}}})`'
 
 
-def check_columns_read(pinned: PinnedTable, contract: Contract, names: Collection[str]) -> None:
-    """Raise ``ContractMismatch`` if one of these columns of the contract is missing, or was replaced by another column
-    of the same name.
-
-    Otherwise values of such a column would appear among unmerged rows, which have the contract's column.  This check is
-    for readers and looks at no other columns."""
-    ids = pinned.field_ids
-    wrong = [
-        column.name for column in contract.columns if column.name in names and ids.get(column.name) != column.field_ids
-    ]
-    if wrong:
-        raise ContractMismatch(
-            f"version {pinned.version} of the Lance table does not have the contract's columns {wrong}: they were dropped, "
-            "renamed, recreated or given another type. Change them back, restore the version before that change, or read "
-            "other columns",
-            version=pinned.version,
-        )
+def changed_by_others(pinned: PinnedTable, names: Sequence[str]) -> ContractMismatch:
+    """Return the error for columns of the contract that another program has replaced, or for keys that it has changed."""
+    return ContractMismatch(
+        f"version {pinned.version} of the Lance table does not have the contract's columns {list(names)}: they were dropped, "
+        "renamed, recreated or given another type. Change them back, restore the version before that change, or read "
+        "other columns",
+        version=pinned.version,
+    )
 
 
 def _pair(name: str, setting: Any, term: Any) -> _Pair:

@@ -436,6 +436,11 @@ class WrittenContracts:
             self.know(known)
         return known
 
+    @property
+    def known(self) -> tuple[Contract, ...]:
+        """All versions that were read."""
+        return tuple(self._found.values())
+
 
 def read_contract_version(store: ObjectStore, newest: Contract, version: int) -> Contract:
     """Return the version of the table's contract under which WAL entries were written; ``newest`` is any other version."""

@@ -72,6 +72,7 @@ from lancewal_reader.plan.strong import (
     RegionDelta,
     Source,
     check_contract,
+    check_entries,
     looked_again,
     walk_from,
 )
@@ -134,6 +135,7 @@ def _plan_once(context: PlanContext, at: Receipt) -> ReadPlan:
     # Step 4
     walks = _walk_logs(context, [part for some in parts.values() for part in some if part.flushed is None])
     logs = {log: LogEntries(walked) for log, walked in walks.items()}
+    check_entries(context.contract, logs)
     deltas = []
     for region, cut in sorted(at.positions.items()):
         with kept_of(context.contract, region):

@@ -20,6 +20,7 @@ from typing import NamedTuple, TypeAlias
 from lancewal_core.names import paths
 from lancewal_core.names.ids import LogId, Position, Region, Sequence
 from lancewal_core.region.state import GenerationRecord
+from lancewal_core.store.versioned import FIRST_VERSION
 from lancewal_core.wal.segment import Segment, Trailer
 from lancewal_core.wal.walk import Walk
 
@@ -36,6 +37,7 @@ class EntryRef:
     first: Position
     next: Position
     rows: int
+    contract_version: int = FIRST_VERSION
 
     @property
     def segment(self) -> SegmentPlace:
@@ -91,6 +93,8 @@ class LogEntries:
         begin = walked.segments[0].sequence if walked.segments else walked.end
         self._of: dict[Region, _Entries] = {}
         self._begin, self._known_end = begin, begin
+        self.contract_version: int = FIRST_VERSION if known is None else known.contract_version
+        """The newest version of the contract that an entry of this log has named."""
         if known is not None and known._reaches(begin) and begin - known._begin <= len(walked.segments):
             self._of, self._begin, self._known_end = known._of, known._begin, known._known_end
         for segment in walked.segments[max(0, self._known_end - begin) :]:
@@ -98,7 +102,9 @@ class LogEntries:
                 found = self._of.get(entry.region)
                 if found is None:
                     found = self._of[entry.region] = _Entries()
-                found.append(EntryRef(walked.log, segment.sequence, entry.first, entry.next, entry.row_count))
+                version = entry.contract_version
+                found.append(EntryRef(walked.log, segment.sequence, entry.first, entry.next, entry.row_count, version))
+                self.contract_version = max(self.contract_version, version)
         self._known_end = max(self._known_end, walked.end)
 
     def _reaches(self, begin: Sequence) -> bool:

@@ -8,7 +8,7 @@ Guarantees
 
 Steps
  1. Pin V, read W(V).  At the same time check that the contract is still the newest, else ``ContractChanged``.  A contract
-    that comes after this check shows in a region state where it could do harm (step 2).
+    that comes after this check shows in a region state, or in an entry, where it could do harm (step 2).
  2. At the same time read each region's newest state.  The delta has the generations above W(V): FLUSHED and MERGED ones by
     their flush, SEALED and OPEN ones by their WAL entries.  Each log is walked once for all its regions, to its tail.  A
     state that ends below W(V) was read before the merge, or is not the newest: step 5.  A region that was claimed under a
@@ -221,6 +221,7 @@ def _plan_once(context: PlanContext) -> ReadPlan:
     check_claims(context.contract, indexes)
     above = {region: unmerged_generations(region, indexes.get(region), in_force) for region in context.contract.regions}
     logs = context.entries.of(walks)
+    check_entries(context.contract, logs)
     deltas = [_region_delta(region, above[region], in_force, logs, index) for region, index in sorted(indexes.items())]
     return ReadPlan(pinned.version, in_force, tuple(deltas))
 
@@ -251,6 +252,14 @@ def check_claims(contract: Contract, states: Mapping[Region, RegionState]) -> No
             f"region {newer.region.name} was claimed under contract version {newer.contract_version}",
             region=newer.region.name,
         )
+
+
+def check_entries(contract: Contract, logs: Mapping[LogId, LogEntries]) -> None:
+    """Raise ``ContractChanged`` if an entry in these logs names a newer contract.  A running process takes up changed
+    columns without a claim."""
+    newest = max((entries.contract_version for entries in logs.values()), default=contract.version)
+    if newest > contract.version:
+        raise ContractChanged(f"entries name contract version {newest}, which is newer than {contract.version}")
 
 
 def unmerged_generations(region: Region, state: RegionState | None, in_force: InForce) -> tuple[GenerationRecord, ...]:

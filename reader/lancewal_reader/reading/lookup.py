@@ -145,7 +145,7 @@ def lookup_plan(
 ) -> pa.Table:
     """Return the plan's rows with these keys, in the order of the keys; see the module docstring.  ``keys`` are
     distinct, and in the columns of the primary key."""
-    whole = context.contract.rows
+    whole = context.rows
     names = list(whole.primary_key)
     projected, sought = project(whole, columns), KeySet(keys)
 
@@ -186,7 +186,7 @@ def count_plan(context: DeltaContext, find: FindAddresses, pinned: PinnedTable, 
     merged = sum(fragment.live_rows for fragment in pinned.fragments())
     if not any(delta.sources for delta in plan.deltas):
         return merged
-    loaded = load(context, plan.deltas, project(context.contract.rows, ()), plan.in_force.conflicts)
+    loaded = load(context, plan.deltas, project(context.rows, ()), plan.in_force.conflicts)
     superseded = len(context.hidden.addresses(find, pinned, plan, loaded.mask))
     # A Partial is a row, whether it finds one in the table or not.
     unmerged = int(loaded.folded.rows.num_rows + loaded.folded.partials.num_rows)

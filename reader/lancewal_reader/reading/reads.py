@@ -41,7 +41,7 @@ from lancewal_core.errors import (
 )
 from lancewal_core.names.ids import Position, Region
 from lancewal_core.rows.murmur2 import partition_of
-from lancewal_core.table.checks import check_columns_read
+from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.contract import Contract, read_contract
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_core.table.watermarks import TABLE_UUID
@@ -53,8 +53,11 @@ from lancewal_reader.point.at import AtSnapshot, Point
 from lancewal_reader.point.read_options import Consistency, ReadOptions
 from lancewal_reader.point.receipt import Receipt, with_receipt
 from lancewal_reader.point.token import Least
+from lancewal_reader.reading.filter import check_filter
 from lancewal_reader.reading.lookup import KeyLookup, count_plan, deltas_of, lookup_plan
+from lancewal_reader.reading.result_columns import check_values, columns_of_plan
 from lancewal_reader.reading.scan import batch_rows, left_out, result_schema, scan_plan
+from lancewal_reader.reading.shown_version import shown_version
 from lancewal_reader.unmerged.completed import FindAddresses
 from lancewal_reader.unmerged.left_out import LeftOut, with_left_out
 from lancewal_reader.unmerged.load import DeltaContext
@@ -68,9 +71,10 @@ _VANISHED = (PlanStale, ObjectMissing, StoreInconsistent, VersionGone)
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Checked arguments of a read: its columns, its rows, and its read options."""
+    """Arguments of a read: its columns, its rows, and its read options.  Only the plan says which columns there are."""
 
-    columns: tuple[str, ...]
+    columns: tuple[str, ...] | None
+    """Names in the order wanted; None: all."""
     filter: str | None
     read: ReadOptions
     keys: pa.Table | None = None
@@ -79,20 +83,43 @@ class Wanted:
     """Encoded region key of all rows wanted.  Unmerged rows of other partitions, by the contract of the plan, are not
     read."""
 
-    def names(self, contract: Contract) -> Collection[str]:
-        """Return the names of the columns that the read needs; a filter may name any column."""
-        rows = contract.rows
-        return rows.table.names if self.filter is not None else {*self.columns, *rows.primary_key}
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The columns and the condition that a read chooses from the columns of its result."""
+
+    rows: RowSchema
+    """All columns of the result."""
+    columns: tuple[str, ...]
+    filter: str | None
+    """Condition for Lance, by names of the result."""
+
+    @staticmethod
+    def of(rows: RowSchema, wanted: Wanted) -> Chosen:
+        """Return the columns and the filter of a read; ``InvalidInput`` if the result does not have them."""
+        return Chosen(rows, columns_of(rows.table, wanted.columns), check_filter(rows.table, wanted.filter))
+
+    @property
+    def names(self) -> Collection[str]:
+        """Names of the columns that the read needs; a filter may name any column."""
+        return self.rows.table.names if self.filter is not None else self.columns
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """One planned read.  ``schema``: that of its rows, with the receipt in the metadata."""
+    """One planned read."""
 
     wanted: Wanted
     plan: ReadPlan
     receipt: Receipt
+    chosen: Chosen
     schema: pa.Schema
+    """Schema of its rows, with the receipt in the metadata."""
+
+    def with_columns(self, columns: tuple[str, ...]) -> Planned:
+        """Return the same read of other columns of its result."""
+        schema = result_schema(self.chosen.rows, columns).with_metadata(self.schema.metadata)
+        return replace(self, chosen=replace(self.chosen, columns=columns), schema=schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +175,8 @@ class Reads:
         self._lookup = KeyLookup(context, uri)
         self._newest: dict[Consistency, Newest] = {}
         self._kept: _Kept | None = None
+        self._shown: tuple[Contract, RowSchema] | None = None
+        """The contract and the columns of the last result of a newest state."""
         self._told = LeftOut()
         """Keys left out as logged last, so that repeated reads do not log them again."""
 
@@ -160,6 +189,12 @@ class Reads:
     @property
     def contract(self) -> Contract:
         return self.context.contract
+
+    @property
+    def schema(self) -> pa.Schema:
+        """All columns of the last result of a newest state; before the first one, and after a change, the contract's."""
+        contract, shown = self.context.contract, self._shown
+        return (shown[1] if shown is not None and shown[0] is contract else contract.rows).table
 
     def plan(self, wanted: Wanted) -> Planned:
         """Plan the read without reading rows.  In a table keyed by bytes the unmerged keys are read, to know what is
@@ -176,7 +211,7 @@ class Reads:
         """Return the read and its rows once more.  The read may have a new plan, at the same receipt."""
         planned, rows = self._by(
             planned,
-            lambda context, pinned, plan: self._rows(context, pinned, planned.wanted, plan),
+            lambda context, pinned, plan: self._rows(context, pinned, planned.wanted, planned.chosen, plan),
             now=planned.wanted.keys is not None,  # all of these are read before that ends
         )
         return planned, _described(rows, planned.schema)
@@ -213,7 +248,6 @@ class Reads:
         """
 
         def used(context: DeltaContext, pinned: PinnedTable, plan: ReadPlan) -> T:
-            check_readable(pinned, context.contract, self.uri, planned.wanted.names(context.contract))
             return use(context, self._lookup.addresses, pinned, plan)
 
         return self._by(planned, used, now=now)[1]
@@ -231,7 +265,13 @@ class Reads:
                 context = self.context
                 # Otherwise the version is opened again: if a clean-up has removed it, the read fails here, not midway.
                 opened = _opened(context, planned.plan) if now and not attempt else None
-                return planned, use(context, opened or planned.plan.pin(context.table), planned.plan)
+                pinned = opened or planned.plan.pin(context.table)
+                check_table_uuid(pinned, context.contract, self.uri)
+                rows = planned.chosen.rows
+                return planned, use(context.showing(rows), shown_version(context, pinned, rows), planned.plan)
+            except ContractChanged as error:
+                self._take_up_contract()
+                reason = error
             except _VANISHED as error:
                 reason = error
         raise _exhausted(reason)
@@ -245,13 +285,16 @@ class Reads:
             context = self.context
             try:
                 plan = earlier or self._plan_newest(context, wanted.read, attempt, until)
-                rows: Iterator[pa.RecordBatch] = iter(())
                 pinned = _opened(context, plan) or plan.pin(context.table)
+                check_table_uuid(pinned, context.contract, self.uri)
+                columns = columns_of_plan(context, pinned, plan)
+                chosen = Chosen.of(columns, wanted)
+                check_values(context, pinned, columns, chosen.names)
+                context = context.showing(columns)
+                rows: Iterator[pa.RecordBatch] = iter(())
                 if begin:
-                    rows = self._rows(context, pinned, wanted, plan)
-                else:
-                    check_readable(pinned, context.contract, self.uri, wanted.names(context.contract))
-                left = left_out(context, plan, wanted.columns, wanted.filter)
+                    rows = self._rows(context, shown_version(self.context, pinned, columns), wanted, chosen, plan)
+                left = left_out(context, plan, chosen.columns, chosen.filter)
             except ContractChanged as error:
                 reason = error
                 self._take_up_contract()
@@ -266,25 +309,25 @@ class Reads:
                 continue
             if left.unmerged and plan.branch is None and self._may_be_settled(plan, asked) and attempt < _LOOKS_MAX:
                 continue
+            if asked is None:
+                self._shown = context.contract, columns
             self._tell(left)
             receipt = Receipt(context.contract.uuid, plan.version, plan.cut, self.place, left.unmerged)
-            schema = result_schema(context.contract.rows, wanted.columns)
-            schema = with_left_out(with_receipt(schema, receipt), left)
-            return Planned(wanted, plan, receipt, schema), _described(rows, schema)
+            schema = with_left_out(with_receipt(result_schema(columns, chosen.columns), receipt), left)
+            return Planned(wanted, plan, receipt, chosen, schema), _described(rows, schema)
         raise _exhausted(reason)
 
     def _rows(
-        self, context: DeltaContext, pinned: PinnedTable, wanted: Wanted, plan: ReadPlan
+        self, context: DeltaContext, pinned: PinnedTable, wanted: Wanted, chosen: Chosen, plan: ReadPlan
     ) -> Iterator[pa.RecordBatch]:
         """Return the rows of the plan.  The delta is loaded here, so objects that vanished since the plan show here."""
-        check_readable(pinned, context.contract, self.uri, wanted.names(context.contract))
         if wanted.region_key is not None:
             partition = partition_of(wanted.region_key, context.contract.partitions)
             plan = replace(plan, deltas=deltas_of(context.contract, plan.deltas, partition))
         if wanted.keys is not None:
-            found = lookup_plan(context, self._lookup.addresses, pinned, plan, wanted.columns, wanted.keys)
+            found = lookup_plan(context, self._lookup.addresses, pinned, plan, chosen.columns, wanted.keys)
             return iter(found.to_batches(max_chunksize=batch_rows(found.schema)))
-        batches = scan_plan(context, pinned, plan, wanted.columns, wanted.filter, self._lookup)
+        batches = scan_plan(context, pinned, plan, chosen.columns, chosen.filter, self._lookup)
         first = next(batches, None)
         return batches if first is None else chain((first,), batches)
 
@@ -373,8 +416,8 @@ def _opened(context: DeltaContext, plan: ReadPlan) -> PinnedTable | None:
     return context.versions.get(plan.version) if plan.branch is None else None
 
 
-def wanted_of(schema: pa.Schema, columns: object, filter: object, read: ReadOptions) -> Wanted:
-    """Return the columns and rows that were asked for; ``InvalidInput`` if they cannot be read."""
+def wanted_of(columns: object, filter: object, read: ReadOptions) -> Wanted:
+    """Return the columns and rows that were asked for; ``InvalidInput`` for arguments of other types."""
     if isinstance(filter, pc.Expression):
         filter = sql_of(filter)
     if filter is not None and not isinstance(filter, str):
@@ -382,38 +425,43 @@ def wanted_of(schema: pa.Schema, columns: object, filter: object, read: ReadOpti
             "filter: expected a condition in Lance's SQL as text, such as 'a > 3', or an expression such as "
             f"pyarrow.compute.field('a') > 3, not {type(filter).__name__}"
         )
-    return Wanted(columns_of(schema, columns), filter, read)
+    return Wanted(None if columns is None else names_given(columns), filter, read)
 
 
-def columns_of(schema: pa.Schema, columns: object) -> tuple[str, ...]:
-    """Return the names of the columns that were asked for, all for None; ``InvalidInput`` for another list."""
-    if columns is None:
-        return tuple(schema.names)
+def names_given(columns: object) -> tuple[str, ...]:
+    """Return the names of columns that were asked for; ``InvalidInput`` for anything but a list of them."""
     if isinstance(columns, str):
         raise InvalidInput(f"columns must be a list of names, not the text {columns!r}")
     try:
-        names = [*columns]  # type: ignore[misc] # what a user gave
+        return tuple(columns)  # type: ignore[arg-type] # what a user gave
     except TypeError:
         raise InvalidInput(f"columns must be a list of names, not {columns!r}") from None
+
+
+def columns_of(schema: pa.Schema, columns: tuple[str, ...] | None) -> tuple[str, ...]:
+    """Return the names of the columns that were asked for, all for None.
+
+    ``InvalidInput``: the result has no column of such a name, or one is named twice."""
+    if columns is None:
+        return tuple(schema.names)
+    names = [*columns]
     unknown = [name for name in names if name not in schema.names]
     if unknown or len(set(names)) != len(names) or not names:
         raise InvalidInput(
             f"columns {names!r}{f': {unknown!r} unknown' if unknown else ''}; name each wanted column once; "
             f"the table has {schema.names}"
         )
-    return tuple(names)
+    return columns
 
 
-def check_readable(pinned: PinnedTable, contract: Contract, uri: str, names: Collection[str]) -> None:
-    """Raise ``TableReplaced`` unless this version belongs to the table that the contract was made for, ``ContractMismatch``
-    unless these of its columns are the contract's."""
+def check_table_uuid(pinned: PinnedTable, contract: Contract, uri: str) -> None:
+    """Raise ``TableReplaced`` unless this version belongs to the table that the contract was made for."""
     found = pinned.config.get(TABLE_UUID)
     if found != contract.table_uuid:
         raise TableReplaced(
             f"the Lance table at {uri} has uuid {found}, the contract says {contract.table_uuid}. It was recreated at "
             "the same place; or `lancewal table create`, `attach` or `moved` was interrupted here: run it again"
         )
-    check_columns_read(pinned, contract, names)
 
 
 def _exhausted(reason: Exception | None) -> Exception:

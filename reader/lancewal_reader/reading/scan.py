@@ -58,11 +58,12 @@ def _type_bytes(type_: pa.DataType) -> int:
         return int(type_.list_size) * _type_bytes(type_.value_type)
     if pa.types.is_struct(type_):
         return sum(_type_bytes(member.type) for member in type_)
-    if pa.types.is_list(type_):
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
         return 8 * _type_bytes(type_.value_type)
-    if pa.types.is_string(type_) or pa.types.is_binary(type_):
+    try:
+        return max(int(type_.bit_width) // 8, 1)
+    except ValueError:  # texts, binaries, and what other programs have
         return 32
-    return max(int(type_.bit_width) // 8, 1)
 
 
 def result_schema(schema: RowSchema, columns: Sequence[str]) -> pa.Schema:
@@ -83,7 +84,7 @@ def scan_plan(
     ``lookup`` may find the merged rows that the delta hides; without it, or if it would be slower, all keys are
     compared.
     """
-    whole, scan = context.contract.rows, partial(pinned.scan, filter=filter)
+    whole, scan = context.rows, partial(pinned.scan, filter=filter)
     if not any(delta.sources for delta in plan.deltas):
         yield from base_batches(context.tasks, scan, None, whole, columns)
         return
@@ -125,9 +126,7 @@ def _hidden(
     if known is not None:
         return known
     rows = sum(fragment.live_rows for fragment in pinned.fragments())
-    if has_more_than(rows // _LOOKED_UP_ONE_OF, plan.deltas) or not lookup.at_hand(
-        pinned, context.contract.rows.primary_key
-    ):
+    if has_more_than(rows // _LOOKED_UP_ONE_OF, plan.deltas) or not lookup.at_hand(pinned, context.rows.primary_key):
         return None
     return context.hidden.addresses(lookup.addresses, pinned, plan, mask())
 
@@ -138,7 +137,7 @@ def left_out(context: DeltaContext, plan: ReadPlan, columns: Sequence[str], filt
     left = left_out_of_plan(context.contract, plan, context.folding.on_conflict)
     if not context.folding.may_leave_out(plan):
         return left
-    projected = loaded_columns(context.contract.rows, columns, filter)
+    projected = loaded_columns(context.rows, columns, filter)
     loaded = load(context, plan.deltas, projected, plan.in_force.conflicts)
     return LeftOut(left.waiting, loaded.unmerged, loaded.partitions)
 
@@ -150,7 +149,7 @@ def loaded_columns(whole: RowSchema, columns: Sequence[str], filter: str | None)
 
 def delta_keys(context: DeltaContext, plan: ReadPlan) -> Loaded:
     """Load the keys of the plan's delta, and no other columns."""
-    return load(context, plan.deltas, project(context.contract.rows, ()), plan.in_force.conflicts)
+    return load(context, plan.deltas, project(context.rows, ()), plan.in_force.conflicts)
 
 
 def delta_rows(

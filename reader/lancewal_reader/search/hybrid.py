@@ -12,17 +12,18 @@ Guarantees
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import pyarrow as pa
 
-from lancewal_core.errors import InvalidInput
+from lancewal_core.errors import InvalidInput, SearchUnsupported
 from lancewal_core.process.tasks import together
 from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_core.table.lance.text_index import text_indexes
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_reader.plan.strong import ReadPlan
-from lancewal_reader.reading.reads import Reads, Wanted
+from lancewal_reader.reading.reads import Planned, Reads, Wanted
 from lancewal_reader.search.distance import DISTANCE
 from lancewal_reader.search.found import SearchCoverage, SearchRows
 from lancewal_reader.search.merged import UnindexedVectors
@@ -58,28 +59,37 @@ class SearchCaches:
         return pinned if plan.branch is not None else self._opened.get(pinned.version, lambda: pinned)
 
 
-def search(reads: Reads, caches: SearchCaches, wanted: Wanted, sought: Sought) -> SearchRows:
-    """Search, and return the wanted columns and what the rows were ranked by."""
+def search(reads: Reads, caches: SearchCaches, wanted: Wanted, sought_of: Callable[[pa.Schema], Sought]) -> SearchRows:
+    """Search, and return the wanted columns and what the rows were ranked by.
+
+    ``sought_of`` returns the search, checked against the columns of the result."""
+    return reads.at_once(wanted, lambda planned: _search(reads, caches, planned, sought_of(planned.chosen.rows.table)))
+
+
+def _search(reads: Reads, caches: SearchCaches, planned: Planned, sought: Sought) -> SearchRows:
+    wanted = planned.chosen.columns
     key = reads.contract.primary_key if sought.vector is not None and sought.text is not None else ()
-    given = tuple(dict.fromkeys((*wanted.columns, *key)))
+    given = tuple(dict.fromkeys((*wanted, *key)))
     if sought.vector is not None and sought.vector.many and QUERY in given:
         raise InvalidInput(
             f"column {QUERY!r} of the table has the name of the column that numbers the queries: name other columns"
         )
     more = () if sought.vector is None else (sought.vector.column,)
-    read = replace(wanted, columns=tuple(dict.fromkeys((*given, *more))))
+    planned = planned.with_columns(tuple(dict.fromkeys((*given, *more))))
     deep = sought if not key and sought.rerank is None else _deeper(sought)
 
-    def found(
-        schema: pa.Schema, context: DeltaContext, find: FindAddresses, pinned: PinnedTable, plan: ReadPlan
-    ) -> SearchRows:
-        assert isinstance(pinned, LancePinnedTable)
+    def found(context: DeltaContext, find: FindAddresses, pinned: PinnedTable, plan: ReadPlan) -> SearchRows:
+        if not isinstance(pinned, LancePinnedTable):
+            raise SearchUnsupported(
+                f"unmerged records at this point have columns that table version {pinned.version} does not have yet. Search "
+                f"at version:{pinned.version}, or the newest state"
+            )
         pinned = caches.opened(pinned, plan)
-        state = SearchState(context, find, pinned, plan, read, schema)
+        state = SearchState(context, find, pinned, plan, planned.chosen, planned.schema)
         by_vector, by_text = deep.vector, None
         if deep.text is not None:
             indexes = caches.texts.indexes(pinned) if plan.branch is None else text_indexes(pinned, {})
-            by_text = with_text_columns(context.contract.rows, indexes, deep.text)
+            by_text = with_text_columns(context.rows, indexes, deep.text)
         sides = sides_of(caches.sides, state, () if by_text is None else by_text.columns)
         if by_text is None:
             assert by_vector is not None
@@ -94,15 +104,13 @@ def search(reads: Reads, caches: SearchCaches, wanted: Wanted, sought: Sought) -
         fused = _fused(near.to_arrow(), told.to_arrow(), key, sought.fusion)
         return SearchRows(fused, _both(near.coverage, told.coverage))
 
-    best = reads.at_once(
-        read, lambda planned: reads.using(planned, lambda *state: found(planned.schema, *state), now=True)
-    )
+    best = reads.using(planned, found, now=True)
     rows = best.to_arrow()
     if sought.rerank is not None:
-        rows = _reranked(rows.drop_columns([n for n in given if n not in wanted.columns]), sought.rerank)
+        rows = _reranked(rows.drop_columns([n for n in given if n not in wanted]), sought.rerank)
     kept = rows if sought.vector is not None and sought.vector.many else rows.slice(0, sought.limit)
     ranked_by = [name for name in kept.column_names if name not in given]
-    return SearchRows(kept.select([*wanted.columns, *ranked_by]), best.coverage)
+    return SearchRows(kept.select([*wanted, *ranked_by]), best.coverage)
 
 
 def _deeper(sought: Sought) -> Sought:

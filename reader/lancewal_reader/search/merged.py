@@ -19,6 +19,7 @@ from typing import Any, cast, get_args
 import numpy as np
 import pyarrow as pa
 
+from lancewal_core.rows.schema import FieldIds
 from lancewal_core.table.lance.errors import reading
 from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_core.table.protocol import ROW_ADDRESS, AllBut, Fragment, key_file
@@ -45,7 +46,8 @@ FEW = 0.2
 NEAR_PROBES = 5
 """Partitions that are searched to find how many of the nearest rows are hidden."""
 _PLACE = "_place"
-_Key = tuple[str, int, tuple[str, ...], tuple[tuple[int, ...], ...]]
+_Key = tuple[FieldIds, int, tuple[str, ...], tuple[tuple[int, ...], ...]]
+"""Field ids of a column, and its fragment with all files.  A column may be renamed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,20 +128,21 @@ class UnindexedVectors:
             return fragment.fragment_id, kept.without(gone[kept.rows[_PLACE].to_numpy()])
 
         parts = context.tasks.map(part, fragments)  # behind a merge each may have a new deletion vector to be read
-        wanted = {_key(fragment, column) for fragment in fragments}
+        of = pinned.field_ids[column]
+        wanted = {_key(fragment, of) for fragment in fragments}
         with self._lock:
-            self._found = {key: kept for key, kept in self._found.items() if key[0] != column or key in wanted}
+            self._found = {key: kept for key, kept in self._found.items() if key[0] != of or key in wanted}
             while sum(kept.rows.nbytes for kept in self._found.values()) > self._bytes_max:
                 self._found.pop(next(iter(self._found)))
         return Unindexed(parts)
 
     def _kept(self, context: DeltaContext, pinned: LancePinnedTable, fragment: Fragment, column: str) -> KeptRows:
-        key = _key(fragment, column)
+        key = _key(fragment, pinned.field_ids[column])
         found = self._found.get(key)
         if found is None:
             field = pinned.schema.field(column)
             file = key_file(fragment, pinned.field_ids[column])
-            (own,) = (one for one in context.contract.rows.signature if one[0] == column)
+            (own,) = (one for one in context.rows.signature if one[0] == column)
             vectors = None if file is None else context.flushes.of_file(file, fragment.physical_rows, own)
             if vectors is None:
                 batches = pinned.all_rows(fragment.fragment_id, [column])
@@ -151,7 +154,7 @@ class UnindexedVectors:
         return found
 
 
-def _key(fragment: Fragment, column: str) -> _Key:
+def _key(fragment: Fragment, column: FieldIds) -> _Key:
     return column, fragment.fragment_id, fragment.files, fragment.file_fields
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_reader.plan.strong import ReadPlan
 from lancewal_reader.reading.filter import filter_rows
-from lancewal_reader.reading.reads import Wanted
+from lancewal_reader.reading.reads import Chosen
 from lancewal_reader.reading.scan import loaded_columns
 from lancewal_reader.search.bits import KeptRows, kept_rows
 from lancewal_reader.search.merged import Unindexed, UnindexedVectors
@@ -31,14 +31,16 @@ _PLACE = "_place"
 
 @dataclass(frozen=True, slots=True)
 class SearchState:
-    """State that is searched.  ``schema``: schema of the columns in ``wanted``, with the receipt."""
+    """State that is searched."""
 
     context: DeltaContext
     find: FindAddresses
     pinned: LancePinnedTable
     plan: ReadPlan
-    wanted: Wanted
+    chosen: Chosen
+    """The columns that are returned or ranked by, and the filter."""
     schema: pa.Schema
+    """Schema of these columns, with the receipt."""
 
 
 class SearchSides:
@@ -94,10 +96,10 @@ def sides_of(kept: Kept, state: SearchState, more: Sequence[str] = ()) -> Search
     Sides that ``kept`` has are not made again.
     """
     context, find, pinned, plan = state.context, state.find, state.pinned, state.plan
-    filter = state.wanted.filter
-    columns = tuple(dict.fromkeys((*state.wanted.columns, *more)))
+    filter = state.chosen.filter
+    columns = tuple(dict.fromkeys((*state.chosen.columns, *more)))
     rows_of = (pinned.version, plan.deltas, plan.in_force.conflicts)
-    projected = loaded_columns(context.contract.rows, columns, filter)
+    projected = loaded_columns(context.rows, columns, filter)
 
     def made() -> SearchSides:
         if not any(delta.sources for delta in plan.deltas):
@@ -108,4 +110,4 @@ def sides_of(kept: Kept, state: SearchState, more: Sequence[str] = ()) -> Search
         # Some of them are taken by their places again and again, which is slow out of many pieces.
         return SearchSides(hidden, rows.combine_chunks(), filter)
 
-    return kept.get((rows_of, columns, filter), made)
+    return kept.get((rows_of, projected.signature, columns, filter), made)

@@ -34,7 +34,7 @@ def vector_rows(
 ) -> SearchRows:
     """Return the nearest rows, with ``columns``.  ``sides`` have these columns and the column of vectors."""
     pinned = state.pinned
-    base = MaskedVersion(pinned, sides.hidden, lambda: sides.mask(pinned), query.column, state.wanted.filter)
+    base = MaskedVersion(pinned, sides.hidden, lambda: sides.mask(pinned), query.column, state.chosen.filter)
     metric: Metric = query.metric or (base.index.metric if base.index is not None else "l2")
     vectors = [of_length_one(vector) if metric == "cosine" else vector for vector in query.vectors]
     each = query.exact or bool(np.abs(vectors).max() > _ASKED_MAX)
@@ -43,7 +43,7 @@ def vector_rows(
     planned, kept = state.schema, sides.vectors(query.column)
     schema = _schema(planned, columns, query.many)
     beside = None
-    if index is not None and state.wanted.filter is None and state.plan.branch is None:
+    if index is not None and state.chosen.filter is None and state.plan.branch is None:
         beside = sides.unindexed(unindexed, state, query.column, index.covered)
     if index is not None and not index.covered_rows and beside is None:
         index = None  # it has no candidates, and Lance would compare all rows itself, by float32

@@ -31,12 +31,14 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from lancewal_core.errors import InvalidInput, PlanRetriesExhausted, VersionGone
+from lancewal_core.errors import ContractChanged, InvalidInput, PlanRetriesExhausted, VersionGone
 from lancewal_core.open import Address, open_at
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.settings.executor import storage_options
 from lancewal_core.store.place import place_of
+from lancewal_core.table.contract import read_contract
+from lancewal_core.table.protocol import PinnedTable
 from lancewal_reader.plan.at_least import Goal, plan_at_least
 from lancewal_reader.plan.at_point import order_not_told, plan_at_point
 from lancewal_reader.plan.strong import (
@@ -47,8 +49,8 @@ from lancewal_reader.plan.strong import (
     plan_strong,
 )
 from lancewal_reader.point.receipt import METADATA_KEY, Receipt
-from lancewal_reader.reading.filter import check_filter
-from lancewal_reader.reading.reads import check_readable, columns_of
+from lancewal_reader.reading.reads import Chosen, Wanted, check_table_uuid
+from lancewal_reader.reading.result_columns import check_values, columns_of_plan, know_contracts
 from lancewal_reader.reading.scan import row_bytes
 from lancewal_reader.spark.options import SparkOptions, parse_options
 from lancewal_reader.spark.plain_errors import plain_errors
@@ -103,26 +105,42 @@ def pin_read(options: Mapping[str, str]) -> PinnedRead:
 
 
 def _pin(wanted: SparkOptions, context: PlanContext) -> PinnedRead:
-    contract = context.contract
-    names = columns_of(contract.rows.table, wanted.columns)
-    wanted = replace(wanted, filter=check_filter(contract.rows.table, wanted.filter))
     for _ in range(PLANS_MAX):
-        plan = _plan(wanted, context)
+        contract = context.contract
         try:
-            pinned = plan.pin(context.table)
-            check_readable(pinned, contract, wanted.table, names)
-            fragments = pinned.fragments()
-        except VersionGone:
-            continue  # removed between the plan and now
+            plan = _plan(wanted, context)  # its other errors are final
+            pinned = _pinned(plan, context, wanted)
+            if pinned is None:
+                continue  # removed between the plan and now
+            rows = columns_of_plan(context, pinned, plan)
+            know_contracts(context, plan)
+        except ContractChanged:
+            context = replace(context, contract=read_contract(context.store, wanted.table))
+            continue
+        chosen = Chosen.of(rows, Wanted(wanted.columns, wanted.filter, wanted.read))
+        check_values(context, pinned, rows, chosen.names)
         left_out_of_plan(contract, plan, wanted.on_conflict).warn(contract.topic)
         # An allow list of a table with stable row ids holds ids, which say nothing of places: its fragments stay whole.
         whole = pinned.stable_row_ids
         sizes = tuple(
             LiveFragment(f.fragment_id, f.nbytes or 100 * f.physical_rows, 1 if whole else f.physical_rows)
-            for f in fragments
+            for f in pinned.fragments()
         )
-        return PinnedRead(PinnedPlan(uuid.uuid4().hex, wanted, contract, plan), sizes)
+        wanted = replace(wanted, filter=chosen.filter)
+        pinned_plan = PinnedPlan(uuid.uuid4().hex, wanted, contract, plan, rows, context.contracts.known)
+        return PinnedRead(pinned_plan, sizes)
     raise PlanRetriesExhausted(f"{wanted.table}: {PLANS_MAX} planned versions were removed before they could be opened")
+
+
+def _pinned(plan: ReadPlan, context: PlanContext, wanted: SparkOptions) -> PinnedTable | None:
+    """Return the plan's version, with its fragments; None if it is gone."""
+    try:
+        pinned = plan.pin(context.table)
+        check_table_uuid(pinned, context.contract, wanted.table)
+        pinned.fragments()
+    except VersionGone:
+        return None
+    return pinned
 
 
 def _plan(wanted: SparkOptions, context: PlanContext) -> ReadPlan:
@@ -174,7 +192,7 @@ class PinnedRead:
 
     def schema(self) -> StructType:
         """Return the wanted columns in their order, with the receipt in the metadata of the first one."""
-        whole = self.pinned_plan.contract.rows.table
+        whole = self.pinned_plan.rows.table
         if self.options.count:
             return spark_schema(COUNTED)
         schema = spark_schema(pa.schema([whole.field(name) for name in self.options.columns or whole.names]))
@@ -186,7 +204,7 @@ class PinnedRead:
         if self.options.count:
             groups: Sequence[Group] = [(CountTask(),)] if self.options.filter is None else self.groups()
             return CountReader(self.pinned_plan, groups, schema)
-        check_user_schema(schema, self.pinned_plan.contract.rows.table)
+        check_user_schema(schema, self.pinned_plan.rows.table)
         if self.options.columns is not None and set(self.options.columns) != set(schema.names):
             raise InvalidInput(
                 f"option columns names {list(self.options.columns)}, the schema given has {schema.names}: give one of them"
@@ -221,7 +239,7 @@ class PinnedRead:
 
     def _delta_sizes(self) -> list[tuple[int, int]]:
         """Return the places of the deltas that have records, each with about how many bytes."""
-        width = row_bytes(self.pinned_plan.contract.rows.table)
+        width = row_bytes(self.pinned_plan.rows.table)
         records = [sum(map(records_of, delta.sources)) for delta in self.pinned_plan.plan.deltas]
         return [(place, number * width) for place, number in enumerate(records) if number]
 

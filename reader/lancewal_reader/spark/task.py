@@ -26,12 +26,14 @@ from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.rows.projection import project
+from lancewal_core.rows.schema import RowSchema
 from lancewal_core.settings.executor import start_worker, storage_options
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_reader.plan.strong import ReadPlan
 from lancewal_reader.reading.lookup import KeyLookup, count_plan
 from lancewal_reader.reading.scan import base_batches, batch_rows, delta_keys, delta_rows, loaded_columns
+from lancewal_reader.reading.shown_version import shown_version
 from lancewal_reader.spark.options import SparkOptions
 from lancewal_reader.spark.shared_keys import digest_of, folder_of_executor, shared
 from lancewal_reader.unmerged.flushed import FlushCache
@@ -54,6 +56,10 @@ class PinnedPlan:
     options: SparkOptions
     contract: Contract
     plan: ReadPlan
+    rows: RowSchema
+    """Columns of the result, and the keys."""
+    contracts: tuple[Contract, ...] = ()
+    """Other versions of the contract that rows name, so that no executor asks for one."""
 
     @property
     def has_delta(self) -> bool:
@@ -94,8 +100,12 @@ class _Opened:
         opened = OpenedTable.over(address.store(), address.table(), pinned_plan.contract, self._tasks, SystemClock())
         folding = folding_of(pinned_plan.contract, options.on_conflict)
         kept = _kept_of(pinned_plan) if folding.by_regions else LoadedCache(1, choices_max=1)
-        self.context = DeltaContext(*opened.parts, None, FlushCache(0), kept, folding, options.unmerged_keys_max)
-        self.pinned: PinnedTable = pinned_plan.plan.pin(opened.table)
+        for contract in pinned_plan.contracts:
+            opened.contracts.know(contract)
+        self.context = DeltaContext(
+            *opened.parts, None, FlushCache(0), kept, folding, options.unmerged_keys_max, shown=pinned_plan.rows
+        )
+        self.pinned: PinnedTable = shown_version(self.context, pinned_plan.plan.pin(opened.table), pinned_plan.rows)
         self._pinned_plan = pinned_plan
         self._plan = pinned_plan.plan
         self._keys: Loaded | None = None
@@ -103,7 +113,7 @@ class _Opened:
     def keys(self) -> Loaded:
         """Return the keys of the plan's whole delta, loaded once."""
         if self._keys is None:
-            conflicts, projected = self._plan.in_force.conflicts, project(self.context.contract.rows, ())
+            conflicts, projected = self._plan.in_force.conflicts, project(self.context.rows, ())
             known = self.context.loaded.get(self._plan.deltas, projected.signature, conflicts)
             if known is None:
                 digest = digest_of(_loads_alike(self._pinned_plan), self._plan.deltas, conflicts)
@@ -125,7 +135,7 @@ _kept: tuple[object, LoadedCache] | None = None
 def _loads_alike(pinned_plan: PinnedPlan) -> tuple[object, ...]:
     """Return everything except the deltas that decides what is loaded, or refused.  Policies of the contract do not
     matter."""
-    contract, rows, options = pinned_plan.contract, pinned_plan.contract.rows, pinned_plan.options
+    contract, rows, options = pinned_plan.contract, pinned_plan.rows, pinned_plan.options
     columns = tuple(tuple(map(str, column)) for column in rows.signature)
     of_table = contract.table_uuid, contract.topic_id, contract.partitions, contract.key_format
     asked = options.base_paths, options.on_conflict, options.unmerged_keys_max
@@ -153,18 +163,18 @@ def count_task(pinned_plan: PinnedPlan, task: Task | CountTask, filter: str | No
 
 
 def run_task(pinned_plan: PinnedPlan, task: Task, columns: list[str], filter: str | None) -> Iterator[pa.RecordBatch]:
-    """Return the task's rows with the contract's types.  ``PlanStale``: objects that the plan names are gone by now."""
+    """Return the task's rows with the types of the result.  ``PlanStale``: objects that the plan names are gone by now."""
     with _running(pinned_plan, task) as opened:
         match task:
             case BaseTask(fragment_ids=ids, rows=some):
                 scan = partial(opened.pinned.scan, filter=filter, fragment_ids=ids, rows=some)
                 # Without a delta no key is looked for, and none is read.
                 mask = (lambda: opened.keys().mask) if pinned_plan.has_delta else None
-                yield from base_batches(opened.context.tasks, scan, mask, pinned_plan.contract.rows, columns)
+                yield from base_batches(opened.context.tasks, scan, mask, opened.context.rows, columns)
             case DeltaTask(places=places):
                 # A key that is in another task's regions too is in conflict.
                 met = opened.context.folding.met(opened.keys)
-                conflicts, whole = pinned_plan.plan.in_force.conflicts, pinned_plan.contract.rows
+                conflicts, whole = pinned_plan.plan.in_force.conflicts, opened.context.rows
                 projected, deltas = (
                     loaded_columns(whole, columns, filter),
                     [pinned_plan.plan.deltas[at] for at in places],

@@ -53,10 +53,7 @@ def reduced(opened: OpenedTable, wanted: Wanted, projected: RowSchema) -> Rows:
         data = opened.store.get(key)
         segment = None if data is None else decode_segment(data, key, {region for region, _ in refs})
         found = _entries(opened, key, segment, refs)
-        return {
-            place: RowRange.whole(project_rows(lie.rows, opened.contract.rows, projected))
-            for place, lie in found.items()
-        }
+        return {place: RowRange.whole(project_rows(lie.rows, opened.rows, projected)) for place, lie in found.items()}
 
     read = opened.tasks.map(of_segment, list(wanted))
     return {place: lie for segment in read for place, lie in segment.items()}
@@ -65,18 +62,24 @@ def reduced(opened: OpenedTable, wanted: Wanted, projected: RowSchema) -> Rows:
 def _entries(
     opened: OpenedTable, key: str, segment: Segment | Fence | None, wanted: Sequence[tuple[Region, EntryRef]]
 ) -> Rows:
-    """Return the rows of these entries, converted to the table's contract; ``PlanStale`` if the segment lacks one."""
+    """Return the rows of these entries with the columns of ``opened.rows``; ``PlanStale`` if the segment lacks one."""
     if not isinstance(segment, Segment):
         raise PlanStale(f"{key} has vanished since it was planned", object=key)
     by_place = {(entry.region, entry.first): entry for entry in segment.entries}
     for region, ref in wanted:
         if (region, ref.first) not in by_place:
             raise PlanStale(f"{key} does not hold the entry {ref.first} of region {region.name}", object=key)
-    found = {(region, ref.first): (by_place[region, ref.first], ref.next) for region, ref in wanted}
-    return {
-        place: opened.rows_as_wanted(_below(entry, next_), entry.contract_version, partial(entry_name, entry))
-        for place, (entry, next_) in found.items()
-    }
+    carried: dict[tuple[int, int], tuple[pa.RecordBatch, pa.RecordBatch]] = {}
+    """Batches as they were written and as they are wanted: many entries may share one."""
+    found: Rows = {}
+    for region, ref in wanted:
+        entry = by_place[region, ref.first]
+        batch, begin, row_count = _below(entry, ref.next)
+        of = id(batch), entry.contract_version
+        if of not in carried:
+            carried[of] = batch, opened.rows_as_wanted(batch, entry.contract_version, partial(entry_name, entry))
+        found[region, ref.first] = RowRange(carried[of][1], begin, row_count)
+    return found
 
 
 def _below(entry: Entry, next_: Position) -> RowRange:

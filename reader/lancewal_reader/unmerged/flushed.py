@@ -163,7 +163,7 @@ def _from_log(opened: OpenedTable, region: Region, ref: FlushRef, projected: Row
         raise ObjectMissing(
             f"{ref.key} is gone, and so are its WAL entries: {error}. {LOG_LOST}", object=ref.key
         ) from error
-    return fold([project_rows(opened.rows_of(e), opened.contract.rows, projected) for e in entries], projected)
+    return fold([project_rows(opened.rows_of(e), opened.rows, projected) for e in entries], projected)
 
 
 def _by_manifest(refs: Flushed) -> list[Flushed]:

@@ -11,7 +11,7 @@ Guarantees
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import pyarrow as pa
@@ -47,6 +47,16 @@ class DeltaContext(PlanContext):
     folding: Folding
     keys_max: int = UNMERGED_KEYS_MAX
     hidden: HiddenRows = field(default_factory=HiddenRows)
+    shown: RowSchema | None = None
+    """Columns of the results of one read; None: those of the contract."""
+
+    @property
+    def rows(self) -> RowSchema:
+        return self.contract.rows if self.shown is None else self.shown
+
+    def showing(self, rows: RowSchema) -> DeltaContext:
+        """Return the context for results with these columns."""
+        return self if rows is self.rows else replace(self, shown=rows)
 
 
 class Folding:
@@ -160,7 +170,7 @@ def _kept(context: DeltaContext, begun: Begun, projected: RowSchema) -> Folded |
     if not begun.left:
         return folded
     try:
-        (left,) = _folds(context, [begun.left], project(context.contract.rows, ()))
+        (left,) = _folds(context, [begun.left], project(context.rows, ()))
     except (Corrupt, ObjectMissing, PlanStale):
         return None
     return divide(folded, KeySet(left.keys(projected)))[1]
@@ -195,7 +205,7 @@ def _folds_at_once(context: DeltaContext, groups: Groups, projected: RowSchema) 
             if isinstance(source, EntryRef) and source.rows:
                 of_segments.setdefault(source.segment, []).append((delta.region, source))
     wanted = {entries[0][1].key: entries for entries in of_segments.values()}
-    whole = context.contract.rows
+    whole = context.rows
     if context.cache is not None:
         rows, schema = remembered(context, context.cache, wanted), whole.wal
     else:

@@ -123,7 +123,7 @@ def make_snapshot(
     reason: Exception | None = None
     for _ in range(_TRIES):
         # Step 1
-        planned = reads.plan(wanted_of(context.contract.rows.table, None, None, read))
+        planned = reads.plan(wanted_of(None, None, read))
         found = reads.using(planned, lambda *state: _unmerged(context, *state))
         try:
             version, mark = _branch(context, name, found, str(planned.receipt))

@@ -87,6 +87,6 @@ def _durable_in_all(opened: Sequence[Opened]) -> AtPositions:
 
     cuts = []
     for context, reads in opened:
-        receipt = reads.plan(wanted_of(context.contract.rows.table, None, None, read_options())).receipt
+        receipt = reads.plan(wanted_of(None, None, read_options())).receipt
         cuts.append({region.partition: int(receipt.positions.get(region, 0)) for region in context.contract.regions})
     return At.positions({partition: min(cut[partition] for cut in cuts) for partition in cuts[0]})

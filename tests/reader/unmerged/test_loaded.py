@@ -325,6 +325,6 @@ def test_where_what_is_merged_can_be_read_no_more_all_is_folded_anew(
         raise error("segment", object="segment")
 
     monkeypatch.setattr(load_module, "_folds", lost)
-    context: Any = SimpleNamespace(contract=SimpleNamespace(rows=SCHEMA))
+    context: Any = SimpleNamespace(rows=SCHEMA)
     assert load_module._kept(context, Begun(loaded(), (), [KNOWN[0]]), SCHEMA) is None
     assert load_module._kept(context, Begun(loaded(), ()), SCHEMA) is not None

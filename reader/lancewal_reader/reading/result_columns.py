@@ -1,0 +1,129 @@
+"""The columns of a result.
+
+Guarantees
+ 1. A result has the columns of its table version, also those of other programs.  An entry or flush of the plan may be of a
+    contract whose columns are newer than the version's mark.  Then the result has the columns of the newest such contract,
+    and those of other programs behind them.
+ 2. Fields are told apart by Lance's ids, as ``Column.ids`` keeps them.  So a value is in its own column, whatever that was
+    called when the value was written.
+ 3. Columns of other programs have ids here that no contract has (``taken_whole``).  Lance may give them ids of dropped fields,
+    whose values must not show in them.
+ 4. A read of a version with the newest contract's mark costs no request for this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from functools import lru_cache
+
+import pyarrow as pa
+
+from lancewal_core.errors import InvalidSchema, LancewalError, or_error
+from lancewal_core.region.flushes.manifest import read_flush
+from lancewal_core.region.opened_table import OpenedTable
+from lancewal_core.rows.carry import taken_whole
+from lancewal_core.rows.column_types import format_type, parse_type
+from lancewal_core.rows.schema import RowSchema
+from lancewal_core.table.checks import changed_by_others, columns_as
+from lancewal_core.table.contract import Contract, columns_version
+from lancewal_core.table.protocol import PinnedTable, columns_mark
+from lancewal_reader.plan.log_entries import EntryRef
+from lancewal_reader.plan.strong import FlushRef, ReadPlan, Source
+
+
+def columns_of_plan(opened: OpenedTable, pinned: PinnedTable, plan: ReadPlan) -> RowSchema:
+    """Return the columns of the plan's result; ``pinned`` is the plan's version.
+
+    ``ContractMismatch`` unless the version's primary key is the contract's, ``ContractChanged`` if rows are of a newer
+    contract."""
+    contract, ids = opened.contract, pinned.field_ids
+    if columns_mark(pinned) == contract.columns_change and [*ids.items()] == [*contract.fields_of.items()]:
+        return contract.rows
+    keys = [name for name in contract.primary_key if ids.get(name) != contract.fields_of[name]]
+    if keys:
+        raise changed_by_others(pinned, keys)
+    named = _contract_of_version(opened, pinned)
+    newest = named
+    if contract.columns_version > named.columns_version:
+        newest = max((opened.contract_of(v) for v in _versions(opened, plan)), key=_age, default=named)
+    if newest.columns_version <= named.columns_version:
+        return _columns(pinned, named.rows, named, contract)
+    own, was = _columns(pinned, newest.rows, named, newest, contract), {taken_whole(ids[0]) for ids in named.rows.ids}
+    others = [
+        (field, ids)
+        for field, ids in zip(own.columns, own.ids, strict=True)
+        if ids[0] < 0 and ids[0] not in was and field.name not in newest.fields_of
+    ]
+    columns = pa.schema([*newest.rows.columns, *(field for field, _ in others)])
+    found = (*newest.rows.ids, *(ids for _, ids in others))
+    return RowSchema(columns, contract.primary_key, contract.region_key, found)
+
+
+def columns_of_version(opened: OpenedTable, pinned: PinnedTable, rows: RowSchema) -> RowSchema:
+    """Return the columns of a table version, with the ids that they have in a result with the columns ``rows``."""
+    if rows is opened.contract.rows:
+        return rows
+    return _columns(pinned, rows, _contract_of_version(opened, pinned), opened.contract)
+
+
+def check_values(opened: OpenedTable, pinned: PinnedTable, rows: RowSchema, names: Collection[str]) -> None:
+    """Raise ``ContractMismatch`` if another program has put its own column in the place of one of these columns.
+
+    Such a column lacks values of records.  ``rows``: columns of the result."""
+    if rows is opened.contract.rows:
+        return
+    named = _contract_of_version(opened, pinned)
+    there = {own[0] for own in columns_as(pinned, named.rows, (named, opened.contract)).ids}
+    gone = {c.ids[0]: c.name for c in named.columns if c.ids[0] not in there and c.name in pinned.field_ids}
+    wrong = {name for name, own in zip(rows.columns.names, rows.ids, strict=True) if own[0] in gone}
+    wrong |= set(gone.values())
+    if not wrong.isdisjoint(names):
+        raise changed_by_others(pinned, sorted(wrong.intersection(names)))
+
+
+def know_contracts(opened: OpenedTable, plan: ReadPlan) -> None:
+    """Read each version of the contract that rows of the plan name and whose columns may not be the newest ones."""
+    if not opened.contract.columns_unchanged:
+        for version in _versions(opened, plan):
+            if version < opened.contract.columns_version:
+                opened.contract_of(version)
+
+
+def _contract_of_version(opened: OpenedTable, pinned: PinnedTable) -> Contract:
+    """Return the contract whose columns a table version has.  An unfinished change counts as not begun."""
+    mark = columns_mark(pinned)
+    return opened.contract if mark == opened.contract.columns_change else opened.contract_of(columns_version(mark))
+
+
+def _versions(opened: OpenedTable, plan: ReadPlan) -> list[int]:
+    """Return the versions of the contract that entries and flushes of the plan name."""
+    flushes = sorted({source.key for source in _sources(plan) if isinstance(source, FlushRef)})
+    read = opened.tasks.map(lambda key: or_error(lambda: read_flush(opened.store, key)), flushes)
+    # The rows of a flush that cannot be read come from its entries, or end the read by name.
+    versions = {flush.contract_version for flush in read if not isinstance(flush, LancewalError)}
+    return sorted(versions | {source.contract_version for source in _sources(plan) if isinstance(source, EntryRef)})
+
+
+def _sources(plan: ReadPlan) -> Iterator[Source]:
+    return (source for delta in plan.deltas for source in delta.sources)
+
+
+def _age(contract: Contract) -> int:
+    return contract.columns_version
+
+
+def _columns(pinned: PinnedTable, ours: RowSchema, *contracts: Contract) -> RowSchema:
+    """Return ``columns_as`` with types as contracts have them."""
+    own = columns_as(pinned, ours, contracts)
+    fields = [pa.field(f.name, _plain(f.type), f.name not in ours.primary_key) for f in own.columns]
+    return replace(own, columns=pa.schema(fields))
+
+
+@lru_cache(maxsize=1024)
+def _plain(type_: pa.DataType) -> pa.DataType:
+    """Return a column's type as contracts have it.  Columns of other programs may have any type."""
+    try:
+        return parse_type(format_type(type_))
+    except InvalidSchema:
+        return type_

@@ -1,0 +1,98 @@
+"""A table version with the columns of a result that lack in it, or have other names or types there.
+
+Only a read of a point may meet such a version, and one that a change of columns overtakes.  Filters are evaluated after
+the columns were carried over, as for unmerged rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+
+from lancewal_core.errors import ContractMismatch
+from lancewal_core.region.opened_table import OpenedTable
+from lancewal_core.rows.carry import Carry, carry
+from lancewal_core.rows.projection import project
+from lancewal_core.rows.schema import RowSchema
+from lancewal_core.table.protocol import ROW_ADDRESS, AllBut, PinnedTable
+from lancewal_reader.reading.filter import filter_rows
+from lancewal_reader.reading.result_columns import columns_of_version
+
+_PLACE = "_place"
+
+
+def shown_version(opened: OpenedTable, pinned: PinnedTable, rows: RowSchema) -> PinnedTable:
+    """Return the version with these columns: itself if it has them, among others."""
+    own = columns_of_version(opened, pinned, rows)
+    has_all = own is rows or set(own.signature).issuperset(rows.signature)
+    return pinned if has_all else cast("PinnedTable", _ShownVersion(pinned, own, rows))
+
+
+class _ShownVersion:
+    """``PinnedTable`` with other columns.  What is not asked by the name of a column is the version's."""
+
+    def __init__(self, pinned: PinnedTable, own: RowSchema, rows: RowSchema) -> None:
+        self._pinned = pinned
+        self._own = own
+        self._rows = rows
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pinned, name)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._rows.table
+
+    def scan(
+        self,
+        columns: Sequence[str],
+        *,
+        filter: str | None = None,
+        fragment_ids: Sequence[int] | None = None,
+        rows: range | AllBut | None = None,
+        with_row_address: bool = False,
+        batch_rows: int | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        way = self._way(columns if filter is None else self._rows.columns.names)
+        for batch in self._pinned.scan(
+            _names(way),
+            fragment_ids=fragment_ids,
+            rows=rows,
+            with_row_address=with_row_address,
+            batch_rows=batch_rows,
+        ):
+            found = pa.Table.from_batches([_shown(batch, way)])
+            if filter is not None:
+                numbered = found.append_column(_PLACE, pa.array(np.arange(found.num_rows)))
+                kept = np.sort(filter_rows(numbered, filter, [_PLACE])[_PLACE].to_numpy())
+                found, batch = found.take(pa.array(kept)), batch.take(pa.array(kept))
+            found = found.select(list(columns))
+            if with_row_address:
+                found = found.append_column(batch.schema.field(ROW_ADDRESS), [batch[ROW_ADDRESS]])
+            yield from found.combine_chunks().to_batches()
+
+    def take(self, addresses: pa.Array, columns: Sequence[str]) -> pa.Table:
+        way = self._way(columns)
+        return _shown(self._pinned.take(addresses, _names(way)), way).select(list(columns))
+
+    def _way(self, columns: Sequence[str]) -> Carry:
+        way = carry(self._own, project(self._rows, columns))
+        if way is None:
+            raise ContractMismatch(
+                f"version {self._pinned.version} of the Lance table has columns {self._own.columns.names}, which cannot "
+                f"become {self._rows.columns.names}. Read the table at this version alone (`at`)",
+                version=self._pinned.version,
+            )
+        return way
+
+
+def _names(way: Carry) -> list[str]:
+    return [old.name for old, _ in way.sources if old is not None]
+
+
+def _shown(rows: Any, way: Carry) -> Any:
+    """Return the wanted columns of a batch or a table."""
+    return type(rows).from_arrays(way.columns(rows), schema=way.wanted.table)
