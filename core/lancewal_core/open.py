@@ -94,7 +94,7 @@ def open_by(settings: Settings, tasks: Tasks, clock: Clock, store: ObjectStore |
     table = address.table()
     while True:
         check_place(address.uri, contract)
-        check_settings(settings, contract)
+        check_settings(settings, contract, store)
         try:
             check_table(table.newest(), contract)
             return OpenedTable.over(store, table, contract, tasks, clock)

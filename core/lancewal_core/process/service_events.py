@@ -16,6 +16,10 @@ class ServiceEvents(EventTable):
     contract_taken_up = info(
         "The contract was altered: the service works by the version named from now on.", "contract_version"
     )
+    columns_setting_former = warning(
+        "`table.columns` names the columns of the contract version named, which were changed since: correct the setting.",
+        "contract_version",
+    )
     service_paused = warning(
         "An operator has paused the service, until the time given or until it is resumed.", "until"
     )

@@ -140,6 +140,11 @@ def _column_type(text: str) -> str:
     return text
 
 
+OnUnknownColumn = Literal["reject", "ignore", "add"]
+"""Treatment of a record that names a column which the table lacks.  ``reject``: it is bad.  ``ignore``: it is a row without
+the column.  ``add``: the column is added to the table."""
+
+
 class TableSettings(Section):
     """The table's contract, complete: ``table create`` and ``table attach`` make it durable, later commands compare,
     and ``table alter`` changes what may change."""
@@ -174,6 +179,13 @@ class TableSettings(Section):
     on_misrouted: Policy = "stop"
     """Policy for a record in another partition than its region key's.  Stop, because it nearly always means that a whole
     producer uses another partitioner."""
+    on_unknown_column: OnUnknownColumn = "reject"
+    """Policy for a member of a record for which the table has no column.  ``reject`` the record, so that ``on_bad_record``
+    decides about it; ``ignore`` the member (skip and count it); or ``add`` the column.  Reject, because a misspelt name
+    must not lose values unseen.  ``add`` needs a format with schemas, which JSON is not."""
+    columns_max: Annotated[int, Field(ge=1, le=4_096)] = 200
+    """Most columns up to which ``on_unknown_column: add`` adds.  Enough for wide sources, and a producer that makes up names
+    does not fill the table with them."""
     history_window_s: Annotated[int, BeforeValidator(_seconds), Field(ge=0)] = 24 * 3600
     """Time that WAL entries stay after their merge.  A day, so that lost files can be rebuilt and
     faults investigated."""
@@ -200,6 +212,15 @@ class TableSettings(Section):
     def _whole_ttl(self) -> TableSettings:
         if bool(self.ttl_column) != bool(self.ttl_s):
             raise ValueError("ttl_column and ttl_s belong together: set both, or neither")
+        return self
+
+    @model_validator(mode="after")
+    def _add_needs_schemas(self) -> TableSettings:
+        if self.on_unknown_column == "add":
+            raise ValueError(
+                f"on_unknown_column is add, but {self.format.value} has no schema that says the type of a new column: use "
+                "reject or ignore, and `lancewal table alter --add-column`"
+            )
         return self
 
     @model_validator(mode="after")

@@ -17,14 +17,16 @@ from lancewal_core.rows.carry import Tree, taken_whole, tree_of
 from lancewal_core.rows.column_types import format_type, parse_type
 from lancewal_core.rows.schema import FieldIds, RowSchema
 from lancewal_core.settings.load import Settings, variable
+from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.place import place_of, same_place
-from lancewal_core.table.contract import Column, Contract
+from lancewal_core.table.contract import Column, Contract, former_columns
 from lancewal_core.table.protocol import PinnedTable, columns_mark
 from lancewal_core.table.watermarks import TABLE_UUID
 
 _TABLE_TERMS = (
     "primary_key", "patches", "record_bytes_max", "on_bad_record", "on_misrouted", "history_window_s",
     "version_window_s", "grace_s", "freshness_target_s", "ttl_column", "ttl_s",
+    "on_unknown_column", "columns_max",
 )  # fmt: skip
 """Settings of ``table`` with a counterpart of the same name and meaning in the contract.  ``start`` has none: the
 contract holds the offsets that it stood for when the table was made."""
@@ -34,8 +36,11 @@ _Pair = tuple[str, Any, Any]
 """A setting's key, its value, and the contract's value."""
 
 
-def check_settings(settings: Settings, contract: Contract) -> None:
-    """Raise ``ContractMismatch`` if settings that were given differ from the contract.  The error names all of them."""
+def check_settings(settings: Settings, contract: Contract, store: ObjectStore | None = None) -> None:
+    """Raise ``ContractMismatch`` if settings that were given differ from the contract.  The error names all of them.
+
+    ``store``: the table's store.  With it ``table.columns`` may also name the columns of an earlier version: whoever changes
+    columns cannot change all settings at the same moment (``former_setting``)."""
     check_allowed(settings, contract.topic, contract.dead_letters)
     given = settings.table.model_fields_set
     pairs: list[_Pair] = [
@@ -43,16 +48,25 @@ def check_settings(settings: Settings, contract: Contract) -> None:
     ]
     if settings.table.region_key:
         pairs.append(("table.region_key", settings.table.region_key, contract.region_key))
-    if settings.table.columns:
-        pairs.append(
-            ("table.columns", _canonical(settings.table.columns), [(c.name, c.type) for c in contract.columns])
-        )
+    if settings.table.columns and (store is None or former_setting(settings, contract, store) is None):
+        pairs.append(("table.columns", _canonical(settings.table.columns), _columns(contract)))
     pairs += _topics(settings, contract)
     formats = settings.table.format
     for name, theirs in (("value", contract.value_format), ("key", contract.key_format)):
         if name in formats.model_fields_set:
             pairs.append((f"table.format.{name}", getattr(formats, name), theirs))
     _check_equal(pairs)
+
+
+def former_setting(settings: Settings, contract: Contract, store: ObjectStore) -> int | None:
+    """Return the earlier version of the contract whose columns ``table.columns`` names; None if it names the present ones,
+    or those of no version.
+
+    This costs no request unless the columns were changed and the setting is not that of now."""
+    wanted = _canonical(settings.table.columns)
+    if not wanted or wanted == _columns(contract):
+        return None
+    return next((one.version for one in former_columns(store, contract) if _columns(one) == wanted), None)
 
 
 def check_topics(settings: Settings, contract: Contract) -> None:
@@ -307,6 +321,10 @@ def changed_by_others(pinned: PinnedTable, names: Sequence[str]) -> ContractMism
 def _pair(name: str, setting: Any, term: Any) -> _Pair:
     """Return a setting and its term.  If the contract does not have the term, the setting's empty value stands for it."""
     return f"table.{name}", setting, type(setting)() if term is None else term
+
+
+def _columns(contract: Contract) -> list[tuple[str, str]]:
+    return [(column.name, column.type) for column in contract.columns]
 
 
 def _canonical(columns: dict[str, str]) -> list[tuple[str, str]]:

@@ -6,7 +6,7 @@ a new version.  A WAL entry's rows follow from (topic id, partition, first, next
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import Annotated, Literal, Self
@@ -22,7 +22,7 @@ from lancewal_core.process.tasks import Tasks
 from lancewal_core.rows.column_types import format_type, parse_type
 from lancewal_core.rows.schema import COLUMNS_MAX, KeyFormat, RowSchema, check_region_key, check_row_schema
 from lancewal_core.rows.ttl import Ttl, check_ttl
-from lancewal_core.settings.sections import Policy
+from lancewal_core.settings.sections import OnUnknownColumn, Policy
 from lancewal_core.store.json_model import Version1, Version2, Word, decode_model
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.versioned import FIRST_VERSION, Family, newest_version
@@ -69,9 +69,6 @@ GROUP_MAX = 32_767
 """Bytes of a group's name in Kafka's protocol."""
 TYPES_LENGTH_MAX = 1 << 20
 """Most characters of all column types together, enough for tens of thousands of nested fields."""
-OnUnknownColumn = Literal["reject", "ignore", "add"]
-"""Treatment of a record that names a column which the table lacks.  ``reject``: it is bad.  ``ignore``: it is a row without
-the column.  ``add``: the column is added to the table."""
 _INT64_MAX = 2**63 - 1
 _TTL_S_MAX = 100 * 366 * 24 * 3600
 _SHOWN = 300
@@ -413,6 +410,13 @@ def newer_contract(store: ObjectStore, known: Contract) -> Contract | None:
     while (data := store.get(key := paths.contract_version(newest.version + 1, newest.making))) is not None:
         newest = decode_contract(data, key)
     return None if newest is known else newest
+
+
+def former_columns(store: ObjectStore, contract: Contract) -> Iterator[Contract]:
+    """Yield a version for each earlier state of the columns, newest first; each costs one request."""
+    while contract.columns_version > FIRST_VERSION:
+        contract = read_contract_version(store, contract, contract.columns_version - 1)
+        yield contract
 
 
 class WrittenContracts:

@@ -23,6 +23,7 @@ from lancewal_core.process.service_metrics import ProcessRegistry
 from lancewal_core.process.start import Start
 from lancewal_core.settings.load import Settings
 from lancewal_core.status.board import LOOKED_AT_S, StatusBoard
+from lancewal_core.table.checks import former_setting
 from lancewal_core.table.store_proof import check_way
 from lancewal_flusher.event_table import FlusherEvents
 from lancewal_flusher.open import Threads, open_on
@@ -75,6 +76,9 @@ class FlusherProcess:
         check_way(address.way(), context.new_id())
         contract = context.contract
         what = {"topic": contract.topic, "table": contract.table_uuid, "runner": settings.flusher.runner}
+        former = former_setting(settings, contract, context.store)
+        if former is not None:
+            metrics.events.columns_setting_former(contract_version=former)
         metrics.started(contract.version, contract.partitions, contract.topic_id, address.uri, what)
         table = FlusherTable(settings, context, metrics, self.stopping)
         table.control.read_or_raise()

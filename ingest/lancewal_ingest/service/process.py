@@ -28,7 +28,7 @@ from lancewal_core.process.stop_signals import returned_in_time
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.settings.load import Settings
 from lancewal_core.status.board import StatusBoard
-from lancewal_core.table.checks import topics_are_bound
+from lancewal_core.table.checks import former_setting, topics_are_bound
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.group import take_group
 from lancewal_core.table.store_proof import prove_store
@@ -153,6 +153,9 @@ class IngestProcess:
         prove_store(store, self._tasks, address.way(), address.uri, context.new_id)
         what = {"topic": contract.topic, "table": contract.table_uuid, "group": group, "owner": self.owner}
         metrics.works_by(contract.version)
+        former = former_setting(settings, contract, context.store)
+        if former is not None:
+            metrics.events.columns_setting_former(contract_version=former)
         metrics.started(contract.version, contract.partitions, contract.topic_id, address.uri, what)
         if not topics_are_bound(settings):
             metrics.events.topics_unbound(topic=contract.topic, dead_letters=contract.dead_letters)

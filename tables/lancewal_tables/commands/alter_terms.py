@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 _WINDOWS = {"--history-window": "history_window_s", "--version-window": "version_window_s"}
 _LETTERS = "--dead-letter-topic"
 _NAMED = {_LETTERS: "dead_letter_topic", "--group": "group_id"}
-_ON = {"bad-record": "on_bad_record", "misrouted": "on_misrouted"}
+_ON = {"bad-record": "on_bad_record", "misrouted": "on_misrouted", "unknown-column": "on_unknown_column"}
+_UNKNOWN_COLUMN = ("reject", "ignore")
+"""Policies of ``--on unknown-column``.  No format of values has schemas, which ``add`` needs."""
 
 
 def altered_terms(
@@ -38,13 +40,14 @@ def altered_terms(
     for text in on:
         what, _, policy = text.partition("=")
         term = _ON.get(what.replace("_", "-"))
-        if term is None or policy not in POLICIES:
-            raise InvalidInput(
-                f"--on {text}: expected one of {', '.join(_ON)}, then = and one of {', '.join(POLICIES)}"
-            )
+        allowed = _UNKNOWN_COLUMN if term == "on_unknown_column" else POLICIES
+        if term is None or policy not in allowed:
+            raise InvalidInput(f"--on {text}: expected one of {', '.join(_ON)}, then = and one of {', '.join(allowed)}")
         if term in terms:
             raise InvalidInput(f"--on {text}: {what} is given twice")
         terms[term] = policy
+        if term == "on_unknown_column":
+            terms["format"] = 2  # older releases know no such term
     for option, text in named.items():
         if option == _LETTERS and text and not is_topic(text):
             raise InvalidInput(f"{option} {text!a}: expected the name of a topic: {TOPIC_FORM}")

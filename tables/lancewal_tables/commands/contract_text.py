@@ -43,6 +43,7 @@ def _said(contract: Contract) -> Mapping[str, str]:
         + ("patches allowed" if contract.patches else "no patches"),
         "bad records": contract.on_bad_record,
         "misrouted": contract.on_misrouted,
+        "unknown columns": contract.on_unknown_column,
         "dead letters": contract.dead_letters,
         "history window": f"{contract.history_window_s} s",
         "version window": f"{contract.version_window_s} s",

@@ -304,7 +304,7 @@ def alter_terms(
     ``changes``: new values by the terms' names in the contract.  Rows need not be merged first, and a process that still
     works by the former version does no harm.  ``warn`` is called if a dead-letter topic is newly named or newly used, and
     does not exist."""
-    assert changes.keys() <= BESIDE_ROWS
+    assert changes.keys() <= BESIDE_ROWS | {"on_unknown_column", "format"}
     settings.need("table.uri")
     address = Address.of(settings)
     store = address.store()
@@ -326,7 +326,7 @@ def alter_terms(
     if not changed_terms(old, new):
         raise InvalidSettings("the contract already has these terms: nothing was changed")
     try:
-        check_settings(settings, new)
+        check_settings(settings, new, store)
     except ContractMismatch as error:
         raise ContractMismatch(
             "nothing was changed: your settings would contradict the new contract, and every service would refuse them. "

@@ -41,7 +41,7 @@ def move_table(settings: Settings, former: str) -> Contract:
     uri, store, table = address.uri, address.store(), address.table()
     pinned = table.newest()
     old = read_contract(store, uri)
-    check_settings(settings, old)
+    check_settings(settings, old, store)
     here = place_of(uri)
     at_home = old.place is not None and same_place(old.place, here)
     if at_home and old.version > 1:

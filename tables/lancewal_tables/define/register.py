@@ -130,7 +130,10 @@ def first_contract(
     ``pinned``: the table, whose columns have the ids that Lance has assigned; None if there is no table yet."""
     ids = {} if pinned is None else pinned.field_ids
     columns = [Column(name=f.name, type=format_type(f.type), field_ids=ids.get(f.name, ())) for f in rows.columns]
+    of_columns = {"on_unknown_column": settings.on_unknown_column, "columns_max": settings.columns_max}
+    plain = all(Contract.model_fields[term].default == value for term, value in of_columns.items())
     return Contract(
+        format=1 if plain else 2,
         table_uuid=str(uuid4()),
         place=place_of(uri),
         making=Making(uuid4().hex),
@@ -154,6 +157,8 @@ def first_contract(
         freshness_target_s=settings.freshness_target_s,
         ttl_column=settings.ttl_column or None,
         ttl_s=settings.ttl_s or None,
+        on_unknown_column=settings.on_unknown_column,
+        columns_max=settings.columns_max,
     )
 
 

@@ -99,7 +99,7 @@ def table_status(
         _try(lambda: check_place(uri, contract), problems)
         _try(lambda: check_table(pinned, contract), problems)
         if uri == settings.table.uri:  # of another table they say nothing
-            _try(lambda: check_settings(settings, contract), problems)
+            _try(lambda: check_settings(settings, contract, store), problems)
         opened = OpenedTable.over(store, table, contract, tasks, clock)
         in_force, control, indexes = _in_force_control_indexes(opened, pinned, problems)
         conflicts = None if in_force is None else in_force.conflicts

@@ -10,16 +10,20 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core.errors import ContractMismatch
+from lancewal_core.names import paths
+from lancewal_core.process.clock import SystemClock
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.checks import (
     check_columns,
     check_settings,
     check_topics,
     foreign_columns,
+    former_setting,
     topics_are_bound,
 )
-from lancewal_core.table.contract import Column, Contract
+from lancewal_core.table.contract import Column, Contract, encode_contract
 from lancewal_core.table.protocol import COLUMNS_MARK, PinnedTable
+from tests.twins.memory_store import MemoryStore
 
 TERMS: dict[str, Any] = {
     "table_uuid": "uuid-1",
@@ -206,3 +210,44 @@ def test_versions_that_fit(pinned: PinnedTable, foreign: tuple[str, ...]) -> Non
 def test_versions_that_do_not_fit(pinned: PinnedTable, says: str) -> None:
     with pytest.raises(ContractMismatch, match=f"^version 7 of the Lance table does not have .*{says}"):
         check_columns(pinned, CHANGED)
+
+
+def changed(*columns: tuple[str, str]) -> Contract:
+    """The version after ``NEVER`` with these columns."""
+    named = tuple(Column(name=name, type=type_, field_ids=(at,)) for at, (name, type_) in enumerate(columns))
+    return NEVER.model_copy(update={"format": 2, "version": 2, "columns": named, "columns_change": "2-a"})
+
+
+def test_columns_of_an_earlier_version_are_no_reason_to_end() -> None:
+    """Whoever changes columns changes settings before or after: ``alter`` first, and then the chart."""
+    store = MemoryStore(SystemClock())
+    old, new, later = NEVER, changed(("k", "int64"), ("day", "date32")), changed(("k", "int64"))
+    later = later.model_copy(update={"version": 3, "columns_change": "3-a"})
+    for one in (old, new):
+        store.put_if_absent(paths.contract_version(one.version, None), encode_contract(one))
+    asked = list[str]()
+    get = store.get
+    store.get = lambda key: (asked.append(key), get(key))[1]  # type: ignore[method-assign, func-returns-value]
+    first, second = {"k": "int64", "at": "date32"}, {"k": "int64", "day": "date32"}
+    for columns, version in ((first, 1), (second, 2), ({"k": "int64"}, None)):
+        given = settings(columns=columns)
+        check_settings(given, later, store)
+        assert former_setting(given, later, store) == version
+    with pytest.raises(ContractMismatch, match=r"table\.columns"):
+        check_settings(settings(columns={"k": "int64", "at": "date32"}), later)
+    for columns in ({"k": "int32"}, {"at": "date32", "k": "int64"}, {"k": "int64", "other": "date32"}):
+        with pytest.raises(ContractMismatch, match=r"table\.columns"):
+            check_settings(settings(columns=columns), later, store)
+    asked.clear()
+    check_settings(settings(columns={"k": "int64"}), later, store)
+    check_settings(settings(), later, store)
+    with pytest.raises(ContractMismatch):
+        check_settings(settings(columns={"k": "int8"}), old, store)
+    assert asked == [], "only a difference from changed columns costs requests"
+
+
+def test_add_is_refused_for_a_format_without_schemas() -> None:
+    with pytest.raises(ValueError, match="on_unknown_column is add, but json has no schema"):
+        settings(on_unknown_column="add")
+    with pytest.raises(ContractMismatch, match=r"table\.on_unknown_column.*'ignore'.*'reject'"):
+        check_settings(settings(on_unknown_column="ignore"), NEVER)

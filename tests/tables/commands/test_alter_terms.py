@@ -34,6 +34,7 @@ def test_terms() -> None:
     assert terms(group="new") == {"group_id": "new"}
     assert terms("30d", "at") == {"ttl_column": "at", "ttl_s": 30 * 86400}
     assert terms(no_ttl=True, window="2d") == {"ttl_column": None, "ttl_s": None, "history_window_s": 2 * 86400}
+    assert terms(on=["unknown-column=ignore"]) == {"on_unknown_column": "ignore", "format": 2}
     assert terms(on=["misrouted=dead-letter", "bad-record=ignore"], letters="d") == {
         "on_misrouted": "dead-letter", "on_bad_record": "ignore", "dead_letter_topic": "d",
     }  # fmt: skip
@@ -49,7 +50,7 @@ def test_terms() -> None:
         ({"window": "500ms"}, "--history-window 500ms: .*whole seconds"),
         (
             {"on": ["misrouted=dlq"]},
-            "--on misrouted=dlq: expected one of bad-record, misrouted, then = and one of stop",
+            "--on misrouted=dlq: expected one of bad-record, misrouted, unknown-column, then = and one of stop",
         ),
         ({"on": ["unknown=stop"]}, "--on unknown=stop: expected one of bad-record, misrouted"),
         ({"on": ["misrouted"]}, "--on misrouted: expected"),
@@ -57,6 +58,11 @@ def test_terms() -> None:
         ({"letters": " "}, "expected the name of a topic"),
         ({"letters": ".."}, "expected the name of a topic"),
         ({"letters": "t" * 250}, "expected the name of a topic: 1 to 249"),
+        (
+            {"on": ["unknown-column=add"]},
+            "--on unknown-column=add: expected one of .*, then = and one of reject, ignore",
+        ),
+        ({"on": ["unknown-column=stop"]}, "then = and one of reject, ignore"),
         ({"on": ["misrouted=stop", "misrouted=ignore"]}, "misrouted is given twice"),
     ],
 )

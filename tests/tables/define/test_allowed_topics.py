@@ -24,6 +24,8 @@ from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.settings.load import Settings
 from lancewal_flusher.open import open_context as open_flusher
+from lancewal_ingest.append.job import Terms
+from lancewal_ingest.append.prepare import Preparer
 from lancewal_ingest.context import open_context as open_ingest
 from lancewal_ingest.kafka.dead_letters import KafkaDeadLetters
 from lancewal_ingest.service.metrics import IngestMetrics
@@ -36,6 +38,7 @@ from lancewal_tables.define.create import create_table
 from lancewal_tables.status.of_kafka import look_at_kafka
 from lancewal_tables.status.status import table_status
 from tests.flusher.table_settings import content, table_settings
+from tests.support.pipeline import NoDeadLetters
 from tests.tables.define.test_copies import ROWS, NoBroker
 
 SILENT = "127.0.0.1:1"
@@ -164,7 +167,10 @@ def test_a_running_ingest_takes_up_no_dead_letter_topic_that_is_not_allowed(
             newer = context.contract.model_copy(update={"dead_letter_topic": letters, "version": 2})
             letters_of = partial(_dead_letters, settings, "group", cast("IngestMetrics", None))
             kafka = SimpleNamespace(dead_letters=letters_of)
-            table: Any = SimpleNamespace(_settings=settings, context=context, _kafka=kafka)
+            terms = Terms(Preparer(context.contract), NoDeadLetters())
+            worker = SimpleNamespace(terms=terms)
+            table: Any = SimpleNamespace(_settings=settings, context=context, _kafka=kafka, worker=worker)
+            table._terms = partial(IngestTable._terms, table)
             IngestTable.prepare(table, newer)
 
         bound = allowing(folder, dead_letter_topic="orders.dead-letters")
@@ -194,3 +200,10 @@ def test_brokers_that_cannot_be_asked_hold_up_no_change(folder: Path) -> None:
     silent = Silent({"bootstrap.servers": "127.0.0.1:9"})
     assert alter_terms(settings, {"dead_letter_topic": "orders.bad"}, silent, said.append).dead_letters == "orders.bad"
     assert said == ["cannot find out whether the dead-letter topic 'orders.bad' exists: no answer"]
+
+
+def test_what_becomes_of_unknown_columns_is_altered(folder: Path) -> None:
+    """Older releases refuse the version by name."""
+    settings = unsaid(allowing(folder, "orders*"))
+    altered = alter_terms(settings, {"on_unknown_column": "ignore", "format": 2})
+    assert (altered.on_unknown_column, altered.format, altered.columns_unchanged) == ("ignore", 2, True)

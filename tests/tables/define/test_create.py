@@ -288,9 +288,12 @@ def test_keys_of_another_system(kafka: KafkaBroker, topic_name: str, folder: Pat
     make_topic(servers, f"{topic_name}-plain")
     both = table_settings(folder, servers, f"{topic_name}-plain", **encoding)
     refused(both, folder, InvalidSchema, "['region']", "bytes", "Leave table.region_key out")
-    settings = table_settings(folder, servers, f"{topic_name}-plain", region_key=(), **encoding)
+    settings = table_settings(
+        folder, servers, f"{topic_name}-plain", region_key=(), on_unknown_column="ignore", columns_max=9, **encoding
+    )
     contract = create_table(settings)
     assert (contract.region_key, contract.keyed_by_bytes) == ((), True)
+    assert (contract.on_unknown_column, contract.columns_max, contract.format) == ("ignore", 9, 2)
     check_settings(settings, contract)
     with pytest.raises(ContractMismatch, match=r"format\.key.*'canonical'.*'bytes'"):
         check_settings(table_settings(folder, servers, "", region_key=(), format={"key": "canonical"}), contract)
