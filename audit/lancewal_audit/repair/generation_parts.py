@@ -3,17 +3,20 @@
 Guarantees
  1. The parts cover the generation from its first position to its end, each position once.  A part is an entry that a segment
     holds undamaged, or a gap.  An OPEN generation ends with the last of its entries that a trailer lists.
- 2. ``rows_of`` decodes Kafka's records of a gap by ingest's decoder, under the contract that was in force.  Bad and
-    misrouted records are left out, as they were before: each became a dead letter before its offset became durable, or was
-    ignored by the policy in force.
+ 2. ``rows_of`` decodes Kafka's records of a gap by ingest's decoder, under the contract that was in force.  If its
+    columns were changed meanwhile, nobody knows by which version a record was taken: the newest one counts under which
+    it is a row.  Bad and misrouted records are left out, as they were before: each became a dead letter before its
+    offset became durable, or was ignored by the policy in force.
  3. Offsets that a person accepted as lost are not read from anywhere.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lancewal_audit.repair.context import RepairContext
 from lancewal_audit.repair.log_survey import LogSurvey, Piece
@@ -23,6 +26,9 @@ from lancewal_core.names import paths
 from lancewal_core.names.ids import Position, Region
 from lancewal_core.region.loss_record import behind_losses, read_losses, replaced_below
 from lancewal_core.region.state import GenerationRecord
+from lancewal_core.rows.projection import rows_as
+from lancewal_core.rows.schema import OFFSET
+from lancewal_core.table.contract import former_columns
 from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.segment import Segment, decode_segment
 from lancewal_ingest.append.prepare import Consumed, Preparer, lenient
@@ -34,7 +40,13 @@ class Gap:
 
     first: Position
     next: Position
-    contract_version: int
+    versions: tuple[int, ...]
+    """Versions of the contract by which the records may have been taken, newest first: one for each state of the columns."""
+
+    @property
+    def contract_version(self) -> int:
+        """Version whose columns the rows of the gap have."""
+        return self.versions[0]
 
 
 Part = Entry | Gap
@@ -45,20 +57,35 @@ def parts_of(
 ) -> tuple[Part, ...]:
     """Return the parts of a generation, in order (guarantee 1).  ``survey``: its log, None if no object of it is left."""
     parts: list[Part] = []
-    at = record.first
-    version = context.contract.version
+    at, before = record.first, None
     for piece in () if survey is None else survey.pieces[region]:
         outside = piece.first < at or (record.next is not None and piece.first >= record.next)
         if outside or piece.sequence < record.first_sequence:
             continue
         version = piece.contract_version
         if piece.first > at:
-            parts.append(Gap(at, piece.first, version))
-        parts.append(_entry(context, region, piece) or Gap(piece.first, piece.next, version))
-        at = piece.next
+            parts.append(Gap(at, piece.first, _between(context, before, version)))
+        parts.append(_entry(context, region, piece) or Gap(piece.first, piece.next, (version,)))
+        at, before = piece.next, version
     if record.next is not None and at < record.next:
-        parts.append(Gap(at, record.next, version))
+        parts.append(Gap(at, record.next, _between(context, before, None)))
     return tuple(parts)
+
+
+def _between(context: RepairContext, before: int | None, after: int | None) -> tuple[int, ...]:
+    """Return the versions by which the records of a gap may have been taken (``Gap.versions``).
+
+    ``before`` and ``after``: versions of the entries around it, None if there are none.  All are of one log, whose owner
+    takes up versions in their order."""
+    newest = context.contract if after is None else context.contract_of(after)
+    if after is None and before is not None and newest.columns_version <= before:
+        return (before,)
+    found = [newest.version]
+    for one in former_columns(context.store, newest):
+        if found[-1] <= (before or 0) or context.contract_of(found[-1]).columns_version <= (before or 0):
+            break
+        found.append(one.version)
+    return tuple(found)
 
 
 def rows_of(context: RepairContext, topic: TopicRecords, region: Region, part: Part) -> pa.RecordBatch | None:
@@ -80,9 +107,31 @@ def rows_of(context: RepairContext, topic: TopicRecords, region: Region, part: P
     records = topic.read(region, first, part.next)
     if not len(records):
         return None
-    contract = context.contract_of(part.contract_version)
-    entry, _, _ = Preparer(lenient(contract)).prepare(Consumed(region, first, part.next, records))
-    return None if entry is None else entry.rows
+    consumed = Consumed(region, first, part.next, records)
+    found: list[pa.RecordBatch] = []
+    for version in part.versions:
+        entry, _, _ = Preparer(lenient(context.contract_of(version))).prepare(consumed)
+        if entry is not None:
+            rows = _without(entry.rows, found)
+            found.append(_as_newest(context, rows, version, part))
+    if not found:
+        return None
+    joined = pa.Table.from_batches(found).combine_chunks().sort_by(OFFSET)
+    (batch,) = joined.to_batches() or [found[0]]
+    return batch
+
+
+def _without(rows: pa.RecordBatch, found: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return the rows of records that gave no row by a newer version."""
+    if not found:
+        return rows
+    taken = pa.concat_arrays([one.column(OFFSET) for one in found])
+    return rows.filter(pc.invert(pc.is_in(rows.column(OFFSET), taken)))
+
+
+def _as_newest(context: RepairContext, rows: pa.RecordBatch, version: int, gap: Gap) -> pa.RecordBatch:
+    written, wanted = context.contract_of(version).rows, context.contract_of(gap.contract_version).rows
+    return rows_as(rows, written, wanted, lambda: f"records read again at offset {gap.first}")
 
 
 def _entry(context: RepairContext, region: Region, piece: Piece) -> Entry | None:

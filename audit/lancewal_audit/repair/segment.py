@@ -121,6 +121,18 @@ class SegmentPlan:
             said = f"{g.region.name}: generation {g.record.generation} ({g.record.state.name}) is flushed; {read}"
             spans = [{"first": first, "next": end} for first, end in g.reads]
             found.append(told(said, **of_generation(g.region, g.record), read_from_kafka=spans))
+            unsure = [gap for gap in g.gaps if len(gap.versions) > 1]
+            if unsure:
+                versions = sorted({version for gap in unsure for version in gap.versions})
+                of = " and ".join([", ".join(map(str, versions[:-1])), str(versions[-1])])
+                found.append(
+                    told(
+                        f"{g.region.name}: records may be of versions {of} of the contract, which have other columns. Each is "
+                        "taken by the newest one under which it is a row",
+                        **of_generation(g.region, g.record),
+                        versions=versions,
+                    )
+                )
         return found if self.needed else [*found, told("no unmerged generation needs it: nothing to do")]
 
 

@@ -13,7 +13,7 @@ rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
@@ -29,9 +29,11 @@ from lancewal_core.names.ids import Position, Region
 from lancewal_core.process.progress import step
 from lancewal_core.rows.murmur2 import NO_PARTITION
 from lancewal_core.rows.schema import OFFSET, OP, PRESENT, TIMESTAMP
+from lancewal_core.table.contract import Contract
 
 _COMPACTED = "the topic is compacted: Kafka may have removed older records"
 _REPLACED = "the topic lost its tail once: its earlier records may not be those that ingest read"
+_COLUMNS_UNKNOWN = "columns were changed, and the WAL that says by which columns earlier records were taken is trimmed"
 _DROPPED = "a restore dropped what was merged before (`lancewal repair restored --rows-since drop`)"
 
 
@@ -52,6 +54,9 @@ class Evidence:
         if topic is not None:
             beginnings = {r: _beginning(scope, wal, r) for r in scope.cut}
             self.topic = topic.ranges(scope.cut, beginnings, scope.losses)
+        self._columns_changed = scope.eras.newest.format > 1
+        for region, range_ in self.topic.items() if self._columns_changed else ():
+            range_.starts_at(min(ranges[region].begin, range_.end), _COLUMNS_UNKNOWN)
         for range_ in self.topic.values() if self.compacted else ():
             range_.whole, range_.why_not_whole = False, range_.why_not_whole or _COMPACTED
         for side in (self.wal, self.topic):
@@ -73,14 +78,25 @@ class Evidence:
 
     def gather(self, writer: ShareWriter, findings: Findings) -> None:
         """Read both sources, and report damage and gaps of the WAL."""
-        if self._topic is not None:
-            read = self._topic.read(self.topic, self._scope.losses)
-            self._shares["topic"] = writer.records("topic", read, self.topic)
         if self.wal:
             with step("reading the WAL", unit="entries") as told:
                 self._shares["wal"] = writer.records("wal", told.counting(self.wal_records.read()), self.wal)
             self.wal_records.close(self.wal)
             _tell_gaps(self.wal_records, self.wal, findings)
+        if self._topic is not None:
+            if self._columns_changed:
+                if not self.wal:
+                    for _ in self.wal_records.read():
+                        pass  # for the versions alone
+                self._topic.versions = self._versions
+            read = self._topic.read(self.topic, self._scope.losses)
+            self._shares["topic"] = writer.records("topic", read, self.topic)
+
+    def _versions(
+        self, region: Region, first: Position, end: Position
+    ) -> Iterator[tuple[Contract, Position, Position]]:
+        for version, low, high in self.wal_records.places[region].versions(first, end):
+            yield self.wal_records.contract_of(version), low, high
 
     def chosen(self, region: Region) -> Range:
         """Return the range of the source with which the region is compared."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
+
+import pyarrow as pa
 
 from lancewal_audit.verify.records.eras import Eras
 from lancewal_core.errors import VersionGone
@@ -12,7 +15,7 @@ from lancewal_core.names import paths
 from lancewal_core.names.ids import Position, Region, TableVersion
 from lancewal_core.region.loss_record import LossRecord, read_losses, replaced_below
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.table.contract import Contract
+from lancewal_core.table.contract import Contract, former_columns
 from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_core.table.load_record import read_loads
 from lancewal_core.table.watermarks import InForce, decode_merge_record, says_keep
@@ -25,6 +28,8 @@ class Scope:
     """The state of the table that is verified, and the regions whose records are read."""
 
     contract: Contract
+    """The newest version of the contract whose columns the read has.  All records of the receipt were taken by it, or by an
+    earlier one."""
     eras: Eras
     receipt: Receipt
     pinned: LancePinnedTable
@@ -63,13 +68,16 @@ def find_scope(
     pinned: LancePinnedTable,
     in_force: InForce,
     partitions: frozenset[int] | None,
+    shown: pa.Schema,
 ) -> Scope:
     """Return the scope of a run.  ``partitions``: verify only keys that belong to these partitions; None: all keys.
+    ``shown``: the schema of the read.
 
     If the number of partitions was changed, a key's records may lie in any region, so all regions are read.
     """
-    store, contract, now_ms = opened.store, opened.contract, opened.clock.now_ms()
-    eras = Eras(contracts_up_to(store, contract))
+    store, now_ms = opened.store, opened.clock.now_ms()
+    contract = _shown(opened, shown)
+    eras = Eras(contracts_up_to(store, opened.contract))
     wanted = None if partitions is None or eras.altered else partitions
     cut = {
         region: receipt.positions[region]
@@ -84,6 +92,14 @@ def find_scope(
     empty_before = _empty_before(opened, eras, min(recorded, default=None))
     aside = read_conflicts(store, in_force.conflicts, contract)
     return Scope(contract, eras, receipt, pinned, in_force, aside, cut, losses, replaced, dropped, empty_before, now_ms)
+
+
+def _shown(opened: OpenedTable, shown: pa.Schema) -> Contract:
+    """Return the newest version of the contract whose columns are all in the schema ``shown``."""
+    newest = opened.contract
+    has = {(field.name, field.type) for field in shown}
+    versions: Iterator[Contract] = chain([newest], former_columns(opened.store, newest))
+    return next((one for one in versions if has.issuperset((f.name, f.type) for f in one.rows.table)), newest)
 
 
 def _dropped(opened: OpenedTable, recorded: Sequence[TableVersion]) -> dict[Region, Position]:

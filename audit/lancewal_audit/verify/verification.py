@@ -34,6 +34,7 @@ from lancewal_audit.verify.compare import Comparison
 from lancewal_audit.verify.evidence import Evidence
 from lancewal_audit.verify.hidden_rows import hidden_rows
 from lancewal_audit.verify.index_check import IndexCheck
+from lancewal_audit.verify.records.by_ids import by_ids, fields, fields_of
 from lancewal_audit.verify.records.topic import TopicReader
 from lancewal_audit.verify.records.wal import WalRecords
 from lancewal_audit.verify.report import Findings, Report
@@ -101,14 +102,15 @@ def verify_table(settings: Settings, uri: str, asked: VerifyRequest) -> Report:
         # Step 2
         with step("finding the records to compare with"):
             in_force = opened.watermarks.at(receipt.version)
-            scope = find_scope(opened, receipt, table.at(receipt.version), in_force, asked.partitions)
+            pinned = table.at(receipt.version)
+            scope = find_scope(opened, receipt, pinned, in_force, asked.partitions, read.schema)
             evidence = _evidence(settings, opened, scope, asked.sources)
         return _compare(uri, asked, scope, evidence, read, Path(folder))
 
 
 def _evidence(settings: Settings, opened: OpenedTable, scope: Scope, sources: Sources) -> Evidence:
-    topic = None if sources == "wal" else TopicReader(settings, scope.eras)
-    return Evidence(scope, WalRecords(opened), topic, from_wal=sources != "topic")
+    topic = None if sources == "wal" else TopicReader(settings, scope.eras, scope.contract)
+    return Evidence(scope, WalRecords(opened, scope.contract), topic, from_wal=sources != "topic")
 
 
 def _compare(
@@ -157,6 +159,15 @@ def _fraction(asked: VerifyRequest, scope: Scope) -> float:
 
 def _plain_scan(scope: Scope) -> Iterator[pa.RecordBatch]:
     """Scan the version by plain Lance, not by lancewal's own scan, which leaves hidden rows out by itself."""
-    if scope.live_rows:
-        with reading(f"scanning version {scope.pinned.version}"):
-            yield from scope.pinned.dataset.scanner(columns=scope.contract.rows.table.names).to_batches()
+    if not scope.live_rows:
+        return
+    pinned, wanted = scope.pinned, fields_of(scope.contract)
+    first = {
+        new: old for column in scope.contract.columns for new, old in zip(column.field_ids, column.ids, strict=True)
+    }
+    ids = {name: [first.get(one, one) for one in of_column] for name, of_column in pinned.field_ids.items()}
+    ours = {field.id for field in wanted}
+    found = tuple(field for field in fields(pinned.schema, ids) if field.id in ours)
+    with reading(f"scanning version {pinned.version}"):
+        for batch in pinned.dataset.scanner(columns=[field.name for field in found]).to_batches():
+            yield by_ids(batch, found, wanted)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from lancewal_audit.repair.log_survey import LogSurvey, Piece, survey_logs
@@ -31,7 +32,7 @@ from lancewal_ingest.regions.open import open_region
 from lancewal_kafka.records import Records
 from lancewal_reader.table import open_table
 from tests.support.indexes import newest_state
-from tests.support.pipeline import Pipeline
+from tests.support.pipeline import SMALL, Pipeline
 from tests.support.repairs import Crash, CrashingStore, check_merged, check_strong, content, flip, messages, repairing
 
 
@@ -202,6 +203,39 @@ def test_of_a_flushed_generation_whose_flush_is_lost_too(pipeline: Pipeline) -> 
     assert repair(pipeline, path)
     check_strong(pipeline)
     goes_on(pipeline, another=False)
+
+
+def test_a_segment_that_is_lost_between_two_contracts(tmp_path: Path) -> None:
+    """Nobody knows by which of them its records were taken: each counts by the newest under which it is a row."""
+    columns = pa.schema([*SMALL, ("tags", pa.list_(pa.string()))])
+    pipeline = Pipeline(tmp_path, columns, partitions=1, seed=3, seal_rows=10_000, batch=12, on_bad_record="ignore")
+    for id in range(4):
+        pipeline.upsert("r0", id, a=id, s="old", tags=["x"])
+        pipeline.ingest()
+    pipeline.produced("upsert", "r0", 9, {"b": 5})  # no row by version 1
+    pipeline.upsert("r0", 3, a=33, tags=["only by version 1"])
+    pipeline.ingest()
+    pipeline.change_columns({"s": None, "tags": None}, {"b": "int64", "tags": "int64"})
+    pipeline.upsert("r0", 1, a=11, b=1, tags=7)
+    pipeline.ingest()
+    log = state_of(pipeline, 0).generations[-1].log
+    held = pieces(pipeline, log)
+    by_version = [piece.contract_version for piece in held]
+    assert by_version == sorted(by_version)
+    assert set(by_version) == {1, 2}
+    lost = held[by_version.index(2) - 1]
+    pipeline.upsert("r0", 2, b=22)
+    pipeline.ingest()
+    path = Path(pipeline.uri) / paths.wal_segment(log, lost.sequence)
+    damage(path, "lost")
+    said = repair(pipeline, path, dry=True)
+    assert any("records may be of versions 1 and 2 of the contract" in line for line in said), said
+    assert repair(pipeline, path)
+    if lost.first <= 4:  # else its entry, which lists it as no row, lies in the segment before
+        pipeline.oracle["r0", 9] = {"region": "r0", "id": 9, "a": None, "b": 5, "tags": None}
+    pipeline.oracle["r0", 3] = {"region": "r0", "id": 3, "a": 33, "b": None, "tags": None}
+    goes_on(pipeline, another=True)
+    pipeline.close()
 
 
 def test_a_damaged_fence(pipeline: Pipeline) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -32,10 +32,9 @@ class RegionRecords:
 
 
 def rows_of_columns(rows: pa.RecordBatch, columns: pa.Schema, where: str) -> pa.RecordBatch:
-    """Return ``rows`` if they have the ``columns`` of the table's contract; ``ContractMismatch`` if they have others.
+    """Return ``rows`` if they have the ``columns`` of the contract that they name; ``ContractMismatch`` if they have others.
 
-    The columns themselves are checked, not the contract version that an entry names, since ``verify`` must not rely on
-    the checks of the product.  ``where``: the rows' object, for the message.
+    ``verify`` must not rely on the checks of the product.  ``where``: the rows' object, for the message.
     """
     for name, type_ in zip(columns.names, columns.types, strict=True):
         found = rows.schema.field(name).type if name in rows.schema.names else "absent"
@@ -91,17 +90,31 @@ class EntryPlaces:
 
     def __init__(self) -> None:
         self._logs: list[LogId] = []
-        self._rows: list[tuple[int, int, int, int]] = []
+        self._rows: list[tuple[int, int, int, int, int]] = []
 
-    def add(self, log: LogId, number: Number, first: Position, next_: Position) -> None:
+    def add(self, log: LogId, number: Number, first: Position, next_: Position, version: int) -> None:
+        """Add an entry; ``version``: the contract version that it names."""
         if not self._logs or self._logs[-1] != log:
             self._logs.append(log)
-        self._rows.append((first, next_, len(self._logs) - 1, number))
+        self._rows.append((first, next_, len(self._logs) - 1, number, version))
+
+    def versions(self, first: Position, end: Position) -> Iterator[tuple[int, Position, Position]]:
+        """Divide the positions [``first``, ``end``) by the contract version of their entries.
+
+        Positions that no entry covers have the version of the entry before; the first ones, that of the entry after."""
+        self._rows.sort()
+        after, at = sum(row[0] <= first for row in self._rows), first
+        for place in range(max(after - 1, 0), len(self._rows)):
+            following = self._rows[place + 1][0] if place + 1 < len(self._rows) else end
+            until = min(end, following)
+            if at < until:
+                yield self._rows[place][4], at, Position(until)
+                at = Position(until)
 
     def in_order(self) -> list[tuple[Position, Position]]:
         """Return the positions [first, next) of each entry, in order."""
         self._rows.sort()
-        return [(Position(first), Position(next_)) for first, next_, _, _ in self._rows]
+        return [(Position(first), Position(next_)) for first, next_, *_ in self._rows]
 
     def around(self, log: LogId, first: int, end: int) -> tuple[int | None, int | None]:
         """Return the segment numbers, in one log, of the last entry before ``first`` and of the first entry from ``end`` on.
@@ -117,5 +130,5 @@ class EntryPlaces:
         at = bisect_right(self._rows, offset, key=lambda row: row[0]) - 1
         if at < 0 or self._rows[at][1] <= offset:
             return None
-        _, _, log, number = self._rows[at]
+        _, _, log, number, _ = self._rows[at]
         return paths.wal_segment(self._logs[log], Number(number))

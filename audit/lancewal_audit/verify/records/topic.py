@@ -3,7 +3,8 @@
 Guarantees
  1. The committed records of [``begin``, ``end``) of each region are read in offset order, each once.  ``begin`` is Kafka's
     first offset, or the contract's start if that is later.
- 2. Ingest's own decoder decodes them under the contract of their era.  Every record before the cut is durable.  So a record
+ 2. Ingest's own decoder decodes them under the contract of their era.  If columns were changed, that is the version which
+    the record's entry names in the WAL.  Every record before the cut is durable.  So a record
     that is not a row, or lies in the wrong partition, was rejected: by policy, or by ``lancewal offset reject``.
  3. Offsets of an accepted loss give no rows, even if Kafka shows records there.
 """
@@ -16,6 +17,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
+from lancewal_audit.verify.records.by_ids import by_ids, fields_of
 from lancewal_audit.verify.records.eras import Eras
 from lancewal_audit.verify.records.source import Range, RegionRecords
 from lancewal_core.errors import KafkaUnavailable, TopicTruncated
@@ -32,12 +34,15 @@ from lancewal_kafka.topic import TopicInspector, same_topic
 
 _TRIES = 20
 _Read = Callable[[Region, Position, Position], Iterator[Records]]
+Versions = Callable[[Region, Position, Position], Iterator[tuple[Contract, Position, Position]]]
 
 
 class TopicReader:
-    """Reads one table's topic.  ``TopicReplaced`` if the topic has another id, ``KafkaUnavailable`` if no broker answers."""
+    """Reads one table's topic.  Rows have the columns of the contract ``columns_of``.
 
-    def __init__(self, settings: Settings, eras: Eras) -> None:
+    ``TopicReplaced`` if the topic has another id, ``KafkaUnavailable`` if no broker answers."""
+
+    def __init__(self, settings: Settings, eras: Eras, columns_of: Contract) -> None:
         contract = eras.newest
         self._eras = eras
         self._contract = contract
@@ -48,6 +53,10 @@ class TopicReader:
         self.compacted = same_topic(self._inspector, contract, "Compare with the WAL: --from wal").compacted
         self._open = partial(lone_consumer, client, group, contract.topic)
         self._preparers: dict[int, Preparer] = {}
+        self._columns_of = columns_of
+        self.versions: Versions | None = None
+        """Function that divides positions by the contract version under which their records were taken.  None if only
+        eras matter, because no version has other columns."""
 
     def ranges(
         self,
@@ -115,19 +124,29 @@ class TopicReader:
 
     def _taken(self, region: Region, records: Records, losses: Sequence[LossRecord]) -> Iterator[RegionRecords]:
         first, end = Position(records.offsets[0]), position_after(records.offsets[-1])
-        for era, contract, low, high in self._eras.parts(region.partition, first, end):
+        for contract, low, high in self._contracts(region, first, end):
             part = between(records, low, high)
             if not len(part):
                 continue
-            entry, _, _ = self._preparer(era, contract).prepare(Consumed(region, low, high, part))
+            entry, _, _ = self._preparer(contract).prepare(Consumed(region, low, high, part))
             if entry is not None:
                 rejected = [r.offset for r in entry.rejected if not _is_lost(r.offset, losses)]
-                yield RegionRecords(region, _without_lost(entry.rows, losses), rejected)
+                rows = by_ids(entry.rows, fields_of(contract), fields_of(self._columns_of))
+                yield RegionRecords(region, _without_lost(rows, losses), rejected)
 
-    def _preparer(self, era: int, contract: Contract) -> Preparer:
-        if era not in self._preparers:
-            self._preparers[era] = Preparer(lenient(contract))
-        return self._preparers[era]
+    def _contracts(
+        self, region: Region, first: Position, end: Position
+    ) -> Iterator[tuple[Contract, Position, Position]]:
+        for _, contract, low, high in self._eras.parts(region.partition, first, end):
+            if self.versions is None:
+                yield contract, low, high
+            else:
+                yield from self.versions(region, low, high)
+
+    def _preparer(self, contract: Contract) -> Preparer:
+        if contract.version not in self._preparers:
+            self._preparers[contract.version] = Preparer(lenient(contract))
+        return self._preparers[contract.version]
 
 
 def _is_lost(offset: int, losses: Sequence[LossRecord]) -> bool:

@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from lancewal_audit.verify.records.by_ids import by_ids, fields_of
 from lancewal_audit.verify.records.source import EntryPlaces, Range, RegionRecords, rows_of_columns
 from lancewal_core.errors import Corrupt, PlanStale
 from lancewal_core.names import paths
@@ -31,6 +32,7 @@ from lancewal_core.region.flushes.manifest import Flush, FlushedGeneration, read
 from lancewal_core.region.history import generations_behind
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState
+from lancewal_core.table.contract import Contract
 from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.segment import Fence, Segment, decode_segment
 
@@ -41,12 +43,13 @@ _TRIMMED = "the WAL before it is trimmed"
 
 
 class WalRecords:
-    """Reader of one table's WAL.
+    """Reader of one table's WAL.  Rows have the columns of ``contract``.
 
     After ``read``, ``places`` says which segment holds each offset, and ``damaged`` lists unreadable segments."""
 
-    def __init__(self, opened: OpenedTable) -> None:
+    def __init__(self, opened: OpenedTable, contract: Contract) -> None:
         self._opened = opened
+        self._contract = contract
         self._store = opened.store
         self._states = opened.states
         self._kept: dict[Region, list[GenerationRecord]] = {}
@@ -57,6 +60,10 @@ class WalRecords:
         """Keys of segments that must exist and do not."""
         self._flushes: dict[str, Flush] = {}
         """Manifests that were read, by their keys.  They never change."""
+
+    def contract_of(self, version: int) -> Contract:
+        """Return this version of the contract, which entries name."""
+        return self._opened.contracts.of(self._opened.contract, version)
 
     # -- step 1 --------------------------------------------------------------------------------------------------
 
@@ -115,9 +122,11 @@ class WalRecords:
         for segment in self._segments(log, [record for _, record in held], regions):
             for entry in segment.entries:
                 if any(_belongs(entry, segment.sequence, record) for record in by_region[entry.region]):
-                    self.places[entry.region].add(log, segment.sequence, entry.first, entry.next)
-                    where = paths.wal_segment(log, segment.sequence)
-                    rows = rows_of_columns(entry.rows, self._opened.contract.rows.table, where)
+                    version = entry.contract_version
+                    self.places[entry.region].add(log, segment.sequence, entry.first, entry.next, version)
+                    by, where = self.contract_of(version), paths.wal_segment(log, segment.sequence)
+                    written = rows_of_columns(entry.rows, by.rows.table, where)
+                    rows = by_ids(written, fields_of(by), fields_of(self._contract))
                     yield RegionRecords(entry.region, rows, [r.offset for r in entry.rejected])
 
     def _segments(self, log: LogId, records: list[GenerationRecord], regions: frozenset[Region]) -> Iterator[Segment]:

@@ -1,0 +1,143 @@
+"""``verify`` of a table whose columns were changed: records are decoded by the version that their entry names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lancewal_audit.verify import verification
+from lancewal_audit.verify.evidence import Evidence
+from lancewal_audit.verify.records.source import EntryPlaces, Range, RegionRecords
+from lancewal_audit.verify.records.topic import TopicReader
+from lancewal_audit.verify.report import Report, report_text
+from lancewal_audit.verify.scope import Scope
+from lancewal_audit.verify.verification import VerifyRequest, verify_table
+from lancewal_core.names.ids import LogId, Position, Region
+from lancewal_core.names.ids import Sequence as Number
+from lancewal_core.region.opened_table import OpenedTable
+from lancewal_core.settings.load import Settings
+from lancewal_kafka.records import Records
+from tests.support.pipeline import FIRST_MS, KEY, Pipeline
+
+COLUMNS = pa.schema(
+    [
+        *KEY,
+        ("a", pa.int64()),
+        ("s", pa.string()),
+        ("tags", pa.list_(pa.string())),
+        ("st", pa.struct([("x", pa.int32())])),
+    ]
+)
+
+
+class PipelineTopic(TopicReader):
+    """The pipeline's topic, whose records are all there."""
+
+    def __init__(self, pipeline: Pipeline, scope: Scope) -> None:
+        self._pipeline = pipeline
+        self._eras = scope.eras
+        self._columns_of = scope.contract
+        self._preparers: dict[int, Any] = {}
+        self.versions = None
+        self.compacted = False
+
+    def ranges(
+        self, cut: Mapping[Region, Position], beginnings: Mapping[Region, Position | None], losses: Any
+    ) -> dict[Region, Range]:
+        return {region: Range(region, Position(0), end, whole=True) for region, end in cut.items()}
+
+    def read(self, ranges: Mapping[Region, Range], losses: Mapping[Region, Sequence[Any]]) -> Iterator[RegionRecords]:
+        for region, range_ in ranges.items():
+            taken = list(enumerate(self._pipeline.messages(region.partition)))[range_.begin : range_.end]
+            if taken:
+                records = Records(
+                    [offset for offset, _ in taken], [FIRST_MS + offset for offset, _ in taken],
+                    [key for _, (key, _, _) in taken],
+                    [value for _, (_, value, _) in taken],
+                    [None if op == "upsert" else [("lancewal.op", op.encode())] for _, (_, _, op) in taken],
+                )  # fmt: skip
+                yield from self._taken(region, records, ())
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
+    made = Pipeline(tmp_path, COLUMNS, partitions=2, seal_rows=10**6, on_bad_record="ignore")
+    yield made
+    made.close()
+
+
+def verify(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, sources: str, at: str | None = None) -> Report:
+    real = verification._evidence
+
+    def evidence(settings: Settings, opened: OpenedTable, scope: Scope, asked: verification.Sources) -> Evidence:
+        if sources == "wal":
+            return real(settings, opened, scope, asked)
+        topic: Any = PipelineTopic(pipeline, scope)
+        return Evidence(scope, real(settings, opened, scope, "wal").wal_records, topic, from_wal=sources == "both")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(verification, "_evidence", evidence)
+        return verify_table(Settings(), pipeline.uri, VerifyRequest(sources="wal", at=at))
+
+
+def three_versions(pipeline: Pipeline, *, merge: bool) -> None:
+    """Records whose meaning follows from the version of their entry: the same text is another row, or none, by another."""
+    both = [("r0", 1), ("r3", 1)]
+    for region, id in both:
+        pipeline.produced("upsert", region, 90, {"note": "no column yet"})
+        pipeline.upsert(region, id, a=1, s="old", tags=["x"], st={"x": 1})
+    pipeline.produce(60)
+    pipeline.ingest()
+    if merge:
+        pipeline.merge_all()
+    pipeline.change_columns({"tags": None}, {"note": 'string = "none"'})
+    for region, id in both:
+        pipeline._send("upsert", region, id + 1, {})
+        pipeline.oracle[region, id + 1] = {**pipeline._nulls(region, id + 1), "note": "none"}
+        pipeline.patch(region, id, note="patched")
+    pipeline.produce(60)
+    pipeline.ingest()
+    pipeline.change_columns({"a": "c", "note": None}, {"note": "int64", "tags": "list<int64>"})
+    pipeline.produce(60)
+    for region, id in both:
+        pipeline.patch(region, id, tags=[5], note=7)
+    pipeline.ingest()
+
+
+@pytest.mark.parametrize("merge", [False, True], ids=["unmerged", "merged in between"])
+@pytest.mark.parametrize("sources", ["wal", "topic", "both"])
+def test_a_sound_table_of_three_versions_has_no_difference(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, sources: str, merge: bool
+) -> None:
+    three_versions(pipeline, merge=merge)
+    for _ in range(2):
+        report = verify(pipeline, monkeypatch, sources)
+        assert report.counts == {}, report_text(report)
+        pipeline.merge_all()
+
+
+@pytest.mark.parametrize("sources", ["wal", "topic"])
+def test_a_wrong_value_of_a_changed_column_is_found(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, sources: str
+) -> None:
+    three_versions(pipeline, merge=False)
+    pipeline.merge_all()
+    import lance
+
+    lance.dataset(pipeline.uri).update({"note": "8"}, where="region = 'r0' and id = 1")
+    report = verify(pipeline, monkeypatch, sources)
+    assert sum(report.counts.values()) >= 1, report_text(report)
+
+
+def test_positions_are_divided_by_the_versions_of_their_entries() -> None:
+    places = EntryPlaces()
+    assert list(places.versions(Position(0), Position(9))) == []
+    for first, next_, version in ((10, 20, 1), (20, 30, 2), (35, 40, 3)):
+        places.add(LogId("a" * 16), Number(first), Position(first), Position(next_), version)
+    assert list(places.versions(Position(0), Position(50))) == [(1, 0, 20), (2, 20, 35), (3, 35, 50)]
+    assert list(places.versions(Position(15), Position(25))) == [(1, 15, 20), (2, 20, 25)]
+    assert list(places.versions(Position(30), Position(36))) == [(2, 30, 35), (3, 35, 36)]
