@@ -17,7 +17,7 @@ from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.obstore import TableStore, open_store
-from lancewal_core.table.checks import check_place, check_settings, check_table
+from lancewal_core.table.checks import check_identity, check_place, check_settings, check_table
 from lancewal_core.table.contract import Contract, newer_contract, read_contract
 from lancewal_core.table.lance.base_paths import BasePaths
 from lancewal_core.table.lance.table import LanceTable
@@ -82,11 +82,14 @@ def open_at(address: Address, tasks: Tasks, clock: Clock) -> OpenedTable:
     return OpenedTable.over(store, table, contract, tasks, clock)
 
 
-def open_by(settings: Settings, tasks: Tasks, clock: Clock, store: ObjectStore | None = None) -> OpenedTable:
+def open_by(
+    settings: Settings, tasks: Tasks, clock: Clock, store: ObjectStore | None = None, *, any_columns: bool = False
+) -> OpenedTable:
     """Open a table to work on it.  Raise an error that names the difference, unless contract, place, settings and the
     table's newest version agree.
 
-    ``store`` is the table's store, if the store is open already.
+    ``store`` is the table's store, if the store is open already.  ``any_columns``: the table may have other columns than the
+    contract, since the work does not use them.
     """
     address = Address.of(settings)
     store = store or address.store()
@@ -96,7 +99,7 @@ def open_by(settings: Settings, tasks: Tasks, clock: Clock, store: ObjectStore |
         check_place(address.uri, contract)
         check_settings(settings, contract, store)
         try:
-            check_table(table.newest(), contract)
+            (check_identity if any_columns else check_table)(table.newest(), contract)
             return OpenedTable.over(store, table, contract, tasks, clock)
         except ContractMismatch:
             newer = newer_contract(store, contract)  # its columns may have changed in between

@@ -32,9 +32,13 @@ class IngestContext(OpenedTable):
 
 
 def open_context(settings: Settings, tasks: Tasks, clock: Clock, store: ObjectStore | None = None) -> IngestContext:
-    """Open the table that the settings name for taking records, and let Lance use all cores.  Errors: see ``open_by``."""
+    """Open the table that the settings name for taking records, and let Lance use all cores.  Errors: see ``open_by``.
+
+    If another program has changed the contract's columns, merges stop, and records become durable as before."""
     use_all_cores()
-    return IngestContext(*open_by(settings, tasks, clock, store).parts, new_id=lambda: uuid.uuid4().hex)
+    return IngestContext(
+        *open_by(settings, tasks, clock, store, any_columns=True).parts, new_id=lambda: uuid.uuid4().hex
+    )
 
 
 def new_owner() -> OwnerId:

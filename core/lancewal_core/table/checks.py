@@ -145,6 +145,12 @@ def elsewhere_advice(place: str | None) -> str:
 def check_table(pinned: PinnedTable, contract: Contract) -> None:
     """Raise ``TableReplaced`` if this is another table than the contract's, ``ContractMismatch`` if its columns are not
     the contract's."""
+    check_identity(pinned, contract)
+    check_columns(pinned, contract)
+
+
+def check_identity(pinned: PinnedTable, contract: Contract) -> None:
+    """Raise ``TableReplaced`` if this is another table than the contract's."""
     uuid = pinned.config.get(TABLE_UUID)
     if uuid != contract.table_uuid:
         raise TableReplaced(
@@ -153,7 +159,6 @@ def check_table(pinned: PinnedTable, contract: Contract) -> None:
             "interrupted here: run it again",
             version=pinned.version,
         )
-    check_columns(pinned, contract)
 
 
 def check_columns(pinned: PinnedTable, contract: Contract) -> None:

@@ -5,16 +5,23 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import lance
 import pyarrow as pa
 import pytest
 
-from lancewal_core.errors import StoreUnavailable
+from lancewal_core.errors import ContractMismatch, StoreUnavailable
 from lancewal_core.names import paths
+from lancewal_core.open import open_by
+from lancewal_core.process.clock import SystemClock
+from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.settings.load import Settings
 from lancewal_core.table.contract import Contract, read_contract_version
 from lancewal_core.wal.segment import Segment, decode_segment
+from lancewal_ingest.context import open_context
 from lancewal_ingest.decode.naming import OtherName
 from lancewal_ingest.regions.policy import SealPolicy
 from lancewal_ingest.service.worker import IngestWorker
@@ -222,3 +229,25 @@ def test_producers_of_old_and_new_columns_at_once(tmp_path: Path) -> None:
     assert told.uses == {("former", "a"): 2, ("dropped", "tags"): 3}
     check(pipeline)
     pipeline.close()
+
+
+def test_columns_that_others_drop_or_rename_stop_merges_and_not_ingest(pipeline: Pipeline) -> None:
+    """Files of flushes are written by the contract's ids, whatever columns the table has by then."""
+    pipeline.produce(20)
+    pipeline.ingest()
+    dataset = lance.dataset(pipeline.uri)
+    dataset.drop_columns(["s"])
+    renamed: Any = {"path": "a", "name": "other"}
+    dataset.alter_columns(renamed)
+    settings = Settings.model_validate({"table": {"uri": pipeline.uri}})
+    with closing(ThreadTasks(workers=1)) as tasks:
+        with pytest.raises(ContractMismatch, match="column 's'"):
+            open_by(settings, tasks, SystemClock())
+        opened = open_context(settings, tasks, SystemClock())
+    assert opened.contract == pipeline.contract
+    pipeline.replace_worker()
+    pipeline.produce(20)
+    pipeline.ingest()
+    pipeline.hand_over()
+    states = pipeline._opened().states.read(pipeline.contract.regions).values()
+    assert {record.state.name for state in states for record in state.generations} == {"FLUSHED"}
