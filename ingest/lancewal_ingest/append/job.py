@@ -16,7 +16,8 @@ Guarantees
 Steps of ``AppendJob.run``.  After a passing fault it is called again, and repeats steps 1 and 2 until step 2 has
 succeeded once.  Letters of a region are not sent again once all of them were acknowledged.
  1. Decode the records into one entry per region.  If a newer version of the contract may decide otherwise about one of
-    them, look for it.  If there is one, decode all records again by it.
+    them, look for it.  If there is one, decode all records again by it.  If there is none, and the contract says so,
+    optional fields that the records' schemas have become columns.
  2. Ask the broker for the topic: another id or number of partitions ends ingest with a named error.  If a partition is
     drained up to a record of the new number, store that position.
  3. Send dead letters, and wait until they are acknowledged.
@@ -42,6 +43,7 @@ from lancewal_core.table.contract import Contract
 from lancewal_core.wal.entry import Entry, RejectedOffset
 from lancewal_core.wal.writer import LogWriter, PutResult
 from lancewal_ingest.append.draining import NoteNew
+from lancewal_ingest.append.newer_contract import NewFields
 from lancewal_ingest.append.prepare import Consumed, Preparer, Stop, Together, below
 from lancewal_ingest.append.shared_rows import SharedPart
 from lancewal_ingest.decode.naming import OtherName
@@ -78,8 +80,10 @@ class Terms:
         return self.preparer.contract
 
 
-FindNewer = Callable[[Terms], Terms | None]
-"""Function that looks for a newer version of the contract; None if there is none that a running process may take up."""
+FindNewer = Callable[[Terms, NewFields], Terms | None]
+"""Function that looks for a newer version of the contract; None if there is none that a running process may take up.
+
+If there is none, it may add columns for new fields of records, and return the version that has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,11 +218,12 @@ class AppendJob:
     def _prepared(self) -> list[_Prepared]:
         """Return the prepared records of each region, in no order (step 1)."""
         found = self._together()
-        if any(one.by_columns for _, one in found):
-            newer = self._newer(self.terms)
-            if newer is not None:
-                self.terms = newer
-                found = self._together()
+        while any(one.by_columns for _, one in found):
+            newer = self._newer(self.terms, {n: type_ for _, one in found for n, type_ in one.new_fields.items()})
+            if newer is None:
+                break
+            self.terms = newer
+            found = self._together()
         self.other_names = sum((Counter(one.other_names) for _, one in found), Counter[OtherName]())
         return [_Prepared.of(consumed, one) for consumed, one in found]
 

@@ -92,6 +92,8 @@ class Together(NamedTuple):
     other_names: Mapping[OtherName, int] = MappingProxyType({})
     """Number of uses of each name other than a present one, by rows of all regions decoded together; counted at one of
     them."""
+    new_fields: Mapping[str, str] = MappingProxyType({})
+    """New fields of records of all regions decoded together; named at one of them (``DecodedValues.new_fields``)."""
 
 
 def lenient(contract: Contract) -> Contract:
@@ -134,7 +136,7 @@ class Preparer:
             records = group[0].records
             decoded = self._decoder.decode(records)
             outcome = self._outcome(group[0], decoded, self._routing.partitions(records, decoded))
-            return [Together(outcome, None, _by_columns(decoded), decoded.other_names)]
+            return [Together(outcome, None, _by_columns(decoded), decoded.other_names, decoded.new_fields)]
         records = Records.joined([c.records for c in group])
         decoded = self._decoder.decode(records)
         belongs = self._routing.partitions(records, decoded)
@@ -156,7 +158,7 @@ class Preparer:
         ]
         by_columns = _by_columns(decoded)
         found = [Together(outcome, None, by_columns) for outcome in outcomes]
-        return [found[0]._replace(other_names=decoded.other_names), *found[1:]]
+        return [found[0]._replace(other_names=decoded.other_names, new_fields=decoded.new_fields), *found[1:]]
 
     def _all_rows(
         self, group: Sequence[Consumed], rows: pa.RecordBatch, counts: Sequence[int], weights: Weights

@@ -89,7 +89,7 @@ class Decoder:
                 case tuple():
                     deleted[index] = found
         parts = [self._deletes(deleted)] if deleted else []
-        other_names = Counter[OtherName]()
+        other_names, new_fields = Counter[OtherName](), dict[str, str]()
         for indexes in self._pieces(records, np.flatnonzero(ops != _ASIDE)):
             whole = len(indexes) == len(records)
             # Null values went aside.
@@ -100,6 +100,7 @@ class Decoder:
                 for part in decoded.parts
             ]
             other_names.update(decoded.other_names)
+            new_fields.update(decoded.new_fields)
             for one in decoded.refused:
                 index = int(indexes[one.place])
                 rejected[index] = Rejected(records.offsets[index], one.kind, one.message, one.found)
@@ -113,7 +114,7 @@ class Decoder:
             rejected |= {index: Rejected(records.offsets[index], TOO_LARGE, expected) for index in large}
             is_row[large] = False
             rows = rows.filter(pa.array(fits))
-        return Decoded(rows, is_row, tuple(rejected[index] for index in sorted(rejected)), other_names)
+        return Decoded(rows, is_row, tuple(rejected[index] for index in sorted(rejected)), other_names, new_fields)
 
     def _pieces(self, records: Records, indexes: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
         if len(indexes) == 0 or self.weights.fit(records, PIECE_BYTES):

@@ -55,6 +55,9 @@ class DecodedValues:
     """Refused values, in no order."""
     other_names: Mapping[OtherName, int] = field(default_factory=dict)
     """Number of uses, by the rows, of each name other than a present one."""
+    new_fields: Mapping[str, str] = field(default_factory=dict)
+    """Type text of each optional field that the schemas of refused values have, and the table lacks.  A format without
+    schemas names none."""
 
 
 class Growth(Protocol):

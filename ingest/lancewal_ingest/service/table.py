@@ -33,7 +33,6 @@ from lancewal_core.table.contract import POLICIES, Contract, changed_terms
 from lancewal_core.table.control import ControlReader, ControlWatch, Service
 from lancewal_ingest.append.draining import check_not_altered
 from lancewal_ingest.append.job import DeadLetters, Terms
-from lancewal_ingest.append.newer_contract import contract_to_take_up
 from lancewal_ingest.append.prepare import Preparer
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.kafka.source import KafkaSource, check_topic
@@ -102,7 +101,7 @@ class IngestTable:
             memory,
             worker_limits(settings, memory),
         )
-        self.worker.find_newer = self._find_newer
+        self.worker.prepare_terms = self._prepare_terms
         self._topic = TopicWatch(self._check_topic, kafka.topics, kafka.retention, tasks, clock, metrics.failed)
         self._short: Mapping[Region, float] = {}
         """Running partitions that are about to lose records, and the seconds left for each."""
@@ -158,15 +157,12 @@ class IngestTable:
 
         return take_up
 
-    def _find_newer(self, terms: Terms) -> Terms | None:
-        """Return what a newer version of the contract needs (``FindNewer``), with its topics checked.
+    def _prepare_terms(self, newer: Contract, before: Terms) -> Terms:
+        """Return what a newer version of the contract needs, with its topics checked.
 
-        ``ContractChanged`` if there is one that cannot be taken up yet."""
-        newer = contract_to_take_up(self.context.store, terms.contract, self.context.group)
-        if newer is None:
-            return None
+        ``ContractChanged`` if it cannot be taken up yet."""
         try:
-            return self._terms(newer, terms)
+            return self._terms(newer, before)
         except ActionNeeded as error:
             raise ContractChanged(
                 f"records wait for version {newer.version} of the contract, which cannot be taken up: {error}"

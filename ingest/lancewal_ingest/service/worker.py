@@ -25,7 +25,7 @@ Guarantees
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lancewal_core.errors import (
@@ -41,11 +41,12 @@ from lancewal_core.errors import (
 from lancewal_core.names.ids import LogId, OwnerId, Position, Region
 from lancewal_core.process.failpoints import point, points
 from lancewal_core.settings.sections import IngestSettings
+from lancewal_core.table.contract import Contract
 from lancewal_core.wal.writer import Durable, FencedOut, LogWriter, Occupied
 from lancewal_ingest.append.bundling import Bundling
 from lancewal_ingest.append.draining import noting
-from lancewal_ingest.append.job import AppendJob, DeadLetters, FindNewer, Terms
-from lancewal_ingest.append.newer_contract import contract_to_take_up
+from lancewal_ingest.append.job import AppendJob, DeadLetters, Terms
+from lancewal_ingest.append.newer_contract import AddColumns, NewFields, contract_to_take_up, fields_to_add
 from lancewal_ingest.append.pending import Pending, divided, joined, weighed
 from lancewal_ingest.append.prepare import Consumed, Preparer
 from lancewal_ingest.append.segment_in_flight import SegmentInFlight
@@ -141,9 +142,11 @@ class IngestWorker:
         self._source = source
         self.terms = Terms(preparer, dead_letters)
         """Version of the contract that the next segment follows."""
-        self.find_newer: FindNewer = self._find_newer
-        """Function with which a segment looks for a newer version of the contract.  The service replaces it by one that
-        also checks what the version needs of Kafka."""
+        self.prepare_terms: Callable[[Contract, Terms], Terms] = self._prepare_terms
+        """Function that prepares a newer version of the contract, given the terms before.  The service replaces it by one
+        that also checks what the version needs of Kafka."""
+        self.add_columns: AddColumns | None = None
+        """Function that adds columns for new fields of records; None: no format of values has schemas."""
         self._owner = owner
         self._observer = observer
         self._memory_policy = memory_policy or MemoryPolicy()
@@ -525,9 +528,18 @@ class IngestWorker:
             ):
                 one.pending = Pending(Records([], [], [], [], []), one.fetched)
 
-    def _find_newer(self, terms: Terms) -> Terms | None:
-        newer = contract_to_take_up(self._context.store, terms.contract)
-        return None if newer is None else Terms(Preparer(newer, self._context.drain), terms.dead_letters)
+    def find_newer(self, terms: Terms, fields: NewFields) -> Terms | None:
+        """Look for a newer version of the contract, or add columns for new fields (``FindNewer``)."""
+        context, contract = self._context, terms.contract
+        newer = contract_to_take_up(context.store, contract, context.group)
+        wanted = fields_to_add(contract, fields)
+        if newer is None and wanted and self.add_columns is not None:
+            self.add_columns(contract, wanted)
+            newer = contract_to_take_up(context.store, contract, context.group)
+        return None if newer is None else self.prepare_terms(newer, terms)
+
+    def _prepare_terms(self, newer: Contract, before: Terms) -> Terms:
+        return Terms(Preparer(newer, self._context.drain), before.dead_letters)
 
     def _check_topic(self) -> None:
         check_topic(self._context.contract, self._source, self._context.drain)
@@ -668,7 +680,7 @@ class IngestWorker:
             return
         self._partitions.outdated = self._flushes.outdated = False
         try:
-            newer = self.find_newer(self.terms)
+            newer = self.find_newer(self.terms, {})
         except (Retry, ContractChanged) as error:
             self._observer.failed("contract", error)
         else:

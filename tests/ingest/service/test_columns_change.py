@@ -187,7 +187,7 @@ def test_a_bad_record_of_the_newest_version_is_bad(pipeline: Pipeline, policy: s
         assert [error.kind for error in pipeline._worker.stopped.values()] == ["bad_record"]
         pipeline.change_columns({"b": None}, {"b2": "int16"}, on_bad_record="ignore")
         pipeline.oracle["r0", 3] = {"region": "r0", "id": 3, "a": None, "s": None, "tags": None, "b2": None}
-        terms = pipeline._worker.find_newer(pipeline._worker.terms)
+        terms = pipeline._worker.find_newer(pipeline._worker.terms, {})
         assert terms is not None
         pipeline._worker.take_up(terms.preparer, terms.dead_letters)
     pipeline.ingest()
