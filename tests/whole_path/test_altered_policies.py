@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,8 @@ def bad(world: World) -> tuple[int, int]:
 
 def test_policies_are_altered_while_ingest_runs(kafka: KafkaBroker, topic_name: str, tmp_path: Path, seed: int) -> None:
     """A partition that has stopped goes on by itself; what is ignored is counted; and a process that is killed behind the last
-    change leaves what its heir reads by the versions that the entries name."""
+    change leaves what its heir reads by the versions that the entries name.  A record with an unknown column is looked up
+    before it is rejected."""
     (port,) = free_ports(1)
     table, http = {"history_window_s": 3600, "grace_s": 600}, {"ingest_port": port}
     world = make_world(kafka, topic_name, tmp_path, seed, table=table, http=http, in_process=True)
@@ -69,6 +71,15 @@ def test_policies_are_altered_while_ingest_runs(kafka: KafkaBroker, topic_name: 
     later = bad(world)
     heir = world.lancewal.start("ingest", "run")
     world.wait_caught_up()
+    world.lancewal.succeed("table", "alter", "--on", "unknown-column=ignore")
+    value, good = json.dumps({**GOOD, "colour": "blue", "size": {"is": None}}).encode(), Record("upsert", GOOD)
+    world.feed.send_raw(value, world.feed.kafka_key(GOOD), record=good)  # at once: no watch has looked yet
+    world.wait_caught_up()
+    counted = {
+        f: metric(port, "lancewal_ingest_other_names_total", field=f, kind="unknown") for f in ("colour", "size")
+    }
+    assert counted == {"colour": 1, "size": 1}
+    assert metric(port, "lancewal_ingest_contract_version") == 5
     assert listed(world) == {letter: 2, wrong: 3, **dict.fromkeys({*passed, later}, 4)}
     sources = {f"{topic_name}-{partition}-{offset}" for partition, offset in (letter, wrong)}
     letters = read_letters(world, f"{topic_name}.dead-letters", sources)
