@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
-from lancewal_core.errors import FormerGroup, InvalidSettings, RetentionLost, StoreNotWritable
+from lancewal_core.errors import FormerGroup, InvalidSettings, RetentionLost, StoreNotWritable, TopicMissing
+from lancewal_core.names import paths
 from lancewal_core.names.ids import Position, Region
 from lancewal_core.region.state import GenerationState
+from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.settings.load import Settings
-from lancewal_core.store.object_store import PutOutcome
+from lancewal_core.store.object_store import Done, PutOutcome, put_once
+from lancewal_core.table.contract import Contract, encode_contract
 from lancewal_ingest.kafka.dead_letters import RefusedDeadLetters
 from lancewal_ingest.kafka.source import Polled, Positions
 from lancewal_ingest.service.batch_check import BatchCheck
@@ -21,6 +24,7 @@ from lancewal_ingest.service.table import IngestTable, TableKafka
 from lancewal_kafka.topic import TopicConfig, TopicFacts
 from lancewal_kafka.unpacking import StoredBatches
 from tests.ingest.service.test_worker import Place
+from tests.support.columns_by_hand import next_columns
 from tests.support.regions import by_number
 from tests.support.scrapes import by_table
 from tests.support.scripted import ManualClock
@@ -166,3 +170,45 @@ def test_before_a_table_is_there_the_process_says_so() -> None:
     with ExitStack() as stack:
         process = IngestProcess(Settings(), lambda: True, stack, ManualClock())
         assert [problem.kind for problem in process.problems()] == ["starting"]
+
+
+@pytest.mark.parametrize("policy", [False, True], ids=["columns", "columns and a policy"])
+def test_a_table_takes_up_columns_that_a_record_shows(policy: bool) -> None:
+    """What a version needs of Kafka is checked first: until then its records wait, and no record is rejected."""
+    with ExitStack() as stack:
+        process = IngestProcess(Settings(), lambda: True, stack, ManualClock())
+        served = Served(process, "one", "topic-one")
+        place, table = served.place, served.table
+        asked: list[int] = []
+
+        def dead_letters(contract: Contract) -> RefusedDeadLetters:
+            asked.append(contract.version)
+            if len(asked) < 3:
+                raise TopicMissing("the dead-letter topic does not exist", topic="topic-one.dead-letters")
+            return RefusedDeadLetters()
+
+        table._kafka = replace(table._kafka, dead_letters=dead_letters)
+        terms = {"on_bad_record": "dead-letter"} if policy else {}
+        newer = next_columns(place.contract, {"a": "c"}, {"b": "int64"}, **terms)
+        assert isinstance(put_once(place.store, paths.contract_version(2, None), encode_contract(newer)), Done)
+        new = place.records(0, 3)
+        new.records[place.region(0)].values[1] = b'{"k": %d, "c": "x", "b": 5}' % 1
+        key = encode_region_key(1)
+        new.records[place.region(0)].keys[1] = key
+        new.records[place.region(0)].values[0] = b'{"k": 1, "a": "by the former name"}'
+        new.records[place.region(0)].keys[0] = key
+        place.source.coming = [Polled({}, {}), new]
+        waited = False
+        for _ in range(200):
+            table.take_turn()
+            place.clock.sleep(1)
+            waited |= table.worker._flight.late
+            if table.worker.durable.get(place.region(0)) == 3:
+                break
+        assert by_number(table.worker.durable) == {0: 3}
+        assert (waited, bool(asked)) == (policy, policy)
+        assert (table.worker.stopped, table.worker.terms.contract) == ({}, newer)
+        (memtable,) = table.worker.memtables.values()
+        assert memtable.contract_version == 2
+        assert by_table(process.registry, "lancewal_ingest_contract_version") == {"one": 2}
+        assert table.shown([]).contract_version == 2
