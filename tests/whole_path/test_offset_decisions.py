@@ -142,7 +142,7 @@ def test_rejecting_a_bad_record_under_the_policy_stop(
     for text in (looked, said):
         assert "2 records rejected" in text
         assert "unreadable_header 1" in text
-        assert "1 good ones are rows" in text
+        assert "; 1 became rows" in text
     read_letters(world, f"{topic_name}.dead-letters", {f"{topic_name}-{partition}-{at}" for at in (offset, base + 1)})
     ingest = world.lancewal.start("ingest", "run")
     world.wait_caught_up()

@@ -86,7 +86,7 @@ class RestoredPlan:
         """Return sentences about the undecided restores, and about the effect of the choice."""
         if self.decided is not None:
             version, choice = self.decided
-            said = f"the restore at table version {version} is decided: {choice} stands. No other is undecided, nothing to do"
+            said = f"the restore at table version {version} is decided: {choice}. No other restore is undecided, nothing to do"
             return [told(said, version=version, rows_since=choice)]
         if not self.records:
             return [told("no restore is undecided: what is merged is known, nothing to do")]
@@ -130,7 +130,7 @@ def plan_restored(context: RepairContext, choice: Choice) -> RestoredPlan:
         told = _decision(context)
         if told is not None and told[1] != choice:
             raise RepairRefused(
-                f"the restore at table version {told[0]} is decided: {told[1]} stands, and the flusher goes by it. "
+                f"the restore at table version {told[0]} is decided: {told[1]}, which the flusher follows. "
                 f"{choice} is no longer possible. Nothing was changed",
                 version=told[0],
             )

@@ -251,7 +251,7 @@ def _cells(region: RegionReport) -> tuple[str, ...]:
 
 def _index_cells(index: IndexReport) -> tuple[str, ...]:
     remarks = [] if index.looked_at else [f"not looked at: {index.why_not}"]
-    remarks += [f"build it anew: {index.repair}"] if index.repair else []
+    remarks += [f"rebuild it: {index.repair}"] if index.repair else []
     return (
         index.name, index.kind, index.column, str(index.unindexed_rows), str(index.asked), str(index.findings),
         "; ".join(remarks),

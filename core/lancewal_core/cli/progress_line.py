@@ -1,7 +1,7 @@
 """One line on a terminal that shows a command's current step, its progress, and who does not answer.
 
 Guarantees
- 1. Nothing is written where stderr is no terminal, and nothing to stdout.
+ 1. Nothing is written unless stderr is a terminal, and nothing to stdout.
  2. The line appears once a step has taken ``SHOWN_AFTER_S``.  It is rewritten in place, and never longer than the
     terminal is wide.  It is erased once no step goes on, so a command's output has its lines to itself.
  3. A line of the log erases it first.

@@ -116,7 +116,7 @@ class Health:
             self._waited_at = now
         standing = [("the loop has not turned", now - self._turned_at)]
         standing += [
-            (f"{name}, beside the loop, has been under way", min(seconds, now - self._waited_at))
+            (f"{name}, outside the loop, has been running", min(seconds, now - self._waited_at))
             for name, seconds in self._beside()
         ]
         return tuple(

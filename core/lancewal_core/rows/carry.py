@@ -131,7 +131,7 @@ class Carry:
 def carry(written: RowSchema, wanted: RowSchema) -> Carry | None:
     """Return the way from the columns ``written`` to those ``wanted``.
 
-    None if there is none: a field has no id or several, the keys differ, or the type of a field is no wider one.
+    None if there is none.  Then a field has no id or several, the keys differ, or the type of a field is not wider.
     """
     try:
         earlier, later = trees(written), trees(wanted)

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from lancewal_core.rows.schema import RowSchema
 
 GROUP_ROWS = 262_144
-"""Rows to gather before matching them where there is no pivot: building the hash table is then a small part."""
+"""Rows to gather before matching them if there is no pivot: building the hash table is then a small part."""
 
 Column: TypeAlias = Any
 """``pyarrow.Array`` or ``pyarrow.ChunkedArray``."""

@@ -188,7 +188,7 @@ class _Variables(EnvSettingsSource):
 
 
 def read_environment(settings: type[BaseSettings], beside: Collection[str], environ: Mapping[str, str]) -> Source:
-    """Return the values of the ``LANCEWAL_*`` variables.  Variables in ``beside`` (without prefix) are no settings."""
+    """Return the values of the ``LANCEWAL_*`` variables.  Variables in ``beside`` (without prefix) are not settings."""
     named = {name: value for name, value in environ.items() if name.upper().startswith(PREFIX)}
     return _variables(settings, beside, named, {name: f"variable {name}" for name in named})
 

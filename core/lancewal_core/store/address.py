@@ -86,7 +86,7 @@ def _wrong_of_table(uri: str, parts: SplitResult) -> str:
     """Return why Lance would refuse the address in its own words, or take it for another folder than lancewal does;
     else empty."""
     if found := _NO_CHARACTER.search(uri):
-        return f"the character {found[0]!a} cannot stand in the address of a table"
+        return f"the character {found[0]!a} cannot be in the address of a table"
     if parts.scheme and uri.endswith(" "):
         return "it has a space at its end, which Lance leaves out"
     found = _DECODED.search(uri) if parts.scheme == "s3" else None

@@ -85,7 +85,7 @@ class ObjectStore(Protocol):
         """
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Delete objects, one after the other in this order; one that is not there is no error.
+        """Delete objects, one after the other in this order; an absent object is not an error.
 
         An error leaves the object it names, and those after it.
         """

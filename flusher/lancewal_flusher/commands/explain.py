@@ -51,7 +51,7 @@ def explanation_text(explanation: MergeExplanation) -> str:
         f"{counted(explanation.rows_written, 'row')} written, {explanation.rows_in_place} patched in place; "
         f"{counted(explanation.fragments_scanned, 'fragment')} to scan",
         f"about {explanation.bytes_written} bytes written; {explanation.seconds_merge:.3f} s, "
-        f"{explanation.seconds:.3f} s with the compaction right behind",
+        f"{explanation.seconds:.3f} s with the compaction right after it",
     ]
     lines += damaged
     for names in sorted({f.indexed_by for f in explanation.fragments if f.indexed_by}):

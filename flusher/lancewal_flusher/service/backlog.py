@@ -43,7 +43,7 @@ class Backlog:
 class MergedPositions:
     """Check that the merged position of a partition never falls.  No merge lets it fall, so the alarm must never ring.
 
-    A person's decision after a restore may take positions back, and is no violation.  Such a decision shows between
+    A person's decision after a restore may take positions back, and is not a violation.  Such a decision shows between
     two looks: a version restores, no merge has set the watermarks, or only a lower bound of them is known.
     """
 

@@ -94,7 +94,7 @@ class FlusherTable:
         return self._silence.problem is not None
 
     def problems(self) -> Sequence[Problem]:
-        """Return why the table is not ready; it is ready once a merge round has ended well.  A pause is no problem: an
+        """Return why the table is not ready; it is ready once a merge round has ended well.  A pause is not a problem: an
         operator wants it."""
         found = list(self.turns.problems())
         if self._silence.problem is not None:

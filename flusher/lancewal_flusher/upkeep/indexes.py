@@ -202,7 +202,7 @@ def _write_anew(context: FlusherContext, fragment_ids: frozenset[int], limits: I
     return {
         name: IndexRefused(
             name,
-            f"fragments of which the index may hold old values are rewritten first: {len(fragments)} are left"
+            f"fragments of which the index may hold old values are rewritten first; left: {len(fragments)}"
             + (f"; {reason}" if reason else ""),
             more,
         )

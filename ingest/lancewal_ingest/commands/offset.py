@@ -156,14 +156,13 @@ def passed_text(name: str, offset: int, through: int | None, passed: Passed, let
         kept = f"in {letters}" if passed.letters else "no dead letter"
         return (
             f"{name}-{offset}: rejected ({passed.first.kind}: {passed.first.message}); it is {kept}, and the partition goes "
-            f"on behind it {again}"
+            f"on after it {again}"
         )
     total = sum(passed.rejected.values())
     kinds = ", ".join(f"{kind} {n}" for kind, n in sorted(passed.rejected.items()))
-    whose = "they" if passed.letters == total else f"{passed.letters} of them"
     return (
-        f"{name}, offsets {offset} to {through}: {counted(total, 'record')} rejected ({kinds}); {whose} are in {letters}. "
-        f"{passed.rows} good ones are rows. The partition goes on at {passed.goes_on} {again}"
+        f"{name}, offsets {offset} to {through}: {counted(total, 'record')} rejected ({kinds}), {passed.letters} of them "
+        f"as dead letters in {letters}; {passed.rows} became rows. The partition goes on at {passed.goes_on} {again}"
     )
 
 

@@ -252,7 +252,7 @@ class IngestMetrics(ServiceMetrics):
             self._shown.retention_reserve_offsets.labels(str(region.partition)).set(offsets)
 
     def retention_short(self, short: Mapping[Region, float]) -> None:
-        """Log which partitions have come to be about to lose records, with the seconds left, and which no longer are."""
+        """Log which partitions are now about to lose records, with the seconds left, and which no longer are."""
         for region in sorted(short.keys() - self._short):
             self.events.retention_shortened(**region.place, horizon_s=round(short[region], 1))
         for region in sorted(self._short - short.keys()):

@@ -385,7 +385,7 @@ class Reads:
         plan = self._plan_at(asked)
         if (plan.version, plan.cut) != (planned.plan.version, planned.plan.cut):
             raise SnapshotMissing(
-                f"snapshot {asked.name} was dropped and made anew since this read was planned", snapshot=asked.name
+                f"snapshot {asked.name} was dropped and made again since this read was planned", snapshot=asked.name
             )
         return plan
 

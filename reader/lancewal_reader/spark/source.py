@@ -87,7 +87,9 @@ def receipt_of_dataframe(df: DataFrame) -> Receipt:
         text = (field.metadata or {}).get(METADATA_KEY.decode())
         if text is not None:
             return Receipt.from_json(text)
-    raise InvalidInput("this DataFrame carries no receipt: it stands in the metadata of the first column of load()")
+    raise InvalidInput(
+        "this DataFrame has no receipt. A receipt is in the metadata of the first column that load() returns"
+    )
 
 
 def pin_read(options: Mapping[str, str]) -> PinnedRead:

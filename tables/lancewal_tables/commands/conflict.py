@@ -58,7 +58,7 @@ def list_(
         for waiting in key.waiting:
             lines.append(f"    {waiting.region}: {waiting.state}, among offsets {waiting.first} to {waiting.next - 1}")
     if len(found) < total:
-        lines.append(f"{total - len(found)} more are not shown: give a higher `--limit`")
+        lines.append(f"not shown: {total - len(found)}; give a higher `--limit`")
     content = {"seen": seen, "total": total, "keys": [asdict(key) for key in found]}
     asked.report(content, "\n".join(map(one_line, lines)))
 

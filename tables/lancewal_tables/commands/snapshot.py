@@ -90,7 +90,7 @@ def create(
     lines = []
     for one in found:
         until = f", until {one['until']}" if one["until"] else ""
-        rows = f"version {one['version']} and {one['unmerged_rows']} unmerged rows{until}"
+        rows = f"version {one['version']}, unmerged rows: {one['unmerged_rows']}{until}"
         lines += [f"snapshot {name} of {one_line(str(one['table']))}: {rows}", f"receipt: {one['receipt']}"]
     asked.report({"snapshots": found}, "\n".join(lines))
 

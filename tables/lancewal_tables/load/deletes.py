@@ -64,7 +64,7 @@ class DeletesSince:
             if history is None or history.state.trimmed_generation > first:
                 raise OutsideHistoryWindow(
                     f"the load {self.name} began before generation {first + 1} of partition {region.name} was merged, and "
-                    "what it deleted is trimmed: the history window is over. Give the load another name to begin anew; "
+                    "what it deleted is trimmed: the history window is over. Give the load another name to begin again; "
                     "rows that Kafka has deleted until then come back",
                     load=self.name,
                     region=region.name,

@@ -89,10 +89,10 @@ def test_after_a_restore(world: Restored, choice: str) -> None:
     assert f"{choice} is recorded" in command(world.pipeline, "restored", "--rows-since", choice)
     world.goes_on()
     said = command(world.pipeline, "restored", "--rows-since", choice)
-    assert f"table version {world.second + 1} is decided: {choice} stands" in said
+    assert f"table version {world.second + 1} is decided: {choice}. No other" in said
     assert "nothing to do" in said
     other = {"drop": "replay", "replay": "drop"}[choice]
-    with pytest.raises(RepairRefused, match=f"{choice} stands.*{other} is no longer possible"):
+    with pytest.raises(RepairRefused, match=f"is decided: {choice}, .*{other} is no longer possible"):
         command(world.pipeline, "restored", "--rows-since", other)
 
 

@@ -120,7 +120,7 @@ def test_old_values_are_found_and_mended(table: AllIndexes) -> None:
     assert answer.exit_code == 1, answer.output
     told = {index["name"]: index["repair"] for index in json.loads(answer.stdout)["indexes"] if index["repair"]}
     assert told == {name: f"lancewal repair index {name}" for name in KEPT_OLD}
-    assert "build it anew: lancewal repair index text_idx" in report_text(report)
+    assert "rebuild it: lancewal repair index text_idx" in report_text(report)
 
     before = content(table.uri)
     assert "segments" in run(table, "text_idx", "--dry-run")

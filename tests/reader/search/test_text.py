@@ -580,7 +580,7 @@ def test_what_is_wrong_is_said(made: Texts) -> None:
         ({"text": reduce(lambda inner, _: Boolean([inner]), range(5_000), Match("w1"))}, "at most 50 clauses inside"),  # type: ignore[arg-type, return-value]
         ({"text": "w1", "text_columns": 3}, "must be a list of names"),
         ({"text": "w1", "exact": "no"}, "exact 'no': expected True or False"),
-        ({"text": Phrase("w1"), "text_columns": ["text", "title"]}, "stands in one column"),
+        ({"text": Phrase("w1"), "text_columns": ["text", "title"]}, "searched in one column"),
         ({"text": "w1", "text_columns": ["text"], "limit": 0}, "limit 0"),
     ]
     for arguments, told in wrong:

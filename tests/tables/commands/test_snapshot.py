@@ -46,7 +46,7 @@ def test_made_listed_read_and_dropped(table: FlusherTable, said: Said) -> None:
     assert said("snapshot", "list") == "no snapshots\n"
     made = said("snapshot", "create", "eom", "--for", "30d")
     assert f"snapshot eom of {table.uri}: version " in made
-    assert "and 10 unmerged rows, until 2" in made
+    assert ", unmerged rows: 10, until 2" in made
     (receipt,) = [line.removeprefix("receipt: ") for line in made.splitlines() if line.startswith("receipt: ")]
     said("snapshot", "create", "kept")
     listed = json.loads(said("snapshot", "list", "-o", "json"))["snapshots"]

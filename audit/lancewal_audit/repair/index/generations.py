@@ -7,8 +7,8 @@ Rules
  4. Positions below the first generation count as trimmed, unless the old state and history pages still list them.
  5. The time when a rebuilt generation was flushed is unknown.  The time when it was sealed is known only from its flush.
     The times of its records are those of its entries, or those in its flush.
- 6. The first generation begins where the region began, by some evidence.  The first entry that is left is no evidence
-    of that.
+ 6. The first generation begins where the region began, by some evidence.  The first entry that is left does not
+    prove that.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class Deployment:
             raise InvalidInput(f"{self.partitions} partitions: a table has at most {PARTITIONS_MAX}")
         if self.members > self.partitions:
             raise InvalidInput(
-                f"{self.members} members for {self.partitions} partitions: those without one would have nothing to do"
+                f"members: {self.members}, partitions: {self.partitions}; a member without a partition has nothing to do"
             )
 
     @property

@@ -2,7 +2,7 @@
 
 Guarantees
  1. The file holds every physical row of the fragment, in its order, deleted ones too.  No version refers to it.
- 2. Memory is bounded by batches of rows, beside twice the new values, not by the fragment.
+ 2. Memory is bounded by batches of rows and twice the new values, not by the fragment.
 
 ``LanceFragment.update_columns`` makes the same file by a hash join of the fragment with the new values.  For half of
 250,000 rows that took 300 ms.  This takes 27 ms (Lance 14), since the rows are known by their places.

@@ -2,7 +2,7 @@
 
 Guarantees
  1. Where the store or stored bytes are at fault, the error is one of ours: ``StoreUnavailable``, ``VersionGone``,
-    ``ObjectCorrupt``.  This includes a panic of Lance's Rust code, which is no ``Exception`` in Python.
+    ``ObjectCorrupt``.  This includes a panic of Lance's Rust code, which is not an ``Exception`` in Python.
  2. A filter that fails on a row (a division by zero, a cast) is ``InvalidInput``.  The error of any other wrong request
     of the caller is not translated.
  3. An error of a write never says that a file is damaged.  It is ``StoreUnavailable`` if the store is at fault, else

@@ -45,7 +45,7 @@ class TextIndex:
 
 @dataclass(frozen=True, slots=True)
 class DocumentLengths:
-    """Number of words of each document of an index.  A text without a word is no document."""
+    """Number of words of each document of an index.  A text without a word is not a document."""
 
     row_ids: npt.NDArray[np.uint64]
     """Row ids, ascending."""

@@ -16,7 +16,7 @@ def computed(sign: str, rank: int, left: Part, right: Part) -> Part:
         try:
             sides = [Part(free_decimal(one.value)) if isinstance(one.value, Decimal) else one for one in sides]
         except Inexact:
-            raise NotAccepted(f"a number beside {sign!r} has more digits than a decimal has") from None
+            raise NotAccepted(f"a number next to {sign!r} has more digits than a decimal can have") from None
     elif all(side.of(pa.types.is_integer) for side in sides):
         sides = [_widened(side) for side in sides]
     sql = f"{sides[0].within(rank)} {sign} {sides[1].within(rank + 1)}"

@@ -196,7 +196,9 @@ def with_columns(query: TextQuery, columns: tuple[str, ...]) -> TextQuery:
         case Phrase():
             named = columns if query.column is None else (query.column,)
             if len(named) != 1:
-                raise InvalidInput(f"Phrase: a phrase stands in one column; name it: column=..., one of {list(named)}")
+                raise InvalidInput(
+                    f"Phrase: a phrase is searched in one column. Name it by column=..., one of {list(named)}"
+                )
             return replace(query, column=named[0])
         case Boolean(must, should, must_not):
             inner = [tuple(with_columns(q, columns) for q in some) for some in (must, should, must_not)]
