@@ -62,7 +62,7 @@ READS = (
 
 REFUSED = (
     ("an unknown option", {"column": "id"}, "InvalidInput: option 'column' is unknown"),
-    ("a filter that is none", {"filter": "no = 3"}, "InvalidInput: filter 'no = 3' is not accepted"),
+    ("a filter that is refused", {"filter": "no = 3"}, "InvalidInput: filter 'no = 3' is not accepted"),
     ("a credential", {"aws_secret_access_key": "hush"}, "InvalidInput: option 'aws_secret_access_key' is refused"),
 )
 """Options, and what the error says in its first line."""

@@ -99,10 +99,10 @@ class OpenedTable:
         return self.rows_as_wanted(entry.rows, entry.contract_version, lambda: entry_name(entry))
 
     def rows_of_flush(self, flushed: FlushedGeneration, content: Folded, projected: RowSchema | None = None) -> Folded:
-        """Return the content of a flush, with the columns of ``rows``.
+        """Return the content of a flush, with the columns that ``self.rows`` has, or those of ``projected``.
 
-        ``projected`` chooses some of these columns (``project``); then ``content.rows`` has the columns for it
-        (``written_for``)."""
+        With ``projected``, which ``project`` has made of ``self.rows``, ``content.rows`` must have the columns that
+        ``written_for`` returns."""
         whole, written = self.rows, self.columns_of(flushed)
         if projected is None:
             return rows_as(content, written, whole, lambda: flushed.key)

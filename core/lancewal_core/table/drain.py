@@ -140,7 +140,8 @@ def note_new(
     drain: Drain,
     at: Mapping[int, Position],
 ) -> None:
-    """End partitions ``at`` the positions of their first records of the topic's number (step 2)."""
+    """End partitions ``at`` these positions.  At each lies the partition's first record that belongs there only by the
+    topic's number of partitions (step 2)."""
 
     def decide(found: Version | None) -> Drain | None:
         before = _of(store, contract, found)

@@ -165,7 +165,7 @@ def within_memory(
             InvalidSettings,
             f"to merge generation {first.generation}, {first.changes} changed keys, takes about {needed[region]} bytes of "
             f"memory, and flusher.merge_memory_bytes_max is {limits.memory_bytes}. Set it to {needed[region]} or more, and "
-            "give the flusher that much more memory; ingest.seal_rows makes generations smaller from now on",
+            "give the flusher that much more memory. A lower ingest.seal_rows makes later generations smaller",
         )
     left = limits.memory_bytes
     taken: set[Region] = set()

@@ -71,12 +71,12 @@ class SortedOut:
     inputs: MergeInputs
     """The inputs without what is set aside."""
     keys: pa.Table
-    """Keys of the regions that are left (``MergeInputs.keys``)."""
+    """Keys of the regions in ``inputs`` (``MergeInputs.keys``)."""
     lookup: KeyRows
     conflicts: Conflicts | None = None
     """Content of the next object of ``conflicts``; None if the object in force stays."""
     set_aside: int = 0
-    """Keys of which something was set aside."""
+    """Number of keys of which something was set aside."""
     set_aside_of: tuple[int, ...] = ()
     """Partitions whose operations were set aside."""
     regions_not_known: int = 0

@@ -90,10 +90,11 @@ class Together(NamedTuple):
     by_columns: bool = False
     """Whether other columns may decide otherwise about a record of this region, or of one decoded with it."""
     other_names: Mapping[OtherName, int] = MappingProxyType({})
-    """Number of uses of each name other than a present one, by rows of all regions decoded together; counted at one of
-    them."""
+    """How often rows used each name that is not a present name of a column.  One region of those that were decoded
+    together has the counts of all of them."""
     new_fields: Mapping[str, str] = MappingProxyType({})
-    """New fields of records of all regions decoded together; named at one of them (``DecodedValues.new_fields``)."""
+    """New fields of records (``DecodedValues.new_fields``).  One region of those that were decoded together has the new
+    fields of all of them."""
 
 
 def lenient(contract: Contract) -> Contract:

@@ -130,7 +130,8 @@ class Newest:
     positions: Mapping[Region, Position] = field(default_factory=dict)
 
     def check(self, plan: ReadPlan, claims: bool) -> None:
-        """Raise ``StoreInconsistent`` if the plan is older.  Without ``claims`` only its version counts."""
+        """Raise ``StoreInconsistent`` if the plan is older than what reads have seen.  ``claims``: whether the plan says its
+        positions; without them only its version is compared."""
         cut = plan.cut if claims else self.positions
         back = [r.name for r, p in self.positions.items() if cut.get(r, Position(0)) < p]
         if plan.version < self.version or back:

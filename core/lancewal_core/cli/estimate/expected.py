@@ -149,7 +149,7 @@ def _again(wished: Deployment, at: IngestPace) -> RequestCounts:
 
 
 def seals_per_s(wished: Deployment, at: IngestPace) -> float:
-    """Return the seals of one member: turns in which it seals."""
+    """Return how many times a second one member seals.  Each time is a turn, with one or more partitions."""
     return at.turns / at.generation_s
 
 

@@ -28,7 +28,8 @@ class PresenceReader:
         self._known: dict[tuple[str, ...], npt.NDArray[np.uint8]] = {}
 
     def read(self, columns: Sequence[pa.Array], patches: npt.NDArray[np.bool_], values: Sequence[bytes]) -> pa.Array:
-        """Return a binary array as long as ``patches``: a bitmap where ``patches`` is true, null elsewhere."""
+        """Return a binary array as long as ``patches``: the bitmap of the columns that a value has where ``patches`` is true,
+        null elsewhere."""
         width = self._rows.present_bytes
         places = np.flatnonzero(patches)
         bits = np.zeros((len(places), len(columns)), dtype=np.bool_)
