@@ -116,7 +116,8 @@ def _dropped(opened: OpenedTable, recorded: Sequence[TableVersion]) -> dict[Regi
 def _empty_before(opened: OpenedTable, eras: Eras, first: TableVersion | None) -> bool:
     """Return whether the version at which the table became a lancewal table still exists, and has no rows.
 
-    That version is the ``first`` with a record of watermarks, and these are empty.  After a bulk load the answer is False.
+    That version is ``first``, the first one with a merge record, if the record says that nothing was merged.  After a bulk
+    load the answer is False.
     """
     if first is None or eras.rebound or read_loads(opened.store, opened.contract.making):
         return False

@@ -29,7 +29,7 @@ from lancewal_core.store.versioned import FIRST_VERSION, Family, newest_version
 
 FORMAT = 2
 POLICIES = frozenset({"on_bad_record", "on_misrouted", "dead_letter_topic"})
-"""Terms about records that are no rows.  A process that works by an older version of these terms does no harm."""
+"""Terms about records that cannot become rows.  A process that works by an older version of these terms does no harm."""
 MISROUTED = "misrouted"
 """Kind of a record that lies in another partition than the one where it belongs; all other kinds are bad records."""
 UNREADABLE = "unreadable"

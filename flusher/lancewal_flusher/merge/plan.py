@@ -68,8 +68,8 @@ class MergeLimits:
     """Fewest patched rows of a fragment for which patching in place is considered.  To look into a fragment costs a
     request for each of its data files."""
     rewrite_bytes: int = 1 << 20
-    """A fragment smaller than this is not worth a table version of its own, however worn.  Compaction takes it in its
-    usual turn."""
+    """Bytes below which a fragment is not worth a table version of its own, however many of its rows are hidden.
+    Compaction takes such a fragment in its usual turn."""
     conflict_keys_max: int = KEYS_MAX
     """Most keys of two regions that may wait for a person's decision.  Merges leave regions that would bring more
     (``set_aside``)."""

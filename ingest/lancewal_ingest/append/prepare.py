@@ -1,4 +1,4 @@
-"""Outcome of one region's records under the contract: rows, records that are no rows, or a stop.
+"""Outcome of one region's records under the contract: rows, records that cannot become rows, or a stop.
 
 Guarantees
  1. An entry over [first, next) is the same under every policy.  Good records are rows, and all others are listed in

@@ -1,4 +1,4 @@
-"""A table version with the columns of a result that lack in it, or have other names or types there.
+"""A table version with the columns of a result, if the version lacks some, or has them with other names or types.
 
 Only a read of a point may meet such a version, and one that a change of columns overtakes.  Filters are evaluated after
 the columns were carried over, as for unmerged rows.
@@ -25,14 +25,15 @@ _PLACE = "_place"
 
 
 def shown_version(opened: OpenedTable, pinned: PinnedTable, rows: RowSchema) -> PinnedTable:
-    """Return the version with these columns: itself if it has them, among others."""
+    """Return the version as one that shows the columns of ``rows``.  If it has all of them, it is returned as it is."""
     own = columns_of_version(opened, pinned, rows)
     has_all = own is rows or set(own.signature).issuperset(rows.signature)
     return pinned if has_all else cast("PinnedTable", _ShownVersion(pinned, own, rows))
 
 
 class _ShownVersion:
-    """``PinnedTable`` with other columns.  What is not asked by the name of a column is the version's."""
+    """``PinnedTable`` with the columns of ``rows``, carried over from its own.  Everything that names no column is passed
+    to the version itself."""
 
     def __init__(self, pinned: PinnedTable, own: RowSchema, rows: RowSchema) -> None:
         self._pinned = pinned
