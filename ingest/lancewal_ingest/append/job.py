@@ -223,6 +223,7 @@ class AppendJob:
             if newer is None:
                 break
             self.terms = newer
+            found.clear()  # before the rows are there a second time
             found = self._together()
         self.other_names = sum((Counter(one.other_names) for _, one in found), Counter[OtherName]())
         return [_Prepared.of(consumed, one) for consumed, one in found]

@@ -18,14 +18,18 @@ from lancewal_core.names import paths
 from lancewal_core.open import open_by
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.settings.load import Settings
-from lancewal_core.table.contract import Contract, read_contract_version
+from lancewal_core.store.object_store import Done, put_once
+from lancewal_core.table.contract import Contract, encode_contract, read_contract_version
 from lancewal_core.wal.segment import Segment, decode_segment
 from lancewal_ingest.context import open_context
 from lancewal_ingest.decode.naming import OtherName
 from lancewal_ingest.regions.policy import SealPolicy
 from lancewal_ingest.service.worker import IngestWorker
+from lancewal_reader.plan.strong import FlushRef
 from lancewal_reader.table import open_table
+from lancewal_reader.unmerged.flushed import FlushCache, read_flushed
 from tests.support.pipeline import KEY, Pipeline, by_key
 from tests.support.silent_observer import SilentObserver
 
@@ -251,3 +255,28 @@ def test_columns_that_others_drop_or_rename_stop_merges_and_not_ingest(pipeline:
     pipeline.hand_over()
     states = pipeline._opened().states.read(pipeline.contract.regions).values()
     assert {record.state.name for state in states for record in state.generations} == {"FLUSHED"}
+
+
+def test_a_value_that_only_the_wider_type_holds(tmp_path: Path) -> None:
+    """Once the contract has the wider type; rows of the narrower one are carried over in the same flush."""
+    pipeline = Pipeline(tmp_path, pa.schema([*KEY, ("n", pa.int32())]), partitions=1, seal_rows=10**6)
+    pipeline.upsert("r0", 1, n=7)
+    pipeline.ingest()
+    before = pipeline.contract
+    n = before.columns[2]
+    wide = n.model_copy(update={"type": "int64", "field_ids": (9,), "first_ids": n.field_ids})
+    terms = {"columns": (*before.columns[:2], wide), "columns_change": "2-a", "highest_field_id": 9}
+    newer = before.model_copy(update={"format": 2, "version": 2, **terms})
+    assert isinstance(put_once(pipeline.store, paths.contract_version(2, None), encode_contract(newer)), Done)
+    pipeline.produced("upsert", "r0", 2, {"n": 2**40})
+    pipeline.ingest()
+    assert entry_versions(pipeline) == [1, 2]
+    pipeline.hand_over()
+    opened = OpenedTable.over(pipeline.store, pipeline.table, newer, pipeline._new_tasks(), pipeline.clock)
+    (region,) = newer.regions
+    (record,) = opened.states.read([region])[region].generations
+    flush = FlushRef.of(record)
+    assert flush is not None
+    (folded,) = read_flushed(opened, FlushCache(0), [(region, flush)], newer.rows)
+    assert sorted(folded.rows["n"].to_pylist()) == [7, 2**40]
+    pipeline.close()

@@ -6,11 +6,13 @@ import json
 from datetime import date
 
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lancewal_core.rows.schema import RowSchema
 from lancewal_ingest.decode.json.decoder import JsonDecoder
+from lancewal_ingest.decode.naming import Names, Naming
 from tests.ingest.decode.json.cases import COLUMNS, Header, Ways, records
 from tests.ingest.decode.json.test_json_forms import BAD, GOOD
 
@@ -120,6 +122,51 @@ def test_both_paths_agree(data: st.DataObject) -> None:
         record_bytes_max=data.draw(st.sampled_from([10_000, 10_000, 60])),
     )
     ways.both(records(flat, headers=headers, keys=keys), singly_max=data.draw(st.sampled_from([1, 1, 3])))
+
+
+GONE = ["ints", "fine", "sts", "f4"]
+"""Columns that were dropped: records still have them."""
+OLD = {"s": "text", "wide": "number", "st": "inner", "vec": "embedding", "day": "date"}
+"""Columns that have other names by now."""
+CHANGED = RowSchema(
+    pa.schema(
+        [
+            pa.field("inner", pa.struct([("renamed", pa.int64()), ("day", pa.date32())])) if f.name == "st"
+            else f.with_name(OLD.get(f.name, f.name))
+            for f in COLUMNS
+            if f.name not in GONE
+        ]
+    ),
+    ("id", "k"),
+    ("k",),
+)  # fmt: skip
+
+
+def naming_of_changed(*, ignores: bool) -> Naming:
+    inner = Names({"renamed": None, "day": None}, {"x": "renamed"}, frozenset({"_"}), ignores)
+    present = {name: inner if name == "inner" else None for name in CHANGED.columns.names}
+    names = Names(present, OLD, frozenset() if ignores else frozenset(GONE), ignores)
+    return Naming(
+        names, {"text": '"none"', "i32": "5", "bin": '"AAE="', "floats": "[1.5, null]", "inner": '{"renamed": 7}'}
+    )
+
+
+@pytest.mark.parametrize("ignores", [False, True])
+@settings(
+    max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+@given(st.data())
+def test_both_paths_agree_about_columns_that_were_changed(ignores: bool, data: st.DataObject) -> None:
+    """Most records are of old producers; a few have present names too."""
+    flat: list[bytes | None] = [v for group in data.draw(st.lists(values(), max_size=8)) for v in group]
+    renamed = data.draw(st.lists(st.integers(0, 4), min_size=len(flat), max_size=len(flat)))
+    flat = [
+        value.replace(b'"s":', b'"text":').replace(b'"st":', b'"inner":') if new == 0 and value is not None else value
+        for new, value in zip(renamed, flat, strict=True)
+    ]
+    headers = data.draw(st.lists(st.sampled_from(OPERATIONS), min_size=len(flat), max_size=len(flat)))
+    ways = Ways(rows=CHANGED, naming=naming_of_changed(ignores=ignores))
+    ways.both(records(flat, headers=headers), singly_max=data.draw(st.sampled_from([1, 1, 3])))
 
 
 number_texts = st.one_of(
