@@ -115,6 +115,9 @@ def test_a_member_that_slept_through_two_changes_claims(pipeline: Pipeline, clai
     pipeline.ingest()
     worker = behind(pipeline, 1)
     before = pipeline._opened().states.read(pipeline.contract.regions)
+    while len(worker.durable) < 2:
+        worker.step(0)
+    assert worker.terms.contract.version == 3 or not claimed, "taken up before it claims"
     pipeline.ingest()
     states = pipeline._opened().states.read(pipeline.contract.regions)
     assert {state.contract_version for state in before.values()} == {3 if claimed else 1}
