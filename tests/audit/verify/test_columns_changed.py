@@ -21,6 +21,8 @@ from lancewal_core.names.ids import Sequence as Number
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.settings.load import Settings
 from lancewal_kafka.records import Records
+from lancewal_reader.point.receipt import receipt_of
+from lancewal_reader.table import open_table
 from tests.support.pipeline import FIRST_MS, KEY, Pipeline
 
 COLUMNS = pa.schema(
@@ -141,3 +143,36 @@ def test_positions_are_divided_by_the_versions_of_their_entries() -> None:
     assert list(places.versions(Position(0), Position(50))) == [(1, 0, 20), (2, 20, 35), (3, 35, 50)]
     assert list(places.versions(Position(15), Position(25))) == [(1, 15, 20), (2, 20, 25)]
     assert list(places.versions(Position(30), Position(36))) == [(2, 30, 35), (3, 35, 36)]
+
+
+@pytest.mark.parametrize("merge", [False, True], ids=["unmerged", "merged in between"])
+@pytest.mark.parametrize("sources", ["wal", "topic"])
+def test_receipts_from_between_the_changes_show_the_columns_of_then(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, sources: str, merge: bool
+) -> None:
+    receipts = list[str]()
+
+    def read() -> None:
+        receipts.append(str(receipt_of(open_table(pipeline.uri).to_arrow().schema)))
+
+    def step() -> None:
+        pipeline.produce(40)
+        pipeline.ingest()
+        read()
+        if merge:
+            pipeline.merge_all()
+            read()
+
+    pipeline.produced("upsert", "r0", 90, {"note": "no column yet"})
+    step()
+    pipeline.change_columns({"tags": None}, {"note": 'string = "none"'})
+    read()
+    step()
+    pipeline.change_columns({"a": "c", "note": None}, {"note": "int64", "tags": "list<int64>"})
+    read()
+    step()
+    pipeline.merge_all()
+    for receipt in receipts:
+        report = verify(pipeline, monkeypatch, sources, at=receipt)
+        assert report.records > 40
+        assert report.counts == {}, report_text(report)
