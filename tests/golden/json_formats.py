@@ -15,7 +15,7 @@ from lancewal_core.region.flushes.manifest import Flush, FlushPart, Stretch, enc
 from lancewal_core.region.loss_record import LossRecord, encode_loss
 from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.table.conflicts_ref import ConflictsRef
-from lancewal_core.table.contract import Column, Contract, encode_contract
+from lancewal_core.table.contract import Column, Contract, DroppedField, FormerName, encode_contract
 from lancewal_core.table.control import Control, encode_control
 from lancewal_core.table.drain import Drain, encode_drain
 from lancewal_core.table.load_record import LoadRecord, encode_load
@@ -51,6 +51,28 @@ CONTRACT_KEYED_BY_BYTES = CONTRACT.model_copy(
 CONTRACT_OF_A_PLACE = CONTRACT.model_copy(update={"place": "s3://bucket/tables/orders"})
 CONTRACT_OF_A_MAKING = CONTRACT_OF_A_PLACE.model_copy(update={"making": "89abcdef0123456789abcdef01234567"})
 CONTRACT_OF_A_GROUP = CONTRACT_OF_A_MAKING.model_copy(update={"group_id": "orders", "former_group_id": "orders-old"})
+CONTRACT_WITH_CHANGED_COLUMNS = CONTRACT_OF_A_GROUP.model_copy(
+    update={
+        "format": 2,
+        "version": 7,
+        "columns": (
+            *CONTRACT.columns[:2],
+            Column(name="amount", type="decimal128(12, 2)", field_ids=(11,), first_ids=(2,)),
+            Column(name="place", type="struct<x: float64, z: float64>", field_ids=(3, 4, 12)),
+            Column(name="note", type="string", field_ids=(9,), default='"none"'),
+            Column(name="count", type="int32", field_ids=(10,)),
+        ),
+        "columns_change": "7-0a1b2c3d",
+        "highest_field_id": 12,
+        "former_names": (FormerName(id=2, name="price"), FormerName(id=2, name="cost")),
+        "dropped": (
+            DroppedField(name="vector", field_ids=(6,)),
+            DroppedField(name="y", within=3, field_ids=(5,), forgotten=True),
+        ),
+        "on_unknown_column": "ignore",
+        "columns_max": 300,
+    }
+)
 _FRAGMENT = json.dumps(
     {"id": 0, "files": [{"path": "abc.lance", "fields": [0, 1], "file_size_bytes": 2048}], "physical_rows": 3}
 )
@@ -139,6 +161,7 @@ def encoded() -> dict[str, bytes]:
         "contract_1_place.json": encode_contract(CONTRACT_OF_A_PLACE),
         "contract_1_making.json": encode_contract(CONTRACT_OF_A_MAKING),
         "contract_1_group.json": encode_contract(CONTRACT_OF_A_GROUP),
+        "contract_2.json": encode_contract(CONTRACT_WITH_CHANGED_COLUMNS),
         "flush_1.json": encode_flush(FLUSH),
         "flush_1_repaired.json": encode_flush(REPAIRED),
         "merge_record_1.json": record or b"",

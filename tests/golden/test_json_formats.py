@@ -19,6 +19,7 @@ from lancewal_core.table.drain import decode_drain
 from lancewal_core.table.load_record import decode_load
 from lancewal_core.table.store_proof import decode_way
 from lancewal_core.table.watermarks import InForce, Watermarks
+from lancewal_ingest.decode.naming import naming_of
 from lancewal_reader.point.receipt import Receipt
 from tests.golden import json_formats as golden
 from tests.golden.core_formats import NORTH, ROWS, SOUTH
@@ -43,6 +44,16 @@ def test_the_contract_of_a_place_is_read() -> None:
     assert decode_contract(stored("contract_1_place.json"), "here") == golden.CONTRACT_OF_A_PLACE
     assert decode_contract(stored("contract_1_making.json"), "here") == golden.CONTRACT_OF_A_MAKING
     assert decode_contract(stored("contract_1_group.json"), "here") == golden.CONTRACT_OF_A_GROUP
+
+
+def test_the_contract_with_changed_columns_is_read() -> None:
+    read = decode_contract(stored("contract_2.json"), "here")
+    assert read == golden.CONTRACT_WITH_CHANGED_COLUMNS
+    names = naming_of(read).names
+    assert names is not None
+    assert (names.former, names.ignores) == ({"price": "amount", "cost": "amount"}, True)
+    assert names.dropped == frozenset({"vector"})
+    assert naming_of(read).defaults == {"note": '"none"'}
 
 
 @pytest.mark.parametrize(
