@@ -33,6 +33,8 @@ class SegmentInFlight:
         self._job: AppendJob | None = None
         self._task: Task[PutResult | None] | None = None
         self._again_at: float | None = None
+        self.waits_for: ContractChanged | None = None
+        """Why the records wait for a newer version of the contract; None if they do not."""
         self.nbytes = 0
         """Weight in memory of the records in the segment in flight; 0 if there is none."""
         self.first_ms: Mapping[Region, int] = {}
@@ -105,8 +107,9 @@ class SegmentInFlight:
 
     def _again(self, cause: object) -> None:
         self._again_at = self._clock.monotonic() + self._retry_s
+        self.waits_for = cause if isinstance(cause, ContractChanged) else None
         self._failed(cause)
 
     def _forget(self) -> None:
-        self._job = self._again_at = None
+        self._job = self._again_at = self.waits_for = None
         self.nbytes, self.first_ms = 0, {}

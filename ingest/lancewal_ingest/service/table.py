@@ -213,7 +213,10 @@ class IngestTable:
         for kind in sorted({error.kind for error in passing.values()}):
             waiting = [region for region, error in passing.items() if error.kind == kind]
             found.append(Problem.of(passing[waiting[0]], f"partitions {_listed(waiting)} cannot be opened"))
-        if not worker.idle_or_progressing:
+        waits_for = worker.waits_for
+        if waits_for is not None:
+            found.append(Problem.of(waits_for, "no segment is written"))
+        elif not worker.idle_or_progressing:
             found.append(
                 Problem(StoreUnavailable.kind, "the store takes no new segment, or no new version of a state page")
             )

@@ -291,6 +291,11 @@ class IngestWorker:
         return self.idle_or_progressing and not self._partitions.stopped and not self._fenced
 
     @property
+    def waits_for(self) -> ContractChanged | None:
+        """Why consumed records wait for a newer version of the contract; None if they do not."""
+        return self._flight.waits_for
+
+    @property
     def idle_or_progressing(self) -> bool:
         """False while the last try to store a segment failed, or generations could not be sealed for some seconds."""
         return not self._flight.late and not self._sealing.late

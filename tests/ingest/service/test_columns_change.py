@@ -25,7 +25,9 @@ from lancewal_core.table.contract import Contract, encode_contract, read_contrac
 from lancewal_core.wal.segment import Segment, decode_segment
 from lancewal_ingest.context import open_context
 from lancewal_ingest.decode.naming import OtherName
+from lancewal_ingest.event_table import IngestEvents
 from lancewal_ingest.regions.policy import SealPolicy
+from lancewal_ingest.service.metrics import IngestMetrics
 from lancewal_ingest.service.worker import IngestWorker
 from lancewal_reader.plan.strong import FlushRef
 from lancewal_reader.table import open_table
@@ -283,3 +285,19 @@ def test_a_value_that_only_the_wider_type_holds(tmp_path: Path) -> None:
     (folded,) = read_flushed(opened, FlushCache(0), [(region, flush)], newer.rows)
     assert sorted(folded.rows["n"].to_pylist()) == [7, 2**40]
     pipeline.close()
+
+
+def test_names_that_producers_make_up_count_together_beyond_a_hundred() -> None:
+    metrics = IngestMetrics(SystemClock(), "orders", 1, IngestEvents(table="orders"))
+    for number in range(150):
+        metrics.other_names({OtherName("unknown", f"{number:03}" + "x" * 500): 2})
+    metrics.other_names({OtherName("unknown", "000" + "x" * 500): 1, OtherName("former", "one more"): 1})
+    (family,) = [one for one in metrics.registry.collect() if one.name == "lancewal_ingest_other_names"]
+    values = {
+        (sample.labels["field"], sample.labels["kind"]): sample.value
+        for sample in family.samples
+        if sample.name.endswith("_total")
+    }
+    assert sum(values.values()) == 302
+    assert len(values) == 102
+    assert (values["...", "unknown"], values["...", "former"], values["000" + "x" * 97, "unknown"]) == (100, 1, 3)

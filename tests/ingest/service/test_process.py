@@ -202,7 +202,11 @@ def test_a_table_takes_up_columns_that_a_record_shows(policy: bool) -> None:
         for _ in range(200):
             table.take_turn()
             place.clock.sleep(1)
-            waited |= table.worker._flight.late
+            if table.worker._flight.late:
+                waited = True
+                kinds = {problem.kind for problem in table.problems()}
+                assert "contract_changed" in kinds
+                assert "store_unavailable" not in kinds
             if table.worker.durable.get(place.region(0)) == 3:
                 break
         assert by_number(table.worker.durable) == {0: 3}
