@@ -81,6 +81,7 @@ def test_what_a_partition_waits_for_is_said(error: LancewalError) -> None:
         waiting=[region(1), region(2)],
         refused={region(1): error, region(2): OwnershipLost("claimed")},
         idle_or_progressing=True,
+        waits_for=None,
         ready=True,
     )
     nothing: Any = SimpleNamespace(problem=None)
