@@ -6,14 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
+from typing import TypeVar
 
-from lancewal_core.errors import ContractMismatch, MergedPositionUnknown, ObjectMissing, TableRestored, VersionGone
+from lancewal_core.errors import MergedPositionUnknown, ObjectMissing, TableRestored, VersionGone
 from lancewal_core.keys.catalog import KeyCatalogs
 from lancewal_core.keys.index import KeyIndex
 from lancewal_core.names.ids import Region
 from lancewal_core.table.control import POLL_S, ControlReader, ControlWatch, Service
 from lancewal_flusher.commit.send import Refused
-from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.context import FlusherContext, by_newest_contract
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
 from lancewal_flusher.garbage.table_versions import VersionsSeen
 from lancewal_flusher.merge.merge import NothingToMerge
@@ -24,6 +25,7 @@ from lancewal_flusher.upkeep.compaction import Compacted, FileSizes, compact_nex
 from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
 from lancewal_flusher.upkeep.index_plan import IndexLimits
 from lancewal_flusher.upkeep.indexes import extend_indexes
+from lancewal_ingest.append.prepare import Preparer
 from tests.simulation.checker import require
 from tests.simulation.draws import drawn_key, drawn_s
 from tests.simulation.ingest_side import ingest_worker
@@ -31,6 +33,7 @@ from tests.simulation.world import PASSING, Process, World
 from tests.support.stored_parts import StoredParts
 
 Body = Callable[[World, Process], None]
+T = TypeVar("T")
 
 
 def serve(world: World, group: str, body: Body) -> None:
@@ -41,11 +44,9 @@ def serve(world: World, group: str, body: Body) -> None:
             process = world.process(group)
             try:
                 body(world, process)
-            except (*PASSING, ObjectMissing, ContractMismatch) as error:
+            except (*PASSING, ObjectMissing) as error:
                 lost = world.losses.named_by(error)
                 if not lost and isinstance(error, ObjectMissing):
-                    raise
-                if world.columns is None and isinstance(error, ContractMismatch):
                     raise
                 said = "a segment is lost" if lost else type(error).__name__
                 world.note(f"{group.rstrip('0123456789')} restarts: {said}")
@@ -69,10 +70,9 @@ def member(world: World, process: Process) -> None:
         )
     worker.subscribe()
     life = process.rng.choice([10**9, 40, 200, 1000])
-    started_with = world.contract.version
     while life:
-        if world.columns is not None and world.contract.version != started_with and process.rng.random() < 0.1:
-            break
+        if world.columns is not None and process.rng.random() < 0.02:  # else a claim or a record meets a newer contract
+            worker.take_up(Preparer(world.contract, None), worker.terms.dead_letters)
         held = control is not None and control.look() is not None
         worker.hold(held)
         before = source.delivered
@@ -105,6 +105,22 @@ def flusher_context(world: World, process: Process) -> FlusherContext:
     keys = KeyIndex(KeyCatalogs(process.store, process.clock, world.contract.making), StoredParts(process.store))
     runner = ThreadRunner(process.table, process.tasks)
     return FlusherContext(*process.opened(world.contract).parts, keys, runner, process.new_id)
+
+
+@dataclass(slots=True)
+class TakingUp:
+    """The context of a flusher, with the newest contract that it has met."""
+
+    context: FlusherContext
+
+    def act(self, act: Callable[[FlusherContext], T]) -> T:
+        """Act by it, as the service does."""
+
+        def by(context: FlusherContext) -> T:
+            self.context = context
+            return act(context)
+
+        return by_newest_contract(self.context, by)
 
 
 @dataclass(slots=True)
@@ -146,7 +162,7 @@ def _paused(world: World, control: ControlReader | None) -> bool:
 
 def flusher(world: World, process: Process) -> None:
     """A flusher service: rounds."""
-    context = flusher_context(world, process)
+    taking_up = TakingUp(flusher_context(world, process))
     control = _control(world, process)
     limits = MergeLimits(
         adopt_rows=process.rng.choice([1, 5, 50]),
@@ -163,7 +179,9 @@ def flusher(world: World, process: Process) -> None:
         began = process.clock.monotonic()
         one_merge = process.rng.choice([1, 100]) == 1
         try:
-            report = run_round(context, limits, state, sealed_grace_s=1.0, enough=partial(bool, one_merge))
+            report = taking_up.act(
+                partial(run_round, limits=limits, state=state, sealed_grace_s=1.0, enough=partial(bool, one_merge))
+            )
         except (*PASSING, VersionGone, ObjectMissing, MergedPositionUnknown) as error:  # a clean-up came in between
             world.note(f"round: {type(error).__name__}")
             world.log(f"{process.name} round: {type(error).__name__} {error}")
@@ -222,19 +240,21 @@ def _wait_for_a_person(world: World, act: str) -> None:
 
 def compactor(world: World, process: Process) -> None:
     """Compaction and indexes: as the service between its merges, or as ``lancewal compact`` beside them."""
-    context = flusher_context(world, process)
+    taking_up = TakingUp(flusher_context(world, process))
     limits = CompactionLimits(
         fragments_min=2, growth=1.0, deleted_share=0.2, round_bytes=process.rng.choice([400, 10**9])
     )
     sizes = FileSizes()
     while True:
         try:
-            result = compact_next(context, limits, sizes, with_sentinel=process.rng.random() < 0.5)
+            result = taking_up.act(
+                partial(compact_next, limits=limits, sizes=sizes, with_sentinel=process.rng.random() < 0.5)
+            )
             if isinstance(result, Compacted):
                 world.note("compaction")
             elif isinstance(result, Refused):
                 world.note("compaction refused")
-            extended = extend_indexes(context, IndexLimits(), at_once=process.rng.random() < 0.5)
+            extended = taking_up.act(partial(extend_indexes, limits=IndexLimits(), at_once=process.rng.random() < 0.5))
             world.counts["index extended"] = world.counts.get("index extended", 0) + len(extended)
         except (*PASSING, TableRestored, VersionGone, MergedPositionUnknown) as error:
             world.note(f"compaction: {type(error).__name__}")
