@@ -122,11 +122,13 @@ def written_for(written: RowSchema, projected: RowSchema) -> RowSchema:
 
 
 def project_rows(rows: pa.RecordBatch | pa.Table, schema: RowSchema, projected: RowSchema) -> pa.RecordBatch | pa.Table:
-    """Drop the columns that ``projected`` does not have and rewrite ``_present``; system columns stay."""
+    """Take the columns of ``projected`` in its order, which may be another one, and rewrite ``_present``; system columns
+    stay."""
     if projected is schema:
         return rows
-    dropped = set(schema.columns.names) - set(projected.columns.names)
-    kept = rows.select([name for name in rows.schema.names if name not in dropped])
+    columns = set(schema.columns.names)
+    system = [name for name in rows.schema.names if name not in columns]
+    kept = rows.select([*projected.columns.names, *system])
     at = kept.schema.get_field_index(PRESENT)
     present = kept.column(at)
     places = [schema.columns.get_field_index(name) for name in projected.columns.names]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -206,6 +206,18 @@ def test_partial_rows_are_projected_like_batches(sequence: list[Operation], colu
     folded = fold([batch(sequence)], SCHEMA)
     partials = project_rows(folded.partials, SCHEMA, projected)
     assert states_of(Folded(SCHEMA.table.empty_table(), SCHEMA.key.empty_table(), partials), projected.table.names) == {
+        key: state for key, state in apply_all(sequence, projected.table.names).items() if state[0] == "partial"
+    }
+
+
+@given(SEQUENCES)
+def test_partial_rows_get_the_order_of_the_columns_taken(sequence: list[Operation]) -> None:
+    """Columns of the table and of a contract may have different orders while they change."""
+    projected = replace(SCHEMA, columns=pa.schema(reversed(list(SCHEMA.columns))), ids=SCHEMA.ids[::-1])
+    partials = project_rows(fold([batch(sequence)], SCHEMA).partials, SCHEMA, projected)
+    assert partials.schema.names == [*projected.table.names, PRESENT]
+    found = Folded(projected.table.empty_table(), projected.key.empty_table(), partials)
+    assert states_of(found, projected.table.names) == {
         key: state for key, state in apply_all(sequence, projected.table.names).items() if state[0] == "partial"
     }
 
