@@ -28,7 +28,7 @@ SEEDS = {
     "small": 20, "merges": 12, "ingest": 12, "readers": 16, "compaction": 12, "lossy": 16, "whole": 4,
     "swarm": 60, "slow members": 12, "slow flushers": 12, "slow readers": 12, "long lives": 8, "restores": 12,
     "lost listings": 7, "deaf members": 5, "quiet regions": 2, "lost segments": 8, "snapshots": 12,
-    "slow seals": 8, "bundles": 6, "points": 20,
+    "slow seals": 8, "bundles": 6, "points": 20, "columns": 15,
 }  # fmt: skip
 """Seeds of each kind.  More of them find nothing that a scenario does not find in every run; ``python -m tests.simulation``
 runs as many as there is time for."""
@@ -48,7 +48,7 @@ EVENTS = [
     "user: append", "user: append to a shared key", "user: clean up", "user: compact", "user: lose files",
     "user: restore", "read: TableRestored", "read of a restored table", "round: TableRestored", "operator: pause ingest",
     "operator: pause for a while flusher", "ingest turns, paused", "flusher waits, paused", "drained",
-    "segment lost", "failed open: a segment is lost",
+    "segment lost", "failed open: a segment is lost", "change of columns",
 ]  # fmt: skip
 """What must have happened, in some schedule."""
 SELDOM = {
