@@ -206,6 +206,22 @@ def rename_and_add_the_same_name() -> None:
     stage.check_rows_and_columns()
 
 
+def member_sleeps_through_two_changes_and_claims() -> None:
+    """A knows the first contract.  B has taken up two changes when it dies, and A opens its partition."""
+    stage = ColumnStage()
+    sleeper = stage.member("sleeper")
+    stage.change(add=("c",))
+    stage.change(rename={"b": "d"}, drop=("c",))
+    a = stage.started()
+    stage.records(a, a="x", d=1)
+    stage.take_over(a, sleeper, 0)
+    stage.step(sleeper, 4)
+    stage.records(sleeper, Op.PATCH, d=2)
+    stage.step(sleeper, 4)
+    stage.seal(sleeper)
+    stage.check_rows_and_columns()
+
+
 def merge_between_each_two_steps() -> None:
     """Before each commit of a command, and before its contract, records become durable and are merged."""
     stage = ColumnStage()
@@ -240,6 +256,7 @@ SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
     command_dies_before_it_shrinks: ("the contract names columns before the table has them", "the table lacks columns"),
     command_sleeps_while_another_runs: ("the contract is read before the table", "the table's columns are"),
     command_finds_what_another_is_about_to_add: ("what a command has added goes", "the table lacks columns"),
+    member_sleeps_through_two_changes_and_claims: ("a region is claimed by an older contract", "went back"),
     rename_and_add_the_same_name: ("rows are carried by names", "holds"),
     another_program_s_column_stays: ("ids alone say what was dropped", "another program's column is gone"),
 }

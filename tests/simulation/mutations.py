@@ -263,7 +263,16 @@ def _keys_have_no_making(patch: pytest.MonkeyPatch) -> None:
 
 
 def _a_claim_of_another_group_is_not_noticed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(lancewal_ingest.regions.open, "_check_group", lambda context, opening: None)
+    patch.setattr(lancewal_ingest.regions.open, "_by_newest", lambda context, opening: opening)
+
+
+def _a_region_is_claimed_by_an_older_contract(patch: pytest.MonkeyPatch) -> None:
+    def by_its_own(state: Any, ended: Any, version: int, *others: Any) -> Any:
+        claimed = claim(state, ended, version, *others)
+        return None if claimed is None else replace(claimed, contract_version=version)
+
+    patch.setattr(lancewal_ingest.regions.open, "_by_newest", lambda context, opening: opening)
+    patch.setattr(lancewal_ingest.regions.open, "claim", by_its_own)
 
 
 def _groups_are_not_compared(patch: pytest.MonkeyPatch) -> None:
@@ -745,6 +754,7 @@ MUTATIONS: dict[str, Patch] = {
     "groups are not compared": _groups_are_not_compared,
     "too many keys in conflict end the merge": _too_many_keys_end_the_merge,
     "ingest goes on beside keys in conflict": _ingest_goes_on_beside_keys_in_conflict,
+    "a region is claimed by an older contract": _a_region_is_claimed_by_an_older_contract,
     "field ids come back": _field_ids_come_back,
     "files with a dropped field are adopted": _files_with_a_dropped_field_are_adopted,
     "columns are dropped before the contract": _columns_are_dropped_before_the_contract,
@@ -778,6 +788,7 @@ KINDS_TO_SEARCH: dict[str, str] = {
     "a token is not waited for": "points",
     "a dead letter is reached": "points",
     "a plan stays young": "points",
+    "a region is claimed by an older contract": "columns",
     "field ids come back": "columns",
     "files with a dropped field are adopted": "columns",
     "columns are dropped before the contract": "columns",
