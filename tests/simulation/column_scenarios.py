@@ -222,6 +222,40 @@ def member_sleeps_through_two_changes_and_claims() -> None:
     stage.check_rows_and_columns()
 
 
+def record_names_a_column_that_its_member_does_not_know() -> None:
+    """A and a reader know the first contract.  A record has a column of the second one, another a column of none."""
+    stage = ColumnStage()
+    a, reader = stage.started(), stage.reader("reader")
+    stage.records(a, a="x", b=1)
+    reader.read("strong")
+    stage.change(add=("c",))
+    stage.records(a, Op.PATCH, c="c")
+    require(a.worker.terms.contract.version == 2, "A works by version", a.worker.terms.contract.version)
+    reader.read("strong")
+    stage.records(a, k=1, unknown=1)
+    require(stage.checker.rejected == {0: {2}}, "dead letters are", stage.checker.rejected)
+    stage.seal(a)
+    stage.check_rows_and_columns()
+
+
+def entry_is_newer_than_the_contract_of_a_reader() -> None:
+    """A reader has asked for the newest contract.  Before it reads the log, columns change, and a member takes them up."""
+    stage = ColumnStage()
+    a, reader = stage.started(), stage.reader("reader")
+    stage.records(a, a="x", b=1)
+
+    def changed() -> None:
+        stage.change(add=("c",))
+        stage.records(a, c="c")
+
+    stage.faults_of("reader").before("get", "/wal/", changed)
+    reader.read("strong")
+    (row,) = stage.reads[-1][1].values()
+    require(row == {"a": None, "b": None, "c": "c"}, "it has read", row)
+    stage.seal(a)
+    stage.check_rows_and_columns()
+
+
 def merge_between_each_two_steps() -> None:
     """Before each commit of a command, and before its contract, records become durable and are merged."""
     stage = ColumnStage()
@@ -261,4 +295,9 @@ SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
     another_program_s_column_stays: ("ids alone say what was dropped", "another program's column is gone"),
 }
 
-ACCIDENTS: list[Callable[[], None]] = [two_commands_grow_at_once, merge_between_each_two_steps]
+ACCIDENTS: list[Callable[[], None]] = [
+    two_commands_grow_at_once,
+    merge_between_each_two_steps,
+    record_names_a_column_that_its_member_does_not_know,
+    entry_is_newer_than_the_contract_of_a_reader,
+]
