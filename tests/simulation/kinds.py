@@ -51,7 +51,15 @@ KINDS: dict[str, Settings] = {
     "snapshots": replace(_SMALL, records=30, keepers=2, flushers=2),
     # Where somebody keeps snapshots, versions go from between others.
     "points": replace(_SMALL, records=40, readers=0, travellers=2, keepers=1, history_window_s=2),
-    "columns": replace(_SMALL, records=40, changers=2, flushers=2, readers=2, user={"index": 1.0, "compact": 1.0}),
+    "columns": replace(
+        _SMALL,
+        records=40,
+        changers=2,
+        flushers=2,
+        compactors=1,
+        readers=2,
+        user={"index": 1.0, "compact": 1.0, "add a column": 0.5},
+    ),
     "swarm": _SWARM,
     "slow members": replace(_SWARM, slow="member", readers=1, user={}, operator=False),
     "slow flushers": replace(_SWARM, slow="flusher", readers=1, operator=False),

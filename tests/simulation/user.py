@@ -42,6 +42,8 @@ def user(world: World) -> None:
                 except VersionGone:  # files of a flush were lost while it was adopted: its follow-up is still to come
                     world.note("user: compact in vain")
                     continue
+            case "add a column":
+                table.add_column(f"of_a_user_{len(world.dataset.landed)}", "string")
             case "clean up":
                 clean_up(world, rng.choice([1, 2, 5]))
             case "lose files":
