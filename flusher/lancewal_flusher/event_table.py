@@ -15,6 +15,13 @@ class FlusherEvents(ServiceEvents):
         *("version", "read_version", "partitions", "generations", "adopted_rows", "written_rows", "replaced_rows"),
         *("in_place_rows", "worn_fragments", "deleted_keys", "scanned_fragments", "unknown_partition_rows"),
     )
+    column_widened = info(
+        "One commit has given columns a wider type, by files of their values.",
+        *("version", "columns", "fragments", "written_bytes"),
+    )
+    widening_begun = info("Columns get a wider type. Their values are written beside merges.", "columns", "fragments")
+    widening_refused = info("A widening of columns was refused, and is tried again.", "reason")
+    widening_held = warning("Columns cannot be widened until a person has acted.", "columns", "reason")
     merge_refused = info("A merge was refused, and is planned again.", "reason")
     merge_followed_up = warning(
         "A commit after a merge has hidden rows that users appended with its keys, or rebuilt lost data files.",

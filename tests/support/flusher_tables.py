@@ -38,7 +38,7 @@ from lancewal_core.rows.fold import fold
 from lancewal_core.rows.schema import Op
 from lancewal_core.store.object_store import Done, put_once
 from lancewal_core.store.obstore import open_store
-from lancewal_core.table.contract import Column, Contract, encode_contract
+from lancewal_core.table.contract import Column, Contract, encode_contract, newest_contract, widening_of
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.protocol import (
     ColumnsCommit,
@@ -295,6 +295,29 @@ class FlusherTable:
                 {new: value for name, value in old.items() if (new := changes.get(name, name)) is not None}
                 | dict.fromkeys(added)
             )
+
+    def ask_to_widen(self, name: str, type_: str, highest: int | None = None) -> None:
+        """The next version of the contract asks for a wider column, whose ids are above ``highest``."""
+        highest = self._highest_id if highest is None else highest
+        columns = tuple(
+            c.model_copy(update={"widening": widening_of(c, type_, highest)}) if c.name == name else c
+            for c in self.contract.columns
+        )
+        self._highest_id = max(highest, *(i for c in columns for i in c.widened.field_ids))
+        version = self.contract.version + 1
+        update = {"format": 2, "version": version, "columns": columns, "highest_field_id": self._highest_id}
+        self.contract = self.contract.model_copy(update=update)
+        key = paths.contract_version(version, None)
+        assert isinstance(put_once(self.store, key, encode_contract(self.contract)), Done)
+        self._feeding = self.context()
+
+    def take_up(self) -> None:
+        """Ingest works by the newest contract from now on."""
+        newest = newest_contract(self.store)
+        assert newest is not None
+        self.contract = newest
+        self._log.schema = newest.rows.wal
+        self._feeding = self.context()
 
     def begin_anew(self) -> None:
         """Flushes are those of a process that has opened nothing yet."""

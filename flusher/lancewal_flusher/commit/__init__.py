@@ -1,7 +1,8 @@
 """Send commits, and conclude from where they landed.
 
 ``facts`` and ``row_origins`` hold what a merge says about itself in its commit.  ``send`` sends a commit, looks for
-it, and proves it.  ``other_commits`` sends our commits other than merges.
+it, and proves it.  ``other_commits`` sends our commits other than merges.  ``widened`` takes a widening that has landed
+into the contract.
 
 May import: context.
 """

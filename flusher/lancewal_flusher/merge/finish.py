@@ -58,7 +58,6 @@ from lancewal_core.region.states import RegionStates
 from lancewal_core.rows.fold import Folded, fold
 from lancewal_core.rows.key_set import KeySet, distinct
 from lancewal_core.store.object_store import put_new
-from lancewal_core.table.checks import check_table
 from lancewal_core.table.protocol import (
     PinnedTable,
     Table,
@@ -80,6 +79,7 @@ from lancewal_flusher.commit.send import (
     prove,
     remember_finished,
 )
+from lancewal_flusher.commit.widened import check_version
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.merge.foreign_rows import foreign_rows
 from lancewal_flusher.merge.look import Look
@@ -171,7 +171,7 @@ def _follow_up(context: FlusherContext, in_force: InForce, facts: MergeFacts, pr
     """
     # Nothing of a restored or an overwritten table is ours to hide.
     current = context.watermarks.newest()[0] if proven is None else proven.pinned
-    check_table(current, context.contract)  # keys are looked up by the names of their columns
+    check_version(context, current)  # keys are looked up by the names of their columns
     ours = [f for f in current.fragments() if facts.files.intersection(f.files)]
     # Step 3
     try:

@@ -12,7 +12,7 @@ concerns only its region.  All other states are read, and nothing is known of th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from lancewal_core.errors import Corrupt, LancewalError, or_error, or_raised
@@ -20,9 +20,9 @@ from lancewal_core.names.ids import Region
 from lancewal_core.process.tasks import together
 from lancewal_core.region.state import RegionState
 from lancewal_core.region.states import Sound
-from lancewal_core.table.checks import check_table
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_core.table.watermarks import InForce
+from lancewal_flusher.commit.widened import check_version
 from lancewal_flusher.context import FlusherContext
 
 
@@ -45,13 +45,13 @@ class Look:
         return or_raised(self.found).damaged
 
 
-def look(context: FlusherContext) -> Look:
-    """Read the newest version, its watermarks and all region states.  Raises what ``check_table`` raises."""
+def look(context: FlusherContext, check: Callable[[FlusherContext, PinnedTable], None] = check_version) -> Look:
+    """Read the newest version, its watermarks and all region states.  Raises what ``check`` raises."""
     known = context.watermarks.newest_set_by
     found, (pinned, in_force) = together(
         context.tasks,
         lambda: or_error(context.read_sound_states),
-        lambda: context.watermarks.newest(lambda pinned: check_table(pinned, context.contract)),
+        lambda: context.watermarks.newest(lambda pinned: check(context, pinned)),
     )
     if in_force.version > known:
         found = or_error(context.read_sound_states)

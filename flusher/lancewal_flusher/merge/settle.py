@@ -36,13 +36,13 @@ from lancewal_core.names import paths
 from lancewal_core.names.ids import Position, Region, TableVersion
 from lancewal_core.rows.key_set import KeySet
 from lancewal_core.store.object_store import ObjectStore
-from lancewal_core.table.checks import check_table
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.protocol import PinnedTable, files_of, raise_file_lost
 from lancewal_core.table.watermarks import PROPERTY_MERGE, InForce, merge_properties
 from lancewal_flusher.commit.facts import KeyDecision, MergeFacts
 from lancewal_flusher.commit.row_origins import divided, region_properties
 from lancewal_flusher.commit.send import Refused, Why, fenced, is_finished, prove, send
+from lancewal_flusher.commit.widened import check_version
 from lancewal_flusher.context import FlusherContext, check_contract, with_newer_contract
 from lancewal_flusher.merge.changes import run_tasks, write_rows
 from lancewal_flusher.merge.finish import finish_newest
@@ -100,7 +100,7 @@ def plan_settle(context: FlusherContext, region: Region, choice: Choice, seen: s
         pinned, in_force = context.watermarks.newest()
         if is_finished(context, in_force):
             break  # else another merge has landed in between: built upon, it would stay unfinished for good
-    check_table(pinned, context.contract)
+    check_version(context, pinned)
     held = read_conflicts(context.store, in_force.conflicts, context.contract)
     # Step 2
     keys = choice(held)

@@ -33,6 +33,7 @@ from lancewal_flusher.service.visibility import Failure
 from lancewal_flusher.upkeep.compaction import Compacted
 from lancewal_flusher.upkeep.expiry import Expired, ExpiryResult
 from lancewal_flusher.upkeep.indexes import FarRows, IndexExtended, IndexRefused
+from lancewal_flusher.upkeep.widening import Widened, WideningBegun, WideningHeld, WideningResult
 
 
 class FlusherMetrics(ServiceMetrics):
@@ -195,6 +196,24 @@ class FlusherMetrics(ServiceMetrics):
         self._far = {name: far for name, far in self._far.items() if name in report.unindexed_rows}
         show_only(self._shown.index_far_rows, {(name,): far.rows for name, far in self._far.items()})
         show_only(self._shown.unindexed_rows, {(name,): rows for name, rows in report.unindexed_rows.items()})
+
+    def widening(self, result: WideningResult) -> None:
+        """Log how a widening goes on."""
+        match result:
+            case None:
+                pass
+            case Widened(version=version, columns=columns, fragments=fragments, bytes_written=nbytes):
+                self.events.column_widened(
+                    version=version, columns=list(columns), fragments=fragments, written_bytes=nbytes
+                )
+            case WideningBegun(columns=columns, left=left):
+                self.events.widening_begun(columns=list(columns), fragments=left)
+            case WideningHeld(columns=columns, reason=reason):
+                self.events.widening_held(columns=list(columns), reason=reason)
+            case Refused(reason=reason):
+                self.events.widening_refused(reason=reason)
+            case _:
+                assert_never(result)
 
     def expiry(self, result: ExpiryResult) -> None:
         """Show a turn of expiry that ended."""

@@ -34,8 +34,9 @@ Damage of one region's state, log or flushes holds up that region alone (``round
 up every merge.  Errors of other turns hold up no round.  What a person must decide or change (``ActionNeeded``) ends
 the service with that error.
 
-``once``: one flush of every SEALED generation, merges until nothing is FLUSHED, no garbage collection and no
-compaction.  Every error ends it; damage of one region ends it when all others are merged.
+``once``: one flush of every SEALED generation, merges until nothing is FLUSHED, then the widening that the contract asks
+for.  It collects no garbage and compacts nothing.  Every error ends it; damage of one region ends it when all others
+are merged.
 """
 
 from __future__ import annotations
@@ -50,9 +51,11 @@ from lancewal_core.open import Address
 from lancewal_core.process.stop_signals import end_in_time, stop_signals
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.control import until_text
+from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.event_table import FlusherEvents
 from lancewal_flusher.merge.merge import Merged
 from lancewal_flusher.service.process import FlusherProcess
+from lancewal_flusher.upkeep.widening import WideningBegun
 
 _ONCE_ROUNDS = 5
 """Rounds without a merge, though something waits, after which ``once`` gives up."""
@@ -122,5 +125,11 @@ def run_once(settings: Settings, stopping: Callable[[], bool] = lambda: False) -
                     f"{_ONCE_ROUNDS} rounds have merged nothing though something waits; the last refusal: "
                     f"{report.refused[-1].reason if report.refused else 'none'}"
                 )
+        left = _ONCE_ROUNDS if finished else 0
+        while left and not stopping():
+            result = table.widen()
+            if not isinstance(result, WideningBegun | Refused):
+                break
+            left -= isinstance(result, Refused)
         generations = sum(len(numbers) for merged in merges for numbers in merged.generations.values())
         return OnceSummary(len(merges), generations, table.context.watermarks.newest()[0].version, finished)

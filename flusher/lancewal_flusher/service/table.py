@@ -11,7 +11,15 @@ from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from typing import Any
 
-from lancewal_core.errors import Corrupt, LancewalError, Refresh, Retry, StoreUnavailable, TopicReplaced
+from lancewal_core.errors import (
+    ContractMismatch,
+    Corrupt,
+    LancewalError,
+    Refresh,
+    Retry,
+    StoreUnavailable,
+    TopicReplaced,
+)
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Position, Region
 from lancewal_core.open import Address
@@ -23,7 +31,7 @@ from lancewal_core.settings.load import Settings
 from lancewal_core.status.report import TableStatus
 from lancewal_core.table.control import POLL_S, ControlReader, Service
 from lancewal_flusher.commit.send import Refused
-from lancewal_flusher.context import FlusherContext, T, by_newest_contract
+from lancewal_flusher.context import FlusherContext, T, by_newest_contract, with_newer_contract
 from lancewal_flusher.garbage.collect import GarbageReport, GarbageState, collect_garbage
 from lancewal_flusher.service.backlog import BacklogReader
 from lancewal_flusher.service.limits import compaction_limits, merge_limits
@@ -37,9 +45,12 @@ from lancewal_flusher.service.visible_positions import VisiblePositions
 from lancewal_flusher.upkeep.compaction import Compacted
 from lancewal_flusher.upkeep.expiry import Expired, ExpiryResult, OldestTimes, expire_next
 from lancewal_flusher.upkeep.index_plan import IndexLimits
+from lancewal_flusher.upkeep.widening import Widened, WideningBegun, WideningResult, WideningState, widen_next
 
 SEALED_GRACE_S = 60.0
 """How long an ingest may take to flush what it sealed: several times what writing a large flush takes."""
+WIDENING_LOOK_S = 10.0
+"""Seconds between two looks whether the contract asks for a wider column, and after a widening that was refused."""
 PAUSE_S = 1.0
 PAUSE_MAX_S = 60.0
 LOOP_LIMIT_S = 1800.0
@@ -77,6 +88,8 @@ class FlusherTable:
         self._rounds = RoundState()
         self._garbage = GarbageState()
         self._oldest = OldestTimes()
+        self._widening = WideningState()
+        self._widened: WideningResult = None
         self._looked_at = -math.inf
         known, who = paths.contract_version(contract.version, contract.making), f"the store at {settings.table.uri}"
         self._silence = SilenceWatch(lambda: store.get(known), clock, StoreUnavailable.kind, who, STORE)
@@ -209,13 +222,35 @@ class FlusherTable:
         self.metrics.expiry(result)
         return result
 
+    def widen(self) -> WideningResult:
+        """Look whether the contract asks for a widening, and do a part of it."""
+        self._look_for_newer_contract()
+        result = self._by_newest_contract(lambda context: widen_next(context, self._widening))
+        if isinstance(result, Widened):
+            self._look_for_newer_contract()
+        before, self._widened = self._widened, result
+        if (result != before and not isinstance(before, WideningBegun)) or not isinstance(result, WideningBegun):
+            self.metrics.widening(result)
+        return result
+
+    def _look_for_newer_contract(self) -> None:
+        try:
+            newer = with_newer_contract(self.context)
+        except ContractMismatch:
+            return  # the turn that needs it raises it
+        if newer is not None:
+            self._take_up(newer)
+
+    def _take_up(self, context: FlusherContext) -> None:
+        self.context, self.status.contract = context, context.contract
+        self.metrics.events.contract_taken_up(contract_version=context.contract.version)
+
     def _by_newest_contract(self, act: Callable[[FlusherContext], T]) -> T:
         """Act by the contract taken up last, and take up a newer one that the act meets (``by_newest_contract``)."""
 
         def by(context: FlusherContext) -> T:
             if context is not self.context:
-                self.context, self.status.contract = context, context.contract
-                self.metrics.events.contract_taken_up(contract_version=context.contract.version)
+                self._take_up(context)
             return act(context)
 
         return by_newest_contract(self.context, by)
@@ -268,6 +303,16 @@ def turns_of(table: FlusherTable) -> Turns:
             tasks=table.context.tasks,
         )
     ]
+    others.append(
+        Turn(
+            "widening",
+            clock,
+            table.widen,
+            next_s=lambda result: 0.0 if isinstance(result, WideningBegun) else WIDENING_LOOK_S,
+            due_at=now,
+            retry_s=WIDENING_LOOK_S,
+        )
+    )
     behind_merges: list[tuple[Turn[Any], Callable[[RoundReport], bool]]] = []
     if flusher.compaction:
         interval_s = flusher.compaction_interval_s

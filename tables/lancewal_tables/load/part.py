@@ -55,6 +55,7 @@ from lancewal_core.table.protocol import PinnedTable, files_of, rows_by_fragment
 from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.commit.other_commits import send_load
 from lancewal_flusher.commit.send import Refused, hide, lost_files, prove
+from lancewal_flusher.commit.widened import check_version
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.event_table import FlusherEvents
 from lancewal_flusher.merge.finish import finish_newest
@@ -125,6 +126,7 @@ def load_part(context: FlusherContext, rows: pa.Table, deletes: DeletesSince) ->
             # Steps 1 to 3
             finish_newest(context)
             plan = _plan(context, keys, key_set, deletes)
+            check_version(context, plan.pinned)
             present, deleted = plan.counts
             if not plan.left.any():
                 return PartLoaded(None, 0, present, deleted, refusals=refusals)

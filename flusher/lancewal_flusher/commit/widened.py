@@ -1,0 +1,83 @@
+"""A widening that has landed in the table, and not in the contract yet.
+
+Guarantees
+ 1. No row is written by a contract whose columns the version has under wider ids: its values would be lost.
+ 2. Any flusher, or command, that meets such a version swaps in the contract with the wider types first, wherever the
+    process that had begun the widening has died.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lancewal_core.errors import ContractChanged
+from lancewal_core.store.versioned import Version, swap
+from lancewal_core.table.checks import check_table, in_version
+from lancewal_core.table.contract import Column, Contract, contract_family, decode_contract, encode_contract
+from lancewal_core.table.protocol import ColumnsCommit, PinnedTable, columns_mark
+from lancewal_flusher.context import FlusherContext
+
+
+def check_version(context: FlusherContext, pinned: PinnedTable) -> None:
+    """Raise what ``check_table`` raises, for a version to which rows will be written.
+
+    ``ContractChanged``: a widening has landed in the version.  The contract has the wider types now."""
+    check_table(pinned, context.contract)
+    if all(in_version(pinned, column) is column for column in context.contract.columns):
+        return
+    take_wider(context, pinned)
+    raise ContractChanged(
+        f"version {pinned.version} has wider columns than version {context.contract.version} of the contract: read the "
+        "contract again",
+        version=pinned.version,
+    )
+
+
+def take_wider(context: FlusherContext, pinned: PinnedTable) -> None:
+    """Swap in a contract with the wider types that the version has, and mark the table with that change."""
+    before: list[Contract] = []
+
+    def wider(newest: Contract) -> tuple[Column, ...]:
+        before[:] = [newest]
+        return tuple(in_version(pinned, column) for column in newest.columns)
+
+    after = swap_columns(context, wider, done=True)
+    if after is None or columns_mark(pinned) != before[0].columns_change:
+        return  # else a change of columns is unfinished, whose command brings the table to the contract
+    newest = context.table.newest()
+    if columns_mark(newest) == before[0].columns_change:
+        # If something else lands in between, the next change of columns brings the mark.
+        context.table.change_columns(
+            ColumnsCommit(newest.version, newest.schema, newest.field_ids, {}, after.columns_change)
+        )
+
+
+def swap_columns(
+    context: FlusherContext, columns_of: Callable[[Contract], tuple[Column, ...]], *, done: bool
+) -> Contract | None:
+    """Swap in the next version of the contract, with other columns; return it, or None if the columns stay.
+
+    ``done``: types change with it, not only what is asked of the flusher."""
+    family = contract_family(context.contract.making)
+    made: list[Contract] = []
+
+    def decide(found: Version | None) -> Contract | None:
+        assert found is not None, "the contract was read"
+        made.clear()
+        newest = decode_contract(found.data, family.key(found.version))
+        columns, version = columns_of(newest), newest.version + 1
+        if columns == newest.columns:
+            return None
+        ids = [i for c in columns for own in (c.field_ids, c.widened.field_ids) for i in own]
+        terms = {
+            "format": 2,
+            "version": version,
+            "columns": columns,
+            "columns_change": f"{version}-{context.new_id()}" if done else newest.columns_change,
+            "highest_field_id": max(newest.highest_field_id or 0, *ids),
+        }
+        made.append(newest.model_copy(update=terms))
+        return made[0]
+
+    swap(context.store, family, context.clock, decide, encode_contract)
+    return made[0] if made else None

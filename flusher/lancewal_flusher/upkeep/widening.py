@@ -1,0 +1,229 @@
+"""Widen columns: write their values again with a wider type, beside merges, and commit them between two rounds.
+
+The contract asks for it (``Column.widening``).  A turn does a bounded part of the work, and the caller runs it between
+two merges of its own process.
+
+Guarantees
+ 1. The commit lands only on the very version that it was computed from, so no row is left without its value.  A merge
+    that was planned before it, also by a sleeping flusher, is refused.
+ 2. A file that was written in an earlier turn counts only while its fragment has the same data files.  Rows that were
+    deleted since stay deleted.
+ 3. A process may die at any point.  Its files are then part of no version, or ``commit.widened`` goes on.
+
+Steps of ``widen_next``
+ 1. Pin the newest version.  Wait while the merge in force there is unfinished.
+ 2. Stop if an index is over one of the columns.  Ask for other ids if another program has got one of the new ones.
+ 3. Write the columns of fragments that have no file yet, until the time of the turn is over.
+ 4. Send ONE commit with the files of all fragments.  If it is refused, the next turn writes what is missing.
+ 5. Swap in the contract with the wider types, and mark the table with that change.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, assert_never
+
+import pyarrow as pa
+
+from lancewal_core.errors import VersionGone
+from lancewal_core.names.ids import TableVersion
+from lancewal_core.process.clock import Clock
+from lancewal_core.process.tasks import Tasks
+from lancewal_core.rows.column_types import parse_type
+from lancewal_core.rows.schema import FieldIds
+from lancewal_core.table.checks import in_version
+from lancewal_core.table.contract import Column, Contract
+from lancewal_core.table.protocol import (
+    ColumnsCommit,
+    CommitLost,
+    Committed,
+    Conflicted,
+    PinnedTable,
+    Table,
+    fragment_bytes,
+)
+from lancewal_flusher.commit.send import Refused, Why, checkpoint, newest_finished
+from lancewal_flusher.commit.widened import swap_columns, take_wider
+from lancewal_flusher.context import FlusherContext
+
+TURN_S = 1.0
+"""Seconds that one turn writes.  Merges wait for it, and for the commit."""
+_AT_ONCE = 4
+"""Fragments that are written side by side."""
+PROPERTY_WIDENING = "lancewal.widening"
+"""Property of the commit: the columns, as JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Widened:
+    """The commit has landed, as this version."""
+
+    version: TableVersion
+    columns: tuple[str, ...]
+    fragments: int
+    bytes_written: int
+
+
+@dataclass(frozen=True, slots=True)
+class WideningBegun:
+    """Fragments are left to write."""
+
+    columns: tuple[str, ...]
+    left: int
+
+
+@dataclass(frozen=True, slots=True)
+class WideningHeld:
+    """The columns cannot be widened until a person has acted."""
+
+    columns: tuple[str, ...]
+    reason: str
+
+
+WideningResult = Widened | WideningBegun | WideningHeld | Refused | None
+"""None: the contract asks for no widening."""
+
+
+@dataclass(slots=True)
+class WideningState:
+    """Files that were written in earlier turns; forgetting them costs time."""
+
+    asked: tuple[Column, ...] = ()
+    written: dict[int, tuple[Any, str]] = field(default_factory=dict)
+    """By fragment id: its data files before, and its JSON with the new file."""
+
+
+def widen_next(context: FlusherContext, state: WideningState, turn_s: float = TURN_S) -> WideningResult:
+    """Run one turn.  Raises what ``check_table`` raises, and ``RewriteFailed`` for values that the wider type lacks."""
+    asked = tuple(column for column in context.contract.columns if column.widening is not None)
+    if not asked:
+        return None
+    if asked != state.asked:
+        state.asked, state.written = asked, {}
+    # Step 1
+    pinned = newest_finished(context)
+    if isinstance(pinned, Refused):
+        return pinned
+    landed = [column for column in asked if in_version(pinned, column) is not column]
+    if landed:
+        take_wider(context, pinned)
+        return Widened(pinned.version, tuple(column.name for column in landed), 0, 0)
+    # Step 2
+    names = {own[0]: name for name, own in pinned.field_ids.items()}
+    here = {names[column.field_ids[0]]: column for column in asked}
+    shown = tuple(column.name for column in asked)
+    over = sorted(index.name for index in pinned.indexes() if not index.columns.isdisjoint(here))
+    if over:
+        return WideningHeld(
+            shown, f"index {over[0]} is over one of the columns {list(shown)}: drop the index, and build it again later"
+        )
+    taken = _ids_in_use(pinned)
+    if any(not taken.isdisjoint(_new_ids(column)) for column in asked):
+        swap_columns(context, lambda newest: _renumbered(newest, taken), done=False)
+        return WideningBegun(shown, len(pinned.fragments()))
+    # Step 3
+    wide = pa.schema(
+        [pinned.schema.field(name).with_type(parse_type(column.widened.type)) for name, column in here.items()]
+    )
+    ids = {name: column.widened.field_ids for name, column in here.items()}
+    try:
+        left = _write((context.tasks, context.clock), state, pinned, wide, ids, turn_s)
+        if left:
+            return WideningBegun(shown, left)
+        # Step 4
+        checkpoint(context, pinned.version)
+        sent = _commit(context.table, state, pinned, wide, ids)
+    except VersionGone as error:
+        return Refused(f"files of table version {pinned.version} are gone: {error}", Why.CLEANED_UP)
+    if isinstance(sent, Widened):
+        # Step 5
+        take_wider(context, context.table.at(sent.version))
+        state.asked, state.written = (), {}
+        return replace(sent, columns=shown)
+    return sent
+
+
+def _write(
+    means: tuple[Tasks, Clock],
+    state: WideningState,
+    pinned: PinnedTable,
+    wide: pa.Schema,
+    ids: Mapping[str, FieldIds],
+    turn_s: float,
+) -> int:
+    """Write files of fragments that have none yet (step 3); return how many are left."""
+    fragments = {f.fragment_id: pinned.fragment_json(f.fragment_id) for f in pinned.fragments()}
+    files = {i: json.loads(text)["files"] for i, text in fragments.items()}
+    state.written = {i: done for i, done in state.written.items() if files.get(i) == done[0]}
+    missing = [i for i in fragments if i not in state.written]
+    tasks, clock = means
+    until = clock.monotonic() + turn_s
+    for start in range(0, len(missing), _AT_ONCE):
+        some = missing[start : start + _AT_ONCE]
+        written = tasks.map(lambda i: pinned.write_widened(i, wide, ids), some)
+        state.written |= {i: (files[i], text) for i, text in zip(some, written, strict=True)}
+        if clock.monotonic() >= until:
+            break
+    return len(fragments.keys() - state.written.keys())
+
+
+def _commit(
+    table: Table,
+    state: WideningState,
+    pinned: PinnedTable,
+    wide: pa.Schema,
+    ids: Mapping[str, FieldIds],
+) -> Widened | Refused:
+    """Commit the files of all fragments (step 4)."""
+    fragments, nbytes = [], 0
+    for fragment in pinned.fragments():
+        now = json.loads(pinned.fragment_json(fragment.fragment_id))
+        written = state.written[fragment.fragment_id][1]
+        nbytes += max(0, fragment_bytes(written) - fragment.nbytes)
+        fragments.append(json.dumps({**now, "files": json.loads(written)["files"]}))
+    schema = pa.schema([wide.field(f.name) if f.name in wide.names else f for f in pinned.schema])
+    properties = {PROPERTY_WIDENING: json.dumps(wide.names)}
+    commit = ColumnsCommit(pinned.version, schema, {**pinned.field_ids, **ids}, properties, fragments=tuple(fragments))
+    outcome = table.change_columns(commit)
+    match outcome:
+        case Committed(version=version):
+            return Widened(version, (), len(fragments), nbytes)
+        case Conflicted(reason=reason):
+            return Refused(reason)
+        case CommitLost(cause=cause):
+            return Refused(f"whether the commit landed is not known: {cause}", Why.LOST)
+        case _:
+            assert_never(outcome)
+
+
+def _new_ids(column: Column) -> frozenset[int]:
+    """Return the ids that the column gets by its widening."""
+    return frozenset(column.widened.field_ids) - frozenset(column.field_ids)
+
+
+def _ids_in_use(pinned: PinnedTable) -> frozenset[int]:
+    """Return the ids that the schema or a data file names."""
+    columns = (id_ for own in pinned.field_ids.values() for id_ in own)
+    files = (id_ for f in pinned.fragments() for own in f.file_fields for id_ in own)
+    return frozenset([*columns, *files])
+
+
+def _renumbered(newest: Contract, taken: frozenset[int]) -> tuple[Column, ...]:
+    """Return the columns, with widenings to ids above all that any version of the contract or the table has named."""
+    known = {id_ for c in newest.columns for own in (c.field_ids, c.widened.field_ids) for id_ in own}
+    following = max([newest.highest_field_id or 0, *known, *taken]) + 1
+    columns = []
+    for column in newest.columns:
+        new = _new_ids(column)
+        if column.widening is not None and not taken.isdisjoint(new):
+            ids = []
+            for id_ in column.widening.field_ids:
+                ids.append(following if id_ in new else id_)
+                following += id_ in new
+            column = column.model_copy(
+                update={"widening": column.widening.model_copy(update={"field_ids": tuple(ids)})}
+            )
+        columns.append(column)
+    return tuple(columns)

@@ -1,0 +1,280 @@
+"""A column gets a wider type while rows come in, are merged, deleted, compacted and read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+
+from lancewal_core.errors import InvalidInput
+from lancewal_core.rows.schema import Op
+from lancewal_core.settings.load import Settings
+from lancewal_core.table.checks import foreign_columns
+from lancewal_core.table.contract import Column, widening_of
+from lancewal_core.table.lance.table import LanceTable
+from lancewal_core.table.protocol import ColumnsCommit, CommitLost, CommitOutcome, columns_mark
+from lancewal_flusher.commit.send import Refused
+from lancewal_flusher.context import FlusherContext, by_newest_contract, with_newer_contract
+from lancewal_flusher.service.round import RoundState, run_round
+from lancewal_flusher.service.service import run_once
+from lancewal_flusher.upkeep.compaction import FileSizes, compact_next
+from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
+from lancewal_flusher.upkeep.widening import Widened, WideningBegun, WideningHeld, WideningState, widen_next
+from tests.support.flusher_tables import COMBINE, OPEN_ROWS, FlusherTable, Operation, ScriptedTable, delete, patch
+
+LARGE = 2**40
+COLUMNS = pa.schema(
+    [
+        pa.field("region", pa.string(), nullable=False),
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("a", pa.int32()),
+        pa.field("s", pa.string()),
+        pa.field("v", pa.list_(pa.float32(), 2)),
+        pa.field("at", pa.list_(pa.struct([("n", pa.int16()), ("t", pa.string())]))),
+    ]
+)
+WIDER = {
+    "a": "int64",
+    "v": "fixed_size_list<float64>[2]",
+    "at": "list<struct<n: int64, t: string>>",
+}
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def put(id: int, a: int | None = None) -> Operation:
+    values = {"a": a, "s": f"s{id}", "v": [id / 2, 0.5], "at": [{"n": id, "t": "x"}]}
+    return Operation(Op.UPSERT, id, values if a is not None else dict.fromkeys(values))
+
+
+@pytest.fixture(params=["2.0", "2.2"])
+def table(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[FlusherTable]:
+    made = FlusherTable(tmp_path, columns=COLUMNS, file_format=request.param)
+    made.generation(0, [put(i, i) for i in range(10)])
+    made.generation(1, [put(i, -i) for i in range(7)])
+    made.round()
+    made.generation(0, [delete(3), put(4, 44)])
+    made.round()
+    yield made
+    made.close()
+
+
+def round_of(context: FlusherContext, limits: Any = OPEN_ROWS) -> None:
+    by_newest_contract(context, lambda c: run_round(c, limits, RoundState(), 0.0)).raise_held()
+
+
+def widen(context: FlusherContext, state: WideningState | None = None, turn_s: float = 60.0) -> Any:
+    context = with_newer_contract(context) or context  # as a service looks for it before each turn
+    return by_newest_contract(context, lambda c: widen_next(c, state or WideningState(), turn_s))
+
+
+def done(table: FlusherTable, name: str) -> None:
+    """The wide type is that of the table, and the contract's.  Nothing else has changed."""
+    table.take_up()
+    column = next(c for c in table.contract.columns if c.name == name)
+    pinned = table.context().table.newest()
+    assert (column.type, column.widening) == (WIDER[name], None)
+    assert pinned.schema.field(name).type == table.contract.rows.columns.field(name).type
+    assert pinned.field_ids[name] == column.field_ids
+    assert column.first_ids is not None
+    assert columns_mark(pinned) == table.contract.columns_change
+    assert foreign_columns(pinned, table.contract) == ()
+
+
+@pytest.mark.parametrize("name", WIDER)
+@pytest.mark.parametrize("limits", [OPEN_ROWS, COMBINE], ids=["adopt", "combine"])
+def test_rows_of_before_wait_while_a_column_is_widened(table: FlusherTable, name: str, limits: Any) -> None:
+    """Files of before are not adopted afterwards: the table knows their ids no longer."""
+    table.generation(0, [put(20, 20), patch(5, **{name: put(50, 1).values[name]}), patch(6, s="x"), delete(7)])
+    table.ask_to_widen(name, WIDER[name])
+    table.generation(1, [patch(0, **{name: None}), put(30, 30)])
+    table.generation(1, [put(31, 31)], flush=False)
+    result = widen(table.context())
+    assert isinstance(result, Widened)
+    assert (result.columns, result.fragments) == ((name,), len(table.context().table.newest().fragments()))
+    table.flush(1)
+    done(table, name)
+    values = {"a": LARGE, "v": [1e300, 0.1], "at": [{"n": LARGE, "t": "y"}]}
+    table.generation(0, [patch(1, **{name: values[name]}), Operation(Op.UPSERT, 40, {name: values[name]})])
+    round_of(table.context(), limits)
+    table.check()
+    assert {*table.states(0), *table.states(1)} == {"MERGED"}
+    assert widen(table.context()) is None
+
+
+def test_rounds_between_the_turns(table: FlusherTable) -> None:
+    """Each turn writes files of a few fragments; those that a merge has touched, or a compaction has written, are right."""
+    for n in range(2, 12):
+        table.generation(0, [put(10 * n + i, i) for i in range(10)])
+        table.round()
+    table.ask_to_widen("a", "int64")
+    context, state = table.context(), WideningState()
+    assert isinstance(widen(context, state, 0.0), WideningBegun)
+    table.generation(0, [delete(30), put(31, 5), patch(41, a=7), put(500, 5)])
+    table.round()
+    assert isinstance(widen(context, state, 0.0), WideningBegun)
+    compact_next(table.context(), CompactionLimits(fragments_min=2), FileSizes(), with_sentinel=True)
+    turns = 0
+    while not isinstance(widen(context, state, 0.0), Widened):
+        turns += 1
+    assert turns < 4
+    done(table, "a")
+    table.check()
+
+
+def merge(table: FlusherTable) -> None:
+    table.generation(0, [put(600, 6)])
+    table.round()
+
+
+BESIDE: dict[str, Callable[[FlusherTable], object]] = {
+    "merge": merge,
+    "append": lambda table: table.dataset.insert(table.dataset.to_table().slice(0, 0)),
+    "delete": lambda table: table.user_delete(0, 5),
+    "column": lambda table: table.dataset.add_columns(pa.field("e", pa.float32())),
+}
+
+
+@pytest.mark.parametrize("act", BESIDE)
+def test_what_lands_between_the_files_and_the_commit(table: FlusherTable, act: str) -> None:
+    class Raced(LanceTable):
+        raced = False
+
+        def change_columns(self, commit: ColumnsCommit) -> CommitOutcome:
+            if not self.raced:
+                self.raced = True
+                BESIDE[act](table)
+            return super().change_columns(commit)
+
+    table.ask_to_widen("a", "int64")
+    context, state = table.context(Raced(table.uri)), WideningState()
+    assert isinstance(widen(context, state), Refused)
+    turns = 0
+    while not isinstance(widen(context, state), Widened):
+        turns += 1
+    assert turns < 3
+    table.take_up()
+    if act == "column":
+        for row in table.model.values():
+            row["e"] = None
+    table.check()
+
+
+@pytest.mark.parametrize("when", ["before the commit", "behind the commit", "reply lost", "behind the contract"])
+def test_a_process_dies(table: FlusherTable, when: str) -> None:
+    """The next round, or the next turn, goes on where it died."""
+
+    class Dying(LanceTable):
+        def change_columns(self, commit: ColumnsCommit) -> CommitOutcome:
+            if when == "before the commit" or (when == "behind the contract" and commit.fragments is None):
+                raise Killed
+            outcome = super().change_columns(commit)
+            if when == "behind the commit":
+                raise Killed
+            return CommitLost("timed out") if when == "reply lost" else outcome
+
+    table.generation(0, [put(20, 20), patch(5, a=7)])
+    table.ask_to_widen("a", "int64")
+    if when == "reply lost":
+        assert isinstance(widen(table.context(Dying(table.uri))), Refused)
+    else:
+        with pytest.raises(Killed):
+            widen(table.context(Dying(table.uri)))
+    round_of(table.context())
+    table.check()
+    table.take_up()
+    while widen(table.context()) is not None:
+        table.take_up()
+    assert table.contract.rows.columns.field("a").type == pa.int64()
+    table.generation(0, [put(1, LARGE), patch(5, a=LARGE)])
+    round_of(table.context())
+    table.check()
+
+
+def test_a_sleeping_flusher_does_not_merge_by_the_narrow_type(table: FlusherTable) -> None:
+    table.generation(0, [put(20, 20), patch(5, a=7)])
+    table.ask_to_widen("a", "int64")
+    scripted = ScriptedTable(table.uri)
+    scripted.before.append(lambda: widen(table.context()))
+    round_of(table.context(scripted))
+    done(table, "a")
+    table.check()
+    assert table.states(0)[-1] == "MERGED"
+
+
+def test_an_index_over_the_column(table: FlusherTable) -> None:
+    table.dataset.create_scalar_index("a", "BTREE")
+    table.ask_to_widen("a", "int64")
+    held = widen(table.context())
+    assert isinstance(held, WideningHeld)
+    assert "index a_idx is over one of the columns ['a']" in held.reason
+    merge(table)
+    table.dataset.drop_index("a_idx")
+    assert isinstance(widen(table.context()), Widened)
+    done(table, "a")
+    table.dataset.create_scalar_index("a", "BTREE")
+    table.generation(0, [put(1, LARGE), patch(2, a=LARGE)])
+    round_of(table.context())
+    found: Any = lance.dataset(table.uri).to_table(filter=f"a = {LARGE}")
+    assert sorted(found["id"].to_pylist()) == [1, 2]
+    table.check()
+
+
+def test_another_program_gets_the_new_id(table: FlusherTable) -> None:
+    """Lance takes the next id for a column of its own: another one is asked for."""
+    table.ask_to_widen("a", "int64")
+    (wanted,) = next(c for c in table.contract.columns if c.name == "a").widened.field_ids
+    table.dataset.add_columns(pa.field("e", pa.float32()))
+    assert table.context().table.newest().field_ids["e"] == (wanted,)
+    state, context = WideningState(), table.context()
+    while not isinstance(widen(context, state), Widened):
+        pass
+    table.take_up()
+    pinned = table.context().table.newest()
+    assert (pinned.field_ids["e"], foreign_columns(pinned, table.contract)) == ((wanted,), ("e",))
+    assert pinned.field_ids["a"] == next(c for c in table.contract.columns if c.name == "a").field_ids
+    for row in table.model.values():
+        row["e"] = None
+    table.check()
+
+
+def test_the_command_widens_behind_its_merges(table: FlusherTable) -> None:
+    table.generation(0, [put(20, 20)])
+    table.ask_to_widen("a", "int64")
+    summary = run_once(Settings.model_validate({"table": {"uri": table.uri}}))
+    assert (summary.merges, summary.finished) == (1, True)
+    done(table, "a")
+    table.check()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "ids"),
+    [
+        ("int32", "int64", (9,)),
+        ("list<int32>", "list<int64>", (2, 9)),
+        ("struct<a: int8, b: string>", "struct<a: int16, b: string>", (2, 9, 4)),
+        ("struct<a: int8, b: uint8>", "struct<a: int16, b: int16>", (2, 9, 10)),
+        ("fixed_size_list<float32>[3]", "fixed_size_list<float64>[3]", (9,)),
+        ("int64", "int32", None),
+        ("int64", "decimal128(20, 0)", None),
+        ("float64", "float32", None),
+        ("list<int32>", "int64", None),
+        ("struct<a: int8>", "struct<b: int16>", None),
+        ("struct<a: int8>", "struct<a: int16, b: int8>", None),
+        ("timestamp[s]", "timestamp[ns]", None),
+    ],
+)
+def test_fields_whose_own_type_changes_get_ids(old: str, new: str, ids: tuple[int, ...] | None) -> None:
+    count = 1 + old.count(": ") + old.count("list<") - old.count("fixed_size_list")
+    column = Column(name="c", type=old, field_ids=tuple(range(2, 2 + count)))
+    if ids is None:
+        with pytest.raises(InvalidInput, match=r"column 'c' of type .* cannot become"):
+            widening_of(column, new, 8)
+    else:
+        assert widening_of(column, new, 8).field_ids == ids
