@@ -503,10 +503,12 @@ def test_the_name_of_a_change_stays_through_other_commits(filled: User) -> None:
     pinned = table.newest()
     assert_committed(table.commit(update(pinned, table.write_rows(rows(200)))))
     assert columns_mark(table.newest()) == "2-é"
-    assert columns_mark(changed(table, {"k": "k", "v": "w"})) == "2-é"  # a change without a name
     newest = table.newest()
-    assert_committed(table.change_columns(replace(columns_commit(newest, {"k": "k"}), mark="3-a")))
-    assert columns_mark(table.newest()) == "3-a"
+    commit = replace(columns_commit(newest, {"k": "k", "v": "w"}), mark="3-a..4-b 9 11")
+    assert_committed(table.change_columns(commit))
+    assert columns_mark(table.newest()) == "3-a..4-b 9 11"
+    last = changed(table, {"k": "k"})
+    assert columns_mark(last) is None
     assert columns_mark(before) is None
 
 

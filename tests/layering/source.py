@@ -54,9 +54,10 @@ RULES = {
     # Only some commands ask brokers.  A named snapshot is a read that is kept: the reader makes its plan.
     "lancewal_tables": Rule(
         "tables",
-        CORE | {"lancewal_kafka", "lancewal_flusher", "lancewal_reader"},
+        # The default of a column is a record's value, by the rules of ingest.
+        CORE | {"lancewal_kafka", "lancewal_flusher", "lancewal_reader", "lancewal_ingest"},
         never=frozenset({KAFKA}),
-        lazily=frozenset({SPARK, "lancewal_kafka", "lancewal_reader"}),
+        lazily=frozenset({SPARK, "lancewal_kafka", "lancewal_reader", "lancewal_ingest"}),
     ),
     # Verifying and repairing compare what the other parts make of the same records.
     "lancewal_audit": Rule(

@@ -131,7 +131,7 @@ def next_contract(contract: Contract, pinned: PinnedTable, change: Change, rando
             "former_names": tuple(f for f in former if f.name not in now and f.id in kept),
             "dropped": (
                 *contract.dropped,
-                *(DroppedField(name=n, field_ids=(ids[n],)) for n in change.drop),
+                *(DroppedField(name=n) for n in change.drop),
             ),
         }
     )
@@ -140,11 +140,11 @@ def next_contract(contract: Contract, pinned: PinnedTable, change: Change, rando
 def _left_behind(contract: Contract, pinned: PinnedTable) -> dict[str, int]:
     """Ids of columns that a command may have left before it died: no contract and no file has named them."""
     in_files = {i for f in pinned.fragments() for ids in f.file_fields for i in ids}
-    named = {*contract.field_ids, *(i for dropped in contract.dropped for i in dropped.field_ids)}
+    named = set(contract.field_ids)
     return {
         f.name: pinned.field_ids[f.name][0]
         for f in pinned.schema
-        if named.isdisjoint(pinned.field_ids[f.name])
+        if not any(i in named for i in pinned.field_ids[f.name])
         and in_files.isdisjoint(pinned.field_ids[f.name])
         and format_type(f.type) == TYPES.get(f.name)
     }

@@ -676,7 +676,7 @@ def _what_a_command_has_added_goes(patch: pytest.MonkeyPatch) -> None:
 
 def _ids_alone_say_what_was_dropped(patch: pytest.MonkeyPatch) -> None:
     def dropped(process: Any, pinned: Any, contract: Any) -> Any:
-        return {i for column in contract.dropped for i in column.field_ids}
+        return set(range((contract.highest_field_id or 0) + 1)) - set(contract.field_ids)
 
     patch.setattr(tests.simulation.column_changes, "dropped_ids", dropped)
 

@@ -21,7 +21,7 @@ def next_columns(
     for column in contract.columns:
         name = changes.get(column.name, column.name)
         if name is None:
-            dropped.append(DroppedField(name=column.name, field_ids=column.field_ids))
+            dropped.append(DroppedField(name=column.name))
             former = [one for one in former if one.id != column.ids[0]]
         else:
             if name != column.name:

@@ -348,8 +348,7 @@ class MemoryDataset:
         for column in commit.schema:
             if types.get(commit.field_ids[column.name], column.type) != column.type:
                 raise NotImplementedError("the twin changes no fields within columns")
-        mark = {} if commit.mark is None else {COLUMNS_MARK: commit.mark.encode()}
-        schema = commit.schema.with_metadata({**(read.columns.schema.metadata or {}), **mark})
+        schema = commit.schema.with_metadata(None if commit.mark is None else {COLUMNS_MARK: commit.mark.encode()})
         columns = _Columns(schema, dict(commit.field_ids))
         newest = self.newest
         if commit.fragments is None:
@@ -432,6 +431,10 @@ class MemoryPinned:
     @property
     def schema(self) -> pa.Schema:
         return self._version.columns.schema
+
+    @property
+    def file_format(self) -> str:
+        return "2.2"
 
     @property
     def field_ids(self) -> Mapping[str, tuple[int, ...]]:

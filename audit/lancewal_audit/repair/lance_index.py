@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from lancewal_audit.repair.context import RepairContext
 from lancewal_audit.repair.told import Told, told
 from lancewal_core.errors import InvalidInput, RepairRefused, counted
+from lancewal_core.keys.far_rows import far_text, row_keys
 from lancewal_core.process.library_errors import first_line
 from lancewal_core.table.checks import check_table
-from lancewal_core.table.far_rows import far_text, row_keys
 from lancewal_core.table.lance.errors import read_error
 from lancewal_core.table.lance.index_build import IndexBuild, index_build
 from lancewal_core.table.lance.pinned import LancePinnedTable

@@ -139,8 +139,6 @@ class DroppedField(BaseModel):
     name: str
     within: int | None = None
     """The struct's id in ``Column.ids``; None: the field was a column."""
-    field_ids: Annotated[tuple[int, ...], FailFast()]
-    """Lance's ids of the field and, depth first, of those within it."""
     forgotten: bool = False
     """Whether a record with this name is bad again.  Otherwise the name is passed over and counted."""
 

@@ -189,7 +189,7 @@ class ColumnsCommit:
     """Per column its id and, depth first, those of its nested fields.  A field that stays keeps its id."""
     properties: Mapping[str, str]
     mark: str | None = None
-    """Name of the change, which the new version and all after it show (``columns_mark``).  None: as before."""
+    """The mark, which the new version and all after it show (``columns_mark``); None: they show none."""
     fragments: tuple[str, ...] | None = None
     """All fragments of the new version.  None: those of the version read, and of what landed since."""
 
@@ -320,6 +320,10 @@ class PinnedTable(Protocol):
     def schema(self) -> pa.Schema: ...
 
     @property
+    def file_format(self) -> str:
+        """The version of Lance's file format, such as 2.2."""
+
+    @property
     def field_ids(self) -> Mapping[str, tuple[int, ...]]:
         """Lance's ids of each column's field and, depth first, of its nested fields."""
 
@@ -396,8 +400,9 @@ class PinnedTable(Protocol):
 
 
 def columns_mark(pinned: PinnedTable) -> str | None:
-    """Return the name of the change that made the version's columns (``ColumnsCommit.mark``); None if none did."""
-    mark = (pinned.schema.metadata or {}).get(COLUMNS_MARK)
+    """Return the mark of the version's columns, in the form of ``columns.Mark``; None if it has none."""
+    metadata: dict[bytes, bytes] = pinned.schema.metadata or {}
+    mark = metadata.get(COLUMNS_MARK)
     return None if mark is None else mark.decode(errors="replace")
 
 

@@ -28,9 +28,9 @@ from functools import partial
 from typing import assert_never
 
 from lancewal_core.errors import RewriteFailed
+from lancewal_core.keys.far_rows import far_text, row_keys
 from lancewal_core.names.ids import TableVersion
 from lancewal_core.table.checks import check_table
-from lancewal_core.table.far_rows import far_text, row_keys
 from lancewal_core.table.protocol import CommitLost, CommitOutcome, Committed, Conflicted, PinnedTable, Table
 from lancewal_flusher.commit.send import Refused, checkpoint
 from lancewal_flusher.context import FlusherContext

@@ -17,15 +17,43 @@ def contract_text(contract: Contract, *, made: bool = True) -> str:
 
     If ``made`` is false, leave out the table's UUID, which is drawn when the table is made."""
     said = {**_said(contract), **({} if made else {"contract": f"version {contract.version}"})}
-    columns = {one_line(column.name): one_line(column.type) for column in contract.columns}
+    columns = dict(_columns(contract).values())
     lines = aligned([*said.items(), *columns.items()])
     return "\n".join([*lines[: len(said)], "", *lines[len(said) :]])
 
 
 def changes_text(before: Contract, after: Contract) -> str:
-    """Return one line for each term that differs: its name, its old value, and its new value."""
+    """Return one line for each term or column that differs: its name, its old value, and its new value."""
     was, becomes = _said(before), _said(after)
-    return "\n".join(aligned([(name, was[name], f"-> {text}") for name, text in becomes.items() if text != was[name]]))
+    found = [(name, was.get(name, "none"), f"-> {text}") for name, text in becomes.items() if text != was.get(name)]
+    old, new = _columns(before), _columns(after)
+    for id_ in dict.fromkeys([*old, *new]):
+        if old.get(id_) == new.get(id_):
+            continue
+        name, text = old.get(id_, ("", "no column"))
+        new_name, new_text = new.get(id_, ("", "dropped"))
+        found.append(
+            (
+                name or new_name,
+                text,
+                f"-> {new_text if new_name in ('', name) or not name else f'{new_name}: {new_text}'}",
+            )
+        )
+    return "\n".join(aligned(found))
+
+
+def _columns(contract: Contract) -> Mapping[int, tuple[str, str]]:
+    """Return the name of each column and a text about it, by its first id."""
+    former: dict[int, list[str]] = {}
+    for name in contract.former_names:
+        former.setdefault(name.id, []).append(name.name)
+    found = {}
+    for column in contract.columns:
+        more = [f"default {column.default}"] if column.default is not None else []
+        more += [] if column.widening is None else [f"being widened to {column.widening.type}"]
+        more += [f"also known as {', '.join(former[i])}" for i in column.ids[:1] if i in former]
+        found[column.ids[0]] = (one_line(column.name), one_line(", ".join([column.type, *more])))
+    return found
 
 
 def _said(contract: Contract) -> Mapping[str, str]:
@@ -50,4 +78,9 @@ def _said(contract: Contract) -> Mapping[str, str]:
         "freshness target": f"{contract.freshness_target_s:g} s",
         "rows expire": "never" if contract.ttl is None else f"{contract.ttl.seconds} s after {contract.ttl.column}",
     }
+    if contract.on_unknown_column != "reject":
+        found["unknown columns"] = contract.on_unknown_column
+    passed_over = dict.fromkeys(field.name for field in contract.dropped if not field.forgotten)
+    if passed_over:
+        found["names passed over"] = ", ".join(passed_over)
     return {name: one_line(text) for name, text in found.items()}

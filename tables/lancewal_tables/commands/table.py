@@ -118,13 +118,54 @@ def alter(
             "former group stops taking records and waits."
         ),
     ] = "",
+    add_column: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--add-column",
+            help="Add a column, or a member of a struct, with nulls in the rows that are there: 'note: string', "
+            "'address.zip: int32'. With a default, JSON that fills upserts without the column: 'note: string = \"none\"'. May "
+            "be repeated, as all options about columns.",
+            metavar="'NAME: TYPE'",
+        ),
+    ] = None,
+    widen_column: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--widen-column",
+            help="Give a column or member a type that has all its values, such as 'fare: float64'. A flusher writes it anew.",
+            metavar="'NAME: TYPE'",
+        ),
+    ] = None,
+    rename_column: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--rename-column",
+            help="Rename a column or member: old=new, address.zip=postcode. Records may use both names.",
+            metavar="OLD=NEW",
+        ),
+    ] = None,
+    drop_column: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--drop-column",
+            help="Drop a column or member. Records may still have it: its value is passed over.",
+            metavar="NAME",
+        ),
+    ] = None,
+    forget_name: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--forget-name", help="Let records with this former or dropped name be bad records again.", metavar="NAME"
+        ),
+    ] = None,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Change the table's contract. Once everything is merged, take up partitions that were added to the topic, or a topic
-    that was made again. Or change when rows expire, how long data is kept, or what becomes of records that are not rows.
+    """Change the table's contract. Change its columns, when rows expire, how long data is kept, or what becomes of records
+    that are not rows. Or, once everything is merged, take up partitions that were added to the topic, or a topic that was
+    made again.
 
-    Restart ingest and flusher afterwards. Running services take up policies (`--on`, `--dead-letter-topic`) and the consumer
-    group (`--group`) without a restart.
+    Running services take up columns, policies (`--on`, `--dead-letter-topic`) and the consumer group (`--group`) without a
+    restart. After any other change restart ingest and flusher.
     --dry-run makes the same checks, and shows the terms before and after. With `-o json` it shows both contracts,
     as `before` and `after`.
 
@@ -132,13 +173,17 @@ def alter(
     """
     from lancewal_tables.commands.alter_terms import altered_terms, start_of
     from lancewal_tables.define.alter import alter_partitions, alter_terms, rebind_topic
+    from lancewal_tables.define.change_columns import alter_columns
+    from lancewal_tables.define.columns import changes_of_columns
 
     windows = {"--history-window": history_window, "--version-window": version_window}
     named = {"--dead-letter-topic": dead_letter_topic, "--group": group}
     terms = altered_terms(ttl, ttl_column, no_ttl, windows, on or [], named)
-    if sum([partitions is not None, bool(topic_id), bool(terms)]) != 1 or (start and not topic_id):
+    columns = changes_of_columns(rename_column, widen_column, add_column, drop_column, forget_name)
+    if sum([partitions is not None, bool(topic_id), bool(terms), bool(columns)]) != 1 or (start and not topic_id):
         raise InvalidInput(
-            "name one change: --partitions N. Or --topic-id ID, and with it --start. Or any of --ttl DURATION with "
+            "name one change: --partitions N. Or --topic-id ID, and with it --start. Or any of --add-column, --widen-column, "
+            "--rename-column, --drop-column, --forget-name. Or any of --ttl DURATION with "
             "--ttl-column COLUMN, --no-ttl, --history-window DURATION, --version-window DURATION, "
             "--on WHAT=POLICY, --dead-letter-topic TOPIC, --group GROUP"
         )
@@ -148,6 +193,8 @@ def alter(
         after = alter_partitions(settings, partitions, look_only=dry_run)
     elif topic_id:
         after = rebind_topic(settings, topic_id, start=start_of(start), look_only=dry_run)
+    elif columns:
+        after = alter_columns(settings, columns, look_only=dry_run)
     else:
         after = alter_terms(settings, terms, warn=_warn, look_only=dry_run)
     if before is None:

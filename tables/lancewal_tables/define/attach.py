@@ -87,7 +87,7 @@ def existing_rows(pinned: LancePinnedTable, settings: Settings) -> RowSchema:
     """Return the Lance table's columns with the keys that the settings declare.
 
     ``InvalidSchema`` names every column and every property of the table that lancewal does not support."""
-    storage = str(pinned.dataset.data_storage_version)
+    storage = str(pinned.file_format)
     problems = []
     if storage in ("legacy", "0.1"):
         problems.append(

@@ -20,10 +20,10 @@ def with_fields(
     base: LanceSchema,
     schema: pa.Schema,
     field_ids: Mapping[str, Sequence[int]],
-    metadata: Mapping[bytes, bytes] = MappingProxyType({}),
+    metadata: Mapping[bytes, bytes | None] = MappingProxyType({}),
 ) -> LanceSchema:
     """Return the fields of ``schema``, in its order, with these ids: per column its own and, depth first, those within.
-    The metadata of ``base`` stays, and ``metadata`` is added.
+    The metadata of ``base`` stays, and ``metadata`` is set; None removes a key.
 
     A field of ``base`` with the same id only changes its name and place.  Others are new, and nullable."""
     base_metadata, *old = _messages(base)
@@ -38,8 +38,12 @@ def with_fields(
         own.name, own.id = field.name, numbered[field.id]
         own.parent_id = numbered.get(field.parent_id, -1)
         found.append(own.SerializeToString())
-    added = {key.decode(): list(value) for key, value in metadata.items()}  # in Lance's JSON a value is a list of bytes
-    return LanceSchema._from_protos(json.dumps(json.loads(base_metadata) | added), *found)
+    kept = json.loads(base_metadata)
+    for key, value in metadata.items():
+        kept.pop(key.decode(), None)
+        if value is not None:
+            kept[key.decode()] = list(value)  # in Lance's JSON a value is a list of bytes
+    return LanceSchema._from_protos(json.dumps(kept), *found)
 
 
 def _messages(schema: LanceSchema) -> tuple[str, *tuple[bytes, ...]]:

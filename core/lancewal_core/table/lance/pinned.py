@@ -76,6 +76,10 @@ class LancePinnedTable:
         return self._dataset.schema
 
     @property
+    def file_format(self) -> str:
+        return str(self._dataset.data_storage_version)
+
+    @property
     def field_ids(self) -> Mapping[str, tuple[int, ...]]:
         if self._field_ids is None:
             self._field_ids = {f.name(): tuple(field_ids_of([f])) for f in self._dataset.lance_schema.fields()}

@@ -355,8 +355,8 @@ class LanceTable:
             base = self.opened(commit.read_version)
         except VersionGone as error:
             return Conflicted(str(error))
-        mark = {} if commit.mark is None else {COLUMNS_MARK: commit.mark.encode()}
-        schema = with_fields(base.dataset.lance_schema, commit.schema, commit.field_ids, mark)
+        metadata = {COLUMNS_MARK: None if commit.mark is None else commit.mark.encode()}
+        schema = with_fields(base.dataset.lance_schema, commit.schema, commit.field_ids, metadata)
         operation: LanceOperation.BaseOperation
         if commit.fragments is None:
             # Columns that are added are nullable: without this Lance would refuse the commit after every append.

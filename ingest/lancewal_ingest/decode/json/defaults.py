@@ -12,7 +12,7 @@ from lancewal_core.errors import InvalidSchema
 from lancewal_core.rows.schema import Op, RowSchema
 from lancewal_ingest.decode.json.cells import cell_reader
 from lancewal_ingest.decode.json.strict import parse_object
-from lancewal_ingest.decode.naming import Naming
+from lancewal_ingest.decode.naming import Names, Naming
 from lancewal_ingest.decode.outcomes import Refusal
 from lancewal_ingest.decode.value_decoder import Ops
 
@@ -22,7 +22,10 @@ class Defaults:
 
     def __init__(self, rows: RowSchema, naming: Naming) -> None:
         self.cells: Mapping[str, object] = {
-            name: _cell(rows.columns.field(name), text, naming) for name, text in naming.defaults.items()
+            name: default_cell(
+                rows.columns.field(name), text, None if naming.names is None else naming.names.present[name]
+            )
+            for name, text in naming.defaults.items()
         }
         """Default of each column as ``pyarrow.array`` accepts it."""
         self._arrays = {
@@ -58,8 +61,8 @@ class Defaults:
         return filled
 
 
-def _cell(field: pa.Field, text: str, naming: Naming) -> object:
-    names = None if naming.names is None else naming.names.present[field.name]
+def default_cell(field: pa.Field, text: str, names: Names | None = None) -> object:
+    """Return the value of a default as ``pyarrow.array`` accepts it; ``InvalidSchema`` if it is not one of the column."""
     try:
         members = parse_object(b'{"_":' + text.encode("utf-8", "surrogatepass") + b"}")
         if list(members) != ["_"]:

@@ -42,9 +42,9 @@ def contract(**terms: Any) -> Contract:
                 FormerName(id=77, name="nobody's"),
             ),
             "dropped": (
-                DroppedField(name="gone", field_ids=(20,)), DroppedField(name="lost", field_ids=(21,)),
-                DroppedField(name="again", field_ids=(22,), forgotten=True), DroppedField(name="n", field_ids=(23,)),
-                DroppedField(name="inner", within=3, field_ids=(24,)), DroppedField(name="item", within=7, field_ids=(25,)),
+                DroppedField(name="gone"), DroppedField(name="lost"),
+                DroppedField(name="again", forgotten=True), DroppedField(name="n"),
+                DroppedField(name="inner", within=3), DroppedField(name="item", within=7),
             ),
             **terms,
         }
@@ -256,7 +256,7 @@ def test_a_default_that_is_no_value_of_its_column_is_refused_by_name(type_: str,
 
 def test_a_contract_without_other_names_is_read_strictly() -> None:
     assert naming_of(contract(former_names=(), dropped=(), columns=COLUMNS[:2])) == Naming()
-    forgotten = (DroppedField(name="again", field_ids=(22,), forgotten=True),)
+    forgotten = (DroppedField(name="again", forgotten=True),)
     assert naming_of(contract(former_names=(), dropped=forgotten, columns=COLUMNS[:2])) == Naming()
 
 

@@ -1,0 +1,141 @@
+"""Columns of a table version beside those of a contract: the commits that bring the one to the other.
+
+Fields are told apart by Lance's ids.  docs/protocol.md has the steps of a change ("Columns that change").
+
+ 1. ``grown`` gives a version the names and order of a contract that will be stored, and adds fields that it lacks.  All other
+    fields stay.
+ 2. ``brought`` gives it those of the newest contract.  Fields that the contract has dropped since the version's mark go, at
+    any depth.  So do fields of a change that can no longer store its contract, if no data file has them.
+ 3. All other fields of the version stay, behind the contract's.  Other programs have added them.
+ 4. No commit is made of a version with the contract's mark, or while another change may yet store its contract.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+
+import pyarrow as pa
+
+from lancewal_core.rows.carry import Tree, tree_of
+from lancewal_core.rows.column_types import parse_type
+from lancewal_core.table.contract import Contract, columns_version
+from lancewal_core.table.protocol import ColumnsCommit, PinnedTable, columns_mark
+
+CHANGE = "lancewal.columns"
+"""Property of a commit that changes columns: the change that it belongs to (``Contract.columns_change``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The mark of a version's columns, as text ``2-ab``, or ``2-ab..3-cd 9 10`` while a change is unfinished."""
+
+    made: str | None = None
+    """The change of the contract whose fields the version has; None: those of version 1."""
+    growing: str | None = None
+    """A change that has grown the version, and that has not been brought to an end."""
+    added: tuple[int, ...] = ()
+    """Ids of fields that unfinished changes have added."""
+
+    @staticmethod
+    def of(pinned: PinnedTable) -> Mark:
+        words = (columns_mark(pinned) or "").split()
+        made, _, growing = (words[0] if words else "").partition("..")
+        added = tuple([int(word) for word in words[1:] if word.isascii() and word.isdigit()])
+        return Mark(made or None, growing or None, added)
+
+    @property
+    def text(self) -> str | None:
+        if self.growing is None:
+            return self.made
+        return " ".join([f"{self.made or ''}..{self.growing}", *map(str, self.added)])
+
+    def is_ahead(self, contract: Contract) -> bool:
+        """Return whether the change that has grown the version may yet store its contract, above ``contract``."""
+        return self.growing is not None and columns_version(self.growing) > contract.version
+
+
+def grown(pinned: PinnedTable, contract: Contract) -> ColumnsCommit:
+    """Return the commit that lets the version grow for ``contract``, which is not stored yet."""
+    have, mark = version_trees(pinned), Mark.of(pinned)
+    found = _together(contract_trees(contract), have, frozenset())
+    added = {tree.id for tree in _all(found)} - {tree.id for tree in _all(have)}
+    return _commit(pinned, found, contract, Mark(mark.made, contract.columns_change, (*mark.added, *sorted(added))))
+
+
+def brought(pinned: PinnedTable, contract: Contract, before: Contract) -> ColumnsCommit | None:
+    """Return the commit that brings the version to ``contract``, the newest one; None if none is to be made (4).
+
+    ``before``: the contract that the version's mark names (``Mark.made``)."""
+    mark = Mark.of(pinned)
+    if mark == Mark(contract.columns_change) or mark.is_ahead(contract):
+        return None
+    gone = set(before.field_ids)
+    if mark.added:
+        gone |= set(mark.added) - _held(pinned)
+    have = version_trees(pinned)
+    found = _together(contract_trees(contract), have, gone - set(contract.field_ids))
+    return _commit(pinned, found, contract, Mark(contract.columns_change))
+
+
+def _commit(pinned: PinnedTable, columns: Sequence[Tree], contract: Contract, mark: Mark) -> ColumnsCommit:
+    nulls = {pinned.field_ids[field.name][0]: field.nullable for field in pinned.schema}
+    fields = [pa.field(tree.name, tree.type, nullable=nulls.get(tree.id, True)) for tree in columns]
+    ids = {tree.name: tuple([inner.id for inner in tree.all()]) for tree in columns}
+    properties = {} if contract.columns_change is None else {CHANGE: contract.columns_change}
+    return ColumnsCommit(pinned.version, pa.schema(fields), ids, properties, mark.text)
+
+
+def _all(columns: Sequence[Tree]) -> Iterator[Tree]:
+    return chain.from_iterable(tree.all() for tree in columns)
+
+
+def _held(pinned: PinnedTable) -> set[int]:
+    """Return the ids of the fields that data files have."""
+    files = (json.loads(pinned.fragment_json(f.fragment_id))["files"] for f in pinned.fragments())
+    return {id_ for file in chain.from_iterable(files) for id_ in file.get("fields", ())}
+
+
+def version_trees(pinned: PinnedTable) -> tuple[Tree, ...]:
+    """Return the columns of a version, with Lance's ids."""
+    return tuple([tree_of(field, pinned.field_ids[field.name]) for field in pinned.schema])
+
+
+def contract_trees(contract: Contract) -> tuple[Tree, ...]:
+    """Return the columns of a contract, with Lance's ids."""
+    return tuple([tree_of(pa.field(c.name, parse_type(c.type)), c.field_ids) for c in contract.columns])
+
+
+def highest_field_id(pinned: PinnedTable, contract: Contract) -> int:
+    """Return the highest field id that any version of the contract, the version's schema or its data files name."""
+    in_schema = chain.from_iterable(pinned.field_ids.values())
+    return max(chain(contract.field_ids, in_schema, _held(pinned), [contract.highest_field_id or 0]))
+
+
+def _together(wanted: Sequence[Tree], have: Sequence[Tree], dropped: Collection[int]) -> tuple[Tree, ...]:
+    """Return the wanted fields with what those of the same ids have besides, then the others."""
+    by_id = {tree.id: tree for tree in have}
+    own = {tree.id for tree in wanted}
+    kept = [_without(tree, dropped) for tree in have if tree.id not in own and tree.id not in dropped]
+    return (*(_with_others(tree, by_id.get(tree.id), dropped) for tree in wanted), *kept)
+
+
+def _with_others(wanted: Tree, have: Tree | None, dropped: Collection[int]) -> Tree:
+    if have is None or not wanted.within or not have.within:
+        return wanted
+    return holding(wanted, _together(wanted.within, have.within, dropped))
+
+
+def _without(tree: Tree, dropped: Collection[int]) -> Tree:
+    inner = tuple([_without(member, dropped) for member in tree.within if member.id not in dropped])
+    return tree if inner == tree.within else holding(tree, inner)
+
+
+def holding(tree: Tree, within: Sequence[Tree]) -> Tree:
+    """Return the list or struct with other fields in it."""
+    if pa.types.is_list(tree.type):
+        item = tree.type.value_field
+        return replace(tree, type=pa.list_(item.with_type(within[0].type)), within=tuple(within))
+    return replace(tree, type=pa.struct([(member.name, member.type) for member in within]), within=tuple(within))

@@ -1,0 +1,125 @@
+"""``lancewal table alter --add-column`` and its like: change the columns of a table while all services work.
+
+The steps are those of docs/protocol.md, "Columns that change".
+
+Guarantees
+ 1. Each field of the newest contract is in the newest version of the table, whenever the command dies and whatever other
+    commands do.  The table grows before the contract is stored, and only fields that a stored contract has dropped go.
+ 2. A command that dies leaves a table that all services work on.  The next command of this kind goes on where it died.  The
+    same command given again changes nothing twice.
+ 3. Two commands at once make two changes, one after the other.
+ 4. No data is written.
+ 5. ``look_only`` makes the same checks and stores nothing.
+
+Steps (docs/protocol.md)
+ 1. Bring the table to the newest contract, if no other change has grown it for the next one.
+ 2. Grow: add and rename in the table.
+ 3. Put the next version of the contract.
+ 4. Shrink: bring the table to it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+
+from lancewal_core.errors import CommitUnknown, ContractChanged, ContractMismatch
+from lancewal_core.open import Address
+from lancewal_core.settings.load import Settings
+from lancewal_core.store.object_store import ObjectStore
+from lancewal_core.table.checks import check_place, check_table
+from lancewal_core.table.columns import Mark, brought, grown, highest_field_id, version_trees
+from lancewal_core.table.contract import Contract, columns_version, read_contract, read_contract_version
+from lancewal_core.table.protocol import (
+    ColumnsCommit,
+    CommitLost,
+    Committed,
+    PinnedTable,
+    Table,
+)
+from lancewal_tables.define.alter import put_next
+from lancewal_tables.define.columns import Change, Surroundings, changed
+
+TRIES = 20
+"""Most times that a step begins again because others have changed the table or its contract meanwhile."""
+
+
+def alter_columns(settings: Settings, changes: Sequence[Change], *, look_only: bool = False) -> Contract:
+    """Make all changes, as one version of the contract, and return it.  Errors: see ``change_columns``."""
+    settings.need("table.uri")
+    address = Address.of(settings)
+    store, table = address.store(), address.table()
+    check_place(address.uri, read_contract(store, address.uri))
+    return change_columns(store, table, lambda: uuid.uuid4().hex, changes, look_only=look_only)
+
+
+def change_columns(
+    store: ObjectStore, table: Table, new_id: Callable[[], str], changes: Sequence[Change], *, look_only: bool = False
+) -> Contract:
+    """Do steps 1 to 4, and return the contract.
+
+    ``InvalidInput``: a change is refused.  ``ContractMismatch``: other programs have changed columns of the contract.
+    ``CommitUnknown``: the store did not say whether a step was done; the same command goes on from there.
+    ``ContractChanged``: others changed columns all the time."""
+    for _ in range(TRIES):
+        pinned, contract, commit = _look(store, table)
+        # Step 1
+        if commit is not None and not look_only:
+            _committed(table, commit)
+            continue
+        new = changed(contract, changes, _surroundings(pinned, contract), new_id())
+        if look_only or new is contract:
+            return new
+        # Step 2
+        if new.columns_change != contract.columns_change and not _committed(table, grown(pinned, new)):
+            continue
+        # Step 3
+        try:
+            put_next(store, contract, new)
+        except ContractMismatch:
+            continue
+        # Step 4
+        for _ in range(TRIES):
+            if _committed(table, _look(store, table)[2]):
+                return new
+    raise ContractChanged(f"others changed the table {TRIES} times meanwhile. Run the command again: it goes on")
+
+
+def _look(store: ObjectStore, table: Table) -> tuple[PinnedTable, Contract, ColumnsCommit | None]:
+    """Return the newest version, the newest contract, and the commit that brings the one to the other, if it is needed.
+
+    A contract that is read after the version knows all that was dropped before it."""
+    pinned = table.newest()
+    contract = read_contract(store, "the table")
+    check_table(pinned, contract)
+    made = columns_version(Mark.of(pinned).made)
+    before = contract if made >= contract.version else read_contract_version(store, contract, made)
+    return pinned, contract, brought(pinned, contract, before)
+
+
+def _committed(table: Table, commit: ColumnsCommit | None) -> bool:
+    """Make the commit, if there is one, and return whether it landed; False if another commit of columns came between."""
+    if commit is None:
+        return True
+    match table.change_columns(commit):
+        case Committed():
+            return True
+        case CommitLost(message):
+            raise CommitUnknown(
+                f"the store did not say whether the table's columns were changed: {message}. Run the command again"
+            )
+    return False
+
+
+def _surroundings(pinned: PinnedTable, contract: Contract) -> Surroundings:
+    indexed: dict[str, list[str]] = {}
+    for index in pinned.indexes():
+        for column in index.columns:
+            indexed.setdefault(column, []).append(index.name)
+    return Surroundings(
+        highest_field_id(pinned, contract),
+        indexed,
+        version_trees(pinned),
+        left_over=set(Mark.of(pinned).added) - set(contract.field_ids),
+        members_change=pinned.file_format not in ("2.0", "2.1"),
+    )

@@ -1,0 +1,573 @@
+"""Changes of a table's columns, as the next version of its contract.  Nothing is read or stored here.
+
+A change names a column, or a member of a struct by the path to it: ``address.zip``.  A path goes through lists without
+naming their items: ``lines.price`` is the member ``price`` of the structs in the list ``lines``.
+
+Guarantees
+ 1. The result is a contract that ``decode_contract`` takes, one version on, with format 2.  Fields that stay keep their
+    ids.  A new id is above every id that any version of the contract, the schema or a data file has named.
+ 2. ``InvalidInput`` names each change that is refused, why, and the way around it.  All changes are made, or none.
+ 3. Keys and the column by which rows expire stay as they are.
+ 4. A name means one field: that of a column, or member, of its place.  A former or dropped name that a field gets is no
+    longer a former or dropped one.
+ 5. A name that this call gives away is not taken again by this call, since the table grows before it shrinks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+
+import pyarrow as pa
+
+from lancewal_core.errors import InvalidInput, InvalidSchema, ObjectCorrupt
+from lancewal_core.names import paths
+from lancewal_core.rows.carry import Tree, fields_within, tree_of, trees, widens
+from lancewal_core.rows.column_types import format_type, parse_type
+from lancewal_core.rows.schema import check_row_schema, is_reserved
+from lancewal_core.table.columns import contract_trees, holding
+from lancewal_core.table.contract import (
+    Column,
+    Contract,
+    DroppedField,
+    FormerName,
+    Widening,
+    decode_contract,
+    encode_contract,
+)
+
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """A column or member to add, with nulls in the rows that are there.  ``default``: JSON that fills upserts without
+    the column."""
+
+    path: Path
+    type: pa.DataType
+    default: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Widened:
+    """A column or member that gets a wider type."""
+
+    path: Path
+    type: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """A column or member that gets another name."""
+
+    path: Path
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A column or member to drop."""
+
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """A former or dropped name that records may no longer use."""
+
+    path: Path
+
+
+Change = Added | Widened | Renamed | Dropped | Forgotten
+
+
+def parse_added(text: str) -> Added:
+    """Return the change of ``note: string`` or ``note: string = "none"``."""
+    path, type_text = _named(text, "NAME: TYPE or NAME: TYPE = DEFAULT")
+    type_text, equals, default = type_text.partition("=")
+    type_ = _type(text, type_text)
+    if equals:
+        from lancewal_ingest.decode.json.defaults import default_cell
+
+        try:
+            cell = default_cell(pa.field(path[-1], type_), default.strip())
+        except InvalidSchema as error:
+            raise InvalidInput(f"{text!r}: {error}") from error
+        if cell is None:
+            raise InvalidInput(f"{text!r}: null is the default of every column. Leave it out")
+    return Added(path, type_, default.strip() if equals else None)
+
+
+def parse_widened(text: str) -> Widened:
+    """Return the change of ``fare: float64``."""
+    path, type_text = _named(text, "NAME: TYPE")
+    return Widened(path, _type(text, type_text))
+
+
+def parse_renamed(text: str) -> Renamed:
+    """Return the change of ``old=new``."""
+    path, equals, name = text.partition("=")
+    if not equals or not path.strip() or not name.strip():
+        raise InvalidInput(f"{text!r}: expected OLD=NEW, such as fare=price or address.zip=postcode")
+    if "." in name:
+        raise InvalidInput(f"{text!r}: the new name {name.strip()!r} has a '.'. Give the last part alone")
+    return Renamed(_path(path), name.strip())
+
+
+def parse_dropped(text: str) -> Dropped:
+    """Return the change of ``note``."""
+    return Dropped(_path(text))
+
+
+def parse_forgotten(text: str) -> Forgotten:
+    """Return the change of ``note``."""
+    return Forgotten(_path(text))
+
+
+def changes_of_columns(
+    renamed: Sequence[str] | None,
+    widened: Sequence[str] | None,
+    added: Sequence[str] | None,
+    dropped: Sequence[str] | None,
+    forgotten: Sequence[str] | None,
+) -> list[Change]:
+    """Return the changes of options, in the order in which they are made."""
+    parsed: list[tuple[Callable[[str], Change], Sequence[str] | None]] = [
+        (parse_renamed, renamed),
+        (parse_widened, widened),
+        (parse_added, added),
+        (parse_dropped, dropped),
+        (parse_forgotten, forgotten),
+    ]
+    return [parse(text) for parse, texts in parsed for text in texts or ()]
+
+
+def _named(text: str, form: str) -> tuple[Path, str]:
+    name, colon, rest = text.partition(":")
+    if not colon or not name.strip() or not rest.strip():
+        raise InvalidInput(f"{text!r}: expected {form}, such as 'note: string'")
+    return _path(name), rest
+
+
+def _path(text: str) -> Path:
+    return tuple(part.strip() for part in text.split("."))
+
+
+def _type(text: str, type_text: str) -> pa.DataType:
+    try:
+        return parse_type(type_text.strip())
+    except InvalidSchema as error:
+        raise InvalidInput(f"{text!r}: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Facts about the table beside its contract."""
+
+    highest_field_id: int
+    """The highest field id that anything has named (guarantee 1)."""
+    indexed: Mapping[str, Sequence[str]]
+    """Names of the secondary indexes over each column or a member of it."""
+    table: Sequence[Tree] = ()
+    """The columns of the newest version of the table, with Lance's ids."""
+    left_over: Collection[int] = ()
+    """Ids of fields of the table that a change has added which has not stored its contract yet.  The next change that adds
+    such a field takes it."""
+    members_change: bool = True
+    """Whether the files' format has structs whose members come and go: 2.2 and later."""
+
+
+@dataclass(slots=True)
+class _Fields:
+    """Columns while they change, as trees of fields with their first ids."""
+
+    columns: list[Tree]
+    defaults: dict[int, str]
+    """By the id of the column."""
+    wider: dict[int, tuple[pa.DataType, int]]
+    """Wider types of plain fields and Lance's ids with them, by first ids."""
+    former: list[FormerName]
+    dropped: list[DroppedField]
+    own_ids: dict[int, int]
+    """Lance's ids, by first ids."""
+    next_id: int
+    left_over: Tree | None = None
+    """The field that the change under way adds, if the table has it from a change that was not finished."""
+
+    def new_id(self) -> int:
+        self.next_id += 1
+        return self.next_id - 1
+
+    def numbered(self, name: str, type_: pa.DataType) -> Tree:
+        """Return a new field with new ids."""
+        own = self.new_id()
+        self.own_ids[own] = own
+        return Tree(name, type_, own, tuple([self.numbered(f.name, f.type) for f in fields_within(type_)]))
+
+
+def changed(contract: Contract, changes: Sequence[Change], facts: Surroundings, change_id: str) -> Contract:
+    """Return the next version of the contract, with all changes made in their order (guarantees 1 to 5).  Return
+    ``contract`` itself if all were made before.
+
+    ``change_id``: hex digits that no other change has."""
+    columns = trees(contract.rows)
+    if all(_is_made(contract, columns, change) for change in changes):
+        return contract
+    version = contract.version + 1
+    ids = zip(chain.from_iterable(c.ids for c in contract.columns), contract.field_ids, strict=True)
+    fields = _Fields(
+        columns=list(columns),
+        defaults={c.ids[0]: c.default for c in contract.columns if c.default is not None},
+        wider=_wider(contract),
+        former=list(contract.former_names),
+        dropped=list(contract.dropped),
+        own_ids=dict(ids),
+        next_id=facts.highest_field_id + 1,
+    )
+    given_up: set[tuple[Path, str]] = set()
+    for change in changes:
+        try:
+            _check_allowed(contract, change, facts)
+            if isinstance(change, Added | Renamed):
+                fields.left_over = _in_table(contract, change, facts)
+            if isinstance(change, Added | Renamed):
+                _check_not_given_up(change, given_up)
+            fields.columns = _made(fields, change)
+        except (InvalidInput, InvalidSchema) as error:
+            raise InvalidInput(f"{_act(change)}: {error}. Nothing was changed") from error
+        if isinstance(change, Renamed | Dropped):
+            given_up.add((change.path[:-1], change.path[-1].lower()))
+    moves = any(isinstance(change, Added | Renamed | Dropped) for change in changes)
+    try:
+        found = contract.model_copy(
+            update={
+                "format": 2,
+                "version": version,
+                "columns": tuple([_column(tree, fields) for tree in fields.columns]),
+                "columns_change": f"{version}-{change_id}" if moves else contract.columns_change,
+                "highest_field_id": fields.next_id - 1,
+                "former_names": tuple(fields.former),
+                "dropped": tuple(fields.dropped),
+            }
+        )
+        check_row_schema(found.rows)
+        return decode_contract(encode_contract(found), paths.contract_version(version, contract.making))
+    except (InvalidSchema, ObjectCorrupt) as error:
+        raise InvalidInput(f"{error}. Nothing was changed") from error
+
+
+def _wider(contract: Contract) -> dict[int, tuple[pa.DataType, int]]:
+    """Return the wider types that plain fields are to get, and Lance's ids with them, by first ids."""
+    found = {}
+    for column in contract.columns:
+        if column.widening is None:
+            continue
+        wide = tree_of(pa.field(column.name, parse_type(column.widening.type)), column.widening.field_ids)
+        for first, now, tree in zip(column.ids, column.field_ids, wide.all(), strict=True):
+            if tree.id != now:
+                found[first] = (tree.type, tree.id)
+    return found
+
+
+def _with_types(tree: Tree, wider: Mapping[int, tuple[pa.DataType, int]]) -> Tree:
+    if tree.within:
+        return holding(tree, [_with_types(member, wider) for member in tree.within])
+    return replace(tree, type=wider[tree.id][0]) if tree.id in wider else tree
+
+
+def _is_made(contract: Contract, columns: Sequence[Tree], change: Change) -> bool:
+    """Return whether the contract has the change already: the same call was made before, and its answer was lost."""
+    *outer, name = change.path
+    at = _fields_at(columns, outer)
+    if at is None:
+        return False
+    within, fields = at
+    found = next((tree for tree in fields if tree.name == name), None)
+    match change:
+        case Added():
+            column = None if outer else next((c for c in contract.columns if c.name == name), None)
+            default = None if column is None else column.default
+            return contract.format > 1 and found is not None and (found.type, default) == (change.type, change.default)
+        case Widened():
+            if found is None or found.within:
+                return found is not None and found.type == change.type and contract.format > 1
+            asked, _ = _wider(contract).get(found.id, (found.type, 0))
+            return contract.format > 1 and change.type in (asked, found.type)
+        case Renamed():
+            renamed = next((tree for tree in fields if tree.name == change.name), None)
+            return renamed is not None and FormerName(id=renamed.id, name=name) in contract.former_names
+        case Dropped():
+            return found is None and any((d.name, d.within) == (name, within) for d in contract.dropped)
+        case Forgotten():
+            return any((d.name, d.within) == (name, within) and d.forgotten for d in contract.dropped)
+
+
+def _fields_at(columns: Sequence[Tree], outer: Sequence[str]) -> tuple[int | None, Sequence[Tree]] | None:
+    """Return the id of the struct at a path, and its members; the columns for the empty path; None if there is none."""
+    within, fields = None, columns
+    for name in outer:
+        found = next((tree for tree in fields if tree.name == name), None)
+        while found is not None and pa.types.is_list(found.type):
+            found = found.within[0]
+        if found is None or not pa.types.is_struct(found.type):
+            return None
+        within, fields = found.id, found.within
+    return within, fields
+
+
+def _in_table(contract: Contract, change: Added | Renamed, facts: Surroundings) -> Tree | None:
+    """Return the table's field, not the contract's, that has the name which the change gives; None if there is none.
+    ``InvalidInput`` unless the change may take it."""
+    at = _fields_at(contract_trees(contract), change.path[:-1])
+    if at is None:
+        return None
+    within, ours = at
+    fields = facts.table if within is None else _members_of(facts.table, within)
+    name = change.path[-1] if isinstance(change, Added) else change.name
+    own = {tree.id for tree in ours}
+    found = next((tree for tree in fields if tree.name.lower() == name.lower() and tree.id not in own), None)
+    if found is None:
+        return None
+    if found.id in facts.left_over and isinstance(change, Added) and (found.name, found.type) == (name, change.type):
+        return found
+    raise InvalidInput(
+        f"the table has {found.name!r} of type {format_type(found.type)}, which is not the contract's. Choose another name"
+    )
+
+
+def _members_of(columns: Sequence[Tree], id_: int) -> Sequence[Tree]:
+    for tree in chain.from_iterable(column.all() for column in columns):
+        if tree.id == id_:
+            return tree.within
+    return ()
+
+
+def _check_not_given_up(change: Added | Renamed, given_up: Collection[tuple[Path, str]]) -> None:
+    name = change.path[-1] if isinstance(change, Added) else change.name
+    if (change.path[:-1], name.lower()) in given_up:
+        raise InvalidInput(f"the same call drops or renames {name!r}. Do that first, in a call of its own")
+
+
+def _act(change: Change) -> str:
+    name = ".".join(change.path)
+    match change:
+        case Added():
+            return f"adding {name!r}"
+        case Widened():
+            return f"widening {name!r} to {format_type(change.type)}"
+        case Renamed():
+            return f"renaming {name!r} to {change.name!r}"
+        case Dropped():
+            return f"dropping {name!r}"
+        case Forgotten():
+            return f"forgetting {name!r}"
+
+
+def _check_allowed(contract: Contract, change: Change, facts: Surroundings) -> None:
+    """Raise ``InvalidInput`` for a change that may never be made to this column."""
+    column, member = change.path[0], len(change.path) > 1
+    if isinstance(change, Forgotten):
+        return
+    if not all(change.path):
+        raise InvalidInput("a part of the name is empty")
+    if column in contract.primary_key:
+        raise InvalidInput(f"{column!r} is a column of the primary key. Keys never change: make another table")
+    if column == contract.ttl_column and not isinstance(change, Added):
+        raise InvalidInput(
+            f"rows expire by {column!r}. Choose another column first: `lancewal table alter --ttl-column`"
+        )
+    if member and not facts.members_change and not isinstance(change, Widened):
+        raise InvalidInput(
+            "the table's files have a format in which members of structs cannot come and go (2.0 or 2.1). Add a column of "
+            "the new type beside it"
+        )
+    indexes = facts.indexed.get(column, ())
+    if indexes and isinstance(change, Widened | Dropped):
+        raise InvalidInput(
+            f"index {', '.join(indexes)} is over it. Drop the index first: "
+            f"`dataset.drop_index({indexes[0]!r})` of pylance; build it again afterwards"
+        )
+
+
+def _made(fields: _Fields, change: Change) -> list[Tree]:
+    match change:
+        case Added():
+            if len(change.path) > 1 and change.default is not None:
+                raise InvalidInput("only a column has a default, not a member of a struct")
+            found = _with_new(fields, change)
+            _take_name(fields, change.path[:-1], change.path[-1])
+            return found
+        case Widened():
+            return _replaced(fields.columns, change.path, lambda tree: _to_widen(fields, tree, change.type))
+        case Renamed():
+            _check_free(_siblings(fields.columns, change.path), change.name, but=change.path[-1])
+            field = _field(fields.columns, change.path)
+            _take_name(fields, change.path[:-1], change.name)
+            fields.former.append(FormerName(id=field.id, name=field.name))
+            return _replaced(fields.columns, change.path, lambda tree: replace(tree, name=change.name))
+        case Dropped():
+            if len(_siblings(fields.columns, change.path)) == 1:
+                raise InvalidInput("a struct keeps at least one member. Drop the whole struct")
+            _drop_names(fields, change.path)
+            return _replaced(fields.columns, change.path, lambda tree: None)
+        case Forgotten():
+            _forget(fields, change.path)
+            return fields.columns
+
+
+def _field(columns: Sequence[Tree], path: Path) -> Tree:
+    return next(tree for tree in _siblings(columns, path) if tree.name == path[-1])
+
+
+def _place(columns: Sequence[Tree], outer: Path) -> tuple[int | None, frozenset[int]]:
+    """Return the id of the struct at a path (None: the columns), and the ids of its members."""
+    found = _fields_at(columns, outer)
+    if found is None:
+        raise InvalidInput(f"there is no struct {'.'.join(outer)!r}")
+    return found[0], frozenset(tree.id for tree in found[1])
+
+
+def _take_name(fields: _Fields, outer: Path, name: str) -> None:
+    """Let a name be that of a field alone (guarantee 4)."""
+    within, members = _place(fields.columns, outer)
+    fields.former = [f for f in fields.former if not (f.name == name and f.id in members)]
+    fields.dropped = [
+        d.model_copy(update={"forgotten": True}) if (d.name, d.within) == (name, within) else d for d in fields.dropped
+    ]
+
+
+def _drop_names(fields: _Fields, path: Path) -> None:
+    """Let the names of a field, its former ones too, be names of a dropped one."""
+    within, _ = _place(fields.columns, path[:-1])
+    field = _field(fields.columns, path)
+    gone = {tree.id for tree in field.all()}
+    names = [field.name, *(f.name for f in fields.former if f.id == field.id)]
+    fields.dropped = [
+        d for d in fields.dropped if (d.within, d.name) not in {(within, name) for name in names} or d.forgotten
+    ]
+    fields.dropped += [DroppedField(name=name, within=within) for name in names]
+    fields.former = [f for f in fields.former if f.id not in gone]
+    fields.wider = {i: wider for i, wider in fields.wider.items() if i not in gone}
+
+
+def _forget(fields: _Fields, path: Path) -> None:
+    """Forget a former or dropped name."""
+    within, members = _place(fields.columns, path[:-1])
+    name = path[-1]
+    former = [f for f in fields.former if not (f.name == name and f.id in members)]
+    dropped = [
+        d.model_copy(update={"forgotten": True}) if (d.name, d.within) == (name, within) else d for d in fields.dropped
+    ]
+    if (former, dropped) == (fields.former, fields.dropped):
+        raise InvalidInput("it is neither a former name of a field nor the name of one that was dropped")
+    fields.former, fields.dropped = former, dropped
+
+
+def _with_new(fields: _Fields, change: Added) -> list[Tree]:
+    *outer, name = change.path
+    _check_free(_siblings(fields.columns, change.path, new=True), name)
+    new = fields.left_over or fields.numbered(name, change.type)
+    fields.own_ids |= {tree.id: tree.id for tree in new.all()}
+    if change.default is not None:
+        fields.defaults[new.id] = change.default
+    if not outer:
+        return [*fields.columns, new]
+    return _replaced(fields.columns, tuple(outer), lambda tree: _with_member(tree, new))
+
+
+def _with_member(tree: Tree, new: Tree) -> Tree:
+    if pa.types.is_list(tree.type):
+        return holding(tree, (_with_member(tree.within[0], new),))
+    if not pa.types.is_struct(tree.type):
+        raise InvalidInput(f"{tree.name!r} has type {format_type(tree.type)}, which has no members")
+    return holding(tree, (*tree.within, new))
+
+
+def _to_widen(fields: _Fields, tree: Tree, type_: pa.DataType) -> Tree:
+    """Note the wider types of the plain fields in which ``type_`` differs, and return the field as it is."""
+    if tree.type == type_:
+        raise InvalidInput(f"it has type {format_type(type_)} already")
+    inner = fields_within(type_)
+    alike = pa.types.is_list(tree.type) == pa.types.is_list(type_)
+    if tree.within and alike and [member.name for member in tree.within] == [field.name for field in inner]:
+        for member, field in zip(tree.within, inner, strict=True):
+            if member.type != field.type:
+                _to_widen(fields, member, field.type)
+        return tree
+    if tree.within or inner or not widens(tree.type, type_):
+        raise InvalidInput(
+            f"not every value of {format_type(tree.type)} is one of {format_type(type_)}. Add a column of the new type, "
+            "write both for a time, and drop the old one"
+        )
+    if tree.id in fields.wider:
+        raise InvalidInput(f"it is being widened to {format_type(fields.wider[tree.id][0])}. Wait until that is done")
+    fields.wider[tree.id] = (type_, fields.new_id())
+    return tree
+
+
+def _siblings(columns: Sequence[Tree], path: Path, *, new: bool = False) -> Sequence[Tree]:
+    """Return the fields among which the last part of the path is; ``InvalidInput`` if there is no such path."""
+    fields: Sequence[Tree] = columns
+    for place, name in enumerate(path):
+        last = place == len(path) - 1
+        found = next((tree for tree in fields if tree.name == name), None)
+        if last and (new or found is not None):
+            return fields
+        if found is None:
+            raise InvalidInput(
+                f"there is no {'.'.join(path[: place + 1])!r}. There are {[tree.name for tree in fields]}"
+            )
+        while pa.types.is_list(found.type):
+            found = found.within[0]
+        if not pa.types.is_struct(found.type):
+            raise InvalidInput(
+                f"{'.'.join(path[: place + 1])!r} has type {format_type(found.type)}, which has no members"
+            )
+        fields = found.within
+    raise InvalidInput("no name was given")
+
+
+def _check_free(fields: Collection[Tree], name: str, *, but: str | None = None) -> None:
+    """Raise ``InvalidInput`` if the name is taken, in upper or lower case, or reserved."""
+    taken = next((tree.name for tree in fields if tree.name.lower() == name.lower() and tree.name != but), None)
+    if taken is not None or name == but:
+        raise InvalidInput(
+            f"the name {name!r} is taken, by {taken or but!r}; names differ in more than upper and lower case"
+        )
+    if is_reserved(name):
+        raise InvalidInput(f"the name {name!r} is reserved for what lancewal, Lance and Spark add to rows")
+
+
+def _replaced(fields: Sequence[Tree], path: Path, make: Callable[[Tree], Tree | None]) -> list[Tree]:
+    """Return the fields with another one, or none, at the path."""
+    _siblings(fields, path)
+    name, *rest = path
+    return [new for tree in fields for new in (_at(tree, tuple(rest), make) if tree.name == name else (tree,))]
+
+
+def _at(tree: Tree, rest: Path, make: Callable[[Tree], Tree | None]) -> Iterator[Tree]:
+    if not rest:
+        made = make(tree)
+        if made is not None:
+            yield made
+    elif pa.types.is_list(tree.type):
+        yield holding(tree, tuple(_at(tree.within[0], rest, make)))
+    else:
+        yield holding(tree, tuple(_replaced(tree.within, rest, make)))
+
+
+def _column(tree: Tree, fields: _Fields) -> Column:
+    first = tuple([inner.id for inner in tree.all()])
+    ids = tuple([fields.own_ids[i] for i in first])
+    wide = tuple([fields.wider[i][1] if i in fields.wider else fields.own_ids[i] for i in first])
+    widening = Widening(type=format_type(_with_types(tree, fields.wider).type), field_ids=wide)
+    return Column(
+        name=tree.name,
+        type=format_type(tree.type),
+        field_ids=ids,
+        first_ids=None if ids == first else first,
+        default=fields.defaults.get(tree.id),
+        widening=None if wide == ids else widening,
+    )

@@ -1,0 +1,286 @@
+"""Changes of columns on a real table: killed at each step, beside other commands and programs, with lost replies."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lancewal_core.errors import CommitUnknown, ContractChanged, ContractMismatch, InvalidInput
+from lancewal_core.store.object_store import ObjectStore, PutOutcome
+from lancewal_core.table.contract import Contract, read_contract
+from lancewal_core.table.lance.table import LanceTable
+from lancewal_core.table.protocol import ColumnsCommit, CommitLost, CommitOutcome, Conflicted, columns_mark
+from lancewal_tables.define import change_columns as module
+from lancewal_tables.define.change_columns import change_columns
+from lancewal_tables.define.columns import Added, Change, Dropped, Forgotten, Renamed, Widened
+from tests.support.flusher_tables import FlusherTable
+
+NESTED = pa.field("address", pa.struct([("street", pa.string()), ("zip", pa.int32())]))
+CHANGES: list[Change] = [
+    Renamed(("s",), "text"),
+    Renamed(("address", "zip"), "code"),
+    Added(("note",), pa.string(), '"none"'),
+    Added(("address", "city"), pa.string()),
+    Dropped(("tags",)),
+    Dropped(("address", "street")),
+]
+AFTER = {
+    "region": "string", "id": "int64", "a": "int64", "text": "string", "address": "struct<code: int32, city: string>",
+    "note": "string",
+}  # fmt: skip
+
+
+class Killed(Exception):
+    pass
+
+
+class Steps:
+    """Numbers what the command stores, in order, and acts before or after one of them."""
+
+    def __init__(self) -> None:
+        self.before: dict[int, Callable[[], object]] = {}
+        self.after: dict[int, Callable[[], object]] = {}
+        self.done: list[str] = []
+
+    def at(self, what: str, act: Callable[[], Any]) -> Any:
+        number = len(self.done)
+        self.done.append(what)
+        self.before.get(number, lambda: None)()
+        result = act()
+        self.after.get(number, lambda: None)()
+        return result
+
+
+class SteppedTable(LanceTable):
+    def __init__(self, uri: str, steps: Steps) -> None:
+        super().__init__(uri)
+        self.steps = steps
+        self.lost: set[int] = set()
+        """Commits, by their number, whose reply is lost; negative: the request of the commit of that number from 1 on."""
+        self.commits = itertools.count(1)
+
+    def change_columns(self, commit: ColumnsCommit) -> CommitOutcome:
+        number = next(self.commits)
+        if -number in self.lost:
+            return CommitLost("the request was lost")
+        outcome: CommitOutcome = self.steps.at("commit", lambda: super(SteppedTable, self).change_columns(commit))
+        return CommitLost("the reply was lost") if number in self.lost else outcome
+
+
+class SteppedStore:
+    def __init__(self, store: ObjectStore, steps: Steps) -> None:
+        self._store = store
+        self.steps = steps
+        self.get = store.get
+        self.get_range = store.get_range
+        self.list = store.list
+        self.delete = store.delete
+
+    def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
+        outcome: PutOutcome = self.steps.at("put", lambda: self._store.put_if_absent(key, data))
+        return outcome
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Iterator[FlusherTable]:
+    made = FlusherTable(tmp_path, more=[NESTED])
+    yield made
+    made.close()
+
+
+def change(
+    table: FlusherTable, changes: Sequence[Change], steps: Steps | None = None, lost: Sequence[int] = ()
+) -> Contract:
+    steps = steps or Steps()
+    over = SteppedTable(table.uri, steps)
+    over.lost = set(lost)
+    return change_columns(SteppedStore(table.store, steps), over, table.new_id, changes)
+
+
+def shown(table: FlusherTable) -> dict[str, str]:
+    """What plain Lance shows; the contract has the same columns, and the version its mark."""
+    from lancewal_core.rows.column_types import format_type
+
+    pinned = LanceTable(table.uri).newest()
+    contract = read_contract(table.store, table.uri)
+    found = {field.name: format_type(field.type) for field in pinned.schema}
+    assert found == {column.name: column.type for column in contract.columns}
+    assert dict(pinned.field_ids) == {column.name: column.field_ids for column in contract.columns}
+    assert columns_mark(pinned) == contract.columns_change
+    return found
+
+
+def test_columns_change(table: FlusherTable) -> None:
+    data = sorted(Path(table.uri, "data").glob("*"))
+    steps = Steps()
+    contract = change(table, CHANGES, steps)
+    assert sorted(Path(table.uri, "data").glob("*")) == data
+    assert shown(table) == AFTER
+    assert steps.done == ["commit", "put", "commit"]
+    assert (contract.version, contract.format, contract.columns_version) == (2, 2, 2)
+    assert contract.columns[-1].default == '"none"'
+    versions = len(table.dataset.versions())
+    assert change(table, CHANGES) == contract
+    assert len(table.dataset.versions()) == versions
+
+
+def test_nothing_is_stored_where_it_only_looks(table: FlusherTable) -> None:
+    steps = Steps()
+    found = change_columns(
+        SteppedStore(table.store, steps), SteppedTable(table.uri, steps), table.new_id, CHANGES, look_only=True
+    )
+    assert {column.name: column.type for column in found.columns} == AFTER
+    assert steps.done == []
+    assert read_contract(table.store, table.uri) == table.contract
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("step", range(3))
+@pytest.mark.parametrize("then", ["the same", "another"])
+def test_a_command_that_dies_is_gone_on_with(table: FlusherTable, step: int, after: bool, then: str) -> None:
+    def die() -> None:
+        raise Killed
+
+    steps = Steps()
+    (steps.after if after else steps.before)[step] = die
+    with pytest.raises(Killed):
+        change(table, CHANGES, steps)
+    stored = (step, after) >= (1, True)  # whether the contract is
+    if then == "the same":
+        contract = change(table, CHANGES)
+        assert shown(table) == AFTER
+        assert contract.version == 2
+    else:
+        contract = change(table, [Added(("other",), pa.int8())])
+        expected = AFTER if stored else {
+            "region": "string", "id": "int64", "a": "int64", "s": "string", "tags": "list<string>",
+            "address": "struct<street: string, zip: int32>",
+        }  # fmt: skip
+        assert {c.name: c.type for c in contract.columns} == {**expected, "other": "int8"}
+        assert shown(table) == {**expected, "other": "int8"}
+
+
+@pytest.mark.parametrize("step", range(3))
+@pytest.mark.parametrize("after", [False, True])
+def test_two_commands_make_two_changes(table: FlusherTable, step: int, after: bool) -> None:
+    other: list[Change] = [Added(("other",), pa.int8()), Renamed(("a",), "b")]
+    steps = Steps()
+    (steps.after if after else steps.before)[step] = lambda: change(table, other)
+    contract = change(table, CHANGES, steps)
+    renamed = {("b" if name == "a" else name): type_ for name, type_ in AFTER.items()} | {"other": "int8"}
+    assert shown(table) == {name: renamed[name] for name in (c.name for c in read_contract(table.store, "").columns)}
+    assert set(renamed) == set(shown(table))
+    assert contract.version in (2, 3)
+    assert read_contract(table.store, "").version == 3
+
+
+@pytest.mark.parametrize("number", [1, 2, -1, -2])
+def test_after_a_lost_reply_the_same_command_goes_on(table: FlusherTable, number: int) -> None:
+    with pytest.raises(CommitUnknown, match="Run the command again"):
+        change(table, CHANGES, lost=[number])
+    change(table, CHANGES)
+    assert shown(table) == AFTER
+    assert read_contract(table.store, "").version == 2
+
+
+def test_ids_never_come_back(table: FlusherTable) -> None:
+    used: set[int] = set(table.contract.field_ids)
+    for step in range(4):
+        contract = change(table, [Added(("n",), pa.list_(pa.int8()))])
+        ids = contract.columns[-1].field_ids
+        assert used.isdisjoint(ids), step
+        used |= set(ids)
+        change(table, [Dropped(("n",))])
+    assert [d.name for d in read_contract(table.store, "").dropped if not d.forgotten] == ["n"]
+
+
+def test_ids_of_data_files_are_not_used(table: FlusherTable) -> None:
+    table.dataset.add_columns(pa.schema([("theirs", pa.int64())]))
+    theirs = LanceTable(table.uri).newest().field_ids["theirs"]
+    table.dataset.insert(pa.Table.from_pylist([{"region": "r0", "id": 1, "theirs": 5}], table.dataset.schema))
+    table.dataset.drop_columns(["theirs"])
+    contract = change(table, [Added(("n",), pa.int64())])
+    assert contract.columns[-1].field_ids[0] > theirs[0]
+    assert table.dataset.to_table(columns=["n"]).to_pylist() == [{"n": None}]
+
+
+def test_columns_of_other_programs_stay_behind_and_their_changes_stop_it(table: FlusherTable) -> None:
+    table.dataset.add_columns(pa.schema([("theirs", pa.float32())]))
+    change(table, CHANGES)
+    assert LanceTable(table.uri).newest().schema.names == [*AFTER, "theirs"]
+    with pytest.raises(InvalidInput, match="the table has 'theirs' of type float32, which is not the contract's"):
+        change(table, [Added(("theirs",), pa.float32())])
+    table.dataset.alter_columns({"path": "text", "name": "words"})
+    with pytest.raises(ContractMismatch, match="words"):
+        change(table, [Added(("n",), pa.int8())])
+    table.dataset.drop_columns(["words"])
+    with pytest.raises(ContractMismatch, match="text"):
+        change(table, [Added(("n",), pa.int8())])
+
+
+def test_a_request_to_widen_and_a_forgotten_name_change_the_contract_alone(table: FlusherTable) -> None:
+    contract = change(table, CHANGES)
+    version = LanceTable(table.uri).newest().version
+    steps = Steps()
+    wider = change(table, [Widened(("address", "code"), pa.int64()), Forgotten(("s",))], steps)
+    assert steps.done == ["put"]
+    assert LanceTable(table.uri).newest().version == version
+    assert (wider.rows, wider.version) == (contract.rows, contract.version + 1)
+    (found,) = [column.widening for column in wider.columns if column.widening]
+    assert found.type == "struct<code: int64, city: string>"
+    assert len(set(found.field_ids) - set(contract.field_ids)) == 1
+
+
+def test_it_gives_up_where_others_always_come_first(table: FlusherTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TRIES", 3)
+
+    class Busy(SteppedTable):
+        def change_columns(self, commit: ColumnsCommit) -> CommitOutcome:
+            self.steps.done.append("commit")
+            return Conflicted("a Project came between")
+
+    steps = Steps()
+    with pytest.raises(ContractChanged, match="3 times"):
+        change_columns(SteppedStore(table.store, steps), Busy(table.uri, steps), table.new_id, CHANGES)
+    assert steps.done == ["commit"] * 3
+
+
+def die() -> None:
+    raise Killed
+
+
+def test_a_column_of_another_program_that_got_a_dropped_id_stays(table: FlusherTable) -> None:
+    change(table, [Added(("n",), pa.int64())])
+    change(table, [Dropped(("n",))])
+    table.dataset.add_columns(pa.schema([("theirs", pa.int64())]))
+    ids = LanceTable(table.uri).newest().field_ids
+    assert ids["theirs"] == (read_contract(table.store, "").highest_field_id,)
+    change(table, [Renamed(("a",), "b"), Dropped(("tags",))])
+    assert LanceTable(table.uri).newest().schema.names == ["region", "id", "b", "s", "address", "theirs"]
+    contract = change(table, [Added(("n",), pa.int64())])
+    assert contract.columns[-1].field_ids[0] > ids["theirs"][0]
+
+
+def test_a_field_that_was_left_and_that_data_files_have_stays(table: FlusherTable) -> None:
+    steps = Steps()
+    steps.after[0] = die
+    with pytest.raises(Killed):
+        change(table, [Added(("note",), pa.string())], steps)
+    table.dataset.insert(pa.Table.from_pylist([{"region": "r0", "id": 1, "note": "theirs"}], table.dataset.schema))
+    change(table, [Renamed(("a",), "b")])
+    assert LanceTable(table.uri).newest().schema.names[-1] == "note"
+    with pytest.raises(InvalidInput, match="the table has 'note'"):
+        change(table, [Added(("note",), pa.string())])
+
+
+def test_a_command_that_sleeps_undoes_no_newer_change(table: FlusherTable) -> None:
+    steps = Steps()
+    steps.after[1] = lambda: change(table, [Dropped(("note",)), Renamed(("text",), "words")])
+    change(table, CHANGES, steps)
+    assert [name for name in shown(table) if name not in AFTER] == ["words"]
+    assert "note" not in shown(table)

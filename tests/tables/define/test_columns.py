@@ -1,0 +1,368 @@
+"""Changes of columns, as the next contract: every act, every refusal, and random histories against a plain model."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lancewal_core.errors import InvalidInput
+from lancewal_core.rows.carry import Tree
+from lancewal_core.rows.column_types import format_type, parse_type
+from lancewal_core.table.contract import (
+    COLUMN_TERMS,
+    Column,
+    Contract,
+    DroppedField,
+    FormerName,
+    decode_contract,
+    encode_contract,
+)
+from lancewal_tables.define.columns import (
+    Added,
+    Change,
+    Dropped,
+    Forgotten,
+    Renamed,
+    Surroundings,
+    Widened,
+    changed,
+    parse_added,
+    parse_dropped,
+    parse_renamed,
+    parse_widened,
+)
+from tests.golden import json_formats as texts
+
+COLUMNS = {
+    "id": ("int64", (0,)),
+    "region": ("string", (1,)),
+    "fare": ("int32", (2,)),
+    "address": ("struct<street: string, zip: int16>", (3, 4, 5)),
+    "lines": ("list<struct<price: float32, tags: list<string>>>", (6, 7, 8, 9, 10)),
+    "v": ("fixed_size_list<float32>[4]", (11,)),
+    "at": ("timestamp[ms]", (12,)),
+}
+AROUND = Surroundings(highest_field_id=19, indexed={"v": ("nearest",)}, table=(Tree("foreign", pa.string(), 19, ()),))
+
+
+def contract(**terms: Any) -> Contract:
+    columns = tuple(Column(name=name, type=type_, field_ids=ids) for name, (type_, ids) in COLUMNS.items())
+    given = {
+        "columns": columns,
+        "primary_key": ("id", "region"),
+        "region_key": ("region",),
+        "ttl_column": "at",
+        "ttl_s": 9,
+        "patches": False,
+    }
+    return texts.CONTRACT.model_copy(update={**given, **terms})
+
+
+def widened(found: Contract) -> Contract:
+    """The contract once the flusher has written all wider columns."""
+    return found.model_copy(update={"columns": tuple(column.widened for column in found.columns)})
+
+
+def asked(found: Contract) -> bool:
+    return any(column.widening for column in found.columns)
+
+
+def after(*changes: Change, around: Surroundings = AROUND) -> dict[str, tuple[str, tuple[int, ...], tuple[int, ...]]]:
+    """Type, ids and first ids of each column; the contract survives its text."""
+    before = contract()
+    found = changed(before, changes, around, "abc")
+    assert (found.format, found.version) == (2, before.version + 1)
+    assert decode_contract(encode_contract(found), "here") == found
+    terms = {term: getattr(before, term) for term in (*COLUMN_TERMS, "version")}
+    assert found.model_copy(update=terms) == before
+    assert found.highest_field_id == max(
+        around.highest_field_id, *found.field_ids, *(i for c in found.columns for i in c.widened.field_ids)
+    )
+    if asked(found):
+        types = {c.ids: c.type for c in found.columns}
+        assert all(types[c.ids] == c.type for c in before.columns)
+        found = widened(found)
+        assert decode_contract(encode_contract(found), "here") == found
+    return {column.name: (column.type, column.field_ids, column.ids) for column in found.columns}
+
+
+def unchanged(but: str = "") -> dict[str, tuple[str, tuple[int, ...], tuple[int, ...]]]:
+    return {name: (type_, ids, ids) for name, (type_, ids) in COLUMNS.items() if name != but}
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [
+        ("note: string", Added(("note",), pa.string())),
+        (" note :string", Added(("note",), pa.string())),
+        ('note: string = "none"', Added(("note",), pa.string(), '"none"')),
+        ("n: int64=0", Added(("n",), pa.int64(), "0")),
+        ('s: string = "a = b: c"', Added(("s",), pa.string(), '"a = b: c"')),
+        ("address.city: struct<a: int32, b: list<date32>>",
+         Added(("address", "city"), parse_type("struct<a: int32, b: list<date32>>"))),
+    ],
+)  # fmt: skip
+def test_what_adds_is_parsed(text: str, parsed: Added) -> None:
+    assert parse_added(text) == parsed
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "named"),
+    [
+        (parse_added, "note", "expected NAME: TYPE"),
+        (parse_added, ": string", "expected NAME: TYPE"),
+        (parse_added, "note:", "expected NAME: TYPE"),
+        (parse_added, "note: text", "did you mean string"),
+        (parse_added, "note: string = none", "its default 'none' is not a value of its type"),
+        (parse_added, "note: string =", "is not a value of its type"),
+        (parse_widened, "fare", "expected NAME: TYPE"),
+        (parse_widened, "fare: double", "did you mean float64"),
+        (parse_renamed, "fare", "expected OLD=NEW"),
+        (parse_renamed, "=x", "expected OLD=NEW"),
+        (parse_renamed, "fare=", "expected OLD=NEW"),
+        (parse_renamed, "address.zip=address.code", "Give the last part alone"),
+    ],
+)
+def test_what_is_no_change_is_named(parse: Any, text: str, named: str) -> None:
+    with pytest.raises(InvalidInput, match=named) as error:
+        parse(text)
+    assert repr(text) in str(error.value)
+
+
+def test_acts_by_their_texts() -> None:
+    assert parse_widened("fare: float64") == Widened(("fare",), pa.float64())
+    assert parse_renamed(" a.b = c ") == Renamed(("a", "b"), "c")
+    assert parse_dropped("address.zip") == Dropped(("address", "zip"))
+
+
+def test_a_column_is_added_last_with_ids_above_all() -> None:
+    found = after(Added(("note",), parse_type("list<string>")), Added(("n",), pa.int8()))
+    assert found == unchanged() | {"note": ("list<string>", (20, 21), (20, 21)), "n": ("int8", (22,), (22,))}
+
+
+def test_a_default_is_kept() -> None:
+    found = changed(contract(), [Added(("n",), pa.int8(), "7")], AROUND, "abc")
+    assert found.columns[-1].default == "7"
+    assert decode_contract(encode_contract(found), "here").columns[-1].default == "7"
+
+
+def test_members_come_and_go() -> None:
+    found = after(
+        Added(("address", "city"), pa.string()),
+        Dropped(("address", "street")),
+        Renamed(("address", "zip"), "code"),
+        Added(("lines", "n"), pa.int8()),
+        Dropped(("lines", "price")),
+    )
+    assert found == unchanged() | {
+        "address": ("struct<code: int16, city: string>", (3, 5, 20), (3, 5, 20)),
+        "lines": ("list<struct<tags: list<string>, n: int8>>", (6, 7, 9, 10, 21), (6, 7, 9, 10, 21)),
+    }
+
+
+def test_what_is_widened_has_a_new_id_and_remembers_its_first() -> None:
+    found = after(
+        Widened(("fare",), pa.int64()),
+        Widened(("address",), parse_type("struct<street: string, zip: int32>")),
+        Widened(("lines", "price"), pa.float64()),
+        Renamed(("fare",), "price"),
+    )
+    assert found == unchanged("fare") | {
+        "price": ("int64", (20,), (2,)),
+        "address": ("struct<street: string, zip: int32>", (3, 4, 21), (3, 4, 5)),
+        "lines": ("list<struct<price: float64, tags: list<string>>>", (6, 7, 22, 9, 10), (6, 7, 8, 9, 10)),
+    }
+
+
+def test_a_column_that_is_widened_twice_keeps_its_first_id() -> None:
+    small = contract().columns[2].model_copy(update={"type": "int8"})
+    before = contract(columns=(*contract().columns[:2], small, *contract().columns[3:]))
+    once = widened(changed(before, [Widened(("fare",), pa.int32())], AROUND, "abc"))
+    twice = widened(changed(once, [Widened(("fare",), pa.int64())], Surroundings(29, {}), "abc"))
+    (fare,) = (c for c in twice.columns if c.name == "fare")
+    assert (fare.type, fare.field_ids, fare.ids) == ("int64", (30,), (2,))
+
+
+def test_a_column_that_is_being_widened_takes_other_changes() -> None:
+    waits = changed(contract(), [Widened(("address", "zip"), pa.int32())], AROUND, "abc")
+    assert [(c.name, c.type) for c in waits.columns] == [(c.name, c.type) for c in contract().columns]
+    with pytest.raises(InvalidInput, match="it is being widened to int32"):
+        changed(waits, [Widened(("address", "zip"), pa.int64())], AROUND, "abc")
+    facts = Surroundings(waits.highest_field_id or 0, {})
+    more = changed(waits, [Added(("address", "city"), pa.string()), Renamed(("address", "zip"), "code")], facts, "abc")
+    column = widened(more).columns[3]
+    assert (column.type, column.field_ids) == ("struct<street: string, code: int32, city: string>", (3, 4, 20, 21))
+    gone = changed(more, [Dropped(("address", "code"))], facts, "abc")
+    assert not asked(gone)
+    assert {(d.name, d.within) for d in gone.dropped} == {("code", 3), ("zip", 3)}
+
+
+def test_fields_of_a_change_that_was_not_finished_are_taken() -> None:
+    address = Tree("address", pa.struct([]), 3, (Tree("city", pa.string(), 21, ()),))
+    note = Tree("note", pa.list_(pa.string()), 18, (Tree("item", pa.string(), 19, ()),))
+    facts = Surroundings(21, {}, (note, address), left_over={18, 19, 21})
+    changes = [
+        Added(("note",), pa.list_(pa.string())),
+        Added(("address", "city"), pa.string()),
+        Added(("n",), pa.int8()),
+    ]
+    found = changed(contract(), changes, facts, "abc")
+    assert {c.name: c.field_ids for c in found.columns[-5:]} == {
+        "lines": (6, 7, 8, 9, 10), "v": (11,), "at": (12,), "note": (18, 19), "n": (22,)
+    }  # fmt: skip
+    assert found.columns[3].field_ids == (3, 4, 5, 21)
+    for other in (Added(("note",), pa.string()), Added(("NOTE",), pa.list_(pa.string())), Renamed(("fare",), "note")):
+        with pytest.raises(
+            InvalidInput, match="the table has 'note' of type list<string>, which is not the contract's"
+        ):
+            changed(contract(), [other], facts, "abc")
+    with pytest.raises(InvalidInput, match="the table has 'city'"):
+        changed(contract(), changes[1:], replace(facts, left_over=()), "abc")
+
+
+def test_a_name_that_is_dropped_is_free_again_in_the_next_call() -> None:
+    with pytest.raises(InvalidInput, match="the same call drops or renames"):
+        after(Dropped(("fare",)), Added(("fare",), pa.int32()))
+    once = changed(contract(), [Dropped(("fare",))], AROUND, "abc")
+    again = changed(once, [Added(("fare",), pa.int32())], AROUND, "abc")
+    assert {c.name: c.field_ids for c in again.columns}["fare"] == (20,)
+    assert again.dropped == (DroppedField(name="fare", forgotten=True),)
+
+
+def test_former_names_are_kept_until_a_field_has_them_or_they_are_forgotten() -> None:
+    once = changed(contract(), [Renamed(("fare",), "price"), Renamed(("lines", "price"), "cost")], AROUND, "abc")
+    twice = changed(once, [Renamed(("price",), "amount")], AROUND, "abc")
+    names = (FormerName(id=2, name="fare"), FormerName(id=8, name="price"), FormerName(id=2, name="price"))
+    assert twice.former_names == names
+    assert changed(twice, [Added(("price",), pa.string())], AROUND, "abc").former_names == names[:2]
+    assert changed(twice, [Forgotten(("fare",))], AROUND, "abc").former_names == names[1:]
+    assert changed(twice, [Forgotten(("lines", "price"))], AROUND, "abc").former_names == (names[0], names[2])
+    dropped = changed(twice, [Dropped(("amount",))], AROUND, "abc")
+    assert dropped.former_names == names[1:2]
+    assert dropped.dropped == tuple(DroppedField(name=name) for name in ("amount", "fare", "price"))
+    forgotten = changed(dropped, [Forgotten(("price",))], AROUND, "abc")
+    assert [d.name for d in forgotten.dropped if d.forgotten] == ["price"]
+    assert (forgotten.columns_change, forgotten.version) == (dropped.columns_change, dropped.version + 1)
+    with pytest.raises(InvalidInput, match="forgetting 'x': it is neither a former name"):
+        changed(dropped, [Forgotten(("x",))], AROUND, "abc")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [Added(("note",), pa.string(), '"a"'), Added(("address", "city"), pa.string())],
+        [Renamed(("fare",), "price"), Renamed(("address", "zip"), "code")],
+        [Dropped(("fare",)), Dropped(("lines", "price"))],
+        [Widened(("fare",), pa.int64()), Widened(("lines", "price"), pa.float64())],
+    ],
+)
+def test_a_call_that_is_made_again_changes_nothing(changes: list[Change]) -> None:
+    once = changed(contract(), changes, AROUND, "abc")
+    assert once != contract()
+    assert changed(once, changes, AROUND, "def") is once
+    if asked(once):
+        assert changed(done := widened(once), changes, AROUND, "def") is done
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (Added(("fare",), pa.string()), "adding 'fare': the name 'fare' is taken, by 'fare'"),
+        (Added(("FARE",), pa.string()), "the name 'FARE' is taken, by 'fare'"),
+        (Added(("foreign",), pa.string()), "the table has 'foreign' of type string, which is not the contract's"),
+        (Renamed(("fare",), "foreign"), "the table has 'foreign'"),
+        (Added(("_offset",), pa.string()), "reserved"),
+        (Added(("_RowId",), pa.string()), "reserved"),
+        (Added(("a`b",), pa.string()), "not allowed"),
+        (Added(("address", "zip"), pa.string()), "the name 'zip' is taken"),
+        (Added(("address", "ZIP"), pa.string()), "the name 'ZIP' is taken"),
+        (Added(("address", "a b"), pa.string()), "struct member 'a b' has no text form"),
+        (Added(("address", "n"), pa.int8(), "1"), "only a column has a default"),
+        (Added(("fare", "n"), pa.int8()), "'fare' has type int32, which has no members"),
+        (Added(("fares", "n"), pa.int8()), "there is no 'fares'"),
+        (Added(("", "n"), pa.int8()), "a part of the name is empty"),
+        (Added(("id", "n"), pa.int8()), "Keys never change"),
+        (Widened(("id",), pa.int64()), "Keys never change"),
+        (Renamed(("region",), "place"), "Keys never change"),
+        (Dropped(("region",)), "Keys never change"),
+        (Widened(("at",), pa.timestamp("us")), "rows expire by 'at'"),
+        (Renamed(("at",), "time"), "rows expire by 'at'"),
+        (Dropped(("at",)), "rows expire by 'at'"),
+        (Widened(("v",), parse_type("fixed_size_list<float64>[4]")), "index nearest is over it"),
+        (Dropped(("v",)), "index nearest is over it"),
+        (Widened(("fare",), pa.int32()), "it has type int32 already"),
+        (Widened(("fare",), pa.int16()), "widening 'fare' to int16: not every value of int32 is one of int16"),
+        (Widened(("fare",), pa.float64()), "not every value of int32 is one of double|float64"),
+        (Widened(("fare",), pa.string()), "Add a column of the new type"),
+        (Widened(("address",), parse_type("struct<street: string>")), "not every value"),
+        (Widened(("address",), parse_type("struct<zip: int32, street: string>")), "not every value"),
+        (Widened(("address",), parse_type("list<string>")), "not every value"),
+        (Widened(("none",), pa.int64()), "there is no 'none'"),
+        (Renamed(("fare",), "address"), "the name 'address' is taken"),
+        (Renamed(("fare",), "fare"), "the name 'fare' is taken"),
+        (Renamed(("none",), "x"), "there is no 'none'"),
+        (Renamed(("address", "none"), "x"), "there is no 'address.none'"),
+        (Renamed(("address", "zip"), "Street"), "the name 'Street' is taken"),
+        (Dropped(("none",)), "there is no 'none'"),
+        (Dropped(("lines", "item")), "there is no 'lines.item'"),
+    ],
+)
+def test_refusals_name_the_change_and_change_nothing(change: Change, named: str) -> None:
+    with pytest.raises(InvalidInput, match=named) as error:
+        changed(
+            contract(), [Renamed(("address", "zip"), "code"), change] if "code" in named else [change], AROUND, "abc"
+        )
+    assert str(error.value).endswith("Nothing was changed")
+
+
+def test_a_struct_keeps_a_member_and_a_name_may_change_its_case() -> None:
+    with pytest.raises(InvalidInput, match="keeps at least one member"):
+        changed(contract(), [Dropped(("address", "zip")), Dropped(("address", "street"))], AROUND, "abc")
+    assert "Fare" in after(Renamed(("fare",), "Fare"))
+
+
+@pytest.mark.parametrize("change", [Added(("address", "n"), pa.int8()), Renamed(("address", "zip"), "code"),
+                                    Dropped(("address", "zip"))])  # fmt: skip
+def test_members_of_older_formats_stay(change: Change) -> None:
+    older = Surroundings(19, {}, members_change=False)
+    with pytest.raises(InvalidInput, match=r"2\.0 or 2\.1"):
+        changed(contract(), [change], older, "abc")
+    assert "n" in {c.name for c in changed(contract(), [Added(("n",), pa.int8())], older, "abc").columns}
+    found = widened(changed(contract(), [Widened(("address", "zip"), pa.int32())], older, "abc"))
+    assert "zip: int32" in next(c.type for c in found.columns if c.name == "address")
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_changes_of_columns_against_a_dict(seed: int) -> None:
+    draw = random.Random(seed)
+    model = {name: parse_type(type_) for name, (type_, _) in COLUMNS.items()}
+    ids = {name: ids[0] for name, (_, ids) in COLUMNS.items()}
+    used = {i for _, own in COLUMNS.values() for i in own}
+    found, free = contract(), 20
+    for step in range(12):
+        name = draw.choice([name for name in model if name not in ("id", "region", "at")] or ["new"])
+        match draw.choice(("add", "drop", "rename")):
+            case "add":
+                new, type_ = f"n{step}", parse_type(draw.choice(("int8", "list<string>", "struct<a: int8, b: string>")))
+                change: Change = Added((new,), type_)
+                model[new], ids[new] = type_, free
+            case "drop" if len(model) > 4:
+                change = Dropped((name,))
+                del model[name], ids[name]
+            case _:
+                change = Renamed((name,), f"r{step}")
+                model = {(f"r{step}" if old == name else old): type_ for old, type_ in model.items()}
+                ids = {(f"r{step}" if old == name else old): own for old, own in ids.items()}
+        found = changed(found, [change], Surroundings(free - 1, {}), "abc")
+        free = max(free, *(i + 1 for i in found.field_ids))
+        assert {c.name: c.type for c in found.columns} == {name: format_type(type_) for name, type_ in model.items()}
+        assert [c.name for c in found.columns] == list(model)
+        assert {c.name: c.field_ids[0] for c in found.columns} == ids
+        new_ids = set(found.field_ids) - used
+        assert isinstance(change, Added) == bool(new_ids)
+        used |= new_ids
+    assert decode_contract(encode_contract(found), "here") == found
