@@ -40,6 +40,7 @@ from lancewal_core.process.tasks import together
 from lancewal_core.region.flush import flush_from_logs
 from lancewal_core.region.state import GenerationState, RegionState
 from lancewal_core.region.transitions import merged
+from lancewal_core.table.contract import newer_contract
 from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.commit.send import Refused, checkpoint
 from lancewal_flusher.context import FlusherContext
@@ -150,7 +151,7 @@ def run_round(
         if left is None or left.version != state.upkeep.done_for:
             kept_up.append(keep_up(context, state.upkeep))
     except (ContractChanged, ContractMismatch):
-        if not merges:
+        if not merges or newer_contract(context.store, context.contract) is None:
             raise
         left = None  # the next round meets it again, and begins by it
     last = left or next(reversed(merges), None)
