@@ -241,6 +241,8 @@ class Pipeline:
         """Make the table and return its contract."""
         columns = self.columns
         lance.write_dataset(pa.Table.from_pylist(list(attached), columns), self.uri, schema=columns, mode="create")
+        if attached:
+            moment()  # points in time are milliseconds: one is of the time before the table was lancewal's
         lance.dataset(self.uri).update_config({TABLE_UUID: "table-uuid"})
         store, table = open_store(self.uri), LanceTable(self.uri)
         contract = Contract(
@@ -514,6 +516,14 @@ class Pipeline:
         worker.subscribe()
         self._workers.append(worker)
         return worker
+
+
+def moment() -> int:
+    """Now; whatever comes later carries a later time."""
+    now = time.time_ns() // 1_000_000
+    while time.time_ns() // 1_000_000 <= now:
+        pass
+    return now
 
 
 def by_key(rows: pa.Table) -> dict[Key, Row]:

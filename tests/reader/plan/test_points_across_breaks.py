@@ -28,8 +28,8 @@ from lancewal_tables.define.alter import add_partitions, rebind_topic
 from lancewal_tables.load.files import find_files
 from lancewal_tables.load.whole import LoadAsked, load
 from lancewal_tables.snapshots.make import make_snapshot
-from tests.reader.plan.test_points_in_time import at_ms, moment
-from tests.support.pipeline import FIRST_MS, SMALL, Key, Message, Pipeline, Row, by_key
+from tests.reader.plan.test_points_in_time import at_ms
+from tests.support.pipeline import FIRST_MS, SMALL, Key, Message, Pipeline, Row, by_key, moment
 from tests.support.repairs import command
 
 PAGE = Path(__file__).parents[3] / "docs/reference/consistency.md"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -26,17 +25,9 @@ from lancewal_reader.point.receipt import Receipt
 from lancewal_reader.spark.options import parse_options
 from lancewal_reader.spark.source import pin_read
 from lancewal_reader.table import open_table
-from tests.support.pipeline import FIRST_MS, Key, Pipeline, Row, by_key
+from tests.support.pipeline import FIRST_MS, Key, Pipeline, Row, by_key, moment
 
 DAY_MS = 24 * 3600 * 1000
-
-
-def moment() -> int:
-    """Now; whatever comes later carries a later time."""
-    now = time.time_ns() // 1_000_000
-    while time.time_ns() // 1_000_000 <= now:
-        pass
-    return now
 
 
 def at_ms(ms: int) -> datetime:
