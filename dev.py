@@ -249,7 +249,6 @@ HALF = (
     "tests/ingest",
     "tests/audit",
     "tests/layering",
-    "tests/benchmarks",
     "tests/demo",
     "tests/deploy",
     "tests/security",
