@@ -19,15 +19,15 @@ from functools import lru_cache
 
 import pyarrow as pa
 
-from lancewal_core.errors import InvalidSchema, LancewalError, or_error
+from lancewal_core.errors import InvalidInput, InvalidSchema, LancewalError, or_error
 from lancewal_core.region.flushes.manifest import read_flush
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.rows.carry import taken_whole
 from lancewal_core.rows.column_types import format_type, parse_type
-from lancewal_core.rows.schema import RowSchema
+from lancewal_core.rows.schema import FieldIds, RowSchema
 from lancewal_core.table.checks import changed_by_others, columns_as
 from lancewal_core.table.contract import Contract, columns_version
-from lancewal_core.table.protocol import PinnedTable, columns_mark
+from lancewal_core.table.protocol import ColumnsCommit, PinnedTable, columns_mark
 from lancewal_reader.plan.log_entries import EntryRef
 from lancewal_reader.plan.strong import FlushRef, ReadPlan, Source
 
@@ -65,6 +65,34 @@ def columns_of_version(opened: OpenedTable, pinned: PinnedTable, rows: RowSchema
     if rows is opened.contract.rows:
         return rows
     return _columns(pinned, rows, _contract_of_version(opened, pinned), opened.contract)
+
+
+def columns_commit(opened: OpenedTable, pinned: PinnedTable, rows: RowSchema) -> ColumnsCommit | None:
+    """Return the commit that gives a table version the columns of a result; None if it has just these.
+
+    ``InvalidInput``: a column of the version would have to be widened, so its values would be written again."""
+    own = columns_of_version(opened, pinned, rows)
+    if own.signature == rows.signature:
+        return None
+    contracts = {c.version: c for c in (*opened.contracts.known, opened.contract)}
+    made = [c for c in contracts.values() if rows.ids[: len(c.columns)] == c.rows.ids]
+    types = {ids[0]: (field.type, field.name) for field, ids in zip(own.columns, own.ids, strict=True)}
+    known = {column.ids: column for c in sorted(contracts.values(), key=_age) for column in c.columns}
+    found: dict[str, FieldIds] = {}
+    for field, ids in zip(rows.columns, rows.ids, strict=True):
+        name, type_ = field.name, field.type
+        was, before = types.get(ids[0], (type_, None))
+        if was != type_ and ids not in known:
+            raise changed_by_others(pinned, [name])
+        if was != type_ and not pa.types.is_nested(was):
+            raise InvalidInput(
+                f"column {name!r} was widened to {type_} between table version {pinned.version} and other records of this "
+                "point: choose another point"
+            )
+        same = before is not None and was == type_
+        found[name] = pinned.field_ids[before] if same and before is not None else known[ids].field_ids
+    mark = max(made, key=_age).columns_change if made else columns_mark(pinned)
+    return ColumnsCommit(pinned.version, rows.table, found, {}, mark)
 
 
 def check_values(opened: OpenedTable, pinned: PinnedTable, rows: RowSchema, names: Collection[str]) -> None:

@@ -30,12 +30,15 @@ hour.  So only a point further back (``at``) is at risk, if its version is due f
 
 A commit of an earlier snapshot of that name may still be in flight.  It can only land as the first version after V.
 So the commit of step 3 must get that version, or it fails.
+
+A point may have records whose columns are newer than those of V (``reading.result_columns``).  Then a commit before that of
+step 3 gives the branch the columns of the read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -53,7 +56,7 @@ from lancewal_core.errors import (
 from lancewal_core.keys.live import find_live
 from lancewal_core.names.ids import TableVersion
 from lancewal_core.rows.key_set import KeySet
-from lancewal_core.table.protocol import Committed, PinnedTable
+from lancewal_core.table.protocol import ColumnsCommit, CommitOutcome, Committed, PinnedTable
 from lancewal_core.table.snapshots import (
     NOTE,
     Snapshot,
@@ -98,6 +101,8 @@ class _Unmerged:
     hidden: Mapping[int, npt.NDArray[np.int64]]
     """Physical rows by fragment."""
     rows: pa.Table
+    columns: ColumnsCommit | None = None
+    """Commit that gives the version the columns of the read; None if it has these."""
 
 
 def make_snapshot(
@@ -156,16 +161,18 @@ def _taken(name: str, ours: bool) -> InvalidInput:
 def _unmerged(
     context: FlusherContext, delta: DeltaContext, _: FindAddresses, pinned: PinnedTable, plan: ReadPlan
 ) -> _Unmerged:
+    from lancewal_reader.reading.result_columns import columns_commit
     from lancewal_reader.unmerged.completed import complete_rows
     from lancewal_reader.unmerged.load import load
 
-    schema = context.contract.rows
+    schema = delta.rows
     if plan.branch is not None:
         raise InvalidInput(
             f"a snapshot cannot be made of snapshot {plan.branch.name}: give the point that it was made at"
         )
+    columns = columns_commit(delta, plan.pin(context.table), schema)
     if not any(region.sources for region in plan.deltas):
-        return _Unmerged(plan.version, {}, schema.table.empty_table())
+        return _Unmerged(plan.version, {}, schema.table.empty_table(), columns)
     loaded = load(delta, plan.deltas, schema, plan.in_force.conflicts)
 
     def live(keys: pa.Table) -> dict[int, npt.NDArray[np.int64]]:
@@ -178,7 +185,7 @@ def _unmerged(
 
     keys = loaded.folded.keys(schema)
     rows = complete_rows(loaded.folded, pinned, schema, addresses).cast(schema.table)
-    return _Unmerged(plan.version, live(keys) if keys.num_rows else {}, rows)
+    return _Unmerged(plan.version, live(keys) if keys.num_rows else {}, rows, columns)
 
 
 def _dropped(name: str) -> SnapshotMissing:
@@ -210,13 +217,19 @@ def _branch(
 
 def _commit(context: FlusherContext, name: str, found: _Unmerged, properties: dict[str, str]) -> TableVersion:
     """Commit the unmerged rows and deletion vectors to the branch, and return the branch's version (step 3)."""
+    branch, version = context.table.branch(name), found.version
+    if found.columns is not None:
+        version = _landed(name, version, branch.change_columns(replace(found.columns, properties=properties)))
     if not found.hidden and not found.rows.num_rows:
-        return found.version
-    branch = context.table.branch(name)
-    first = branch.at(found.version)
-    new = branch.write_rows(found.rows, context.contract.fields_of) if found.rows.num_rows else ()
-    outcome = branch.commit(commit_of(first, new, hide(first, found.hidden), properties))
-    if not isinstance(outcome, Committed) or outcome.version != found.version + 1:
+        return version
+    first = branch.at(version)
+    new = branch.write_rows(found.rows, first.field_ids) if found.rows.num_rows else ()
+    return _landed(name, version, branch.commit(commit_of(first, new, hide(first, found.hidden), properties)))
+
+
+def _landed(name: str, after: TableVersion, outcome: CommitOutcome) -> TableVersion:
+    """Return the version of a commit to the branch, which must be the one right after ``after``."""
+    if not isinstance(outcome, Committed) or outcome.version != after + 1:
         raise StoreUnavailable(
             f"the commit of snapshot {name} is unknown, or came after another: make the snapshot again"
         )
