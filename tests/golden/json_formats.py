@@ -66,8 +66,8 @@ CONTRACT_WITH_CHANGED_COLUMNS = CONTRACT_OF_A_GROUP.model_copy(
         "highest_field_id": 12,
         "former_names": (FormerName(id=2, name="price"), FormerName(id=2, name="cost")),
         "dropped": (
-            DroppedField(name="vector", field_ids=(6,)),
-            DroppedField(name="y", within=3, field_ids=(5,), forgotten=True),
+            DroppedField(name="vector"),
+            DroppedField(name="y", within=3, forgotten=True),
         ),
         "on_unknown_column": "ignore",
         "columns_max": 300,
