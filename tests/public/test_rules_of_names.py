@@ -66,7 +66,7 @@ def wrong_with_setting(name: str, kind: Any) -> Iterator[str]:
     yield from wrong_with_name(name)
     for choice in choices(kind):
         yield from (f"{choice} {wrong}" for wrong in wrong_with_choice(choice))
-    if name.startswith("on_") and not set(choices(kind)) <= POLICIES:
+    if name.startswith("on_") and not set(choices(kind)) <= POLICIES | {"reject", "add"}:
         yield f"is one of {sorted(POLICIES)}"
     if POLICIES & set(choices(kind)) and not name.startswith("on_"):
         yield "is named on_<what>"

@@ -329,6 +329,8 @@ def _written(data: bytes, where: str, store: ObjectStore, contract: Contract) ->
         trees(found)
     except (JsonFault, ValueError) as error:
         raise ObjectCorrupt(f"{where} is corrupt: its ids of fields cannot be read: {error}", object=where) from error
+    if len(set(columns.names)) != len(columns) or not set(rows.primary_key).issubset(columns.names):
+        raise ObjectCorrupt(f"{where} is corrupt: its columns are {columns.names[:_SHOWN]}", object=where)
     newest = contract.highest_field_id or max(contract.field_ids, default=-1)
     if any(id_ > newest for own in found.ids for id_ in own):
         raise ContractChanged(
@@ -336,8 +338,6 @@ def _written(data: bytes, where: str, store: ObjectStore, contract: Contract) ->
             "version",
             object=where,
         )
-    if len(set(columns.names)) != len(columns) or not set(rows.primary_key).issubset(columns.names):
-        raise ObjectCorrupt(f"{where} is corrupt: its columns are {columns.names[:_SHOWN]}", object=where)
     return found
 
 

@@ -60,7 +60,7 @@ class Mark:
 def grown(pinned: PinnedTable, contract: Contract) -> ColumnsCommit:
     """Return the commit that lets the version grow for ``contract``, which is not stored yet."""
     have, mark = version_trees(pinned), Mark.of(pinned)
-    found = _together(contract_trees(contract), have, frozenset())
+    found = _together(contract_trees(contract, {tree.id for tree in _all(have)}), have, frozenset())
     added = {tree.id for tree in _all(found)} - {tree.id for tree in _all(have)}
     return _commit(pinned, found, contract, Mark(mark.made, contract.columns_change, (*mark.added, *sorted(added))))
 
@@ -76,7 +76,8 @@ def brought(pinned: PinnedTable, contract: Contract, before: Contract) -> Column
     if mark.added:
         gone |= set(mark.added) - _held(pinned)
     have = version_trees(pinned)
-    found = _together(contract_trees(contract), have, gone - set(contract.field_ids))
+    wanted = contract_trees(contract, {tree.id for tree in _all(have)})
+    found = _together(wanted, have, gone - {tree.id for tree in _all(wanted)})
     return _commit(pinned, found, contract, Mark(contract.columns_change))
 
 
@@ -103,9 +104,25 @@ def version_trees(pinned: PinnedTable) -> tuple[Tree, ...]:
     return tuple([tree_of(field, pinned.field_ids[field.name]) for field in pinned.schema])
 
 
-def contract_trees(contract: Contract) -> tuple[Tree, ...]:
-    """Return the columns of a contract, with Lance's ids."""
-    return tuple([tree_of(pa.field(c.name, parse_type(c.type)), c.field_ids) for c in contract.columns])
+def contract_trees(contract: Contract, there: Collection[int] = ()) -> tuple[Tree, ...]:
+    """Return the columns of a contract, with Lance's ids.
+
+    ``there``: ids of a version.  A field whose widening has landed in the version is as wide as there."""
+    found = []
+    for column in contract.columns:
+        tree = tree_of(pa.field(column.name, parse_type(column.type)), column.field_ids)
+        wide = column.widened
+        if column.widening is not None:
+            tree = _landed(tree, tree_of(pa.field(column.name, parse_type(wide.type)), wide.field_ids), there)
+        found.append(tree)
+    return tuple(found)
+
+
+def _landed(tree: Tree, wide: Tree, there: Collection[int]) -> Tree:
+    if tree.within:
+        pairs = zip(tree.within, wide.within, strict=True)
+        return holding(tree, [_landed(member, wider, there) for member, wider in pairs])
+    return wide if tree.id not in there and wide.id in there else tree
 
 
 def highest_field_id(pinned: PinnedTable, contract: Contract) -> int:

@@ -110,7 +110,9 @@ def table(tmp_path: Path) -> Iterator[FlusherTable]:
 
 def altered(table: FlusherTable, **terms: Any) -> Contract:
     """The next version of the contract, stored."""
-    new = table.contract.model_copy(update={"version": table.contract.version + 1, **terms})
+    version = table.contract.version + 1
+    change = {"columns_change": f"{version}-1"} if "columns" in terms else {}
+    new = table.contract.model_copy(update={"version": version, **change, **terms})
     table.store.put_if_absent(paths.contract_version(new.version, None), encode_contract(new))
     return new
 

@@ -284,3 +284,22 @@ def test_a_command_that_sleeps_undoes_no_newer_change(table: FlusherTable) -> No
     change(table, CHANGES, steps)
     assert [name for name in shown(table) if name not in AFTER] == ["words"]
     assert "note" not in shown(table)
+
+
+def test_a_widening_that_has_landed_stays_when_other_columns_change(table: FlusherTable) -> None:
+    """The flusher has committed the wider column, and died before the contract has it."""
+    asked = change(table, [Widened(("address", "zip"), pa.int64())])
+    pinned = LanceTable(table.uri).newest()
+    wide = next(column for column in asked.columns if column.name == "address").widened
+    ids = {**pinned.field_ids, "address": wide.field_ids}
+    at = pinned.schema.get_field_index("address")
+    schema = pinned.schema.set(at, pa.field("address", pa.struct([("street", pa.string()), ("zip", pa.int64())])))
+    done = LanceTable(table.uri).change_columns(ColumnsCommit(pinned.version, schema, ids, {}, None, ()))
+    assert not isinstance(done, Conflicted | CommitLost)
+    change(table, [Added(("address", "city"), pa.string()), Renamed(("address", "zip"), "code"), Dropped(("tags",))])
+    found = LanceTable(table.uri).newest()
+    assert found.field_ids["address"] == (*wide.field_ids, asked.highest_field_id + 1)  # type: ignore[operator] # known
+    assert found.schema.field("address").type == pa.struct(
+        [("street", pa.string()), ("code", pa.int64()), ("city", pa.string())]
+    )
+    assert "tags" not in found.schema.names
