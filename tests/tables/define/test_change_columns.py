@@ -14,11 +14,11 @@ from lancewal_core.errors import CommitUnknown, ContractChanged, ContractMismatc
 from lancewal_core.store.object_store import ObjectStore, PutOutcome
 from lancewal_core.table.contract import Contract, read_contract
 from lancewal_core.table.lance.table import LanceTable
-from lancewal_core.table.protocol import ColumnsCommit, CommitLost, CommitOutcome, Conflicted, columns_mark
+from lancewal_core.table.protocol import ColumnsCommit, CommitLost, CommitOutcome, Conflicted, TableCommit, columns_mark
 from lancewal_tables.define import change_columns as module
 from lancewal_tables.define.change_columns import change_columns
 from lancewal_tables.define.columns import Added, Change, Dropped, Forgotten, Renamed, Widened
-from tests.support.flusher_tables import FlusherTable
+from tests.support.flusher_tables import FlusherTable, upserts
 
 NESTED = pa.field("address", pa.struct([("street", pa.string()), ("zip", pa.int32())]))
 CHANGES: list[Change] = [
@@ -264,6 +264,23 @@ def test_a_column_of_another_program_that_got_a_dropped_id_stays(table: FlusherT
     assert LanceTable(table.uri).newest().schema.names == ["region", "id", "b", "s", "address", "theirs"]
     contract = change(table, [Added(("n",), pa.int64())])
     assert contract.columns[-1].field_ids[0] > ids["theirs"][0]
+
+
+def test_a_merge_from_before_a_drop_is_refused_once_another_column_has_the_id(table: FlusherTable) -> None:
+    """Lance's own ``add_columns`` is a ``Merge``, which no commit passes that was planned before."""
+    table.generation(0, upserts(range(5)))
+    change(table, [Added(("n",), pa.int64()), Added(("m",), pa.int64())])
+    before = LanceTable(table.uri).newest()
+    row = pa.Table.from_pylist([{"region": "r0", "id": 1, "n": 7}], pa.schema(before.schema))
+    written = LanceTable(table.uri).write_rows(row, before.field_ids)
+    late = TableCommit(before.version, written, (), (), {}, strict=False)
+    change(table, [Dropped(("n",))])
+    change(table, [Dropped(("m",))])
+    table.dataset.add_columns(pa.schema([("theirs", pa.int64())]))
+    assert LanceTable(table.uri).newest().field_ids["theirs"] == before.field_ids["n"]
+    assert isinstance(LanceTable(table.uri).commit(late), Conflicted)
+    table.dataset.insert(pa.Table.from_pylist([{"region": "r0", "id": 1, "theirs": 5}], table.dataset.schema))
+    assert table.dataset.to_table(columns=["theirs"]).to_pylist() == [{"theirs": 5}]
 
 
 def test_a_field_that_was_left_and_that_data_files_have_stays(table: FlusherTable) -> None:
