@@ -57,6 +57,7 @@ def test_original_and_copy_each_get_all_rows(kafka: KafkaBroker, topic_name: str
     until(lambda: bool(other.opened), lambda: other.tail)
     for one, theirs in ((world, place), (copy, world.uri)):
         (problem,) = table_status(read_settings(one.lancewal.config), one.uri, kafka_timeout_s=120.0).problems
-        assert f"at {theirs}. Each of the two tables gets the records of a part" in problem
+        assert f"at {theirs} (" in problem
+        assert "Each of the two tables gets the records of a part" in problem
     for service in (other, ingest):
         service.stop()

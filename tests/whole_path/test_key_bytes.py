@@ -75,7 +75,7 @@ def test_one_key_through_two_partitions(kafka: KafkaBroker, topic_name: str, tmp
     shown = json.loads(world.lancewal.run("conflict", "list", "--output", "json").out)
     (listed,) = shown["keys"]
     assert shown["total"] == 1
-    assert "1 more are not shown" in world.lancewal.run("conflict", "list", "--limit", "0").out
+    assert "not shown: 1" in world.lancewal.run("conflict", "list", "--limit", "0").out
     here, there = (partition_of(key, PARTITIONS) for key in (usual, other))
     assert listed["key"] == ["hunter2", 7]
     assert listed["owner"].endswith(f"/{here}")

@@ -43,16 +43,19 @@ def changes_text(before: Contract, after: Contract) -> str:
 
 
 def _columns(contract: Contract) -> Mapping[int, tuple[str, str]]:
-    """Return the name of each column and a text about it, by its first id."""
+    """Return the name of each column and a text about it, by its first id, or by its place while it has no id."""
     former: dict[int, list[str]] = {}
     for name in contract.former_names:
         former.setdefault(name.id, []).append(name.name)
     found = {}
-    for column in contract.columns:
+    for place, column in enumerate(contract.columns):
         more = [f"default {column.default}"] if column.default is not None else []
         more += [] if column.widening is None else [f"being widened to {column.widening.type}"]
         more += [f"also known as {', '.join(former[i])}" for i in column.ids[:1] if i in former]
-        found[column.ids[0]] = (one_line(column.name), one_line(", ".join([column.type, *more])))
+        found[column.ids[0] if column.ids else place] = (
+            one_line(column.name),
+            one_line(", ".join([column.type, *more])),
+        )
     return found
 
 
