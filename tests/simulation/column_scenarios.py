@@ -289,7 +289,7 @@ SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
     command_dies_before_its_contract: ("columns are dropped before the contract", "the table lacks columns"),
     command_dies_before_it_shrinks: ("the contract names columns before the table has them", "the table lacks columns"),
     command_sleeps_while_another_runs: ("the contract is read before the table", "the table's columns are"),
-    command_finds_what_another_is_about_to_add: ("what a command has added goes", "the table lacks columns"),
+    command_finds_what_another_is_about_to_add: ("what a command has added goes", "column 'c' is missing"),
     member_sleeps_through_two_changes_and_claims: ("a region is claimed by an older contract", "went back"),
     rename_and_add_the_same_name: ("rows are carried by names", "holds"),
     another_program_s_column_stays: ("ids alone say what was dropped", "another program's column is gone"),

@@ -75,7 +75,7 @@ def former_contract_is_altered() -> None:
     process = former.process("alter")
     old, made = former.contract, list[tuple[Stage, Member]]()
     former.faults_of("alter").before("put", "/contract/", lambda: made.append(_made_again(former, process)))
-    put_next(process.store, old, old.model_copy(update={"version": 2, "on_misrouted": "ignore"}))
+    put_next(process.store, process.clock, old, old.model_copy(update={"version": 2, "on_misrouted": "ignore"}))
     ((stage, _),) = made
     found = newest_contract(stage.process("audience").store)
     require(found == stage.contract, "the contract is", found)

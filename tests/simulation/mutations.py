@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import lancewal_core.region.durable_position
@@ -15,6 +17,7 @@ import lancewal_core.region.generation_entries
 import lancewal_core.region.transitions
 import lancewal_core.rows.carry
 import lancewal_core.rows.projection
+import lancewal_core.table.columns
 import lancewal_core.table.group
 import lancewal_core.wal.listed
 import lancewal_core.wal.log_end
@@ -44,11 +47,12 @@ import lancewal_reader.plan.at_timestamp
 import lancewal_reader.plan.strong
 import lancewal_reader.reading.reads
 import lancewal_tables.define.alter
-import tests.simulation.column_changes
+import lancewal_tables.define.change_columns
 import tests.simulation.world
 from lancewal_core.errors import OwnershipLost
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Position, Region, Sequence, TableVersion
+from lancewal_core.process.clock import SystemClock
 from lancewal_core.region.flush import Flushing, flush_generations
 from lancewal_core.region.flush_files import Flushable
 from lancewal_core.region.flushes.manifest import FlushedGeneration
@@ -83,6 +87,8 @@ from tests.simulation.memory_kafka import MemorySource
 from tests.twins.memory_table import MemoryDataset, MemoryTable
 
 Patch = Callable[[pytest.MonkeyPatch], None]
+
+COMMAND: Any = lancewal_tables.define.change_columns
 
 
 def _no_fence(patch: pytest.MonkeyPatch) -> None:
@@ -626,12 +632,12 @@ def _former_logs_go_on(patch: pytest.MonkeyPatch) -> None:
 
 
 def _field_ids_come_back(patch: pytest.MonkeyPatch) -> None:
-    def as_lance_gives_them(contract: Any, pinned: Any) -> int:
+    def as_lance_gives_them(pinned: Any, contract: Any) -> int:
         of_schema: list[int] = [i for ids in pinned.field_ids.values() for i in ids]
         of_files: list[int] = [i for f in pinned.fragments() for ids in f.file_fields for i in ids]
         return max([*of_schema, *of_files])
 
-    patch.setattr(tests.simulation.column_changes, "highest_id", as_lance_gives_them)
+    patch.setattr(COMMAND, "highest_field_id", as_lance_gives_them)
 
 
 def _files_with_a_dropped_field_are_adopted(patch: pytest.MonkeyPatch) -> None:
@@ -639,46 +645,53 @@ def _files_with_a_dropped_field_are_adopted(patch: pytest.MonkeyPatch) -> None:
 
 
 def _columns_are_dropped_before_the_contract(patch: pytest.MonkeyPatch) -> None:
-    def grow_and_shrink(process: Any, pinned: Any, contract: Any, following: Any) -> bool:
-        if grow(process, pinned, contract, following):
-            newest, gone = process.table.newest(), set(contract.field_ids) - set(following.field_ids)
-            commit = tests.simulation.column_changes.commit_of(newest, following, following.columns_change, gone)
-            process.table.change_columns(commit)
-        return True
+    def grown_and_shrunk(pinned: Any, following: Any) -> Any:
+        commit, ours = grown(pinned, following), set(following.field_ids)
+        ids = {name: own for name, own in commit.field_ids.items() if ours.issuperset(own)}
+        schema = pa.schema([field for field in commit.schema if field.name in ids])
+        return replace(commit, schema=schema, field_ids=ids, mark=following.columns_change)
 
-    grow = tests.simulation.column_changes.grow
-    patch.setattr(tests.simulation.column_changes, "grow", grow_and_shrink)
+    grown = COMMAND.grown
+    patch.setattr(COMMAND, "grown", grown_and_shrunk)
 
 
 def _the_contract_names_columns_before_the_table_has_them(patch: pytest.MonkeyPatch) -> None:
-    def put_first(process: Any, pinned: Any, contract: Any, following: Any) -> bool:
-        return put(process, following) and grow(process, pinned, contract, following)
+    seen: list[Any] = []
 
-    grow, put = tests.simulation.column_changes.grow, tests.simulation.column_changes.put_contract
-    patch.setattr(tests.simulation.column_changes, "grow", put_first)
-    patch.setattr(tests.simulation.column_changes, "put_contract", lambda process, following: True)
+    def look_and_remember(store: Any, table: Any) -> Any:
+        seen[:] = [store, *look(store, table)]
+        return tuple(seen[1:])
+
+    def put_first(pinned: Any, following: Any) -> Any:
+        put(seen[0], SystemClock(), seen[2], following)
+        return grown(pinned, following)
+
+    look, grown, put = COMMAND._look, COMMAND.grown, COMMAND.put_next
+    patch.setattr(COMMAND, "_look", look_and_remember)
+    patch.setattr(COMMAND, "grown", put_first)
+    patch.setattr(COMMAND, "put_next", lambda *of: of[-1])
 
 
 def _the_contract_is_read_before_the_table(patch: pytest.MonkeyPatch) -> None:
-    def contract_first(process: Any) -> Any:
-        contract = newest_contract(process.store)
-        return process.table.newest(), contract
+    def contract_first(store: Any, table: Any) -> Any:
+        contract: Any = newest_contract(store)
+        pinned = table.newest()
+        return pinned, contract, lancewal_core.table.columns.brought(pinned, contract, contract)
 
-    patch.setattr(tests.simulation.column_changes, "look", contract_first)
+    patch.setattr(COMMAND, "_look", contract_first)
 
 
 def _what_a_command_has_added_goes(patch: pytest.MonkeyPatch) -> None:
-    def dropped(process: Any, pinned: Any, contract: Any) -> Any:
-        return {i for ids in pinned.field_ids.values() for i in ids} - set(contract.field_ids)
-
-    patch.setattr(tests.simulation.column_changes, "dropped_ids", dropped)
+    patch.setattr(lancewal_core.table.columns.Mark, "is_ahead", lambda mark, contract: False)
 
 
 def _ids_alone_say_what_was_dropped(patch: pytest.MonkeyPatch) -> None:
-    def dropped(process: Any, pinned: Any, contract: Any) -> Any:
-        return set(range((contract.highest_field_id or 0) + 1)) - set(contract.field_ids)
+    def by_ids(pinned: Any, contract: Any, before: Any) -> Any:
+        before = SimpleNamespace(field_ids=range((contract.highest_field_id or 0) + 1))
+        return brought(pinned, contract, before)
 
-    patch.setattr(tests.simulation.column_changes, "dropped_ids", dropped)
+    brought = COMMAND.brought
+    patch.setattr(COMMAND, "brought", by_ids)
 
 
 def _rows_are_carried_by_names(patch: pytest.MonkeyPatch) -> None:

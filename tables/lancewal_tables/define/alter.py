@@ -36,7 +36,7 @@ from pydantic import ValidationError
 from lancewal_core.errors import ContractMismatch, InvalidInput, InvalidSettings, KafkaUnavailable, counted
 from lancewal_core.names.ids import OwnerId, Position, Region
 from lancewal_core.open import Address, open_by
-from lancewal_core.process.clock import SystemClock
+from lancewal_core.process.clock import Clock, SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.durable_position import durable_positions
 from lancewal_core.region.end_region import end_region
@@ -136,7 +136,7 @@ def add_partitions(
     # Step 5
     merged = tuple(at.merged for at in reached)
     new = old.model_copy(update={"version": old.version + 1, "partitions": partitions, "altered_at": merged})
-    return new if look_only else put_next(store, old, new)
+    return new if look_only else put_next(store, opened.clock, old, new)
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +288,7 @@ def take_up_topic(
         }
     )  # fmt: skip
     # Step 5
-    return new if look_only else put_next(opened.store, old, new)
+    return new if look_only else put_next(opened.store, opened.clock, old, new)
 
 
 def alter_terms(
@@ -334,7 +334,7 @@ def alter_terms(
             **error.where,
         ) from error
     letters = None if _letters(new) <= _letters(old) else _missing_letters(settings, new, inspector)
-    altered = new if look_only else put_next(store, old, new)
+    altered = new if look_only else put_next(store, SystemClock(), old, new)
     if letters is not None:
         warn(letters)
     return altered
@@ -365,7 +365,7 @@ def _opened(settings: Settings) -> Iterator[OpenedTable]:
         yield open_by(settings, tasks, SystemClock())
 
 
-def put_next(store: ObjectStore, old: Contract, new: Contract) -> Contract:
+def put_next(store: ObjectStore, clock: Clock, old: Contract, new: Contract) -> Contract:
     """Store ``new`` as the next version of the contract, and return it.
 
     ``ContractMismatch`` if the newest version is not ``old`` any more."""
@@ -376,7 +376,7 @@ def put_next(store: ObjectStore, old: Contract, new: Contract) -> Contract:
         unchanged = found is not None and decode_contract(found.data, family.key(found.version)) == old
         return new if unchanged else None
 
-    match swap(store, family, SystemClock(), decide, encode_contract):
+    match swap(store, family, clock, decide, encode_contract):
         case Swapped():
             return new
         case Declined():

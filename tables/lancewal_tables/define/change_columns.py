@@ -25,6 +25,7 @@ from collections.abc import Callable, Sequence
 
 from lancewal_core.errors import CommitUnknown, ContractChanged, ContractMismatch
 from lancewal_core.open import Address
+from lancewal_core.process.clock import Clock, SystemClock
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.checks import check_place, check_table
@@ -50,11 +51,17 @@ def alter_columns(settings: Settings, changes: Sequence[Change], *, look_only: b
     address = Address.of(settings)
     store, table = address.store(), address.table()
     check_place(address.uri, read_contract(store, address.uri))
-    return change_columns(store, table, lambda: uuid.uuid4().hex, changes, look_only=look_only)
+    return change_columns(store, table, SystemClock(), lambda: uuid.uuid4().hex, changes, look_only=look_only)
 
 
 def change_columns(
-    store: ObjectStore, table: Table, new_id: Callable[[], str], changes: Sequence[Change], *, look_only: bool = False
+    store: ObjectStore,
+    table: Table,
+    clock: Clock,
+    new_id: Callable[[], str],
+    changes: Sequence[Change],
+    *,
+    look_only: bool = False,
 ) -> Contract:
     """Do steps 1 to 4, and return the contract.
 
@@ -75,7 +82,7 @@ def change_columns(
             continue
         # Step 3
         try:
-            put_next(store, contract, new)
+            put_next(store, clock, contract, new)
         except ContractMismatch:
             continue
         # Step 4

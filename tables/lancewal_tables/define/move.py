@@ -21,6 +21,7 @@ from uuid import uuid4
 
 from lancewal_core.errors import InvalidSettings
 from lancewal_core.open import Address
+from lancewal_core.process.clock import SystemClock
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.place import place_of, same_place
 from lancewal_core.table.checks import check_columns, check_settings, check_table
@@ -66,7 +67,7 @@ def move_table(settings: Settings, former: str) -> Contract:
         "group_id": None,
         "former_group_id": None,
     }
-    new = put_next(store, old, old.model_copy(update=changes))
+    new = put_next(store, SystemClock(), old, old.model_copy(update=changes))
     # Step 2
     identify(table, new)
     return new

@@ -68,7 +68,7 @@ def rewrite(folder: Path, terms: dict[str, str]) -> None:
     """A new contract, as by a hand that knows the format."""
     address = Address(str(folder))
     old = address.contract()
-    put_next(address.store(), old, old.model_copy(update={**terms, "version": old.version + 1}))
+    put_next(address.store(), SystemClock(), old, old.model_copy(update={**terms, "version": old.version + 1}))
 
 
 @contextlib.contextmanager

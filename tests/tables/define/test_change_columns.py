@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core.errors import CommitUnknown, ContractChanged, ContractMismatch, InvalidInput
+from lancewal_core.process.clock import SystemClock
 from lancewal_core.store.object_store import ObjectStore, PutOutcome
 from lancewal_core.table.contract import Contract, read_contract
 from lancewal_core.table.lance.table import LanceTable
@@ -99,7 +100,7 @@ def change(
     steps = steps or Steps()
     over = SteppedTable(table.uri, steps)
     over.lost = set(lost)
-    return change_columns(SteppedStore(table.store, steps), over, table.new_id, changes)
+    return change_columns(SteppedStore(table.store, steps), over, SystemClock(), table.new_id, changes)
 
 
 def shown(table: FlusherTable) -> dict[str, str]:
@@ -132,7 +133,12 @@ def test_columns_change(table: FlusherTable) -> None:
 def test_nothing_is_stored_where_it_only_looks(table: FlusherTable) -> None:
     steps = Steps()
     found = change_columns(
-        SteppedStore(table.store, steps), SteppedTable(table.uri, steps), table.new_id, CHANGES, look_only=True
+        SteppedStore(table.store, steps),
+        SteppedTable(table.uri, steps),
+        SystemClock(),
+        table.new_id,
+        CHANGES,
+        look_only=True,
     )
     assert {column.name: column.type for column in found.columns} == AFTER
     assert steps.done == []
@@ -246,7 +252,7 @@ def test_it_gives_up_where_others_always_come_first(table: FlusherTable, monkeyp
 
     steps = Steps()
     with pytest.raises(ContractChanged, match="3 times"):
-        change_columns(SteppedStore(table.store, steps), Busy(table.uri, steps), table.new_id, CHANGES)
+        change_columns(SteppedStore(table.store, steps), Busy(table.uri, steps), SystemClock(), table.new_id, CHANGES)
     assert steps.done == ["commit"] * 3
 
 

@@ -626,7 +626,7 @@ def test_a_misrouted_record_is_named_at_once_with_its_cause(
     assert stops(status_of(settings, settings.table.uri))[0] == "consumed: moving"
     # Once the contract lets such records pass, none stops a partition.
     passing = contract.model_copy(update={"on_misrouted": "dead-letter", "version": contract.version + 1})
-    alter.put_next(open_store(settings.table.uri), contract, passing)
+    alter.put_next(open_store(settings.table.uri), SystemClock(), contract, passing)
     assert "misrouted" not in "".join(stops(status_of(settings, settings.table.uri)))
 
 
@@ -655,7 +655,7 @@ def test_rejected_records_are_counted_and_the_commonest_reason_is_named(
     assert status_of(settings, settings.table.uri).partitions[0].rejections.rows == 0
     # What became of records counts by the policy of now.
     ignoring = contract.model_copy(update={"on_bad_record": "ignore", "version": contract.version + 1})
-    alter.put_next(open_store(settings.table.uri), contract, ignoring)
+    alter.put_next(open_store(settings.table.uri), SystemClock(), contract, ignoring)
     assert stops(status_of(settings, settings.table.uri))[0] != "decoded: all_rejected"
     ingest.append(p0=1)
     assert status_of(settings, settings.table.uri).partitions[0].rejections.records == 0  # the newest ones are good
