@@ -33,12 +33,12 @@ from lancewal_core.region.generation_entries import entries_of
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState
 from lancewal_core.region.transitions import Claimant, claim, first_claim, seal
-from lancewal_core.rows.column_types import format_type
+from lancewal_core.rows.column_types import format_type, parse_type
 from lancewal_core.rows.fold import fold
 from lancewal_core.rows.schema import Op
 from lancewal_core.store.object_store import Done, put_once
 from lancewal_core.store.obstore import open_store
-from lancewal_core.table.contract import Column, Contract, encode_contract, newest_contract, widening_of
+from lancewal_core.table.contract import Column, Contract, encode_contract, newest_contract
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.protocol import (
     ColumnsCommit,
@@ -55,6 +55,7 @@ from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.service.round import RoundReport, RoundState, run_round
 from lancewal_flusher.tasks.runner import ThreadRunner
+from lancewal_tables.define.columns import Surroundings, Widened, changed
 from tests.support.flushes import flush_from_log
 from tests.support.indexes import newest_state
 from tests.support.stored_parts import StoredParts
@@ -299,15 +300,10 @@ class FlusherTable:
     def ask_to_widen(self, name: str, type_: str, highest: int | None = None) -> None:
         """The next version of the contract asks for a wider column, whose ids are above ``highest``."""
         highest = self._highest_id if highest is None else highest
-        columns = tuple(
-            c.model_copy(update={"widening": widening_of(c, type_, highest)}) if c.name == name else c
-            for c in self.contract.columns
-        )
-        self._highest_id = max(highest, *(i for c in columns for i in c.widened.field_ids))
-        version = self.contract.version + 1
-        update = {"format": 2, "version": version, "columns": columns, "highest_field_id": self._highest_id}
-        self.contract = self.contract.model_copy(update=update)
-        key = paths.contract_version(version, None)
+        change = Widened((name,), parse_type(type_))
+        self.contract = changed(self.contract, [change], Surroundings(highest, {}), "1")
+        self._highest_id = max(highest, self.contract.highest_field_id or 0)
+        key = paths.contract_version(self.contract.version, None)
         assert isinstance(put_once(self.store, key, encode_contract(self.contract)), Done)
         self._feeding = self.context()
 

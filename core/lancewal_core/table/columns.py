@@ -127,8 +127,12 @@ def _landed(tree: Tree, wide: Tree, there: Collection[int]) -> Tree:
 
 def highest_field_id(pinned: PinnedTable, contract: Contract) -> int:
     """Return the highest field id that any version of the contract, the version's schema or its data files name."""
-    in_schema = chain.from_iterable(pinned.field_ids.values())
-    return max(chain(contract.field_ids, in_schema, _held(pinned), [contract.highest_field_id or 0]))
+    return max(chain(contract.field_ids, ids_in_use(pinned), [contract.highest_field_id or 0]))
+
+
+def ids_in_use(pinned: PinnedTable) -> frozenset[int]:
+    """Return the ids that the version's schema or a data file names."""
+    return frozenset(chain(chain.from_iterable(pinned.field_ids.values()), _held(pinned)))
 
 
 def _together(wanted: Sequence[Tree], have: Sequence[Tree], dropped: Collection[int]) -> tuple[Tree, ...]:

@@ -19,7 +19,6 @@ from lancewal_core.names import paths
 from lancewal_core.names.ids import Making, Page, Position, Region, TableUuid, TopicId
 from lancewal_core.names.words import TOPIC_FORM, dead_letters_of, is_topic, word
 from lancewal_core.process.tasks import Tasks
-from lancewal_core.rows.carry import carry, tree_of
 from lancewal_core.rows.column_types import format_type, parse_type
 from lancewal_core.rows.schema import COLUMNS_MAX, KeyFormat, RowSchema, check_region_key, check_row_schema
 from lancewal_core.rows.ttl import Ttl, check_ttl
@@ -302,29 +301,6 @@ def changed_terms(before: Contract, after: Contract) -> frozenset[str]:
     """Return the names of the terms in which two versions differ."""
     terms = Contract.model_fields.keys() - {"version"}
     return frozenset(term for term in terms if getattr(before, term) != getattr(after, term))
-
-
-def widening_of(column: Column, type_: str, highest_field_id: int) -> Widening:
-    """Return the widening of a column to ``type_``.  Fields whose own type changes get ids above ``highest_field_id``.
-
-    ``InvalidInput`` unless each value of the column has the same value in the wider type."""
-    old, new = (pa.schema([pa.field(column.name, parse_type(text))]) for text in (column.type, type_))
-    try:
-        before, after = (tuple(tree_of(schema.field(0), column.ids).all()) for schema in (old, new))
-    except ValueError:  # another number of fields
-        before = after = ()
-    fits = carry(RowSchema(old, (), (), (column.ids,)), RowSchema(new, (), (), (column.ids,))) is not None
-    if not fits or [tree.name for tree in before] != [tree.name for tree in after]:
-        raise InvalidInput(
-            f"column {column.name!r} of type {column.type} cannot become {type_}: not every value would stay the same. "
-            "Add a column of that type, and drop this one later"
-        )
-    ids, following = [], highest_field_id + 1
-    for own, tree, wider in zip(column.field_ids, before, after, strict=True):
-        new_id = not tree.within and tree.type != wider.type
-        ids.append(following if new_id else own)
-        following += new_id
-    return Widening(type=format_type(new.field(0).type), field_ids=tuple(ids))
 
 
 def columns_version(mark: str | None) -> int:

@@ -34,6 +34,7 @@ from lancewal_core.process.tasks import Tasks
 from lancewal_core.rows.column_types import parse_type
 from lancewal_core.rows.schema import FieldIds
 from lancewal_core.table.checks import in_version
+from lancewal_core.table.columns import ids_in_use
 from lancewal_core.table.contract import Column, Contract
 from lancewal_core.table.protocol import (
     ColumnsCommit,
@@ -119,7 +120,7 @@ def widen_next(context: FlusherContext, state: WideningState, turn_s: float = TU
         return WideningHeld(
             shown, f"index {over[0]} is over one of the columns {list(shown)}: drop the index, and build it again later"
         )
-    taken = _ids_in_use(pinned)
+    taken = ids_in_use(pinned)
     if any(not taken.isdisjoint(_new_ids(column)) for column in asked):
         swap_columns(context, lambda newest: _renumbered(newest, taken), done=False)
         return WideningBegun(shown, len(pinned.fragments()))
@@ -201,13 +202,6 @@ def _commit(
 def _new_ids(column: Column) -> frozenset[int]:
     """Return the ids that the column gets by its widening."""
     return frozenset(column.widened.field_ids) - frozenset(column.field_ids)
-
-
-def _ids_in_use(pinned: PinnedTable) -> frozenset[int]:
-    """Return the ids that the schema or a data file names."""
-    columns = (id_ for own in pinned.field_ids.values() for id_ in own)
-    files = (id_ for f in pinned.fragments() for own in f.file_fields for id_ in own)
-    return frozenset([*columns, *files])
 
 
 def _renumbered(newest: Contract, taken: frozenset[int]) -> tuple[Column, ...]:

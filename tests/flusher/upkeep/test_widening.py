@@ -10,11 +10,9 @@ import lance
 import pyarrow as pa
 import pytest
 
-from lancewal_core.errors import InvalidInput
 from lancewal_core.rows.schema import Op
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.checks import foreign_columns
-from lancewal_core.table.contract import Column, widening_of
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.protocol import ColumnsCommit, CommitLost, CommitOutcome, columns_mark
 from lancewal_flusher.commit.send import Refused
@@ -251,30 +249,3 @@ def test_the_command_widens_behind_its_merges(table: FlusherTable) -> None:
     assert (summary.merges, summary.finished) == (1, True)
     done(table, "a")
     table.check()
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "ids"),
-    [
-        ("int32", "int64", (9,)),
-        ("list<int32>", "list<int64>", (2, 9)),
-        ("struct<a: int8, b: string>", "struct<a: int16, b: string>", (2, 9, 4)),
-        ("struct<a: int8, b: uint8>", "struct<a: int16, b: int16>", (2, 9, 10)),
-        ("fixed_size_list<float32>[3]", "fixed_size_list<float64>[3]", (9,)),
-        ("int64", "int32", None),
-        ("int64", "decimal128(20, 0)", None),
-        ("float64", "float32", None),
-        ("list<int32>", "int64", None),
-        ("struct<a: int8>", "struct<b: int16>", None),
-        ("struct<a: int8>", "struct<a: int16, b: int8>", None),
-        ("timestamp[s]", "timestamp[ns]", None),
-    ],
-)
-def test_fields_whose_own_type_changes_get_ids(old: str, new: str, ids: tuple[int, ...] | None) -> None:
-    count = 1 + old.count(": ") + old.count("list<") - old.count("fixed_size_list")
-    column = Column(name="c", type=old, field_ids=tuple(range(2, 2 + count)))
-    if ids is None:
-        with pytest.raises(InvalidInput, match=r"column 'c' of type .* cannot become"):
-            widening_of(column, new, 8)
-    else:
-        assert widening_of(column, new, 8).field_ids == ids

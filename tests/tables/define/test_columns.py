@@ -366,3 +366,32 @@ def test_random_changes_of_columns_against_a_dict(seed: int) -> None:
         assert isinstance(change, Added) == bool(new_ids)
         used |= new_ids
     assert decode_contract(encode_contract(found), "here") == found
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "ids"),
+    [
+        ("int32", "int64", (9,)),
+        ("list<int32>", "list<int64>", (2, 9)),
+        ("struct<a: int8, b: string>", "struct<a: int16, b: string>", (2, 9, 4)),
+        ("struct<a: int8, b: uint8>", "struct<a: int16, b: int16>", (2, 9, 10)),
+        ("fixed_size_list<float32>[3]", "fixed_size_list<float64>[3]", (9,)),
+        ("int64", "int32", None),
+        ("int64", "decimal128(20, 0)", None),
+        ("float64", "float32", None),
+        ("list<int32>", "int64", None),
+        ("struct<a: int8>", "struct<b: int16>", None),
+        ("struct<a: int8>", "struct<a: int16, b: int8>", None),
+        ("timestamp[s]", "timestamp[ns]", None),
+    ],
+)
+def test_fields_whose_own_type_changes_get_ids(old: str, new: str, ids: tuple[int, ...] | None) -> None:
+    count = 1 + old.count(": ") + old.count("list<") - old.count("fixed_size_list")
+    column = Column(name="c", type=old, field_ids=tuple(range(2, 2 + count)))
+    before = contract(columns=(*contract().columns[:2], column), ttl_column=None, ttl_s=None)
+    change = Widened(("c",), parse_type(new))
+    if ids is None:
+        with pytest.raises(InvalidInput, match="not every value"):
+            changed(before, [change], Surroundings(8, {}), "abc")
+    else:
+        assert changed(before, [change], Surroundings(8, {}), "abc").columns[-1].widened.field_ids == ids
