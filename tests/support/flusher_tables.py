@@ -55,7 +55,8 @@ from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.service.round import RoundReport, RoundState, run_round
 from lancewal_flusher.tasks.runner import ThreadRunner
-from lancewal_tables.define.columns import Surroundings, Widened, changed
+from lancewal_tables.define.column_changes import Widened
+from lancewal_tables.define.columns import Surroundings, changed
 from tests.support.flushes import flush_from_log
 from tests.support.indexes import newest_state
 from tests.support.stored_parts import StoredParts

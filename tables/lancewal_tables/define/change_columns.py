@@ -39,7 +39,8 @@ from lancewal_core.table.protocol import (
     Table,
 )
 from lancewal_tables.define.alter import put_next
-from lancewal_tables.define.columns import Change, Surroundings, changed
+from lancewal_tables.define.column_changes import Change
+from lancewal_tables.define.columns import Surroundings, changed
 
 TRIES = 20
 """Most times that a step begins again because others have changed the table or its contract meanwhile."""
@@ -95,10 +96,18 @@ def change_columns(
 def _look(store: ObjectStore, table: Table) -> tuple[PinnedTable, Contract, ColumnsCommit | None]:
     """Return the newest version, the newest contract, and the commit that brings the one to the other, if it is needed.
 
-    A contract that is read after the version knows all that was dropped before it."""
-    pinned = table.newest()
-    contract = read_contract(store, "the table")
-    check_table(pinned, contract)
+    A contract that is read after the version knows all that was dropped before it.  It may have fields that
+    only a later version has.  So a version that does not fit counts only if it is still the newest."""
+    while True:
+        pinned = table.newest()
+        contract = read_contract(store, "the table")
+        try:
+            check_table(pinned, contract)
+        except ContractMismatch:
+            if table.newest().version == pinned.version:
+                raise
+        else:
+            break
     made = columns_version(Mark.of(pinned).made)
     before = contract if made >= contract.version else read_contract_version(store, contract, made)
     return pinned, contract, brought(pinned, contract, before)

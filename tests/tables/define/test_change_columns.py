@@ -14,11 +14,12 @@ from lancewal_core.errors import CommitUnknown, ContractChanged, ContractMismatc
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.store.object_store import ObjectStore, PutOutcome
 from lancewal_core.table.contract import Contract, read_contract
+from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.protocol import ColumnsCommit, CommitLost, CommitOutcome, Conflicted, TableCommit, columns_mark
 from lancewal_tables.define import change_columns as module
 from lancewal_tables.define.change_columns import change_columns
-from lancewal_tables.define.columns import Added, Change, Dropped, Forgotten, Renamed, Widened
+from lancewal_tables.define.column_changes import Added, Change, Dropped, Forgotten, Renamed, Widened
 from tests.support.flusher_tables import FlusherTable, upserts
 
 NESTED = pa.field("address", pa.struct([("street", pa.string()), ("zip", pa.int32())]))
@@ -287,6 +288,28 @@ def test_a_merge_from_before_a_drop_is_refused_once_another_column_has_the_id(ta
     assert isinstance(LanceTable(table.uri).commit(late), Conflicted)
     table.dataset.insert(pa.Table.from_pylist([{"region": "r0", "id": 1, "theirs": 5}], table.dataset.schema))
     assert table.dataset.to_table(columns=["theirs"]).to_pylist() == [{"theirs": 5}]
+
+
+def test_a_command_that_has_pinned_an_older_version_than_the_contract_looks_again(table: FlusherTable) -> None:
+    others: list[Change] = [Added(("other",), pa.int8())]
+
+    class Overtaken(SteppedTable):
+        """Another command runs between this one's look at the table and its look at the contract."""
+
+        def newest(self) -> LancePinnedTable:
+            pinned = super().newest()
+            if others:
+                change(table, [others.pop()])
+            return pinned
+
+    steps = Steps()
+    over, store = Overtaken(table.uri, steps), SteppedStore(table.store, steps)
+    change_columns(store, over, SystemClock(), table.new_id, CHANGES)
+    assert shown(table) == {
+        **{name: type_ for name, type_ in AFTER.items() if name != "note"},
+        "other": "int8",
+        "note": "string",
+    }
 
 
 def test_a_field_that_was_left_and_that_data_files_have_stays(table: FlusherTable) -> None:

@@ -21,20 +21,19 @@ from lancewal_core.table.contract import (
     decode_contract,
     encode_contract,
 )
-from lancewal_tables.define.columns import (
+from lancewal_tables.define.column_changes import (
     Added,
     Change,
     Dropped,
     Forgotten,
     Renamed,
-    Surroundings,
     Widened,
-    changed,
     parse_added,
     parse_dropped,
     parse_renamed,
     parse_widened,
 )
+from lancewal_tables.define.columns import Surroundings, changed
 from tests.golden import json_formats as texts
 
 COLUMNS = {

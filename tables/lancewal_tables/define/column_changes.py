@@ -1,0 +1,139 @@
+"""Changes of columns: what each one names, and its form on the command line.
+
+A change names a column, or a member of a struct by the path to it: ``address.zip``.  A path goes through lists without
+naming their items: ``lines.price`` is the member ``price`` of the structs in the list ``lines``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lancewal_core.errors import InvalidInput, InvalidSchema
+from lancewal_core.rows.column_types import parse_type
+
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """A column or member to add, with nulls in the rows that are there.  ``default``: JSON that fills upserts without
+    the column."""
+
+    path: Path
+    type: pa.DataType
+    default: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Widened:
+    """A column or member that gets a wider type."""
+
+    path: Path
+    type: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """A column or member that gets another name."""
+
+    path: Path
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A column or member to drop."""
+
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """A former or dropped name that records may no longer use."""
+
+    path: Path
+
+
+Change = Added | Widened | Renamed | Dropped | Forgotten
+
+
+def parse_added(text: str) -> Added:
+    """Return the change of ``note: string`` or ``note: string = "none"``."""
+    path, type_text = _named(text, "NAME: TYPE or NAME: TYPE = DEFAULT")
+    type_text, equals, default = type_text.partition("=")
+    type_ = _type(text, type_text)
+    if equals:
+        from lancewal_ingest.decode.json.defaults import default_cell
+
+        try:
+            cell = default_cell(pa.field(path[-1], type_), default.strip())
+        except InvalidSchema as error:
+            raise InvalidInput(f"{text!r}: {error}") from error
+        if cell is None:
+            raise InvalidInput(f"{text!r}: null is the default of every column. Leave it out")
+    return Added(path, type_, default.strip() if equals else None)
+
+
+def parse_widened(text: str) -> Widened:
+    """Return the change of ``fare: float64``."""
+    path, type_text = _named(text, "NAME: TYPE")
+    return Widened(path, _type(text, type_text))
+
+
+def parse_renamed(text: str) -> Renamed:
+    """Return the change of ``old=new``."""
+    path, equals, name = text.partition("=")
+    if not equals or not path.strip() or not name.strip():
+        raise InvalidInput(f"{text!r}: expected OLD=NEW, such as fare=price or address.zip=postcode")
+    if "." in name:
+        raise InvalidInput(f"{text!r}: the new name {name.strip()!r} has a '.'. Give the last part alone")
+    return Renamed(_path(path), name.strip())
+
+
+def parse_dropped(text: str) -> Dropped:
+    """Return the change of ``note``."""
+    return Dropped(_path(text))
+
+
+def parse_forgotten(text: str) -> Forgotten:
+    """Return the change of ``note``."""
+    return Forgotten(_path(text))
+
+
+def changes_of_columns(
+    renamed: Sequence[str] | None,
+    widened: Sequence[str] | None,
+    added: Sequence[str] | None,
+    dropped: Sequence[str] | None,
+    forgotten: Sequence[str] | None,
+) -> list[Change]:
+    """Return the changes of options, in the order in which they are made."""
+    parsed: list[tuple[Callable[[str], Change], Sequence[str] | None]] = [
+        (parse_renamed, renamed),
+        (parse_widened, widened),
+        (parse_added, added),
+        (parse_dropped, dropped),
+        (parse_forgotten, forgotten),
+    ]
+    return [parse(text) for parse, texts in parsed for text in texts or ()]
+
+
+def _named(text: str, form: str) -> tuple[Path, str]:
+    name, colon, rest = text.partition(":")
+    if not colon or not name.strip() or not rest.strip():
+        raise InvalidInput(f"{text!r}: expected {form}, such as 'note: string'")
+    return _path(name), rest
+
+
+def _path(text: str) -> Path:
+    return tuple(part.strip() for part in text.split("."))
+
+
+def _type(text: str, type_text: str) -> pa.DataType:
+    try:
+        return parse_type(type_text.strip())
+    except InvalidSchema as error:
+        raise InvalidInput(f"{text!r}: {error}") from error
