@@ -298,7 +298,9 @@ EVENTS: Mapping[str, Event] = {
     "merge_insert of one column, in a fragment that it changes": at(merge_insert_column, "changed"),
     "merge_insert of one column, in the sentinel": at(merge_insert_column, "sentinel"),
     "merge_insert of one column, elsewhere": at(merge_insert_column, "elsewhere"),
-    "column added": Event(lambda t, _: t.dataset.add_columns({"extra": "1"}), lambda row: {**row, "extra": 1}),
+    "column added that is not nullable": Event(
+        lambda t, _: t.dataset.add_columns({"extra": "1"}), lambda row: {**row, "extra": 1}
+    ),
     "column renamed": Event(
         lambda t, _: t.dataset.alter_columns({"path": "a", "name": "b"}),
         lambda row: {("b" if name == "a" else name): value for name, value in row.items()},
