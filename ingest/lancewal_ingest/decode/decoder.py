@@ -7,7 +7,7 @@
 3. A delete keeps only the values of the primary key.
 4. The format gets records of at most ``PIECE_BYTES`` at a time, by their weight (``weight``).
 5. A record whose row is too large for any segment is rejected as ``too_large``, whatever its neighbours are.
-6. No Python code runs for a single record that has no header but ``lancewal.op``.
+6. No Python code runs for a single record whose only header that counts is ``lancewal.op`` (``headers``).
 
 Records of several regions may come together: the result for a record does not depend on its neighbours.
 """
@@ -15,7 +15,7 @@ Records of several regions may come together: the result for a record does not d
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import cast
 
@@ -25,8 +25,9 @@ import pyarrow as pa
 
 from lancewal_core.rows.schema import Op, RowSchema, check_row_schema
 from lancewal_core.store.object_kinds import SEGMENT_ROWS_BYTES_MAX
+from lancewal_ingest.decode.headers import ASIDE, HeaderColumns
 from lancewal_ingest.decode.naming import OtherName
-from lancewal_ingest.decode.operations import OP_HEADER, OPS, Headers, op_of, record_bytes
+from lancewal_ingest.decode.operations import op_of, record_bytes
 from lancewal_ingest.decode.outcomes import TOO_LARGE, Decoded, Refusal, Rejected
 from lancewal_ingest.decode.part import DecodedPart, assemble
 from lancewal_ingest.decode.value_decoder import Ops, ValueDecoder
@@ -40,13 +41,6 @@ PIECE_BYTES = 32 << 20
 """Weight of the records that are decoded in one piece: as much as a segment takes."""
 ROW_BYTES_MAX = SEGMENT_ROWS_BYTES_MAX
 """Largest row in bytes.  A larger row does not fit into any segment."""
-
-_ASIDE = 255
-"""Value in place of an ``Op``, for a record that is examined by itself."""
-_UPSERT = int(Op.UPSERT)
-
-_PLAIN_HEADER = {(OP_HEADER, name): int(op) for name, op in OPS.items()}
-_PLAIN_HEADER_BYTES = max(record_bytes(None, None, [header]) for header in _PLAIN_HEADER)
 
 
 class Decoder:
@@ -77,7 +71,7 @@ class Decoder:
         ops = self._plain_ops(records)
         rejected: dict[int, Rejected] = {}
         deleted: dict[int, tuple[object, ...]] = {}
-        for index in np.flatnonzero(ops == _ASIDE).tolist():
+        for index in np.flatnonzero(ops == ASIDE).tolist():
             try:
                 found = self._op_or_key(records, index)
             except Refusal as refusal:
@@ -90,7 +84,7 @@ class Decoder:
                     deleted[index] = found
         parts = [self._deletes(deleted)] if deleted else []
         other_names, new_fields = Counter[OtherName](), dict[str, str]()
-        for indexes in self._pieces(records, np.flatnonzero(ops != _ASIDE)):
+        for indexes in self._pieces(records, np.flatnonzero(ops != ASIDE)):
             whole = len(indexes) == len(records)
             # Null values went aside.
             values = cast("list[bytes]", records.values if whole else [records.values[i] for i in indexes.tolist()])
@@ -122,25 +116,23 @@ class Decoder:
         return np.split(indexes, pieces(self.weights.each(records)[indexes], PIECE_BYTES)[:-1])
 
     def _plain_ops(self, records: Records) -> Ops:
-        """Return each record's ``Op``; ``_ASIDE`` if it has other headers, no value, or may be too large."""
-        if any(records.headers):
-            ops = np.array(_plain_ops(records.headers), dtype=np.uint8)
-            if not self._patches:
-                ops[ops == Op.PATCH] = _ASIDE
-        else:
-            ops = np.zeros(len(records), dtype=np.uint8)
+        """Return each record's ``Op``; ``ASIDE`` if its headers need a look, it has no value, or may be too large."""
+        headers = HeaderColumns(records.headers)
+        ops = headers.ops()
+        if not self._patches:
+            ops[ops == Op.PATCH] = ASIDE
         if None in records.values:
-            ops[[value is None for value in records.values]] = _ASIDE
-        if self._may_be_too_large(records):
+            ops[[value is None for value in records.values]] = ASIDE
+        if self._may_be_too_large(records, headers):
             sizes = map(record_bytes, records.keys, records.values, records.headers)
-            ops[[size > self._record_bytes_max for size in sizes]] = _ASIDE
+            ops[[size > self._record_bytes_max for size in sizes]] = ASIDE
         return ops
 
-    def _may_be_too_large(self, records: Records) -> bool:
-        # A bound that is cheap for small keys: all of them together.  Records with longer headers are aside already.
+    def _may_be_too_large(self, records: Records, headers: HeaderColumns) -> bool:
+        # A bound that is cheap for small keys: all of them together.
         keys = len(b"".join(filter(None, records.keys)))
         value = max(map(len, filter(None, records.values)), default=0)
-        return keys + value + _PLAIN_HEADER_BYTES > self._record_bytes_max
+        return keys + value + headers.longest() > self._record_bytes_max
 
     def _op_or_key(self, records: Records, index: int) -> Op | tuple[object, ...]:
         """Return the record's operation, or, if it has no value, the primary key that it deletes.  Raises ``Refusal``."""
@@ -188,12 +180,3 @@ def _fitting(rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
     """Return for each row whether it takes at most ``ROW_BYTES_MAX``."""
     sizes = [pa.ipc.get_record_batch_size(rows.slice(place, 1)) for place in range(rows.num_rows)]
     return np.array(sizes) <= ROW_BYTES_MAX
-
-
-def _plain_ops(of_records: Sequence[Headers]) -> list[int]:
-    """Return the operation of each record that has no header but ``lancewal.op``; ``_ASIDE`` for each other record."""
-    # One comprehension without calls of Python code: it runs for every record.
-    plain = _PLAIN_HEADER.get
-    return [
-        _UPSERT if not headers else plain(headers[0], _ASIDE) if len(headers) == 1 else _ASIDE for headers in of_records
-    ]

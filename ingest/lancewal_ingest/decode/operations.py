@@ -34,6 +34,11 @@ OPS: dict[bytes | None, Op] = {b"upsert": Op.UPSERT, b"patch": Op.PATCH, b"delet
 Headers = list[tuple[str, bytes | None]] | None
 
 
+def counts(name: str) -> bool:
+    """Return whether a header of that name changes what its record means, or makes the record a bad one."""
+    return name[: len(_RESERVED)].lower() == _RESERVED or name in _OF_CUT or name == UNREADABLE_HEADERS[0][0]
+
+
 def op_of(headers: Headers) -> Op | None:
     """Return the operation that the headers name; None if they name none.
 

@@ -32,6 +32,7 @@ import numpy as np
 import pyarrow as pa
 
 from lancewal_core.rows.schema import SYSTEM_FIELDS, RowSchema
+from lancewal_ingest.decode.headers import HeaderColumns
 from lancewal_ingest.decode.value_decoder import Growth, Weights
 from lancewal_kafka.records import Records
 
@@ -59,7 +60,7 @@ class RecordWeights:
         """Return the weight of each record, in bytes."""
         came = lengths(records.values) + lengths(records.keys) + RECORD_OVERHEAD
         if any(records.headers):
-            came += np.fromiter(map(_headers_bytes, records.headers), np.int64, len(records))
+            came += HeaderColumns(records.headers).sizes(_HEADER_OVERHEAD)
         weights: Weights = np.maximum(came, self.row_bytes + self._growth.each(records.values))
         return weights
 
@@ -88,10 +89,6 @@ def lengths(texts: Sequence[bytes | None]) -> Weights:
     """Return the length in bytes of each text; 0 for None."""
     present = [text or b"" for text in texts] if None in texts else texts
     return np.fromiter(map(len, present), np.int64, len(texts))  # type: ignore[arg-type] # None is replaced
-
-
-def _headers_bytes(headers: list[tuple[str, bytes | None]] | None) -> int:
-    return sum(len(name) + len(value or b"") + _HEADER_OVERHEAD for name, value in headers or ())
 
 
 def _fields(type_: pa.DataType) -> int:

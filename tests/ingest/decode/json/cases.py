@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from lancewal_core.rows.schema import RowSchema
-from lancewal_ingest.decode import decoder as general_module
 from lancewal_ingest.decode.decoder import Decoder
+from lancewal_ingest.decode.headers import ASIDE
 from lancewal_ingest.decode.json import decoder as decoder_module
 from lancewal_ingest.decode.json.decoder import JsonDecoder
 from lancewal_ingest.decode.json.defaults import Defaults
@@ -114,9 +114,7 @@ class Ways:
 
     def reference(self, batch: Records) -> Decoded:
         """Each record is looked at by itself, and each value decoded by itself."""
-        with mock.patch.object(
-            Decoder, "_plain_ops", lambda _, records: np.full(len(records), general_module._ASIDE, np.uint8)
-        ):
+        with mock.patch.object(Decoder, "_plain_ops", lambda _, records: np.full(len(records), ASIDE, np.uint8)):
             return self.decoder(Singly(self.rows, self.naming)).decode(batch)
 
     def both(self, batch: Records, *, singly_max: int = 1) -> Decoded:
