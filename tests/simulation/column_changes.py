@@ -8,10 +8,10 @@ from random import Random
 
 from lancewal_core.errors import CommitUnknown, ContractChanged, InvalidInput, StoreUnavailable
 from lancewal_core.rows.column_types import parse_type
+from lancewal_core.table.columns import steps as command
+from lancewal_core.table.columns.changes import Added, Dropped, Renamed
+from lancewal_core.table.columns.changes import Change as ColumnChange
 from lancewal_core.table.contract import Contract
-from lancewal_tables.define import change_columns as command
-from lancewal_tables.define.column_changes import Added, Dropped, Renamed
-from lancewal_tables.define.column_changes import Change as ColumnChange
 from tests.simulation.columns import TYPES
 from tests.simulation.draws import drawn_s
 from tests.simulation.world import Process, World

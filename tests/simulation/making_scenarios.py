@@ -8,9 +8,8 @@ from contextlib import suppress
 from lancewal_core.errors import LancewalError, TableReplaced
 from lancewal_core.names import paths
 from lancewal_core.names.ids import TableVersion
-from lancewal_core.table.contract import newest_contract
+from lancewal_core.table.contract import newest_contract, put_next
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
-from lancewal_tables.define.alter import put_next
 from tests.simulation.checker import require
 from tests.simulation.services import flusher_context
 from tests.simulation.stage import ALWAYS, Member, Stage

@@ -17,7 +17,8 @@ import lancewal_core.region.generation_entries
 import lancewal_core.region.transitions
 import lancewal_core.rows.carry
 import lancewal_core.rows.projection
-import lancewal_core.table.columns
+import lancewal_core.table.columns.steps
+import lancewal_core.table.columns.versions
 import lancewal_core.table.group
 import lancewal_core.wal.listed
 import lancewal_core.wal.log_end
@@ -47,7 +48,6 @@ import lancewal_reader.plan.at_timestamp
 import lancewal_reader.plan.strong
 import lancewal_reader.reading.reads
 import lancewal_tables.define.alter
-import lancewal_tables.define.change_columns
 import tests.simulation.world
 from lancewal_core.errors import OwnershipLost
 from lancewal_core.names import paths
@@ -88,7 +88,7 @@ from tests.twins.memory_table import MemoryDataset, MemoryTable
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
-COMMAND: Any = lancewal_tables.define.change_columns
+COMMAND: Any = lancewal_core.table.columns.steps
 
 
 def _no_fence(patch: pytest.MonkeyPatch) -> None:
@@ -676,13 +676,13 @@ def _the_contract_is_read_before_the_table(patch: pytest.MonkeyPatch) -> None:
     def contract_first(store: Any, table: Any) -> Any:
         contract: Any = newest_contract(store)
         pinned = table.newest()
-        return pinned, contract, lancewal_core.table.columns.brought(pinned, contract, contract)
+        return pinned, contract, lancewal_core.table.columns.versions.brought(pinned, contract, contract)
 
     patch.setattr(COMMAND, "_look", contract_first)
 
 
 def _what_a_command_has_added_goes(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(lancewal_core.table.columns.Mark, "is_ahead", lambda mark, contract: False)
+    patch.setattr(lancewal_core.table.columns.versions.Mark, "is_ahead", lambda mark, contract: False)
 
 
 def _ids_alone_say_what_was_dropped(patch: pytest.MonkeyPatch) -> None:

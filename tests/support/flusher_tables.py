@@ -38,6 +38,8 @@ from lancewal_core.rows.fold import fold
 from lancewal_core.rows.schema import Op
 from lancewal_core.store.object_store import Done, put_once
 from lancewal_core.store.obstore import open_store
+from lancewal_core.table.columns.changes import Widened
+from lancewal_core.table.columns.next_contract import Surroundings, changed
 from lancewal_core.table.contract import Column, Contract, encode_contract, newest_contract
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.protocol import (
@@ -55,8 +57,6 @@ from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.service.round import RoundReport, RoundState, run_round
 from lancewal_flusher.tasks.runner import ThreadRunner
-from lancewal_tables.define.column_changes import Widened
-from lancewal_tables.define.columns import Surroundings, changed
 from tests.support.flushes import flush_from_log
 from tests.support.indexes import newest_state
 from tests.support.stored_parts import StoredParts

@@ -1,7 +1,7 @@
 """The Lance table as the protocols need it, and the objects that lancewal keeps beside it.
 
 ``protocol`` is the interface, ``lance`` implements it.  ``contract`` says what the table is, ``checks`` whether it still
-is, ``columns`` what brings it there.  ``watermarks`` says what a version has merged, and ``conflicts_ref`` what it has
+is, ``columns`` what changes its columns.  ``watermarks`` says what a version has merged, and ``conflicts_ref`` what it has
 set aside.  ``control`` holds an operator's words, ``load_record`` those of loads.  ``drain`` says how far old partitions
 go, ``group`` who takes the records.  ``snapshots`` are branches.  ``store_probe`` finds out whether a store keeps
 put-if-absent; ``store_proof`` records it and asks again at every start.

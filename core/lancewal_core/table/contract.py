@@ -14,10 +14,18 @@ from typing import Annotated, Literal, Self
 import pyarrow as pa
 from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field
 
-from lancewal_core.errors import ActionNeeded, InvalidInput, InvalidSchema, NotALancewalTable, ObjectCorrupt
+from lancewal_core.errors import (
+    ActionNeeded,
+    ContractMismatch,
+    InvalidInput,
+    InvalidSchema,
+    NotALancewalTable,
+    ObjectCorrupt,
+)
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Making, Page, Position, Region, TableUuid, TopicId
 from lancewal_core.names.words import TOPIC_FORM, dead_letters_of, is_topic, word
+from lancewal_core.process.clock import Clock
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.rows.column_types import format_type, parse_type
 from lancewal_core.rows.schema import COLUMNS_MAX, KeyFormat, RowSchema, check_region_key, check_row_schema
@@ -25,7 +33,7 @@ from lancewal_core.rows.ttl import Ttl, check_ttl
 from lancewal_core.settings.sections import OnUnknownColumn, Policy
 from lancewal_core.store.json_model import Version1, Version2, Word, decode_model
 from lancewal_core.store.object_store import ObjectStore
-from lancewal_core.store.versioned import FIRST_VERSION, Family, newest_version
+from lancewal_core.store.versioned import FIRST_VERSION, Declined, Family, Swapped, Version, newest_version, swap
 
 FORMAT = 2
 POLICIES = frozenset({"on_bad_record", "on_misrouted", "dead_letter_topic"})
@@ -408,6 +416,24 @@ def newer_contract(store: ObjectStore, known: Contract) -> Contract | None:
     while (data := store.get(key := paths.contract_version(newest.version + 1, newest.making))) is not None:
         newest = decode_contract(data, key)
     return None if newest is known else newest
+
+
+def put_next(store: ObjectStore, clock: Clock, old: Contract, new: Contract) -> Contract:
+    """Store ``new`` as the next version of the contract, and return it.
+
+    ``ContractMismatch`` if the newest version is not ``old`` any more."""
+
+    family = contract_family(old.making)
+
+    def decide(found: Version | None) -> Contract | None:
+        unchanged = found is not None and decode_contract(found.data, family.key(found.version)) == old
+        return new if unchanged else None
+
+    match swap(store, family, clock, decide, encode_contract):
+        case Swapped():
+            return new
+        case Declined():
+            raise ContractMismatch("somebody else changed the contract at the same time: look at `lancewal table show`")
 
 
 def former_columns(store: ObjectStore, contract: Contract) -> Iterator[Contract]:

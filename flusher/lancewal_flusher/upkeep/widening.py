@@ -34,7 +34,7 @@ from lancewal_core.process.tasks import Tasks
 from lancewal_core.rows.column_types import parse_type
 from lancewal_core.rows.schema import FieldIds
 from lancewal_core.table.checks import in_version
-from lancewal_core.table.columns import ids_in_use
+from lancewal_core.table.columns.versions import ids_in_use
 from lancewal_core.table.contract import Column, Contract
 from lancewal_core.table.protocol import (
     ColumnsCommit,

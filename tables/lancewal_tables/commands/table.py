@@ -173,8 +173,7 @@ def alter(
     """
     from lancewal_tables.commands.alter_terms import altered_terms, start_of
     from lancewal_tables.define.alter import alter_partitions, alter_terms, rebind_topic
-    from lancewal_tables.define.change_columns import alter_columns
-    from lancewal_tables.define.column_changes import changes_of_columns
+    from lancewal_tables.define.column_changes import alter_columns, changes_of_columns
 
     windows = {"--history-window": history_window, "--version-window": version_window}
     named = {"--dead-letter-topic": dead_letter_topic, "--group": group}

@@ -1,8 +1,7 @@
 """Making and changing a table's contract.
 
 ``create`` and ``attach`` check a table (``topic``, ``unique_keys``) and ``register`` it.  ``alter`` writes a new version
-of the contract, and ``move`` writes one that names a new place.  ``column_changes`` has the changes of columns,
-``columns`` makes the next version for them, and ``change_columns`` takes table and contract there.
+of the contract, and ``move`` writes one that names a new place.  ``column_changes`` has the changes of columns.
 
 May import: nothing of this package.
 """

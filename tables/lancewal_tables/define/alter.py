@@ -36,7 +36,7 @@ from pydantic import ValidationError
 from lancewal_core.errors import ContractMismatch, InvalidInput, InvalidSettings, KafkaUnavailable, counted
 from lancewal_core.names.ids import OwnerId, Position, Region
 from lancewal_core.open import Address, open_by
-from lancewal_core.process.clock import Clock, SystemClock
+from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.durable_position import durable_positions
 from lancewal_core.region.end_region import end_region
@@ -45,17 +45,13 @@ from lancewal_core.region.state import GenerationState
 from lancewal_core.rows.ttl import check_ttl
 from lancewal_core.settings.load import Settings
 from lancewal_core.settings.sections import Start
-from lancewal_core.store.object_store import ObjectStore
-from lancewal_core.store.versioned import Declined, Swapped, Version, swap
 from lancewal_core.table.checks import check_place, check_settings, check_table
 from lancewal_core.table.contract import (
     BESIDE_ROWS,
     Contract,
     changed_terms,
     check_dead_letters,
-    contract_family,
-    decode_contract,
-    encode_contract,
+    put_next,
     read_contract,
 )
 from lancewal_core.table.drain import Drain, close, drained_since, read_drain
@@ -363,24 +359,6 @@ def _opened(settings: Settings) -> Iterator[OpenedTable]:
     settings.need("table.uri", "kafka.bootstrap_servers")
     with closing(ThreadTasks(workers=1)) as tasks:
         yield open_by(settings, tasks, SystemClock())
-
-
-def put_next(store: ObjectStore, clock: Clock, old: Contract, new: Contract) -> Contract:
-    """Store ``new`` as the next version of the contract, and return it.
-
-    ``ContractMismatch`` if the newest version is not ``old`` any more."""
-
-    family = contract_family(old.making)
-
-    def decide(found: Version | None) -> Contract | None:
-        unchanged = found is not None and decode_contract(found.data, family.key(found.version)) == old
-        return new if unchanged else None
-
-    match swap(store, family, clock, decide, encode_contract):
-        case Swapped():
-            return new
-        case Declined():
-            raise ContractMismatch("somebody else changed the contract at the same time: look at `lancewal table show`")
 
 
 def _not_so(contract: Contract, problem: str) -> InvalidSettings:

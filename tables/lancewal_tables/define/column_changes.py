@@ -1,63 +1,30 @@
-"""Changes of columns: what each one names, and its form on the command line.
-
-A change names a column, or a member of a struct by the path to it: ``address.zip``.  A path goes through lists without
-naming their items: ``lines.price`` is the member ``price`` of the structs in the list ``lines``.
-"""
+"""Changes of columns on the command line: the form of each, and the command that makes them."""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 
 from lancewal_core.errors import InvalidInput, InvalidSchema
+from lancewal_core.open import Address
+from lancewal_core.process.clock import SystemClock
 from lancewal_core.rows.column_types import parse_type
-
-Path = tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Added:
-    """A column or member to add, with nulls in the rows that are there.  ``default``: JSON that fills upserts without
-    the column."""
-
-    path: Path
-    type: pa.DataType
-    default: str | None = None
+from lancewal_core.settings.load import Settings
+from lancewal_core.table.checks import check_place
+from lancewal_core.table.columns.changes import Added, Change, Dropped, Forgotten, Path, Renamed, Widened
+from lancewal_core.table.columns.steps import change_columns
+from lancewal_core.table.contract import Contract, read_contract
 
 
-@dataclass(frozen=True, slots=True)
-class Widened:
-    """A column or member that gets a wider type."""
-
-    path: Path
-    type: pa.DataType
-
-
-@dataclass(frozen=True, slots=True)
-class Renamed:
-    """A column or member that gets another name."""
-
-    path: Path
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Dropped:
-    """A column or member to drop."""
-
-    path: Path
-
-
-@dataclass(frozen=True, slots=True)
-class Forgotten:
-    """A former or dropped name that records may no longer use."""
-
-    path: Path
-
-
-Change = Added | Widened | Renamed | Dropped | Forgotten
+def alter_columns(settings: Settings, changes: Sequence[Change], *, look_only: bool = False) -> Contract:
+    """Make all changes, as one version of the contract, and return it.  Errors: see ``change_columns``."""
+    settings.need("table.uri")
+    address = Address.of(settings)
+    store, table = address.store(), address.table()
+    check_place(address.uri, read_contract(store, address.uri))
+    return change_columns(store, table, SystemClock(), lambda: uuid.uuid4().hex, changes, look_only=look_only)
 
 
 def parse_added(text: str) -> Added:

@@ -25,9 +25,8 @@ from lancewal_core.process.clock import SystemClock
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.place import place_of, same_place
 from lancewal_core.table.checks import check_columns, check_settings, check_table
-from lancewal_core.table.contract import Contract, read_contract, read_contract_version
+from lancewal_core.table.contract import Contract, put_next, read_contract, read_contract_version
 from lancewal_core.table.watermarks import TABLE_UUID
-from lancewal_tables.define.alter import put_next
 from lancewal_tables.define.register import identify
 
 

@@ -23,6 +23,7 @@ from lancewal_core.open import Address
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.settings.load import Settings
+from lancewal_core.table.contract import put_next
 from lancewal_flusher.open import open_context as open_flusher
 from lancewal_ingest.append.job import Terms
 from lancewal_ingest.append.prepare import Preparer
@@ -32,7 +33,7 @@ from lancewal_ingest.service.metrics import IngestMetrics
 from lancewal_ingest.service.process import _dead_letters
 from lancewal_ingest.service.table import IngestTable
 from lancewal_kafka.topic import TopicFacts, TopicInspector
-from lancewal_tables.define.alter import alter_partitions, alter_terms, put_next, rebind_topic
+from lancewal_tables.define.alter import alter_partitions, alter_terms, rebind_topic
 from lancewal_tables.define.attach import attach_table
 from lancewal_tables.define.create import create_table
 from lancewal_tables.status.of_kafka import look_at_kafka

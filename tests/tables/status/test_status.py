@@ -38,7 +38,7 @@ from lancewal_core.status.facts import STANDS_S
 from lancewal_core.status.report import PartitionStatus, TableStatus
 from lancewal_core.store.obstore import open_store
 from lancewal_core.table import control
-from lancewal_core.table.contract import Contract
+from lancewal_core.table.contract import Contract, put_next
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.watermarks import InForce, Watermark, Watermarks
 from lancewal_core.wal.entry import Entry, RejectedOffset
@@ -46,7 +46,6 @@ from lancewal_core.wal.log_end import end_log
 from lancewal_core.wal.segment import Trailer, decode_trailer
 from lancewal_core.wal.writer import Durable, LogWriter
 from lancewal_tables.commands.status import status_text
-from lancewal_tables.define import alter
 from lancewal_tables.define.create import create_table
 from lancewal_tables.status.of_kafka import NO_BROKERS
 from lancewal_tables.status.status import table_status
@@ -626,7 +625,7 @@ def test_a_misrouted_record_is_named_at_once_with_its_cause(
     assert stops(status_of(settings, settings.table.uri))[0] == "consumed: moving"
     # Once the contract lets such records pass, none stops a partition.
     passing = contract.model_copy(update={"on_misrouted": "dead-letter", "version": contract.version + 1})
-    alter.put_next(open_store(settings.table.uri), SystemClock(), contract, passing)
+    put_next(open_store(settings.table.uri), SystemClock(), contract, passing)
     assert "misrouted" not in "".join(stops(status_of(settings, settings.table.uri)))
 
 
@@ -655,7 +654,7 @@ def test_rejected_records_are_counted_and_the_commonest_reason_is_named(
     assert status_of(settings, settings.table.uri).partitions[0].rejections.rows == 0
     # What became of records counts by the policy of now.
     ignoring = contract.model_copy(update={"on_bad_record": "ignore", "version": contract.version + 1})
-    alter.put_next(open_store(settings.table.uri), SystemClock(), contract, ignoring)
+    put_next(open_store(settings.table.uri), SystemClock(), contract, ignoring)
     assert stops(status_of(settings, settings.table.uri))[0] != "decoded: all_rejected"
     ingest.append(p0=1)
     assert status_of(settings, settings.table.uri).partitions[0].rejections.records == 0  # the newest ones are good

@@ -23,7 +23,8 @@ from lancewal_core.names import paths
 from lancewal_core.rows.carry import Tree, fields_within, tree_of, trees, widens
 from lancewal_core.rows.column_types import format_type, parse_type
 from lancewal_core.rows.schema import check_row_schema, is_reserved
-from lancewal_core.table.columns import contract_trees, holding
+from lancewal_core.table.columns.changes import Added, Change, Dropped, Forgotten, Path, Renamed, Widened
+from lancewal_core.table.columns.versions import contract_trees, holding
 from lancewal_core.table.contract import (
     Column,
     Contract,
@@ -33,7 +34,6 @@ from lancewal_core.table.contract import (
     decode_contract,
     encode_contract,
 )
-from lancewal_tables.define.column_changes import Added, Change, Dropped, Forgotten, Path, Renamed, Widened
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,13 +13,13 @@ import pytest
 from lancewal_core.errors import CommitUnknown, ContractChanged, ContractMismatch, InvalidInput
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.store.object_store import ObjectStore, PutOutcome
+from lancewal_core.table.columns import steps as module
+from lancewal_core.table.columns.changes import Added, Change, Dropped, Forgotten, Renamed, Widened
+from lancewal_core.table.columns.steps import change_columns
 from lancewal_core.table.contract import Contract, read_contract
 from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.protocol import ColumnsCommit, CommitLost, CommitOutcome, Conflicted, TableCommit, columns_mark
-from lancewal_tables.define import change_columns as module
-from lancewal_tables.define.change_columns import change_columns
-from lancewal_tables.define.column_changes import Added, Change, Dropped, Forgotten, Renamed, Widened
 from tests.support.flusher_tables import FlusherTable, upserts
 
 NESTED = pa.field("address", pa.struct([("street", pa.string()), ("zip", pa.int32())]))

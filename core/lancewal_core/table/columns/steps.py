@@ -1,4 +1,4 @@
-"""``lancewal table alter --add-column`` and its like: change the columns of a table while all services work.
+"""Change the columns of a table while all services work: ``lancewal table alter --add-column`` and its like.
 
 The steps are those of docs/protocol.md, "Columns that change".
 
@@ -20,17 +20,16 @@ Steps (docs/protocol.md)
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Sequence
 
 from lancewal_core.errors import CommitUnknown, ContractChanged, ContractMismatch
-from lancewal_core.open import Address
-from lancewal_core.process.clock import Clock, SystemClock
-from lancewal_core.settings.load import Settings
+from lancewal_core.process.clock import Clock
 from lancewal_core.store.object_store import ObjectStore
-from lancewal_core.table.checks import check_place, check_table
-from lancewal_core.table.columns import Mark, brought, grown, highest_field_id, version_trees
-from lancewal_core.table.contract import Contract, columns_version, read_contract, read_contract_version
+from lancewal_core.table.checks import check_table
+from lancewal_core.table.columns.changes import Change
+from lancewal_core.table.columns.next_contract import Surroundings, changed
+from lancewal_core.table.columns.versions import Mark, brought, grown, highest_field_id, version_trees
+from lancewal_core.table.contract import Contract, columns_version, put_next, read_contract, read_contract_version
 from lancewal_core.table.protocol import (
     ColumnsCommit,
     CommitLost,
@@ -38,21 +37,9 @@ from lancewal_core.table.protocol import (
     PinnedTable,
     Table,
 )
-from lancewal_tables.define.alter import put_next
-from lancewal_tables.define.column_changes import Change
-from lancewal_tables.define.columns import Surroundings, changed
 
 TRIES = 20
 """Most times that a step begins again because others have changed the table or its contract meanwhile."""
-
-
-def alter_columns(settings: Settings, changes: Sequence[Change], *, look_only: bool = False) -> Contract:
-    """Make all changes, as one version of the contract, and return it.  Errors: see ``change_columns``."""
-    settings.need("table.uri")
-    address = Address.of(settings)
-    store, table = address.store(), address.table()
-    check_place(address.uri, read_contract(store, address.uri))
-    return change_columns(store, table, SystemClock(), lambda: uuid.uuid4().hex, changes, look_only=look_only)
 
 
 def change_columns(

@@ -1,0 +1,56 @@
+"""Changes of columns: what each one names.
+
+A change names a column, or a member of a struct by the path to it: ``address.zip``.  A path goes through lists without
+naming their items: ``lines.price`` is the member ``price`` of the structs in the list ``lines``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """A column or member to add, with nulls in the rows that are there.  ``default``: JSON that fills upserts without
+    the column."""
+
+    path: Path
+    type: pa.DataType
+    default: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Widened:
+    """A column or member that gets a wider type."""
+
+    path: Path
+    type: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """A column or member that gets another name."""
+
+    path: Path
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A column or member to drop."""
+
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """A former or dropped name that records may no longer use."""
+
+    path: Path
+
+
+Change = Added | Widened | Renamed | Dropped | Forgotten

@@ -1,0 +1,58 @@
+"""Changes of columns as texts of the command line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lancewal_core.errors import InvalidInput
+from lancewal_core.rows.column_types import parse_type
+from lancewal_core.table.columns.changes import Added, Dropped, Renamed, Widened
+from lancewal_tables.define.column_changes import parse_added, parse_dropped, parse_renamed, parse_widened
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [
+        ("note: string", Added(("note",), pa.string())),
+        (" note :string", Added(("note",), pa.string())),
+        ('note: string = "none"', Added(("note",), pa.string(), '"none"')),
+        ("n: int64=0", Added(("n",), pa.int64(), "0")),
+        ('s: string = "a = b: c"', Added(("s",), pa.string(), '"a = b: c"')),
+        ("address.city: struct<a: int32, b: list<date32>>",
+         Added(("address", "city"), parse_type("struct<a: int32, b: list<date32>>"))),
+    ],
+)  # fmt: skip
+def test_what_adds_is_parsed(text: str, parsed: Added) -> None:
+    assert parse_added(text) == parsed
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "named"),
+    [
+        (parse_added, "note", "expected NAME: TYPE"),
+        (parse_added, ": string", "expected NAME: TYPE"),
+        (parse_added, "note:", "expected NAME: TYPE"),
+        (parse_added, "note: text", "did you mean string"),
+        (parse_added, "note: string = none", "its default 'none' is not a value of its type"),
+        (parse_added, "note: string =", "is not a value of its type"),
+        (parse_widened, "fare", "expected NAME: TYPE"),
+        (parse_widened, "fare: double", "did you mean float64"),
+        (parse_renamed, "fare", "expected OLD=NEW"),
+        (parse_renamed, "=x", "expected OLD=NEW"),
+        (parse_renamed, "fare=", "expected OLD=NEW"),
+        (parse_renamed, "address.zip=address.code", "Give the last part alone"),
+    ],
+)
+def test_what_is_no_change_is_named(parse: Any, text: str, named: str) -> None:
+    with pytest.raises(InvalidInput, match=named) as error:
+        parse(text)
+    assert repr(text) in str(error.value)
+
+
+def test_acts_by_their_texts() -> None:
+    assert parse_widened("fare: float64") == Widened(("fare",), pa.float64())
+    assert parse_renamed(" a.b = c ") == Renamed(("a", "b"), "c")
+    assert parse_dropped("address.zip") == Dropped(("address", "zip"))
