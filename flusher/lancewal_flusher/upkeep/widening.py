@@ -43,6 +43,7 @@ from lancewal_core.table.protocol import (
     Conflicted,
     PinnedTable,
     Table,
+    columns_mark,
     fragment_bytes,
 )
 from lancewal_flusher.commit.send import Refused, Why, checkpoint, newest_finished
@@ -186,7 +187,8 @@ def _commit(
         fragments.append(json.dumps({**now, "files": json.loads(written)["files"]}))
     schema = pa.schema([wide.field(f.name) if f.name in wide.names else f for f in pinned.schema])
     properties = {PROPERTY_WIDENING: json.dumps(wide.names)}
-    commit = ColumnsCommit(pinned.version, schema, {**pinned.field_ids, **ids}, properties, fragments=tuple(fragments))
+    found, mark = {**pinned.field_ids, **ids}, columns_mark(pinned)
+    commit = ColumnsCommit(pinned.version, schema, found, properties, mark, tuple(fragments))
     outcome = table.change_columns(commit)
     match outcome:
         case Committed(version=version):

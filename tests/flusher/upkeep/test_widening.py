@@ -224,6 +224,21 @@ def test_an_index_over_the_column(table: FlusherTable) -> None:
     table.check()
 
 
+def test_behind_other_changes(table: FlusherTable) -> None:
+    """The version with the wider column has the mark of the columns that it has, and then the new one."""
+    table.change_columns({"s": None}, b="string")
+    before = table.contract.columns_change
+    table.ask_to_widen("a", "int64")
+    result = widen(table.context())
+    assert isinstance(result, Widened)
+    assert columns_mark(LanceTable(table.uri).at(result.version)) == before
+    done(table, "a")
+    assert table.contract.columns_change != before
+    table.generation(0, [Operation(Op.UPSERT, 1, {"a": LARGE, "b": "b"})])
+    round_of(table.context())
+    table.check()
+
+
 def test_another_program_gets_the_new_id(table: FlusherTable) -> None:
     """Lance takes the next id for a column of its own: another one is asked for."""
     table.ask_to_widen("a", "int64")
