@@ -27,6 +27,8 @@ import lance
 import pyarrow as pa
 
 from lancewal_core.store.place import place_of
+from lancewal_core.table.columns.changes import Added, Change, Dropped, Renamed, Widened
+from lancewal_core.table.columns.steps import change_columns
 from lancewal_core.table.contract import Contract, read_contract
 from lancewal_flusher.upkeep.widening import Widened as HasWidened
 from lancewal_flusher.upkeep.widening import WideningState, widen_next
@@ -36,8 +38,6 @@ from lancewal_reader.point.at import At, Point
 from lancewal_reader.point.receipt import Receipt
 from lancewal_reader.point.token import Token
 from lancewal_reader.table import open_table
-from lancewal_tables.define.change_columns import change_columns
-from lancewal_tables.define.column_changes import Added, Change, Dropped, Renamed, Widened
 from tests.support.pipeline import FIRST_MS, KEY, Key, Pipeline, Row, moment
 
 WIDTH = 4
