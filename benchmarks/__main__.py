@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks import (
+    columns,
     distance,
     freshness,
     ingest,
@@ -44,6 +45,7 @@ BENCHMARKS: dict[str, Callable[[], dict[str, float]]] = {
     "partitions": partitions.run,
     "freshness": freshness.run,
     "restart": restart.run,
+    "columns": columns.run,
     "ingest": ingest.run,
     "memory": memory.run,
     "merge": merge.run,

@@ -251,6 +251,42 @@ def _restart_rows(name: str, text: str, aims: tuple[str, str, str]) -> list[_Row
     ]
 
 
+def _columns_rows() -> Iterator[_Row]:
+    yield "rows of the table", "rows", "-", ",.0f"
+    yield (
+        "add, rename, drop under load: the slowest of five commands, start to exit, s",
+        "command_s",
+        "at most 3",
+        ".1f",
+    )
+    yield "the same without load, s", "idle_command_s", "-", ".1f"
+    yield "add, rename, drop: written because of it, MB", "bytes_mb", "at most 1", ".2f"
+    yield "of these, by the commands and services, bytes", "idle_bytes", "-", ",.0f"
+    yield "of these, by the merge of rows that wait when a column is dropped, bytes", "waiting_bytes", "-", ",.0f"
+    yield "freshness, p99, in the 30 s after five changes over that before", "fresh_ratio", "at most 1.7", ".2f"
+    yield "freshness, p99, before the changes, ms", "fresh_before_p99_ms", "-", ",.0f"
+    yield "freshness, p99, while the commands run, ms", "fresh_during_p99_ms", "-", ",.0f"
+    yield (
+        "the slowest of 128 rows with a new column, produced after the command, over the p99 before",
+        "new_column_ratio",
+        "at most 2",
+        ".2f",
+    )
+    yield "failed reads, dead letters and ended services", "failures", "0", ",.0f"
+    yield "rows never seen", "rows_unseen", "0", ",.0f"
+    said = "an int32 column becomes int64"
+    yield f"{said}: bytes written over those of the new column", "widen_bytes_ratio", "at most 1.3", ".2f"
+    yield f"{said}: longest time that merges wait, s", "widen_wait_s", "at most 3", ".2f"
+    yield f"{said}: turns", "widen_turns", "-", ",.0f"
+    for name, text in (("upserts", "upserts only"), ("mixed", "mixed (70 % upserts, 25 % patches, 5 % deletes)")):
+        said = f"fold of rows under three contracts, {text}"
+        yield f"{said}: CPU time over that under one", f"fold_{name}_ratio", "at most 1.2", ".2f"
+        yield f"{said}: CPU time, ms", f"fold_{name}_cpu_ms", "-", ",.0f"
+    said = "5 % of the rows patched in an added column"
+    yield f"{said}: bytes over those of an old column of the type", "patched_bytes_ratio", "at most 1.3", ".2f"
+    yield f"{said}: written, MiB", "patched_mib", "-", ".1f"
+
+
 _INGEST_PEAK = "at most the budget (512) + 300"
 
 ROWS: dict[str, list[_Row]] = {
@@ -322,6 +358,7 @@ ROWS: dict[str, list[_Row]] = {
         ("SIGTERM while the store hangs: exit of ingest, s", "hung_store_ingest_s", "at most 30", ".1f"),
         ("SIGTERM while the store hangs: exit of the flusher, s", "hung_store_flusher_s", "at most 60", ".1f"),
     ],
+    "columns": list(_columns_rows()),
     "search": list(_search_rows()),
     "search-large": list(_search_rows()),
     "strong-read": [

@@ -26,7 +26,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -105,7 +105,7 @@ http: {{ingest_port: 0, flusher_port: 0}}
         try:
             time.sleep(15)  # imports and the first joining of the group
             linger_ms = PRODUCER_LINGER_MS if partitions < MANY else PRODUCER_LINGER_MANY_MS
-            with _producing(servers, topic, linger_ms) as produced:
+            with producing(servers, topic, linger_ms, BASE_ROWS) as produced:
                 time.sleep(WARM_S)
                 store.take()
                 began, before = time.monotonic(), produced()
@@ -152,11 +152,12 @@ def _freshness(uri: str, store: SmallS3Process) -> dict[str, float]:
 
 
 @contextmanager
-def _producing(servers: str, topic: str, linger_ms: int) -> Iterator[Callable[[], int]]:
-    """At ``RATE``, beside what is done inside ``with``; tells how many rows were produced so far."""
+def producing(servers: str, topic: str, linger_ms: int, keys: int) -> Iterator[Callable[[], int]]:
+    """Upsert so many keys at ``RATE``, beside what is done inside ``with``; tells how many rows were produced so far."""
     over, produced = threading.Event(), [0]
+    ids = np.random.default_rng(3).permutation(keys).tolist()
     with ThreadPoolExecutor(1) as pool:
-        producing = pool.submit(_produce, servers, topic, linger_ms, over, produced)
+        producing = pool.submit(_produce, servers, topic, linger_ms, ids, over, produced)
         try:
             yield lambda: produced[0]
         finally:
@@ -164,16 +165,17 @@ def _producing(servers: str, topic: str, linger_ms: int) -> Iterator[Callable[[]
             producing.result()
 
 
-def _produce(servers: str, topic: str, linger_ms: int, over: threading.Event, produced: list[int]) -> None:
+def _produce(
+    servers: str, topic: str, linger_ms: int, ids: Sequence[int], over: threading.Event, produced: list[int]
+) -> None:
     """What the broker does not take, as in its first seconds, waits here, and is produced later as fast as it goes."""
     producer = Producer({"bootstrap.servers": servers, "partitioner": "murmur2_random", "linger.ms": linger_ms})
-    ids = np.random.default_rng(3).permutation(BASE_ROWS).tolist()
     piece = int(RATE * PIECE_S)
     began, n = time.monotonic(), 0
     while not over.is_set():
         now = time.time_ns() // 1000
         for n in range(n, n + piece):  # noqa: B020 # goes on where the last piece ended
-            row = fresh_row(ids[n % BASE_ROWS], n, now)
+            row = fresh_row(ids[n % len(ids)], n, now)
             while len(producer) >= QUEUED_MAX:
                 producer.poll(PIECE_S)
             producer.produce(topic, key=row.key, value=row.value)

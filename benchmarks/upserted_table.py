@@ -10,6 +10,7 @@ import os
 import shutil
 import time
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ from lancewal_core.table.protocol import CommitOutcome, TableCommit
 from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.writer import Durable, LogWriter
 from lancewal_flusher.commit.send import Refused
-from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.context import FlusherContext, by_newest_contract, with_newer_contract
 from lancewal_flusher.merge.explain import MergeExplanation, explain
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.service.round import RoundState, run_round
@@ -53,9 +54,12 @@ from lancewal_flusher.upkeep.compact_all import compact_to_the_end
 from lancewal_flusher.upkeep.compaction import Compacted, FileSizes, compact_next
 from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
 from lancewal_flusher.upkeep.key_runs import keep_up
+from lancewal_flusher.upkeep.widening import Widened, WideningBegun, WideningState, widen_next
 from lancewal_kafka.topic import EARLIEST, TopicState
 from lancewal_reader.table import reads_of
 from lancewal_tables.define.attach import existing_rows
+from lancewal_tables.define.change_columns import change_columns
+from lancewal_tables.define.column_changes import Change
 from lancewal_tables.define.register import first_contract, register
 from lancewal_tables.define.topic import FittingTopic
 from lancewal_tables.snapshots.make import make_snapshot
@@ -118,7 +122,7 @@ class UpsertedTable:
         for start in range(0, rows.num_rows, SEGMENT_ROWS):
             part = self._wal_batch(rows.slice(start, SEGMENT_ROWS))
             first, next_ = Position(self._position), Position(self._position + part.num_rows)
-            stored = self._log.put([Entry(self._region, first, next_, 1, part, ())])
+            stored = self._log.put([Entry(self._region, first, next_, self.contract.version, part, ())])
             if not isinstance(stored, Durable):
                 raise AssertionError(f"segment not stored: {stored}")
             self._sealed.append(part)
@@ -167,6 +171,31 @@ class UpsertedTable:
         if len(report.merges) != 1 or report.refused or report.left is None:
             raise AssertionError(f"not one merge: {report}")
         return MergeTimes(self._table.committed_at - start, self._table.committed_cpu - cpu, end - start)
+
+    def alter(self, *changes: Change) -> None:
+        """As ``lancewal table alter``, while no rows wait that are sealed and not flushed."""
+        context = self._context
+        change_columns(context.store, context.table, context.clock, _new_id, changes)
+        self._take_up()
+
+    def widen(self) -> Iterator[float]:
+        """Widen the columns for which the contract asks, turn by turn as in the service; seconds of each turn."""
+        state = WideningState()
+        while True:
+            start = time.perf_counter()
+            result = by_newest_contract(self._context, lambda context: widen_next(context, state))
+            seconds = time.perf_counter() - start
+            self._take_up()
+            if not isinstance(result, Widened | WideningBegun):
+                raise AssertionError(f"not widened: {result}")
+            yield seconds
+            if isinstance(result, Widened):
+                return
+
+    def _take_up(self) -> None:
+        self._context = with_newer_contract(self._context) or self._context
+        self.contract = self._context.contract
+        self._log.schema = self.contract.rows.wal
 
     def explanation(self, threads: int = 2) -> MergeExplanation:
         """What the next merge would do, with so many threads."""
