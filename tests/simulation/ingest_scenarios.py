@@ -109,7 +109,7 @@ def region_is_reanchored_under_a_claimer() -> None:
         stage.collect(f)
 
     stage.send(0)
-    a.worker._consume(0.1)
+    a.worker._intake.consume(0.1, 0.0)
     b.script.before("get", f"wal/{a.log}", move_on)
     stage.take_over(a, b, 0, 1)
     a.worker._start_job(now=True)

@@ -14,8 +14,9 @@ from lancewal_ingest.append.draining import drain_of
 from lancewal_ingest.append.prepare import Preparer
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.decode.outcomes import Rejected
+from lancewal_ingest.regions.limits import WorkerLimits
 from lancewal_ingest.regions.policy import MemoryPolicy, SealPolicy
-from lancewal_ingest.service.worker import IngestWorker, WorkerLimits
+from lancewal_ingest.service.worker import IngestWorker
 from lancewal_kafka.records import Records
 from tests.simulation.memory_kafka import MemorySource
 from tests.support.silent_observer import SilentObserver

@@ -77,6 +77,7 @@ from lancewal_flusher.upkeep.adopted_keys import AdoptedKeys
 from lancewal_ingest.append.prepare import Preparer
 from lancewal_ingest.kafka.source import Polled
 from lancewal_ingest.regions.flush_queue import FlushQueue
+from lancewal_ingest.regions.intake import Intake
 from lancewal_ingest.regions.open import open_regions
 from lancewal_ingest.regions.seal import to_seal
 from lancewal_ingest.service.worker import IngestWorker
@@ -347,12 +348,12 @@ def _stale_claim(patch: pytest.MonkeyPatch) -> None:
 
 
 def _next_without_position(patch: pytest.MonkeyPatch) -> None:
-    take = IngestWorker._take
+    take = Intake._take
 
-    def take_records_only(worker: IngestWorker, polled: Polled) -> None:
-        take(worker, Polled(polled.records, {p: Position(r.offsets[-1] + 1) for p, r in polled.records.items()}))
+    def take_records_only(intake: Intake, polled: Polled) -> None:
+        take(intake, Polled(polled.records, {p: Position(r.offsets[-1] + 1) for p, r in polled.records.items()}))
 
-    patch.setattr(IngestWorker, "_take", take_records_only)
+    patch.setattr(Intake, "_take", take_records_only)
 
 
 def _too_many_keys_end_the_merge(patch: pytest.MonkeyPatch) -> None:

@@ -244,7 +244,7 @@ def index_would_change_too_early() -> None:
     a.script.puts.append((f"wal/{a.log}", PutFault.NEVER_ARRIVED))
     a.worker._sealing._policy = ALWAYS
     stage.send(1)
-    a.worker._consume(0.1)
+    a.worker._intake.consume(0.1, 0.0)
     a.worker._start_job(now=True)
     with stops(RuntimeError):
         a.worker._sealing.advance(a.worker._writer)
@@ -396,7 +396,7 @@ def _moving_on(stage: Stage) -> tuple[Member, Callable[[], None]]:
         a.worker._settle_if_done()
 
     stage.send(0)
-    a.worker._consume(0.1)
+    a.worker._intake.consume(0.1, 0.0)
     return a, move_on
 
 

@@ -50,8 +50,9 @@ from lancewal_ingest.context import IngestContext
 from lancewal_ingest.decode.outcomes import Rejected
 from lancewal_ingest.kafka.source import Offsets, Polled, PollListener, Positions
 from lancewal_ingest.observer import Observer
+from lancewal_ingest.regions.limits import WorkerLimits
 from lancewal_ingest.regions.policy import MemoryPolicy, SealPolicy
-from lancewal_ingest.service.worker import IngestWorker, WorkerLimits
+from lancewal_ingest.service.worker import IngestWorker
 from lancewal_kafka.records import Records
 from lancewal_kafka.topic import TopicFacts
 from tests.support.columns_by_hand import change_table, next_columns
@@ -357,7 +358,7 @@ class Pipeline:
         """Wait a moment for what the worker has begun, once it has all records: turns of its loop would only take the
         interpreter from its threads."""
         if self._reached(self._worker.consumed):
-            self._worker._wait_for_work(_TURN_S)
+            self._worker._beside.wait(_TURN_S)
 
     def _quiet(self) -> bool:
         """Nothing is on its way but flushes."""

@@ -281,82 +281,15 @@ def visibility_of(table: FlusherTable) -> AbstractContextManager[None]:
 
 def turns_of(table: FlusherTable) -> Turns:
     """Return all turns that the settings and the contract ask for."""
-    clock, flusher, ttl = table.context.clock, table.settings.flusher, table.context.contract.ttl
-    now = clock.monotonic()
-    others: list[Turn[Any]] = [
-        Turn(
-            GARBAGE,
-            clock,
-            table.collect,
-            next_s=lambda report: flusher.gc_interval_s,
-            due_at=now + flusher.gc_interval_s,
-            retry_s=min(PAUSE_S, flusher.gc_interval_s),
-            retry_max_s=flusher.gc_interval_s,
-            problems_of=lambda report: [
-                *(
-                    Problem.of(error, f"gc keeps all of region {region.name} and of logs")
-                    for region, error in sorted(report.damaged.items())
-                ),
-                *([] if report.names_fault is None else [Problem.of(report.names_fault, "gc keeps all versions")]),
-            ],
-            faults_are_problems=True,
-            tasks=table.context.tasks,
-        )
-    ]
-    others.append(
-        Turn(
-            "widening",
-            clock,
-            table.widen,
-            next_s=lambda result: 0.0 if isinstance(result, WideningBegun) else WIDENING_LOOK_S,
-            due_at=now,
-            retry_s=WIDENING_LOOK_S,
-        )
-    )
+    flusher, ttl = table.settings.flusher, table.context.contract.ttl
+    others: list[Turn[Any]] = [_garbage_turn(table), _widening_turn(table)]
     behind_merges: list[tuple[Turn[Any], Callable[[RoundReport], bool]]] = []
     if flusher.compaction:
-        interval_s = flusher.compaction_interval_s
-        indexed = IndexLimits(
-            flusher.index_unindexed_ratio_max, flusher.index_unindexed_rows_max, flusher.index_round_bytes_max
-        )
-        upkeep = Upkeep(compaction_limits(flusher), indexed)
-        indexes = Turn(
-            "index",
-            clock,
-            lambda: table.index(upkeep),
-            next_s=lambda report: 0.0 if report.more else interval_s,
-            due_at=now + interval_s,
-            retry_s=interval_s,
-        )
-
-        def compact() -> CompactionReport:
-            report = table.compact(upkeep)
-            if report.upkeep.indexes:
-                indexes.hurry()  # it may have left some
-            return report
-
-        compaction = Turn(
-            "compaction",
-            clock,
-            compact,
-            next_s=lambda report: 0.0 if isinstance(report.compaction, Compacted) else interval_s,
-            due_at=now + interval_s,
-            retry_s=interval_s,
-            problems_of=lambda report: None if isinstance(report.compaction, Refused) else (),
-        )
+        compaction, indexes = _upkeep_turns(table)
         others += [compaction, indexes]
         behind_merges = [(indexes, lambda report: True), (compaction, lambda r: any(m.worn for m in r.merges))]
     if ttl is not None:
-        expiry = Turn(
-            "expiry",
-            clock,
-            lambda: table.expire(ttl),
-            next_s=lambda result: 0.0 if isinstance(result, Expired) and result.more else flusher.expiry_interval_s,
-            due_at=now,
-            retry_s=flusher.expiry_interval_s,
-            problems_of=lambda result: None if isinstance(result, Refused) else (),
-        )
-        others.append(expiry)
+        others.append(_expiry_turn(table, ttl))
 
     def merge() -> RoundReport:
         report = table.round(SEALED_GRACE_S, flusher.merge_interval_s)
@@ -367,12 +300,12 @@ def turns_of(table: FlusherTable) -> Turns:
 
     rounds = Turn(
         MERGE,
-        clock,
+        table.context.clock,
         merge,
         next_s=lambda report: (
             flusher.merge_interval_s if report.left is not None else PAUSE_S if report.refused else 0.0
         ),
-        due_at=now,
+        due_at=table.context.clock.monotonic(),
         retry_s=PAUSE_S,
         retry_max_s=PAUSE_MAX_S,
         problems_of=lambda report: [
@@ -382,3 +315,88 @@ def turns_of(table: FlusherTable) -> Turns:
         problems=(NO_ROUND_YET,),
     )
     return Turns(rounds, others, table.failed)
+
+
+def _garbage_turn(table: FlusherTable) -> Turn[GarbageReport]:
+    interval_s, clock = table.settings.flusher.gc_interval_s, table.context.clock
+
+    def problems_of(report: GarbageReport) -> list[Problem]:
+        found = [
+            Problem.of(error, f"gc keeps all of region {region.name} and of logs")
+            for region, error in sorted(report.damaged.items())
+        ]
+        if report.names_fault is not None:
+            found.append(Problem.of(report.names_fault, "gc keeps all versions"))
+        return found
+
+    return Turn(
+        GARBAGE,
+        clock,
+        table.collect,
+        next_s=lambda report: interval_s,
+        due_at=clock.monotonic() + interval_s,
+        retry_s=min(PAUSE_S, interval_s),
+        retry_max_s=interval_s,
+        problems_of=problems_of,
+        faults_are_problems=True,
+        tasks=table.context.tasks,
+    )
+
+
+def _widening_turn(table: FlusherTable) -> Turn[WideningResult]:
+    return Turn(
+        "widening",
+        table.context.clock,
+        table.widen,
+        next_s=lambda result: 0.0 if isinstance(result, WideningBegun) else WIDENING_LOOK_S,
+        due_at=table.context.clock.monotonic(),
+        retry_s=WIDENING_LOOK_S,
+    )
+
+
+def _upkeep_turns(table: FlusherTable) -> tuple[Turn[CompactionReport], Turn[IndexTurnReport]]:
+    """Return the turns of compaction and of indexes."""
+    flusher, clock = table.settings.flusher, table.context.clock
+    interval_s, first_at = flusher.compaction_interval_s, clock.monotonic() + flusher.compaction_interval_s
+    indexed = IndexLimits(
+        flusher.index_unindexed_ratio_max, flusher.index_unindexed_rows_max, flusher.index_round_bytes_max
+    )
+    upkeep = Upkeep(compaction_limits(flusher), indexed)
+    indexes = Turn(
+        "index",
+        clock,
+        lambda: table.index(upkeep),
+        next_s=lambda report: 0.0 if report.more else interval_s,
+        due_at=first_at,
+        retry_s=interval_s,
+    )
+
+    def compact() -> CompactionReport:
+        report = table.compact(upkeep)
+        if report.upkeep.indexes:
+            indexes.hurry()  # it may have left some
+        return report
+
+    compaction = Turn(
+        "compaction",
+        clock,
+        compact,
+        next_s=lambda report: 0.0 if isinstance(report.compaction, Compacted) else interval_s,
+        due_at=first_at,
+        retry_s=interval_s,
+        problems_of=lambda report: None if isinstance(report.compaction, Refused) else (),
+    )
+    return compaction, indexes
+
+
+def _expiry_turn(table: FlusherTable, ttl: Ttl) -> Turn[ExpiryResult]:
+    interval_s, clock = table.settings.flusher.expiry_interval_s, table.context.clock
+    return Turn(
+        "expiry",
+        clock,
+        lambda: table.expire(ttl),
+        next_s=lambda result: 0.0 if isinstance(result, Expired) and result.more else interval_s,
+        due_at=clock.monotonic(),
+        retry_s=interval_s,
+        problems_of=lambda result: None if isinstance(result, Refused) else (),
+    )

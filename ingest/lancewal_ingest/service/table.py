@@ -36,6 +36,7 @@ from lancewal_ingest.append.job import DeadLetters, Terms
 from lancewal_ingest.append.prepare import Preparer
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.kafka.source import KafkaSource, check_topic
+from lancewal_ingest.regions.limits import BUNDLE_SEGMENTS, SEGMENT_BYTES, WorkerLimits
 from lancewal_ingest.regions.policy import MemoryPolicy, SealPolicy
 from lancewal_ingest.retention.horizon import about_to_lose
 from lancewal_ingest.retention.topic_watch import Retention, TopicWatch, WatchedTopics
@@ -46,7 +47,7 @@ from lancewal_ingest.service.freshness import Freshness, IngestProgress
 from lancewal_ingest.service.metrics import IngestMetrics
 from lancewal_ingest.service.standstill import Standstill
 from lancewal_ingest.service.status import IngestStatus, Named
-from lancewal_ingest.service.worker import BUNDLE_SEGMENTS, SEGMENT_BYTES, IngestWorker, WorkerLimits
+from lancewal_ingest.service.worker import IngestWorker
 
 REFRESH_S = 1.0
 SEGMENTS_IN_BUDGET = 8

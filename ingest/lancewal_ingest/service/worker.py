@@ -9,27 +9,25 @@ Guarantees
     sent at most its linger after the last one, or as soon as ``segment_rows`` wait; then nothing more is consumed.
  2. A MemTable holds durable entries only.  A MemTable that can no longer be proven equal to durable state is dropped,
     and its region is opened again from the log or from Kafka.
- 3. Consumption stops when consumed, in-flight, OPEN and unflushed rows together reach the memory budget
-    (``decode.weight``).  If that lasts longer than ``hold_s``, the consumer is paused and polled, so that the process
-    stays a member of its group.  If several MemTables share a batch, each counts its part.  When one of them is given
-    up, some rows stay in memory uncounted: at most those shared since all MemTables had batches of their own.  That is
-    a 16th of the budget, at most 32 MiB, and one segment.
+ 3. Consumption stops when all rows in memory reach the budget (``intake``).  If several MemTables share a batch, each
+    counts its part.  When one of them is given up, some rows stay in memory uncounted: at most those shared since all
+    MemTables had batches of their own.  That is a 16th of the budget, at most 32 MiB, and one segment.
  4. While an operator holds it, the loop consumes nothing and goes on otherwise: it polls, opens, seals, flushes and
     hands over.
  5. A partition that stops (misrouted record, bad record under ``stop``, lost retention) stops alone; others go on.  If
     a record has stopped it, the partition is opened again under each new version of the contract (``take_up``).  If
     keys in conflict have stopped it, it goes on once a person has decided (``stop_conflicting``).
 
-``partitions`` keeps which partitions wait to be opened, are open or have stopped.
+``intake`` polls, and keeps the records that are in no segment yet.  ``partitions`` keeps which partitions wait to be
+opened, are open or have stopped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from lancewal_core.errors import (
-    ActionNeeded,
     BadRecord,
     ContractChanged,
     DeadLetterRefused,
@@ -39,87 +37,37 @@ from lancewal_core.errors import (
     Retry,
 )
 from lancewal_core.names.ids import LogId, OwnerId, Position, Region
-from lancewal_core.process.failpoints import point, points
-from lancewal_core.settings.sections import IngestSettings
+from lancewal_core.process.failpoints import points
 from lancewal_core.table.contract import Contract
 from lancewal_core.wal.writer import Durable, FencedOut, LogWriter, Occupied
 from lancewal_ingest.append.bundling import Bundling
 from lancewal_ingest.append.draining import noting
 from lancewal_ingest.append.job import AppendJob, DeadLetters, Terms
 from lancewal_ingest.append.newer_contract import AddColumns, NewFields, contract_to_take_up, fields_to_add
-from lancewal_ingest.append.pending import Pending, divided, joined, weighed
-from lancewal_ingest.append.prepare import Consumed, Preparer
+from lancewal_ingest.append.prepare import Preparer
 from lancewal_ingest.append.segment_in_flight import SegmentInFlight
 from lancewal_ingest.context import IngestContext
-from lancewal_ingest.glibc_heap import use_own_pages
-from lancewal_ingest.kafka.source import KafkaSource, Polled, check_topic
+from lancewal_ingest.kafka.source import KafkaSource, check_topic
 from lancewal_ingest.observer import Observer
 from lancewal_ingest.regions.consumer_pause import ConsumerPause
 from lancewal_ingest.regions.flush_queue import FlushQueue
+from lancewal_ingest.regions.intake import Intake, WorkBeside
 from lancewal_ingest.regions.leaving import Leaving
+from lancewal_ingest.regions.limits import LINGER_S_MAX, WorkerLimits
 from lancewal_ingest.regions.memtable import MemTable, own
 from lancewal_ingest.regions.offset_commits import OffsetCommits
 from lancewal_ingest.regions.partitions import Partitions
-from lancewal_ingest.regions.policy import GENERATION_BYTES_MAX, MemoryPolicy, SealPolicy
+from lancewal_ingest.regions.policy import MemoryPolicy, SealPolicy
 from lancewal_ingest.regions.sealing import Sealing
-from lancewal_kafka.records import Records
 
-_DECODE_COPIES = 2
-"""Copies of the records in flight: decoding holds values, their joined text and the rows at the same time."""
-_FLUSH_POLL_S = 0.01
-"""Longest poll in seconds while flushes wait: about the time that a small generation takes to be flushed."""
-
-_GATHER_S, _GATHER_S_MAX = 0.005, 0.02
-"""Least and most seconds for which a poll collects further records once it has one."""
-
-_DEFAULTS = IngestSettings()
-SEGMENT_BYTES = 32 << 20
 SHARED_RATIO, SHARED_BYTES_MAX = 16, 32 << 20
 """Bounds of the rows that MemTables may share: a part of the budget, and bytes.  When one MemTable is dropped, its part of
 a shared batch stays in memory."""
-BUNDLE_SEGMENTS = 32
-"""Segments in a bundle.  A far reader requests half as many newer segments by themselves, on average."""
 STOPPED_BY_POLICY = (BadRecord, Misrouted, DeadLetterRefused)
 """Errors that another policy, or another dead-letter topic, may remove."""
-LINGER_S_MAX = 1.0
-"""Most seconds by which a slow store delays the next segment."""
 LOG_SILENT_S_MAX = 24 * 3600.0
 """Seconds without a segment after which a log in which nothing is open is not used any more.  Fences are kept for seven
 days."""
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerLimits:
-    """Limits of the worker.  Times are in seconds."""
-
-    poll_records: int = 10_000
-    segment_rows: int = _DEFAULTS.segment_rows_max
-    """Most consumed records in a segment.  This many, or ``segment_bytes``, start a segment before ``linger_s``."""
-    segment_bytes: int = SEGMENT_BYTES
-    """Most weight of a segment's records (``decode.weight``).  If a poll brings more, the rest goes into the next segment."""
-    linger_s: float = _DEFAULTS.linger_ms / 1000
-    """Least time between two segments."""
-    linger_puts: float = 0.0
-    """Least time between two segments in durations of recent PUTs, up to ``LINGER_S_MAX``.  More segments would cost more
-    requests, and make rows durable hardly sooner: a row waits for its own PUT anyway."""
-    idle_position_s: float = 1.0
-    """Least time between two entries without rows that move a region's position."""
-    offset_commit_s: float = _DEFAULTS.offset_commit_interval_s
-    retry_s: float = _DEFAULTS.retry_interval_s
-    damaged_s: float = 10.0
-    """Time until a partition with lost or damaged objects is tried again: a person must act first."""
-    settle_s: float = 10.0
-    """Most time that a revoked partition waits for the segment in flight, and then for its hand-over."""
-    open_s: float = 1.0
-    """Time after which a turn begins to open no further partitions.  Between turns the consumer polls, and the loop
-    reports that it is alive."""
-    join_s: float = 5.0
-    """Time after which a member without partitions counts as joined.  A new member gets none until others give some up."""
-    bundle_segments: int = BUNDLE_SEGMENTS
-    """Most segments that a bundle copies; 0: no bundles."""
-    hold_s: float = 1.0
-    """Time for which the loop only waits while nothing more may be consumed.  Then it pauses the consumer, which drops the
-    records fetched ahead, and polls again."""
 
 
 class IngestWorker:
@@ -173,22 +121,24 @@ class IngestWorker:
         )
         self._bundling = Bundling(context.store, context.tasks, self._limits.bundle_segments)
         self._sent_at = float("-inf")
-        self._weights = preparer.weights
-        self._expected = float(self._weights.largest(context.contract.record_bytes_max))
-        """Expected weight of each of the next records."""
         self._shared_nbytes = 0
         """Bytes of shared rows that MemTables got since the last ``memtable.own``."""
-        self._cut = 0
-        """Number of the partition with which the next segment begins."""
-        self._memory_full = False
-        self._full_since: float | None = None
-        """Monotonic seconds since when nothing more may be consumed; None while records may be consumed."""
         self._admitting = True
         """Whether further partitions may be opened."""
-        self._held = False
-        """Whether an operator has paused consumption."""
         self._pause = ConsumerPause(
             context, source, observer, self._partitions, retry_s=self._limits.retry_s, turn_s=self._limits.open_s
+        )
+        self._beside = WorkBeside(self._flight, self._sealing, self._flushes, self._bundling)
+        self._intake = Intake(
+            context.clock,
+            source,
+            self._partitions,
+            self._beside,
+            self._pause,
+            self._memory_policy,
+            self._limits,
+            preparer.weights,
+            context.contract.record_bytes_max,
         )
         self._fenced = False
         self._joined_at: float | None = None
@@ -228,7 +178,7 @@ class IngestWorker:
     @property
     def throttled(self) -> bool:
         """Whether nothing is consumed because memory is full."""
-        return self._memory_full
+        return self._intake.memory_full
 
     @property
     def oldest_consumed_ms(self) -> dict[Region, int]:
@@ -279,12 +229,7 @@ class IngestWorker:
     def idle(self) -> bool:
         """Whether no consumed record waits or is in flight, and every assigned partition is open or stopped."""
         partitions = self._partitions
-        return (
-            not self._flight.busy
-            and not any(r.pending for r in partitions.open.values())
-            and not partitions.to_open
-            and not self._fenced
-        )
+        return not self._flight.busy and not self._intake.some and not partitions.to_open and not self._fenced
 
     @property
     def ready(self) -> bool:
@@ -309,7 +254,7 @@ class IngestWorker:
 
     def hold(self, held: bool) -> None:
         """Pause or resume consumption.  Consumed records still become durable, and partitions stay ours."""
-        self._held = held
+        self._intake.held = held
 
     def take_up(self, preparer: Preparer, dead_letters: DeadLetters) -> None:
         """Use a newer version of the contract, which differs in columns and policies only, from the next segment on.
@@ -322,8 +267,7 @@ class IngestWorker:
         if newer.version <= self.terms.contract.version:
             return
         self.terms = Terms(preparer, dead_letters)
-        self._expected += max(0, preparer.weights.row_bytes - self._weights.row_bytes)
-        self._weights = preparer.weights
+        self._intake.weigh_by(preparer.weights)
         self._context.contracts.know(newer)
         self._context = replace(self._context, contract=newer)
         self._partitions.context = self._flushes.context = self._context
@@ -342,7 +286,7 @@ class IngestWorker:
 
     def step(self, timeout_s: float = 0.1) -> None:
         """Do one turn of the loop.  Raises ``ActionNeeded`` if the whole process must stop (topic replaced or altered)."""
-        self._consume(timeout_s)
+        self._intake.consume(timeout_s, self._due_s)
         if self._fenced and not self._restart_after_fence():
             return
         self._settle_if_done()
@@ -378,7 +322,7 @@ class IngestWorker:
     def _drain(self, end: float) -> bool:
         self._source.pause(list(self._partitions.open))
         self._bundling.drop()
-        while self._flight.busy or any(r.pending for r in self._partitions.open.values()):
+        while self._flight.busy or self._intake.some:
             if not self._wait_job(end):
                 return False
             if self._fenced:
@@ -423,116 +367,6 @@ class IngestWorker:
 
     # -- consuming -----------------------------------------------------------------------------------------------
 
-    def _consume(self, timeout_s: float) -> None:
-        """Poll and keep the records; while nothing more may be consumed, wait for the work under way instead."""
-        rows, nbytes = self._waiting()
-        limits = self._limits
-        # A full segment alone does not throttle: only the memory budget does.
-        used = nbytes + self._memory_beside_waiting()
-        self._memory_full = self._memory_policy.paused(used, self._flushes.of_one_region, self._memory_full)
-        if self._memory_full:
-            self._bundling.drop()
-        full = self._memory_full or rows >= limits.segment_rows or nbytes >= limits.segment_bytes
-        # If the store takes segments but no state page, a generation cannot be sealed, and must not grow further.
-        full = full or any(r.unsealed_bytes >= GENERATION_BYTES_MAX for r in self._partitions.open.values())
-        if not full:
-            self._full_since = None
-        elif self._full_since is None:
-            self._full_since = self._now()
-        if self._full_since is not None and not self._held:
-            brief = self._now() - self._full_since < limits.hold_s
-            if brief and self._wait_for_work(timeout_s):
-                return
-        self._pause.set(full or self._held)
-        room = min(limits.segment_bytes - nbytes, self._memory_policy.nbytes - used)
-        wanted = max(1, min(limits.poll_records, limits.segment_rows - rows, int(room / self._expected)))
-        with point("poll"):
-            polled = self._poll(wanted, self._poll_timeout(timeout_s))
-        self._take(polled)
-        more_rows, more_bytes = self._waiting()
-        if more_rows > rows:
-            # A region that left during the poll took its bytes along, so the mean may be too small: lower it only by halves.
-            mean = (more_bytes - nbytes) / (more_rows - rows)
-            self._expected = max(self._expected / 2, mean)
-
-    def _waiting(self) -> tuple[int, int]:
-        """Return the number of consumed records that are not in a segment yet, and their weight."""
-        rows = nbytes = 0
-        for region in self._partitions.open.values():
-            if region.pending is not None:
-                rows += region.pending.rows
-                nbytes += region.pending.nbytes
-        return rows, nbytes
-
-    def _wait_for_work(self, timeout_s: float) -> bool:
-        """Wait for the segment in flight, else for the seals, else for the flush; False if none is under way."""
-        if self._flight.running:
-            self._flight.wait(timeout_s)
-        elif self._sealing.busy:
-            self._sealing.wait(timeout_s)
-        elif len(self._flushes):
-            self._flushes.wait(timeout_s)
-        else:
-            return False
-        return True
-
-    def _poll(self, records_max: int, timeout_s: float) -> Polled:
-        try:
-            return self._source.poll(records_max, timeout_s, self._gather_s)
-        except ActionNeeded as error:
-            at = error.where.get("topic"), error.where.get("partition")
-            region = next((r for r in self._partitions.assigned if (r.topic, r.partition) == at), None)
-            if region is None:
-                raise
-            # The partition's next offset is gone: only this partition stops.  Records consumed before still become
-            # durable, because Kafka may have lost them too.
-            self._partitions.stop(region, error)
-            return Polled({}, {})
-
-    def _poll_timeout(self, timeout_s: float) -> float:
-        if self._flight.running or any(r.pending for r in self._partitions.open.values()):
-            return min(timeout_s, self._limits.linger_s / 2)
-        if self._sealing.busy or len(self._flushes):
-            return min(timeout_s, _FLUSH_POLL_S)
-        return timeout_s
-
-    @property
-    def _gather_s(self) -> float:
-        """Seconds for which a poll collects further records.
-
-        If a segment may be sent, this is short.  Until then a poll for each few records would gain nothing, and each poll
-        costs some work for every partition."""
-        due_s = self._sent_at + self._linger_s - self._now()
-        return min(max(due_s, _GATHER_S), _GATHER_S_MAX)
-
-    def _take(self, polled: Polled) -> None:
-        now = self._now()
-        open_ = self._partitions.open
-        taken = {region: records for region, records in polled.records.items() if region in open_ and records.offsets}
-        weights, large = weighed(taken, self._weights)
-        if large:
-            use_own_pages()  # large records would leave holes in the heap
-        stopped, idle_s, busy = self._partitions.stopped, self._limits.idle_position_s, self._flight.busy
-        for region, next_ in polled.next.items():
-            one = open_.get(region)
-            if one is None or region in stopped:
-                continue
-            pending = one.pending
-            if region in weights:
-                one.pending = joined(pending, polled.records[region], next_, weights[region])
-                one.fetched = next_
-            elif next_ > one.fetched:
-                one.fetched = next_
-                if pending is not None:
-                    pending.next = next_
-            if (
-                not busy
-                and one.pending is None
-                and one.fetched > one.memtable.position
-                and now - one.memtable.last_entry_at >= idle_s
-            ):
-                one.pending = Pending(Records([], [], [], [], []), one.fetched)
-
     def find_newer(self, terms: Terms, fields: NewFields) -> Terms | None:
         """Look for a newer version of the contract, or add columns for new fields (``FindNewer``)."""
         context, contract = self._context, terms.contract
@@ -550,53 +384,29 @@ class IngestWorker:
         check_topic(self._context.contract, self._source, self._context.drain)
 
     def _start_job(self, *, now: bool = False) -> None:
-        open_ = self._partitions.open
-        # Partitions take turns in being first, so that none waits for ever.
-        waiting = [one for one in open_.values() if one.pending is not None]
-        waiting.sort(key=lambda one: (one.memtable.region.partition < self._cut, one.memtable.region.partition))
-        if not waiting or self._fenced:
+        if not self._intake.some or self._fenced:
             return
-        rows, nbytes = self._waiting()
-        limits = self._limits
-        full = rows >= limits.segment_rows or nbytes >= limits.segment_bytes
-        if not now and not full and self._now() - self._sent_at < self._linger_s:
+        if not now and not self._intake.segment_full and self._due_s > 0:
             return
-        context = self._context
-        consumed = list[Consumed]()
-        nbytes, first_ms = 0, dict[Region, int]()
-        for region in waiting:
-            if region.pending is None:
-                continue
-            memtable, room = region.memtable, limits.segment_bytes - nbytes
-            least = 0 if consumed else 1
-            pending, region.pending = divided(region.pending, room, self._weights, least=least)
-            if pending is not None:
-                nbytes += pending.nbytes + self._weights.entry_bytes
-                if pending.rows:
-                    first_ms[memtable.region] = pending.records.timestamps[0]
-                consumed.append(
-                    Consumed(memtable.region, memtable.position, pending.next, pending.records, pending.nbytes)
-                )
-            if region.pending is not None:
-                # Next time this partition comes first if it got nothing now, else the one after it.
-                self._cut = memtable.region.partition + (pending is not None)
-                break
+        context, taken = self._context, self._intake.next_segment()
         job = AppendJob(
             self._check_topic,
             self.terms,
             self.find_newer,
             self._writer,
             context.tasks,
-            consumed,
+            taken.consumed,
             noting(context),
         )
         self._sent_at = self._now()
-        self._flight.start(job, nbytes, first_ms)
+        self._flight.start(job, taken.nbytes, taken.first_ms)
 
     @property
-    def _linger_s(self) -> float:
+    def _due_s(self) -> float:
+        """Seconds until the next segment may be sent, unless a full one waits."""
         limits = self._limits
-        return max(limits.linger_s, min(limits.linger_puts * self._writer.put_s, LINGER_S_MAX))
+        linger_s = max(limits.linger_s, min(limits.linger_puts * self._writer.put_s, LINGER_S_MAX))
+        return self._sent_at + linger_s - self._now()
 
     def _settle_if_done(self) -> None:
         # An error ends the process.  If no PUT is unsettled, the durable state is known and can still be handed over.
@@ -714,13 +524,8 @@ class IngestWorker:
     def _now(self) -> float:
         return self._context.clock.monotonic()
 
-    def _memory_beside_waiting(self) -> int:
-        open_ = sum(r.memtable.nbytes for r in self._partitions.open.values()) + self._sealing.nbytes
-        beside = self._flushes.nbytes + self._bundling.nbytes
-        return self._flight.nbytes * _DECODE_COPIES + open_ + beside
-
     def _observe(self) -> None:
-        self._observer.memory(self._waiting()[1] + self._memory_beside_waiting(), self._memory_full)
+        self._observer.memory(self._intake.nbytes, self._intake.memory_full)
         seen = self.durable, len(self._flushes)
         if seen != self._seen:
             self._seen = seen

@@ -15,10 +15,10 @@ from lancewal_core.region.states import Decide, RegionStates, Swap
 from lancewal_core.wal.log_end import end_log
 from lancewal_core.wal.segment import Segment, decode_segment
 from lancewal_ingest.kafka.source import Polled
+from lancewal_ingest.regions import intake as intake_module
 from lancewal_ingest.regions.flush_queue import FlushQueue
 from lancewal_ingest.regions.memtable import MemTable
 from lancewal_ingest.regions.policy import SealPolicy
-from lancewal_ingest.service import worker as worker_module
 from lancewal_ingest.service.worker import IngestWorker
 from tests.ingest.service.test_worker import OTHER, AtOnce, Place
 from tests.support.regions import by_number, region
@@ -101,11 +101,11 @@ def test_what_the_index_has_as_one_generation_does_not_outgrow_one(monkeypatch: 
     place = Place()
     worker = sealing(place)
     aside = worker._sealing.nbytes
-    assert 0 < aside <= worker._memory_beside_waiting()
+    assert 0 < aside <= worker._intake.nbytes
     go_on(place, worker, 3, 1)
     open_ = worker._partitions.open[place.region(0)]
     assert open_.unsealed_bytes == aside + worker.memtables[region(0)].nbytes > aside
-    monkeypatch.setattr(worker_module, "GENERATION_BYTES_MAX", aside + 1)
+    monkeypatch.setattr(intake_module, "GENERATION_BYTES_MAX", aside + 1)
     worker.step()
     assert place.source.held == set()  # it waits at first, and then pauses
     go_on(place, worker, 4, 2)

@@ -34,9 +34,10 @@ from lancewal_ingest.decode.json.reference import ReferenceDecoder
 from lancewal_ingest.decode.value_decoder import Ops
 from lancewal_ingest.decode.weight import pieces
 from lancewal_ingest.kafka.source import Polled
+from lancewal_ingest.regions import intake as intake_module
+from lancewal_ingest.regions.limits import WorkerLimits
 from lancewal_ingest.regions.policy import GENERATION_BYTES_MAX, MemoryPolicy, SealDecision, SealPolicy
-from lancewal_ingest.service import worker as worker_module
-from lancewal_ingest.service.worker import IngestWorker, WorkerLimits
+from lancewal_ingest.service.worker import IngestWorker
 from lancewal_kafka.clients import bounded_consumer_properties
 from lancewal_kafka.records import Records
 from tests.ingest.service.test_worker import MemoryObserver, Place, Source
@@ -203,7 +204,7 @@ def test_large_records_get_pages_of_their_own_be_they_few(
 ) -> None:
     """One in five hundred is most of what is in memory then; without, what these leave is holes."""
     asked: list[None] = []
-    monkeypatch.setattr(worker_module, "use_own_pages", lambda: asked.append(None))
+    monkeypatch.setattr(intake_module, "use_own_pages", lambda: asked.append(None))
     made = place("string", record_bytes_max=200_000)
     made.source = Full(made, value)
     worker = made.worker(SealPolicy(), WorkerLimits(), MemoryPolicy())

@@ -45,9 +45,10 @@ from lancewal_ingest.decode.outcomes import Rejected
 from lancewal_ingest.kafka.dead_letters import RefusedDeadLetters
 from lancewal_ingest.kafka.source import Offsets, Polled, PollListener, Positions
 from lancewal_ingest.observer import Claim, Observer
+from lancewal_ingest.regions.limits import WorkerLimits
 from lancewal_ingest.regions.policy import MemoryPolicy, SealPolicy
 from lancewal_ingest.service.table import worker_limits
-from lancewal_ingest.service.worker import IngestWorker, WorkerLimits
+from lancewal_ingest.service.worker import IngestWorker
 from lancewal_kafka.records import Records
 from lancewal_kafka.topic import TopicFacts
 from tests.support.regions import by_number, by_region, numbers, region

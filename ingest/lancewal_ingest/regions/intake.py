@@ -1,0 +1,259 @@
+"""Consumed records that are in no segment yet: how many may be consumed now, and which of them the next segment takes.
+
+Guarantees
+ 1. Consumption stops when consumed, in-flight, OPEN and unflushed rows together reach the memory budget
+    (``decode.weight``), and when a full segment waits.  If that lasts longer than ``hold_s``, the consumer is paused and
+    polled, so that the process stays a member of its group.
+ 2. A partition of which Kafka lacks the next record stops alone.
+ 3. Partitions take turns in being first in a segment, so that none waits for ever.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from lancewal_core.errors import ActionNeeded
+from lancewal_core.names.ids import Region
+from lancewal_core.process.clock import Clock
+from lancewal_core.process.failpoints import point
+from lancewal_ingest.append.bundling import Bundling
+from lancewal_ingest.append.pending import Pending, divided, joined, weighed
+from lancewal_ingest.append.prepare import Consumed
+from lancewal_ingest.append.segment_in_flight import SegmentInFlight
+from lancewal_ingest.decode.weight import RecordWeights
+from lancewal_ingest.glibc_heap import use_own_pages
+from lancewal_ingest.kafka.source import KafkaSource, Polled
+from lancewal_ingest.regions.consumer_pause import ConsumerPause
+from lancewal_ingest.regions.flush_queue import FlushQueue
+from lancewal_ingest.regions.limits import WorkerLimits
+from lancewal_ingest.regions.partitions import Partitions
+from lancewal_ingest.regions.policy import GENERATION_BYTES_MAX, MemoryPolicy
+from lancewal_ingest.regions.sealing import Sealing
+from lancewal_kafka.records import Records
+
+_DECODE_COPIES = 2
+"""Copies of the records in flight: decoding holds values, their joined text and the rows at the same time."""
+_FLUSH_POLL_S = 0.01
+"""Longest poll in seconds while flushes wait: about the time that a small generation takes to be flushed."""
+_GATHER_S, _GATHER_S_MAX = 0.005, 0.02
+"""Least and most seconds for which a poll collects further records once it has one."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkBeside:
+    """Work that runs in tasks beside the loop."""
+
+    flight: SegmentInFlight
+    sealing: Sealing
+    flushes: FlushQueue
+    bundling: Bundling
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of records and rows that this work keeps in memory."""
+        in_flight = self.flight.nbytes * _DECODE_COPIES
+        return in_flight + self.sealing.nbytes + self.flushes.nbytes + self.bundling.nbytes
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for the segment in flight, else for the seals, else for the flush; False if none is under way."""
+        if self.flight.running:
+            self.flight.wait(timeout_s)
+        elif self.sealing.busy:
+            self.sealing.wait(timeout_s)
+        elif len(self.flushes):
+            self.flushes.wait(timeout_s)
+        else:
+            return False
+        return True
+
+
+@dataclass(slots=True)
+class Taken:
+    """Records that a segment takes."""
+
+    consumed: list[Consumed] = field(default_factory=list)
+    nbytes: int = 0
+    """Weight of the records and of their entries."""
+    first_ms: dict[Region, int] = field(default_factory=dict)
+    """Kafka's time of the first record of each partition, in milliseconds since 1970."""
+
+
+class Intake:
+    """Consumed records of the open partitions; called by the loop's thread only."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        source: KafkaSource,
+        partitions: Partitions,
+        beside: WorkBeside,
+        pause: ConsumerPause,
+        policy: MemoryPolicy,
+        limits: WorkerLimits,
+        weights: RecordWeights,
+        record_bytes_max: int,
+    ) -> None:
+        self.held = False
+        """Whether an operator has paused consumption."""
+        self.memory_full = False
+        self._clock = clock
+        self._source = source
+        self._partitions = partitions
+        self._beside = beside
+        self._pause = pause
+        self._policy = policy
+        self._limits = limits
+        self._weights = weights
+        self._expected = float(weights.largest(record_bytes_max))
+        """Expected weight of each of the next records."""
+        self._cut = 0
+        """Number of the partition with which the next segment begins."""
+        self._full_since: float | None = None
+        """Monotonic seconds since when nothing more may be consumed; None while records may be consumed."""
+
+    @property
+    def some(self) -> bool:
+        """Whether any position or record waits for a segment."""
+        return any(one.pending for one in self._partitions.open.values())
+
+    @property
+    def waiting(self) -> tuple[int, int]:
+        """Number of consumed records that are not in a segment yet, and their weight."""
+        rows = nbytes = 0
+        for region in self._partitions.open.values():
+            if region.pending is not None:
+                rows += region.pending.rows
+                nbytes += region.pending.nbytes
+        return rows, nbytes
+
+    @property
+    def segment_full(self) -> bool:
+        """Whether at least a full segment waits."""
+        return self._is_segment(*self.waiting)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all records and rows in memory."""
+        return self.waiting[1] + self._rows_nbytes
+
+    def weigh_by(self, weights: RecordWeights) -> None:
+        """Use the weights of a newer version of the contract."""
+        self._expected += max(0, weights.row_bytes - self._weights.row_bytes)
+        self._weights = weights
+
+    def consume(self, timeout_s: float, due_s: float) -> None:
+        """Poll and keep the records; while nothing more may be consumed, wait for the work under way instead.
+
+        ``due_s``: seconds until a segment may be sent."""
+        rows, nbytes = self.waiting
+        limits, now = self._limits, self._clock.monotonic()
+        # A full segment alone does not throttle: only the memory budget does.
+        used = nbytes + self._rows_nbytes
+        self.memory_full = self._policy.paused(used, self._beside.flushes.of_one_region, self.memory_full)
+        if self.memory_full:
+            self._beside.bundling.drop()
+        full = self.memory_full or self._is_segment(rows, nbytes)
+        # If the store takes segments but no state page, a generation cannot be sealed, and must not grow further.
+        full = full or any(r.unsealed_bytes >= GENERATION_BYTES_MAX for r in self._partitions.open.values())
+        if not full:
+            self._full_since = None
+        elif self._full_since is None:
+            self._full_since = now
+        if self._full_since is not None and not self.held:
+            brief = now - self._full_since < limits.hold_s
+            if brief and self._beside.wait(timeout_s):
+                return
+        self._pause.set(full or self.held)
+        room = min(limits.segment_bytes - nbytes, self._policy.nbytes - used)
+        wanted = max(1, min(limits.poll_records, limits.segment_rows - rows, int(room / self._expected)))
+        with point("poll"):
+            polled = self._poll(wanted, self._poll_timeout(timeout_s), due_s)
+        self._take(polled)
+        more_rows, more_bytes = self.waiting
+        if more_rows > rows:
+            # A region that left during the poll took its bytes along, so the mean may be too small: lower it only by halves.
+            mean = (more_bytes - nbytes) / (more_rows - rows)
+            self._expected = max(self._expected / 2, mean)
+
+    def next_segment(self) -> Taken:
+        """Take the records of the next segment: as many as go into one."""
+        taken = Taken()
+        waiting = [one for one in self._partitions.open.values() if one.pending is not None]
+        waiting.sort(key=lambda one: (one.memtable.region.partition < self._cut, one.memtable.region.partition))
+        for one in waiting:
+            if one.pending is None:
+                continue
+            memtable, room = one.memtable, self._limits.segment_bytes - taken.nbytes
+            pending, one.pending = divided(one.pending, room, self._weights, least=0 if taken.consumed else 1)
+            if pending is not None:
+                taken.nbytes += pending.nbytes + self._weights.entry_bytes
+                if pending.rows:
+                    taken.first_ms[memtable.region] = pending.records.timestamps[0]
+                taken.consumed.append(
+                    Consumed(memtable.region, memtable.position, pending.next, pending.records, pending.nbytes)
+                )
+            if one.pending is not None:
+                # Next time this partition comes first if it got nothing now, else the one after it.
+                self._cut = memtable.region.partition + (pending is not None)
+                break
+        return taken
+
+    @property
+    def _rows_nbytes(self) -> int:
+        """Bytes in memory beside the records that wait."""
+        return sum(r.memtable.nbytes for r in self._partitions.open.values()) + self._beside.nbytes
+
+    def _is_segment(self, rows: int, nbytes: int) -> bool:
+        return rows >= self._limits.segment_rows or nbytes >= self._limits.segment_bytes
+
+    def _poll(self, records_max: int, timeout_s: float, due_s: float) -> Polled:
+        # If a segment may be sent, further records are collected for a short time only.  Until then a poll for each few
+        # records would gain nothing, and each poll costs some work for every partition.
+        gather_s = min(max(due_s, _GATHER_S), _GATHER_S_MAX)
+        try:
+            return self._source.poll(records_max, timeout_s, gather_s)
+        except ActionNeeded as error:
+            at = error.where.get("topic"), error.where.get("partition")
+            region = next((r for r in self._partitions.assigned if (r.topic, r.partition) == at), None)
+            if region is None:
+                raise
+            # The partition's next offset is gone: only this partition stops.  Records consumed before still become
+            # durable, because Kafka may have lost them too.
+            self._partitions.stop(region, error)
+            return Polled({}, {})
+
+    def _poll_timeout(self, timeout_s: float) -> float:
+        beside = self._beside
+        if beside.flight.running or self.some:
+            return min(timeout_s, self._limits.linger_s / 2)
+        if beside.sealing.busy or len(beside.flushes):
+            return min(timeout_s, _FLUSH_POLL_S)
+        return timeout_s
+
+    def _take(self, polled: Polled) -> None:
+        now = self._clock.monotonic()
+        open_ = self._partitions.open
+        taken = {region: records for region, records in polled.records.items() if region in open_ and records.offsets}
+        weights, large = weighed(taken, self._weights)
+        if large:
+            use_own_pages()  # large records would leave holes in the heap
+        stopped, idle_s, busy = self._partitions.stopped, self._limits.idle_position_s, self._beside.flight.busy
+        for region, next_ in polled.next.items():
+            one = open_.get(region)
+            if one is None or region in stopped:
+                continue
+            pending = one.pending
+            if region in weights:
+                one.pending = joined(pending, polled.records[region], next_, weights[region])
+                one.fetched = next_
+            elif next_ > one.fetched:
+                one.fetched = next_
+                if pending is not None:
+                    pending.next = next_
+            if (
+                not busy
+                and one.pending is None
+                and one.fetched > one.memtable.position
+                and now - one.memtable.last_entry_at >= idle_s
+            ):
+                one.pending = Pending(Records([], [], [], [], []), one.fetched)
