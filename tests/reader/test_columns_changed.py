@@ -9,11 +9,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lancewal_core.errors import ContractMismatch
+from lancewal_core.errors import ContractMismatch, InvalidInput
 from lancewal_core.rows.schema import Op
 from lancewal_reader.spark.source import pin_read
 from lancewal_reader.table import open_table
-from tests.support.flusher_tables import KeyedTable, Operation
+from tests.support.flusher_tables import FlusherTable, KeyedTable, Operation, patch, upsert, upserts
+from tests.support.foreign_blobs import BLOBS, add_blobs
 
 COLUMNS = pa.schema([pa.field("k", pa.int64(), nullable=False), ("a", pa.int64()), ("b", pa.int64())])
 
@@ -90,3 +91,25 @@ def test_other_columns_are_read(made: KeyedTable) -> None:
     assert table.get([3], ["a"]).to_arrow().to_pylist() == [{"a": 33}]
     assert sorted(table.to_arrow(["a"])["a"].to_pylist()) == [0, 1, 2, 4, 33]
     assert pin_read({"table": made.uri, "columns": "k,a"}).receipt == table.receipt()
+
+
+@pytest.mark.parametrize("form", BLOBS)
+def test_a_result_lacks_blobs_of_other_programs(tmp_path: Path, form: str) -> None:
+    table = FlusherTable(tmp_path, file_format=BLOBS[form])
+    table.generation(0, upserts(range(8)))
+    table.round()
+    add_blobs(table.dataset, form)
+    table.generation(0, [upsert(2, a=9), patch(3, a=9)])
+    opened = open_table(table.uri)
+    found = {row["id"]: row for row in opened.to_arrow().to_pylist()}
+    assert found == {id: row for (_, id), row in table.model.items()}
+    assert opened.get([("r0", 3)]).to_arrow().to_pylist() == [table.model["r0", 3]]
+    assert opened.count_rows("a = 9") == 2
+    reads: list[Callable[[], object]] = [
+        lambda: opened.scan(columns=["id", "blob"]),
+        lambda: pin_read({"table": table.uri, "columns": "id,blob"}),
+    ]
+    for read in reads:
+        with pytest.raises(InvalidInput, match=r"'blob' is a blob column of another program.*take_blobs"):
+            read()
+    table.close()

@@ -216,13 +216,40 @@ def foreign_columns(pinned: PinnedTable, contract: Contract) -> tuple[str, ...]:
     return tuple(found)
 
 
+def blob_columns(pinned: PinnedTable) -> tuple[str, ...]:
+    """Return the names of columns that are blobs to Lance, or that have some within.  Only other programs add them.
+
+    A scan gives descriptors in place of their values, so such a column can neither be read nor completed as others are."""
+    return tuple([field.name for field in pinned.schema if _has_blobs(field)])
+
+
+def _has_blobs(field: pa.Field) -> bool:
+    marked = (field.metadata or {}).get(b"lance-encoding:blob") == b"true"
+    if marked or getattr(field.type, "extension_name", None) == "lance.blob.v2":
+        return True
+    within = [field.type.field(i) for i in range(field.type.num_fields)]
+    return any(_has_blobs(inner) for inner in within)
+
+
+def check_no_blobs(pinned: PinnedTable) -> None:
+    """Raise ``ContractMismatch`` if the version has blob columns: rows of it are to be completed and written again."""
+    names = blob_columns(pinned)
+    if names:
+        raise ContractMismatch(
+            f"version {pinned.version} of the Lance table has blob columns of another program: {list(names)}. A patch cannot "
+            f"keep their values. Drop them by `dataset.drop_columns({list(names)})`, and keep blobs in a table of their own, "
+            "by key",
+            version=pinned.version,
+        )
+
+
 def columns_of(pinned: PinnedTable, contract: Contract) -> RowSchema:
     """Return ``columns_as`` for the contract's columns."""
     return columns_as(pinned, contract.rows, (contract,))
 
 
 def columns_as(pinned: PinnedTable, ours: RowSchema, contracts: Iterable[Contract]) -> RowSchema:
-    """Return the columns of a version, in its order, with its names.
+    """Return the columns of a version, in its order, with its names, without blob columns of other programs.
 
     Fields that are among ``ours`` have the ids of ``Column.ids``, all others those of ``taken_whole``.  ``contracts``:
     versions of the contract of which one knows each field by Lance's id."""
@@ -235,8 +262,10 @@ def columns_as(pinned: PinnedTable, ours: RowSchema, contracts: Iterable[Contrac
         within = [id_ for child in _types_within(type_) for id_ in ids(child, left)]
         return (first[own], *within) if first.get(own) in known else (taken_whole(own),)
 
-    found = [ids(field.type, iter(pinned.field_ids[field.name])) for field in pinned.schema]
-    return RowSchema(pa.schema(list(pinned.schema)), ours.primary_key, ours.region_key, tuple(found))
+    blobs = blob_columns(pinned)
+    fields = [field for field in pinned.schema if field.name not in blobs]
+    found = [ids(field.type, iter(pinned.field_ids[field.name])) for field in fields]
+    return RowSchema(pa.schema(fields), ours.primary_key, ours.region_key, tuple(found))
 
 
 def _types_within(type_: pa.DataType) -> list[pa.DataType]:

@@ -20,7 +20,7 @@ from lancewal_core.process.tasks import together
 from lancewal_core.rows.fold import complete
 from lancewal_core.rows.key_set import KeySet
 from lancewal_core.rows.projection import rows_as
-from lancewal_core.table.checks import columns_of
+from lancewal_core.table.checks import check_no_blobs, columns_of
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.protocol import PinnedTable, Table, files_of, fragment_bytes, fragment_live_rows
 from lancewal_flusher.context import FlusherContext
@@ -125,7 +125,11 @@ def run_tasks(
     in_place: Mapping[int, PatchesInPlace],
 ) -> list[FragmentResult]:
     """Run a task for each fragment that may hold one of ``keys``.  The first ``partial_keys`` of them are keys of
-    patches; ``found`` is the key index's answer for ``keys``."""
+    patches; ``found`` is the key index's answer for ``keys``.
+
+    ``ContractMismatch``: another program's blob column would lose the values of patched rows."""
+    if partial_keys:
+        check_no_blobs(pinned)
     columns = tuple(pinned.schema.names) if partial_keys else context.contract.primary_key
     sources = _candidates(pinned, found, len(keys))
     if found.uncovered:

@@ -55,7 +55,7 @@ from lancewal_reader.point.receipt import Receipt, with_receipt
 from lancewal_reader.point.token import Least
 from lancewal_reader.reading.filter import check_filter
 from lancewal_reader.reading.lookup import KeyLookup, count_plan, deltas_of, lookup_plan
-from lancewal_reader.reading.result_columns import check_values, columns_of_plan
+from lancewal_reader.reading.result_columns import check_no_blobs_asked, check_values, columns_of_plan
 from lancewal_reader.reading.scan import batch_rows, left_out, result_schema, scan_plan
 from lancewal_reader.reading.shown_version import shown_version
 from lancewal_reader.unmerged.completed import FindAddresses
@@ -289,6 +289,7 @@ class Reads:
                 pinned = _opened(context, plan) or plan.pin(context.table)
                 check_table_uuid(pinned, context.contract, self.uri)
                 columns = columns_of_plan(context, pinned, plan)
+                check_no_blobs_asked(pinned, wanted.columns or ())
                 chosen = Chosen.of(columns, wanted)
                 check_values(context, pinned, columns, chosen.names)
                 context = context.showing(columns)

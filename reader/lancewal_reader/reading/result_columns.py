@@ -1,9 +1,9 @@
 """The columns of a result.
 
 Guarantees
- 1. A result has the columns of its table version, also those of other programs.  An entry or flush of the plan may be of a
-    contract whose columns are newer than the version's mark.  Then the result has the columns of the newest such contract,
-    and those of other programs behind them.
+ 1. A result has the columns of its table version, also those of other programs, except their blobs.  An entry or flush of
+    the plan may be of a contract whose columns are newer than the version's mark.  Then the result has the columns of the
+    newest such contract, and those of other programs behind them.
  2. Fields are told apart by Lance's ids, as ``Column.ids`` keeps them.  So a value is in its own column, whatever that was
     called when the value was written.
  3. Columns of other programs have ids here that no contract has (``taken_whole``).  Lance may give them ids of dropped fields,
@@ -25,7 +25,7 @@ from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.rows.carry import taken_whole
 from lancewal_core.rows.column_types import format_type, parse_type
 from lancewal_core.rows.schema import FieldIds, RowSchema
-from lancewal_core.table.checks import changed_by_others, columns_as
+from lancewal_core.table.checks import blob_columns, changed_by_others, columns_as
 from lancewal_core.table.contract import Contract, columns_version
 from lancewal_core.table.protocol import ColumnsCommit, PinnedTable, columns_mark
 from lancewal_reader.plan.log_entries import EntryRef
@@ -58,6 +58,16 @@ def columns_of_plan(opened: OpenedTable, pinned: PinnedTable, plan: ReadPlan) ->
     columns = pa.schema([*newest.rows.columns, *(field for field, _ in others)])
     found = (*newest.rows.ids, *(ids for _, ids in others))
     return RowSchema(columns, contract.primary_key, contract.region_key, found)
+
+
+def check_no_blobs_asked(pinned: PinnedTable, names: Collection[str]) -> None:
+    """Raise ``InvalidInput`` if one of these columns is a blob column of another program: no result has those."""
+    wrong = [name for name in blob_columns(pinned) if name in names]
+    if wrong:
+        raise InvalidInput(
+            f"column {wrong[0]!r} is a blob column of another program, which no result has. Read it by pylance: "
+            f"`dataset.take_blobs({wrong[0]!r}, ...)` of version {pinned.version}"
+        )
 
 
 def columns_of_version(opened: OpenedTable, pinned: PinnedTable, rows: RowSchema) -> RowSchema:

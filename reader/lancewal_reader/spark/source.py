@@ -50,7 +50,7 @@ from lancewal_reader.plan.strong import (
 )
 from lancewal_reader.point.receipt import METADATA_KEY, Receipt
 from lancewal_reader.reading.reads import Chosen, Wanted, check_table_uuid
-from lancewal_reader.reading.result_columns import check_values, columns_of_plan, know_contracts
+from lancewal_reader.reading.result_columns import check_no_blobs_asked, check_values, columns_of_plan, know_contracts
 from lancewal_reader.reading.scan import row_bytes
 from lancewal_reader.spark.options import SparkOptions, parse_options
 from lancewal_reader.spark.plain_errors import plain_errors
@@ -119,6 +119,7 @@ def _pin(wanted: SparkOptions, context: PlanContext) -> PinnedRead:
         except ContractChanged:
             context = replace(context, contract=read_contract(context.store, wanted.table))
             continue
+        check_no_blobs_asked(pinned, wanted.columns or ())
         chosen = Chosen.of(rows, Wanted(wanted.columns, wanted.filter, wanted.read))
         check_values(context, pinned, rows, chosen.names)
         left_out_of_plan(contract, plan, wanted.on_conflict).warn(contract.topic)

@@ -11,10 +11,12 @@ import lance
 import pyarrow as pa
 import pytest
 
+from lancewal_core.errors import ContractMismatch
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.upkeep.compaction import Compacted, FileSizes, compact_next
 from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
 from tests.support.flusher_tables import COMBINE, OPEN_ROWS, FlusherTable, delete, patch, upsert, upserts
+from tests.support.foreign_blobs import BLOBS, add_blobs, blobs
 
 IN_PLACE = MergeLimits(adopt_rows=1, in_place_rows=1, deleted_share=0.01)
 VALUES: dict[str, tuple[pa.DataType, Callable[[int], Any]]] = {
@@ -96,5 +98,31 @@ def test_a_member_of_a_struct_keeps_its_values(tmp_path: Path, limits: MergeLimi
         if row["at"] is not None:
             row["at"].setdefault("geo", None)
     table.round(limits)
+    table.check()
+    table.close()
+
+
+@pytest.mark.parametrize("form", BLOBS)
+def test_blobs_stop_merges_with_patches_by_name(tmp_path: Path, form: str) -> None:
+    """Merges of upserts and deletes, and compaction, go on and keep the blobs of all other rows."""
+    table = FlusherTable(tmp_path, file_format=BLOBS[form])
+    table.generation(0, upserts(range(8)))
+    table.round()
+    add_blobs(table.dataset, form)
+    table.generation(0, [upsert(2, a=9), delete(3), upsert(8)])
+    table.round()
+    done = compact_next(table.context(), CompactionLimits(fragments_min=2), FileSizes(), with_sentinel=True)
+    assert isinstance(done, Compacted)
+    assert dict(zip(table.dataset.to_table(columns=["id"])["id"].to_pylist(), blobs(table.dataset), strict=True)) == {
+        **{id: b"x%d" % id for id in (0, 1, 4, 5, 6, 7)}, 2: None, 8: None
+    }  # fmt: skip
+    table.generation(0, [patch(id, a=1) for id in range(3)])
+    for limits in (OPEN_ROWS, COMBINE, IN_PLACE):
+        before = table.dataset.version
+        with pytest.raises(ContractMismatch, match=r"blob columns of another program: \['blob'\].*drop_columns"):
+            table.round(limits)
+        assert table.dataset.version == before
+    table.dataset.drop_columns(["blob"])
+    table.round()
     table.check()
     table.close()
