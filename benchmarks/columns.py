@@ -40,9 +40,9 @@ from benchmarks.write_amplification import Written
 from lancewal_core.rows.fold import bitmaps, fold
 from lancewal_core.rows.projection import rows_as
 from lancewal_core.rows.schema import OP, PRESENT, Op, RowSchema
+from lancewal_core.table.columns.changes import Added, Change, Dropped, Renamed, Widened
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
-from lancewal_tables.define.column_changes import Added, Change, Dropped, Renamed, Widened
 
 ROWS = 5_000_000
 WAITING_S = 7

@@ -38,6 +38,8 @@ from lancewal_core.rows.schema import Op
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.obstore import open_store
+from lancewal_core.table.columns.changes import Change
+from lancewal_core.table.columns.steps import change_columns
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.lance.row_files import use_all_cores
 from lancewal_core.table.lance.table import LanceTable
@@ -58,8 +60,6 @@ from lancewal_flusher.upkeep.widening import Widened, WideningBegun, WideningSta
 from lancewal_kafka.topic import EARLIEST, TopicState
 from lancewal_reader.table import reads_of
 from lancewal_tables.define.attach import existing_rows
-from lancewal_tables.define.change_columns import change_columns
-from lancewal_tables.define.column_changes import Change
 from lancewal_tables.define.register import first_contract, register
 from lancewal_tables.define.topic import FittingTopic
 from lancewal_tables.snapshots.make import make_snapshot

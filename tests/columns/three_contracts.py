@@ -33,7 +33,7 @@ from lancewal_core.table.contract import Contract, read_contract
 from lancewal_flusher.upkeep.widening import Widened as HasWidened
 from lancewal_flusher.upkeep.widening import WideningState, widen_next
 from lancewal_ingest.append.bundling import LEAST
-from lancewal_ingest.service.worker import BUNDLE_SEGMENTS
+from lancewal_ingest.regions.limits import BUNDLE_SEGMENTS
 from lancewal_reader.point.at import At, Point
 from lancewal_reader.point.receipt import Receipt
 from lancewal_reader.point.token import Token
