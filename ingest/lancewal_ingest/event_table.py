@@ -16,6 +16,14 @@ class IngestEvents(ServiceEvents):
     dead_letters_written = warning(
         "A segment is durable, and its bad records are in the dead-letter topic.", "records", "segment"
     )
+    column_added = info(
+        "This process has added a column to the table, for a field that the schemas of records have.",
+        *("column", "type", "contract_version"),
+    )
+    column_refused = warning(
+        "A field that the schemas of records have does not become a column: its records are bad records.",
+        *("column", "error"),
+    )
     generation_sealed = info(
         "A generation has ended: it holds the records before the position, and takes no more.",
         *("topic", "partition", "generation", "position"),

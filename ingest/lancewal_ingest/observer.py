@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
+import pyarrow as pa
+
 from lancewal_core.errors import LancewalError
 from lancewal_core.names.ids import Region
 from lancewal_core.region.flushes.manifest import FlushedGeneration
@@ -48,6 +50,12 @@ class Observer(Protocol):
 
     def taken_up(self, contract_version: int) -> None:
         """Records consumed from now on follow this version of the contract."""
+
+    def column_added(self, name: str, type_: pa.DataType, contract_version: int) -> None:
+        """This process has added a column to the table, for a field of records.  Called in any thread."""
+
+    def column_refused(self, name: str, why: str) -> None:
+        """A field of records does not become a column, although the contract says ``add``.  Called in any thread."""
 
     def other_names(self, uses: Mapping[OtherName, int]) -> None:
         """Rows that are durable use names other than present ones, each so many times."""

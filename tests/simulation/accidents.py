@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tests.simulation import (
+    added_scenarios,
     bundle_accidents,
     column_scenarios,
     drain_accidents,
@@ -31,4 +32,5 @@ ACCIDENTS: list[Callable[[], None]] = [
     *trim_accidents.ACCIDENTS,
     *rare_accidents.ACCIDENTS,
     *column_scenarios.ACCIDENTS,
+    *added_scenarios.ACCIDENTS,
 ]

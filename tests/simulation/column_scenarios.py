@@ -19,10 +19,10 @@ from tests.simulation.stage import Member, Stage
 
 
 class ColumnStage(Stage):
-    """A stage whose columns change.  Keys 0 to 9 have partition 0."""
+    """A stage whose columns change.  ``records`` are those of partition 0."""
 
-    def __init__(self) -> None:
-        super().__init__(partitions=1, columns_change=True)
+    def __init__(self, partitions: int = 1) -> None:
+        super().__init__(partitions=partitions, columns_change=True)
         self.members = 0
 
     def change(self, name: str = "command", **change: object) -> None:

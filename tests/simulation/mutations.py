@@ -35,6 +35,7 @@ import lancewal_flusher.merge.merge
 import lancewal_flusher.merge.plan
 import lancewal_flusher.merge.set_aside
 import lancewal_flusher.service.round
+import lancewal_ingest.append.new_columns
 import lancewal_ingest.regions.flush_queue
 import lancewal_ingest.regions.open
 import lancewal_ingest.regions.partitions
@@ -49,7 +50,7 @@ import lancewal_reader.plan.strong
 import lancewal_reader.reading.reads
 import lancewal_tables.define.alter
 import tests.simulation.world
-from lancewal_core.errors import OwnershipLost
+from lancewal_core.errors import LancewalError, OwnershipLost
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Position, Region, Sequence, TableVersion
 from lancewal_core.process.clock import SystemClock
@@ -75,6 +76,7 @@ from lancewal_flusher.merge.region_input import AdoptedFiles, RegionInput, adopt
 from lancewal_flusher.service.round import mark
 from lancewal_flusher.upkeep.adopted_keys import AdoptedKeys
 from lancewal_ingest.append.prepare import Preparer
+from lancewal_ingest.decode.naming import Naming
 from lancewal_ingest.kafka.source import Polled
 from lancewal_ingest.regions.flush_queue import FlushQueue
 from lancewal_ingest.regions.intake import Intake
@@ -695,6 +697,19 @@ def _ids_alone_say_what_was_dropped(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(COMMAND, "brought", by_ids)
 
 
+def _what_a_dead_process_has_added_is_not_known(patch: pytest.MonkeyPatch) -> None:
+    surroundings = COMMAND._surroundings
+    patch.setattr(COMMAND, "_surroundings", lambda *of: replace(surroundings(*of), left_over=()))
+
+
+def _a_silent_store_refuses_a_column(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lancewal_ingest.append.new_columns, "Corrupt", LancewalError)
+
+
+def _a_dropped_name_is_added_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lancewal_ingest.append.new_columns, "naming_of", lambda contract: Naming())
+
+
 def _rows_are_carried_by_names(patch: pytest.MonkeyPatch) -> None:
     def by_names(written: Any, wanted: Any) -> Any:
         numbers = {n: i for i, n in enumerate(dict.fromkeys([*written.columns.names, *wanted.columns.names]))}
@@ -776,6 +791,9 @@ MUTATIONS: dict[str, Patch] = {
     "the contract is read before the table": _the_contract_is_read_before_the_table,
     "what a command has added goes": _what_a_command_has_added_goes,
     "ids alone say what was dropped": _ids_alone_say_what_was_dropped,
+    "what a dead process has added is not known": _what_a_dead_process_has_added_is_not_known,
+    "a silent store refuses a column": _a_silent_store_refuses_a_column,
+    "a dropped name is added again": _a_dropped_name_is_added_again,
     "rows are carried by names": _rows_are_carried_by_names,
 }
 

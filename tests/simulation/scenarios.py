@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tests.simulation import (
+    added_scenarios,
     bundle_accidents,
     column_scenarios,
     conflict_scenarios,
@@ -35,5 +36,6 @@ SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
     **conflict_scenarios.SCENARIOS,
     **point_scenarios.SCENARIOS,
     **column_scenarios.SCENARIOS,
+    **added_scenarios.SCENARIOS,
 }
 """What each finds: the mutation, and what then is said."""

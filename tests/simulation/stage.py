@@ -175,7 +175,7 @@ class Stage(World):
         self.contract = contract
         self.checker.follow(contract)
 
-    def alter(self, **terms: str) -> None:
+    def alter(self, **terms: object) -> None:
         """Another version of the contract, which members work by once they ``take_up``."""
         new = self.contract.model_copy(update={"version": self.contract.version + 1, **terms})
         self.bucket.put(paths.contract_version(new.version, new.making), encode_contract(new), 0)

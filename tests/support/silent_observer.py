@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import pyarrow as pa
+
 from lancewal_core.errors import LancewalError
 from lancewal_core.names.ids import Region
 from lancewal_core.region.flushes.manifest import FlushedGeneration
@@ -40,6 +42,10 @@ class SilentObserver:
     def stopped(self, region: Region, error: LancewalError) -> None: ...
 
     def taken_up(self, contract_version: int) -> None: ...
+
+    def column_added(self, name: str, type_: pa.DataType, contract_version: int) -> None: ...
+
+    def column_refused(self, name: str, why: str) -> None: ...
 
     def other_names(self, uses: Mapping[OtherName, int]) -> None: ...
 

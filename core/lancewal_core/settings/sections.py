@@ -182,7 +182,8 @@ class TableSettings(Section):
     on_unknown_column: OnUnknownColumn = "reject"
     """Policy for a member of a record for which the table has no column.  ``reject`` the record, so that ``on_bad_record``
     decides about it; ``ignore`` the member (skip and count it); or ``add`` the column.  Reject, because a misspelt name
-    must not lose values unseen.  ``add`` needs a format with schemas, which JSON is not."""
+    must not lose values unseen.  ``add`` needs a format with schemas.  JSON has none, so no table of this release takes
+    it."""
     columns_max: Annotated[int, Field(ge=1, le=4_096)] = 200
     """Most columns up to which ``on_unknown_column: add`` adds.  Enough for wide sources, and a producer that makes up names
     does not fill the table with them."""

@@ -43,7 +43,7 @@ from lancewal_core.table.contract import Contract
 from lancewal_core.wal.entry import Entry, RejectedOffset
 from lancewal_core.wal.writer import LogWriter, PutResult
 from lancewal_ingest.append.draining import NoteNew
-from lancewal_ingest.append.newer_contract import NewFields
+from lancewal_ingest.append.new_columns import NewFields
 from lancewal_ingest.append.prepare import Consumed, Preparer, Stop, Together, below
 from lancewal_ingest.append.shared_rows import SharedPart
 from lancewal_ingest.decode.naming import OtherName

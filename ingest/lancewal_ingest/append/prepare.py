@@ -92,7 +92,7 @@ class Together(NamedTuple):
     other_names: Mapping[OtherName, int] = MappingProxyType({})
     """How often rows used each name that is not a present name of a column.  One region of those that were decoded
     together has the counts of all of them."""
-    new_fields: Mapping[str, str] = MappingProxyType({})
+    new_fields: Mapping[str, pa.DataType] = MappingProxyType({})
     """New fields of records (``DecodedValues.new_fields``).  One region of those that were decoded together has the new
     fields of all of them."""
 

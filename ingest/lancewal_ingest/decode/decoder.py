@@ -83,7 +83,7 @@ class Decoder:
                 case tuple():
                     deleted[index] = found
         parts = [self._deletes(deleted)] if deleted else []
-        other_names, new_fields = Counter[OtherName](), dict[str, str]()
+        other_names, new_fields = Counter[OtherName](), dict[str, pa.DataType]()
         for indexes in self._pieces(records, np.flatnonzero(ops != ASIDE)):
             whole = len(indexes) == len(records)
             # Null values went aside.

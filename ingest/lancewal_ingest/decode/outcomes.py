@@ -62,7 +62,7 @@ class Decoded:
     """Rejections of all other records, in the order of the records."""
     other_names: Mapping[OtherName, int] = field(default_factory=dict)
     """Number of uses, by the rows, of each name other than a present one."""
-    new_fields: Mapping[str, str] = field(default_factory=dict)
+    new_fields: Mapping[str, pa.DataType] = field(default_factory=dict)
     """New fields of rejected records (``DecodedValues.new_fields``)."""
 
     def part(self, begin: int, end: int, first_row: int) -> Decoded:

@@ -25,6 +25,7 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from lancewal_ingest.decode.naming import OtherName
 from lancewal_ingest.decode.part import DecodedPart
@@ -55,9 +56,9 @@ class DecodedValues:
     """Refused values, in no order."""
     other_names: Mapping[OtherName, int] = field(default_factory=dict)
     """Number of uses, by the rows, of each name other than a present one."""
-    new_fields: Mapping[str, str] = field(default_factory=dict)
-    """Type text of each optional field that the schemas of refused values have, and the table lacks.  A format without
-    schemas names none."""
+    new_fields: Mapping[str, pa.DataType] = field(default_factory=dict)
+    """Type of each optional field that the schemas of refused values have, and for which there is no column.  A member of a
+    struct is none of them.  A format without schemas names none."""
 
 
 class Growth(Protocol):

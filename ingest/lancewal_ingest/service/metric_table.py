@@ -45,6 +45,9 @@ class IngestMetricTable(KafkaMetricTable, StoreMetricTable, ServiceMetricTable, 
         "field",
         "kind",
     )
+    columns_added = counter(
+        "Columns that this process added to the table, by the field of records that each was added for.", "field"
+    )
     segments = counter("WAL segments stored.")
     segment_bytes = counter("Bytes of WAL segments stored.")
     generations_sealed = counter("Generations sealed, hand-overs included.")

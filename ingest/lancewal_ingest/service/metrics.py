@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
+import pyarrow as pa
 from prometheus_client import CollectorRegistry
 
 from lancewal_core.errors import LancewalError
@@ -21,6 +22,7 @@ from lancewal_core.process.service_events import place_of
 from lancewal_core.process.service_metrics import ProcessRegistry, ServiceMetrics
 from lancewal_core.region.flushes.manifest import FlushedGeneration
 from lancewal_core.region.state import GenerationRecord
+from lancewal_core.rows.column_types import format_type
 from lancewal_core.rows.schema import TIMESTAMP
 from lancewal_core.status.facts import Failure
 from lancewal_core.store.object_store import ObjectStore
@@ -39,7 +41,7 @@ from lancewal_ingest.service.standstill import Still
 
 OTHER_NAMES_MAX = 100
 """Most names, other than present ones, that have series of their own: producers choose these names."""
-NAME_LENGTH_MAX = 100
+NAME_LENGTH_MAX, REASON_LENGTH_MAX = 100, 1000
 FURTHER = "..."
 """Stands for all further names."""
 
@@ -143,6 +145,13 @@ class IngestMetrics(ServiceMetrics):
     def taken_up(self, contract_version: int) -> None:
         self._shown.contract_version.set(contract_version)
         self.events.contract_taken_up(contract_version=contract_version)
+
+    def column_added(self, name: str, type_: pa.DataType, contract_version: int) -> None:
+        self._shown.columns_added.labels(name[:NAME_LENGTH_MAX]).inc()
+        self.events.column_added(column=name, type=format_type(type_), contract_version=contract_version)
+
+    def column_refused(self, name: str, why: str) -> None:
+        self.events.column_refused(column=name[:NAME_LENGTH_MAX], error=why[:REASON_LENGTH_MAX])
 
     def other_names(self, uses: Mapping[OtherName, int]) -> None:
         for one, count in uses.items():

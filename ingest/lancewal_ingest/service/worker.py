@@ -43,7 +43,7 @@ from lancewal_core.wal.writer import Durable, FencedOut, LogWriter, Occupied
 from lancewal_ingest.append.bundling import Bundling
 from lancewal_ingest.append.draining import noting
 from lancewal_ingest.append.job import AppendJob, DeadLetters, Terms
-from lancewal_ingest.append.newer_contract import AddColumns, NewFields, contract_to_take_up, fields_to_add
+from lancewal_ingest.append.new_columns import NewColumns, NewFields
 from lancewal_ingest.append.prepare import Preparer
 from lancewal_ingest.append.segment_in_flight import SegmentInFlight
 from lancewal_ingest.context import IngestContext
@@ -93,8 +93,7 @@ class IngestWorker:
         self.prepare_terms: Callable[[Contract, Terms], Terms] = self._prepare_terms
         """Function that prepares a newer version of the contract, given the terms before.  The service replaces it by one
         that also checks what the version needs of Kafka."""
-        self.add_columns: AddColumns | None = None
-        """Function that adds columns for new fields of records; None: no format of values has schemas."""
+        self._new_columns = NewColumns(context, observer)
         self._owner = owner
         self._observer = observer
         self._memory_policy = memory_policy or MemoryPolicy()
@@ -369,12 +368,7 @@ class IngestWorker:
 
     def find_newer(self, terms: Terms, fields: NewFields) -> Terms | None:
         """Look for a newer version of the contract, or add columns for new fields (``FindNewer``)."""
-        context, contract = self._context, terms.contract
-        newer = contract_to_take_up(context.store, contract, context.group)
-        wanted = fields_to_add(contract, fields)
-        if newer is None and wanted and self.add_columns is not None:
-            self.add_columns(contract, wanted)
-            newer = contract_to_take_up(context.store, contract, context.group)
+        newer = self._new_columns.find(terms.contract, fields)
         return None if newer is None else self.prepare_terms(newer, terms)
 
     def _prepare_terms(self, newer: Contract, before: Terms) -> Terms:

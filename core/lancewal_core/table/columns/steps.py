@@ -1,13 +1,13 @@
-"""Change the columns of a table while all services work: ``lancewal table alter --add-column`` and its like.
+"""Change the columns of a table while all services work: ``lancewal table alter --add-column`` and its like, and ingest.
 
 The steps are those of docs/protocol.md, "Columns that change".
 
 Guarantees
- 1. Each field of the newest contract is in the newest version of the table, whenever the command dies and whatever other
-    commands do.  The table grows before the contract is stored, and only fields that a stored contract has dropped go.
- 2. A command that dies leaves a table that all services work on.  The next command of this kind goes on where it died.  The
-    same command given again changes nothing twice.
- 3. Two commands at once make two changes, one after the other.
+ 1. Each field of the newest contract is in the newest version of the table, whenever the process dies and whatever others
+    do.  The table grows before the contract is stored, and only fields that a stored contract has dropped go.
+ 2. A process that dies leaves a table that all services work on.  The next change goes on where it died.  The same change
+    made again changes nothing twice.
+ 3. Two processes at once make two changes, one after the other.
  4. No data is written.
  5. ``look_only`` makes the same checks and stores nothing.
 
@@ -38,6 +38,10 @@ from lancewal_core.table.protocol import (
     Table,
 )
 
+Following = Callable[[Contract, Surroundings, str], Contract]
+"""Function from the newest contract to the next version, or to that very contract if nothing is to be changed.
+
+The text is the id of the change (``changed``)."""
 TRIES = 20
 """Most times that a step begins again because others have changed the table or its contract meanwhile."""
 
@@ -51,18 +55,37 @@ def change_columns(
     *,
     look_only: bool = False,
 ) -> Contract:
+    """Make all changes, as one version of the contract, and return it.
+
+    ``InvalidInput``: a change is refused.  Other errors: see ``take_steps``."""
+
+    def following(contract: Contract, facts: Surroundings, change_id: str) -> Contract:
+        return changed(contract, changes, facts, change_id)
+
+    return take_steps(store, table, clock, new_id, following, look_only=look_only)
+
+
+def take_steps(
+    store: ObjectStore,
+    table: Table,
+    clock: Clock,
+    new_id: Callable[[], str],
+    following: Following,
+    *,
+    look_only: bool = False,
+) -> Contract:
     """Do steps 1 to 4, and return the contract.
 
-    ``InvalidInput``: a change is refused.  ``ContractMismatch``: other programs have changed columns of the contract.
-    ``CommitUnknown``: the store did not say whether a step was done; the same command goes on from there.
-    ``ContractChanged``: others changed columns all the time."""
+    ``ContractMismatch``: other programs have changed columns of the contract.  ``CommitUnknown``: the store did not say
+    whether a step was done; the same change, made again, goes on from there.  ``ContractChanged``: others changed columns
+    all the time."""
     for _ in range(TRIES):
         pinned, contract, commit = _look(store, table)
         # Step 1
         if commit is not None and not look_only:
             _committed(table, commit)
             continue
-        new = changed(contract, changes, _surroundings(pinned, contract), new_id())
+        new = following(contract, _surroundings(pinned, contract), new_id())
         if look_only or new is contract:
             return new
         # Step 2
@@ -77,7 +100,7 @@ def change_columns(
         for _ in range(TRIES):
             if _committed(table, _look(store, table)[2]):
                 return new
-    raise ContractChanged(f"others changed the table {TRIES} times meanwhile. Run the command again: it goes on")
+    raise ContractChanged(f"others changed the table {TRIES} times meanwhile. The same change, made again, goes on")
 
 
 def _look(store: ObjectStore, table: Table) -> tuple[PinnedTable, Contract, ColumnsCommit | None]:
@@ -109,7 +132,8 @@ def _committed(table: Table, commit: ColumnsCommit | None) -> bool:
             return True
         case CommitLost(message):
             raise CommitUnknown(
-                f"the store did not say whether the table's columns were changed: {message}. Run the command again"
+                f"the store did not say whether the table's columns were changed: {message}. "
+                "The same change, made again, goes on"
             )
     return False
 

@@ -188,7 +188,7 @@ def test_two_commands_make_two_changes(table: FlusherTable, step: int, after: bo
 
 @pytest.mark.parametrize("number", [1, 2, -1, -2])
 def test_after_a_lost_reply_the_same_command_goes_on(table: FlusherTable, number: int) -> None:
-    with pytest.raises(CommitUnknown, match="Run the command again"):
+    with pytest.raises(CommitUnknown, match="The same change, made again, goes on"):
         change(table, CHANGES, lost=[number])
     change(table, CHANGES)
     assert shown(table) == AFTER
