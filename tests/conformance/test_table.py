@@ -14,6 +14,8 @@ import pytest
 
 from lancewal_core.errors import ObjectMissing, RewriteFailed, TableMissing, VersionGone
 from lancewal_core.names.ids import TableVersion
+from lancewal_core.rows.column_types import parse_type
+from lancewal_core.table.columns.versions import ids_in_use
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.protocol import (
     ROW_ADDRESS,
@@ -61,6 +63,13 @@ class User(Protocol):
 
     def update_config(self) -> None: ...
 
+    def add_column(self, name: str) -> None:
+        """Add one of texts, all null."""
+
+    def rename_column(self, path: str, name: str) -> None: ...
+
+    def drop_column(self, path: str) -> None: ...
+
     def restore(self, version: int) -> None: ...
 
     def overwrite(self, rows: pa.Table) -> None: ...
@@ -72,8 +81,8 @@ class User(Protocol):
 
 
 class TwinUser:
-    def __init__(self) -> None:
-        self.table = MemoryTable(MemoryDataset(SCHEMA))
+    def __init__(self, schema: pa.Schema = SCHEMA) -> None:
+        self.table = MemoryTable(MemoryDataset(schema))
 
     def append(self, rows: pa.Table) -> None:
         self.table.append(rows)
@@ -90,6 +99,15 @@ class TwinUser:
     def update_config(self) -> None:
         self.table.update_config({"a": "b"})
 
+    def add_column(self, name: str) -> None:
+        self.table.add_column(name, "string")
+
+    def rename_column(self, path: str, name: str) -> None:
+        self.table.rename_column(path, name)
+
+    def drop_column(self, path: str) -> None:
+        self.table.drop_column(path)
+
     def restore(self, version: int) -> None:
         self.table.restore(version)
 
@@ -104,10 +122,10 @@ class TwinUser:
 
 
 class LanceUser:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, schema: pa.Schema = SCHEMA, file_format: Any = None) -> None:
         self._folder = folder
         self._uri = str(folder)
-        lance.write_dataset(SCHEMA.empty_table(), self._uri)
+        lance.write_dataset(schema.empty_table(), self._uri, data_storage_version=file_format)
         self.table = LanceTable(self._uri)
 
     @property
@@ -128,6 +146,15 @@ class LanceUser:
 
     def update_config(self) -> None:
         self._dataset.update_config({"a": "b"})
+
+    def add_column(self, name: str) -> None:
+        self._dataset.add_columns(pa.field(name, pa.string()))
+
+    def rename_column(self, path: str, name: str) -> None:
+        self._dataset.alter_columns({"path": path, "name": name})
+
+    def drop_column(self, path: str) -> None:
+        self._dataset.drop_columns([path])
 
     def restore(self, version: int) -> None:
         old: Any = lance.dataset(self._uri, version=version)
@@ -416,6 +443,9 @@ BETWEEN: list[tuple[str, UserActs, bool, bool]] = [
     ("restore", lambda u: u.restore(1), False, False),
     ("overwrite", lambda u: u.overwrite(rows(7)), False, False),
     ("columns", lambda u: changed(u.table, {"k": "k", "v": "w"}, added=True), True, False),
+    ("a column of others", lambda u: u.add_column("w"), False, False),
+    ("a column renamed by others", lambda u: u.rename_column("v", "w"), True, False),
+    ("a column dropped by others", lambda u: u.drop_column("v"), True, False),
 ]
 
 
@@ -569,6 +599,8 @@ BESIDE_A_CHANGE: list[tuple[str, UserActs, bool]] = [
     ("compaction", lambda u: u.compact(), True),
     ("update", lambda u: assert_committed(u.table.commit(with_sentinel(u.table, u.table.newest(), 100))), True),
     ("columns", lambda u: changed(u.table, {"k": "k", "v": "w"}), False),
+    ("a column of others", lambda u: u.add_column("w"), False),
+    ("a column renamed by others", lambda u: u.rename_column("v", "w"), False),
     ("restore", lambda u: u.restore(1), False),
     ("overwrite", lambda u: u.overwrite(rows(7)), False),
 ]
@@ -770,8 +802,144 @@ def test_nested_columns_in_place_that_no_file_has(tmp_path: Path, file_format: A
     assert lance.dataset(uri).to_table().to_pylist() == [{"k": 0} | nulls, {"k": 1} | expected, {"k": 2} | nulls]
 
 
-def test_members_of_structs_are_added_renamed_and_dropped(tmp_path: Path) -> None:
-    """On Lance alone: the twin has no members."""
+def operation(pinned: PinnedTable, table: Table) -> str:
+    info = table.transaction(pinned.version)
+    assert isinstance(info, TransactionInfo)
+    return info.operation
+
+
+def test_columns_that_others_add_rename_and_drop(filled: User) -> None:
+    """Whoever adds a column gets the lowest id above those of the schema and the data files: that of a dropped one."""
+    table, pinned = filled.table, filled.table.newest()
+    schema = pa.schema([*pinned.schema, ("n", pa.float64())])
+    commit = ColumnsCommit(pinned.version, schema, {**pinned.field_ids, "n": (2,)}, {}, mark="2-a")
+    assert_committed(table.change_columns(commit))
+    late = with_sentinel(table, table.newest(), 100)
+    acts: list[tuple[Callable[[], None], str, Mapping[str, tuple[int, ...]]]] = [
+        (lambda: filled.rename_column("v", "w"), "Project", {"k": (0,), "w": (1,), "n": (2,)}),
+        (lambda: filled.drop_column("n"), "Project", {"k": (0,), "w": (1,)}),
+        (lambda: filled.add_column("theirs"), "Merge", {"k": (0,), "w": (1,), "theirs": (2,)}),
+        (lambda: filled.drop_column("w"), "Project", {"k": (0,), "theirs": (2,)}),
+        (lambda: filled.drop_column("theirs"), "Project", {"k": (0,)}),
+        (lambda: filled.add_column("more"), "Merge", {"k": (0,), "more": (2,)}),  # files have 1
+    ]
+    for act, said, field_ids in acts:
+        act()
+        newest = table.newest()
+        assert (operation(newest, table), newest.field_ids) == (said, field_ids)
+        assert columns_mark(newest) == "2-a"
+        assert shown(newest)[1] == {name: {"k": 1, "w": "v1"}.get(name) for name in newest.schema.names}
+    assert isinstance(table.commit(late), Conflicted)
+    assert ids_in_use(table.newest()) == {0, 1, 2}
+
+
+MEMBERS = pa.schema(
+    [
+        pa.field("k", pa.int64(), nullable=False),
+        ("s", pa.struct([("a", pa.int32()), ("b", pa.string())])),
+        ("l", pa.list_(pa.struct([("x", pa.int32()), ("t", pa.struct([("y", pa.int32())]))]))),
+    ]
+)
+MEMBER_IDS = {"k": (0,), "s": (1, 2, 3), "l": (4, 5, 6, 7, 8)}
+NESTED: list[dict[str, Any]] = [
+    {"k": 0, "s": {"a": 1, "b": "x"}, "l": [{"x": 1, "t": {"y": 2}}, None, {"x": None, "t": None}]},
+    {"k": 1, "s": None, "l": None},
+    {"k": 2, "s": {"a": None, "b": None}, "l": []},
+]
+
+
+@pytest.fixture
+def nested(request: pytest.FixtureRequest, tmp_path: Path) -> User:
+    """A table with members of structs."""
+    made = TwinUser(MEMBERS) if request.param == "twin" else LanceUser(tmp_path / "table", MEMBERS, "2.2")
+    made.append(pa.Table.from_pylist(NESTED, MEMBERS))
+    return made
+
+
+on_both = pytest.mark.parametrize("nested", ["twin", "lance"], indirect=True)
+
+
+Member = tuple[str, tuple[int, ...]]
+
+
+def members(
+    table: Table, of_s: Mapping[str, Member], of_items: Mapping[str, Member], *, wider: bool = False
+) -> PinnedTable:
+    """A change to these members, by name: type, and ids of the member and all within."""
+    pinned = table.newest()
+    types = [pa.struct([(name, parse_type(type_)) for name, (type_, _) in of.items()]) for of in (of_s, of_items)]
+    schema = pa.schema([pinned.schema.field("k"), ("s", types[0]), ("l", pa.list_(types[1]))])
+    own, within = (tuple(i for _, member in of.values() for i in member) for of in (of_s, of_items))
+    ids = {"k": (0,), "s": (1, *own), "l": (4, 5, *within)}
+    wide = pa.schema([schema.field("s"), schema.field("l")])
+    fragments = tuple(pinned.write_widened(f.fragment_id, wide, ids) for f in pinned.fragments()) if wider else None
+    assert_committed(table.change_columns(ColumnsCommit(pinned.version, schema, ids, {}, fragments=fragments)))
+    assert table.newest().field_ids == ids
+    return table.newest()
+
+
+@on_both
+def test_members_are_added_renamed_and_dropped(nested: User) -> None:
+    table, before = nested.table, nested.table.newest()
+    assert before.field_ids == MEMBER_IDS
+    late = table.write_rows(pa.Table.from_pylist([NESTED[0] | {"k": 3}], MEMBERS), before.field_ids)
+    of_items: Mapping[str, Member] = {"t": ("struct<y: int32>", (7, 8)), "w": ("int64", (30,))}
+    newest = members(table, {"n": ("list<int32>", (20, 21)), "z": ("string", (3,))}, of_items)
+    assert shown(newest) == [
+        {"k": 0, "s": {"n": None, "z": "x"}, "l": [{"t": {"y": 2}, "w": None}, None, {"t": None, "w": None}]},
+        {"k": 1, "s": None, "l": None},
+        {"k": 2, "s": {"n": None, "z": None}, "l": []},
+    ]
+    assert ids_in_use(newest) >= {2, 6}  # those of members that are gone are in a file
+    sentinel = newest.fragment_json(0)
+    assert_committed(table.commit(update(newest, late, [sentinel])))
+    assert shown(table.newest())[3] == shown(newest)[0] | {"k": 3}
+    assert shown(before) == NESTED
+    # Written in place, the column has a file with the members of now.
+    pinned = table.newest()
+    new = pa.table({"s": pa.array([{"n": [7], "z": None}], pinned.schema.field("s").type)})
+    written = pinned.write_columns(0, np.array([2]), new, pinned.fragment_json(0))
+    assert_committed(table.commit(replace(update(pinned, updated=[written]), columns_written=("s",))))
+    assert [row["s"] for row in shown(table.newest())[:3]] == [{"n": None, "z": "x"}, None, {"n": [7], "z": None}]
+    # Compacted, too.
+    rows_before = shown(table.newest())
+    nested.compact()
+    assert shown(table.newest()) == rows_before
+
+
+@on_both
+def test_a_struct_without_any_member_of_its_files_is_null(nested: User) -> None:
+    """So are lists of structs, and nothing in a file says how many items these had."""
+    newest = members(nested.table, {"n": ("int64", (20,))}, {"w": ("int64", (30,))})
+    assert shown(newest) == [{"k": k, "s": None, "l": None} for k in range(3)]
+
+
+@on_both
+def test_members_get_wider_types(nested: User) -> None:
+    """All of the column is written again, and its other members keep their ids."""
+    table = nested.table
+    nested.delete(1)
+    of_items: Mapping[str, Member] = {"x": ("int64", (31,)), "t": ("struct<y: int32>", (7, 8))}
+    newest = members(table, {"a": ("int64", (21,)), "b": ("string", (3,))}, of_items, wider=True)
+    assert shown(newest) == [NESTED[0], NESTED[2]]
+    assert newest.schema.field("s").type.field("a").type == pa.int64()
+
+
+@on_both
+def test_members_that_others_rename_and_drop(nested: User) -> None:
+    table = nested.table
+    nested.rename_column("s.b", "z")
+    nested.drop_column("s.a")
+    newest = table.newest()
+    assert newest.field_ids == {**MEMBER_IDS, "s": (1, 3)}
+    assert operation(newest, table) == "Project"
+    assert [row["s"] for row in shown(newest)] == [{"z": "x"}, None, {"z": None}]
+    nested.add_column("more")
+    assert table.newest().field_ids["more"] == (9,)
+
+
+def test_rows_that_others_append_after_members_have_changed(tmp_path: Path) -> None:
+    """On Lance alone."""
     schema = pa.schema([("k", pa.int64()), ("s", pa.struct([("a", pa.int64()), ("b", pa.string())]))])
     uri = str(tmp_path / "t")
     lance.write_dataset(

@@ -23,9 +23,10 @@ rewrite in between.  It is over the first column unless a test says otherwise.  
 the fragments of that commit from what it covers.
 
 Our ``Project`` (``change_columns``) is rebased over all of these but Project, Merge, Overwrite and Restore.  With fragments
-it is a ``Merge``, and rebased over index builds and configuration alone.  A file says
-which field ids its columns have.  A version shows a column's values by its id, and nulls where no file has that.  Fields
-within a column do not change in the twin.
+it is a ``Merge``, and rebased over index builds and configuration alone.  A fragment says which fields each of its files
+holds: those that have no fields within.  A version shows a field's values by its id, and nulls where no file has that.
+A struct or list is null where no file holds a field within it.  Others who rename or drop columns and members make a
+``Project``, and who add a column make a ``Merge`` without another condition than ours.
 
 A rebased commit's transaction names as read version the one below it, not the one it was computed from.  A commit whose
 read version was cleaned up conflicts; versions in between that are gone are not compared with.  New
@@ -48,6 +49,7 @@ import pyarrow as pa
 
 from lancewal_core.errors import ObjectCorrupt, ObjectMissing, StoreUnavailable, TableMissing, VersionGone
 from lancewal_core.names.ids import TableVersion
+from lancewal_core.rows.carry import Tree, tree_of
 from lancewal_core.rows.column_types import parse_type
 from lancewal_core.table.protocol import (
     COLUMNS_MARK,
@@ -88,15 +90,27 @@ class _Fragment:
     fragment_id: int
     file: str
     physical_rows: int
+    fields: tuple[int, ...]
+    """Ids of the fields that count in its file, of those that have no fields within."""
     vector: str | None = None
     """Name of its deletion vector."""
     deleted_rows: int = 0
-    columns: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """Files that were written for some columns since, each with these columns, which count instead of those before."""
+    columns: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    """Files that were written for some columns since, each with the fields that count there."""
+
+    @property
+    def held(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """Its files, with the fields that count in each."""
+        return ((self.file, self.fields), *self.columns)
 
     @property
     def files(self) -> tuple[str, ...]:
-        return (self.file, *(name for name, _ in self.columns))
+        return tuple(name for name, _ in self.held)
+
+    def with_columns(self, file: str, fields: tuple[int, ...]) -> _Fragment:
+        """The fragment with a file more, whose fields count instead of those before."""
+        left = [(name, tuple(i for i in own if i not in fields)) for name, own in self.held]
+        return replace(self, fields=left[0][1], columns=(*(one for one in left[1:] if one[1]), (file, fields)))
 
     def json(self) -> str:
         deletion = None if self.vector is None else {"id": self.vector, "num_deleted_rows": self.deleted_rows}
@@ -104,10 +118,7 @@ class _Fragment:
         return json.dumps(
             {
                 "id": self.fragment_id,
-                "files": [
-                    {"path": self.file, "file_size_bytes": size},
-                    *({"path": name, "columns": held, "file_size_bytes": size} for name, held in self.columns),
-                ],
+                "files": [{"path": name, "fields": own, "file_size_bytes": size} for name, own in self.held],
                 "deletion_file": deletion,
                 "physical_rows": self.physical_rows,
             }
@@ -122,9 +133,10 @@ class _Fragment:
             found["id"],
             file["path"],
             found["physical_rows"],
+            tuple(file["fields"]),
             deletion["id"],
             deletion["num_deleted_rows"],
-            tuple((f["path"], tuple(f["columns"])) for f in columns),
+            tuple((f["path"], tuple(f["fields"])) for f in columns),
         )
 
 
@@ -139,6 +151,21 @@ class _Columns:
     def first(schema: pa.Schema) -> _Columns:
         numbers = itertools.count()
         return _Columns(schema, {f.name: tuple(itertools.islice(numbers, _field_count(f.type))) for f in schema})
+
+    def trees(self) -> tuple[Tree, ...]:
+        return tuple(tree_of(field, self.ids[field.name]) for field in self.schema)
+
+    def plain(self) -> tuple[int, ...]:
+        """Ids of the fields that have no fields within."""
+        return tuple(i for tree in self.trees() for i in _plain(tree))
+
+    def with_trees(self, trees: Iterable[Tree]) -> _Columns:
+        """These columns instead; each is as nullable as it is here."""
+        old = {self.ids[field.name][0]: field for field in self.schema}
+        trees = tuple(trees)
+        fields = [pa.field(t.name, t.type, old[t.id].nullable if t.id in old else True) for t in trees]
+        ids = {tree.name: tuple(inner.id for inner in tree.all()) for tree in trees}
+        return _Columns(pa.schema(fields, self.schema.metadata), ids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +211,8 @@ class MemoryDataset:
     """By how much the clock is wrong of whoever commits a version."""
     written_ms: dict[str, int] = field(default_factory=dict)
     """When data files were written."""
-    file_ids: dict[str, Mapping[int, str]] = field(default_factory=dict)
-    """Per data file the names that its columns have there, by the ids of their fields."""
+    file_columns: dict[str, _Columns] = field(default_factory=dict)
+    """Columns of each data file."""
     branches: dict[str, _Branched] = field(default_factory=dict)
     name: str = ""
     """Of a branch."""
@@ -227,7 +254,7 @@ class MemoryDataset:
         )
         made.versions = {version: self.versions[version]}
         made.stored_ms = {version: 0 if self.now_ms is None else self.now_ms()}
-        made.written_ms, made.file_ids = self.written_ms, self.file_ids
+        made.written_ms, made.file_columns = self.written_ms, self.file_columns
         return made
 
     def named(self) -> list[_Fragment]:
@@ -245,11 +272,21 @@ class MemoryDataset:
         columns = self.newest.columns
         if ids is None:
             ids, rows = columns.ids, rows.cast(pa.schema([columns.schema.field(n) for n in rows.column_names]))
-        self.files[name] = rows.combine_chunks()
-        self.file_ids[name] = {ids[n][0]: n for n in rows.column_names}
+        found = self._put(name, rows, ids)
         if self.now_ms is not None:
             self.written_ms[name] = self.now_ms()
-        return _Fragment(0, name, rows.num_rows)
+        return _Fragment(0, name, rows.num_rows, found)
+
+    def _put(self, name: str, rows: pa.Table, ids: Mapping[str, Sequence[int]]) -> tuple[int, ...]:
+        """Put a file, and return its fields that have none within."""
+        columns = _Columns(rows.schema, {n: tuple(ids[n]) for n in rows.column_names})
+        self.files[name], self.file_columns[name] = rows.combine_chunks(), columns
+        return columns.plain()
+
+    def write_columns(self, fragment: _Fragment, rows: pa.Table, ids: Mapping[str, Sequence[int]]) -> _Fragment:
+        """Write a file of columns, and return the fragment with it."""
+        name = f"{self.new_name()}.lance"
+        return fragment.with_columns(name, self._put(name, rows, ids))
 
     def add(
         self,
@@ -344,10 +381,6 @@ class MemoryDataset:
             operation = self.versions[number].transaction.operation
             if operation in _NO_PROJECT_OVER or (commit.fragments is not None and operation not in _REBASED_OVER):
                 return f"version {number} ({operation}) conflicts with a change of columns"
-        types = {read.columns.ids[f.name]: f.type for f in read.columns.schema}
-        for column in commit.schema:
-            if types.get(commit.field_ids[column.name], column.type) != column.type:
-                raise NotImplementedError("the twin changes no fields within columns")
         schema = commit.schema.with_metadata(None if commit.mark is None else {COLUMNS_MARK: commit.mark.encode()})
         columns = _Columns(schema, dict(commit.field_ids))
         newest = self.newest
@@ -373,20 +406,38 @@ class MemoryDataset:
             raise VersionGone(f"data file {gone[0]} is gone")
         columns = columns or self.newest.columns
         found = []
-        for column in columns.schema:
-            values = pa.nulls(fragment.physical_rows, column.type)
-            for name in fragment.files:
-                stored = self.ids_of(name).get(columns.ids[column.name][0])
-                if stored is not None:
-                    values = self.files[name][stored]
-            found.append(values)
+        for tree in columns.trees():
+            values = self._values(fragment, tree)
+            found.append(pa.nulls(fragment.physical_rows, tree.type) if values is None else values)
         return pa.Table.from_arrays(found, schema=columns.schema)
 
-    def ids_of(self, file: str) -> Mapping[int, str]:
-        """Names that the columns of a file have there, by their ids.  Files that a test has put have the first columns."""
-        known = self.file_ids.get(file)
-        first = _Columns.first(self.first_schema)
-        return {ids[0]: name for name, ids in first.ids.items()} if known is None else known
+    def _values(self, fragment: _Fragment, tree: Tree) -> pa.Array | None:
+        """Values of a field, or None where no file of the fragment holds it, or a field within it."""
+        plain = set(_plain(tree))
+        file = next((name for name, own in reversed(fragment.held) if not plain.isdisjoint(own)), None)
+        if file is None:
+            return None
+        stored, there = self._stored(file, tree.id)
+        if not pa.types.is_struct(tree.type):
+            return _within(stored, there, tree)
+        members = [(self._values(fragment, member), member) for member in tree.within]
+        arrays = [pa.nulls(len(stored), member.type) if array is None else array for array, member in members]
+        return pa.StructArray.from_arrays(arrays, fields=list(tree.type), mask=stored.is_null())
+
+    def _stored(self, file: str, id_: int) -> tuple[pa.Array, Tree]:
+        """Values of a field in a file, and the field; those of a struct that is null are null."""
+
+        def look(array: pa.Array, tree: Tree) -> tuple[pa.Array, Tree] | None:
+            if tree.id == id_:
+                return array, tree
+            if not pa.types.is_struct(tree.type):
+                return None
+            found = (look(*member) for member in zip(array.flatten(), tree.within, strict=True))
+            return next((one for one in found if one is not None), None)
+
+        rows = self.files[file]
+        columns = (look(_one_array(rows[tree.name]), tree) for tree in self.file_columns[file].trees())
+        return next(one for one in columns if one is not None)
 
     def live(self, fragment: _Fragment, columns: _Columns | None = None) -> tuple[pa.Table, np.ndarray]:
         """Live rows of a fragment and their physical places."""
@@ -448,20 +499,10 @@ class MemoryPinned:
                 f.physical_rows,
                 f.deleted_rows,
                 _file_bytes(f.physical_rows) * len(f.files),
-                self._file_fields(f),
+                tuple(own for _, own in f.held),
             )
             for f in self._version.fragments
         ]
-
-    def _file_fields(self, fragment: _Fragment) -> tuple[tuple[int, ...], ...]:
-        """Fields that count in each file."""
-        dataset = self._table.dataset
-        where = {i: name for name in fragment.files for i in dataset.ids_of(name)}
-        nested = {ids[0]: ids for ids in self.field_ids.values()}
-        return tuple(
-            tuple(i for own, name in where.items() if name == file for i in nested.get(own, (own,)))
-            for file in fragment.files
-        )
 
     def fragment_json(self, fragment_id: int) -> str:
         return self._fragment(fragment_id).json()
@@ -564,21 +605,18 @@ class MemoryPinned:
         old = dataset.rows(fragment, self._version.columns).select(held)
         source = np.arange(old.num_rows)
         source[rows] = old.num_rows + np.arange(values.num_rows)
-        name = f"{dataset.new_name()}.lance"
-        dataset.files[name] = pa.concat_tables([old, values.cast(old.schema)]).take(pa.array(source)).combine_chunks()
-        dataset.file_ids[name] = {self.field_ids[column][0]: column for column in held}
+        new = pa.concat_tables([old, values.cast(old.schema)]).take(pa.array(source))
+        written = dataset.write_columns(_Fragment.parse(fragment_json), new, self.field_ids)
         self._table.end("write columns")
-        kept = [(f, left) for f, c in fragment.columns if (left := tuple(n for n in c if n not in held))]
-        return replace(_Fragment.parse(fragment_json), columns=(*kept, (name, held))).json()
+        return written.json()
 
     def write_widened(self, fragment_id: int, schema: pa.Schema, field_ids: Mapping[str, Sequence[int]]) -> str:
         self._table.begin("write wider columns")
         dataset, fragment = self._table.dataset, self._fragment(fragment_id)
-        name, held = f"{dataset.new_name()}.lance", tuple(schema.names)
-        dataset.files[name] = dataset.rows(fragment, self._version.columns).select(held).cast(schema)
-        dataset.file_ids[name] = {field_ids[column][0]: column for column in held}
+        rows = dataset.rows(fragment, self._version.columns).select(schema.names).cast(schema)
+        written = dataset.write_columns(fragment, rows, field_ids)
         self._table.end("write wider columns")
-        return replace(fragment, columns=(*fragment.columns, (name, held))).json()
+        return written.json()
 
     def _fragment(self, fragment_id: int) -> _Fragment:
         return next(f for f in self._version.fragments if f.fragment_id == fragment_id)
@@ -829,9 +867,24 @@ class MemoryTable:
         """Add a column of nulls, with the id that Lance gives it: one above all of the schema and the data files."""
         newest = self.dataset.newest
         ids = [i for own in newest.columns.ids.values() for i in own]
-        ids += [i for f in newest.fragments for name in f.files for i in self.dataset.ids_of(name)]
-        schema = newest.columns.schema.append(pa.field(name, parse_type(type_)))
-        columns = _Columns(schema, {**newest.columns.ids, name: (max(ids) + 1,)})
+        ids += [i for f in newest.fragments for _, own in f.held for i in own]
+        numbers = itertools.count(max(ids) + 1)
+        field = pa.field(name, parse_type(type_))
+        own = tuple(itertools.islice(numbers, _field_count(field.type)))
+        columns = _Columns(newest.columns.schema.append(field), {**newest.columns.ids, name: own})
+        return TableVersion(self.dataset.add(newest.number, "Merge", newest.fragments, columns=columns))
+
+    def rename_column(self, path: str, name: str) -> TableVersion:
+        """Rename a column, or a member of a struct: ``s.a``."""
+        return self._project(path, lambda tree: [replace(tree, name=name)])
+
+    def drop_column(self, path: str) -> TableVersion:
+        """Drop a column, or a member of a struct: ``s.a``."""
+        return self._project(path, lambda tree: [])
+
+    def _project(self, path: str, make: Callable[[Tree], Sequence[Tree]]) -> TableVersion:
+        newest = self.dataset.newest
+        columns = newest.columns.with_trees(_replaced(newest.columns.trees(), path.split("."), make))
         return TableVersion(self.dataset.add(newest.number, "Project", newest.fragments, columns=columns))
 
     def create_index(self, column: str | None = None) -> TableVersion:
@@ -930,6 +983,49 @@ def _field_count(type_: pa.DataType) -> int:
     if pa.types.is_fixed_size_list(type_):
         return 1
     return 1 + sum(_field_count(type_.field(i).type) for i in range(type_.num_fields))
+
+
+def _plain(tree: Tree) -> list[int]:
+    return [inner.id for inner in tree.all() if not inner.within]
+
+
+def _replaced(trees: Iterable[Tree], path: Sequence[str], make: Callable[[Tree], Sequence[Tree]]) -> list[Tree]:
+    """The fields with others, or none, at a path through structs."""
+    found: list[Tree] = []
+    for tree in trees:
+        if tree.name != path[0]:
+            found.append(tree)
+        elif len(path) == 1:
+            found += make(tree)
+        else:
+            within = tuple(_replaced(tree.within, path[1:], make))
+            found.append(replace(tree, type=pa.struct([(t.name, t.type) for t in within]), within=within))
+    return found
+
+
+def _one_array(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [pa.array([], column.type)])
+
+
+def _within(array: pa.Array, old: Tree, new: Tree) -> pa.Array:
+    """The values of one field with other names and members within, nulls in those that it lacks."""
+    if not new.within:
+        return array
+    members = {tree.id: (place, tree) for place, tree in enumerate(old.within)}
+    if pa.types.is_struct(new.type):
+        flat = array.flatten()
+        arrays = [
+            _within(flat[members[tree.id][0]], members[tree.id][1], tree)
+            if tree.id in members
+            else pa.nulls(len(array), tree.type)
+            for tree in new.within
+        ]
+        return pa.StructArray.from_arrays(arrays, fields=list(new.type), mask=array.is_null())
+    lists = [None if values is None else list(values) for values in array.to_pylist()]
+    items = _within(array.flatten(), old.within[0], new.within[0])
+    ends = np.cumsum([0, *(len(values or []) for values in lists)])
+    mask = pa.array([values is None for values in lists], pa.bool_())
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), items, type=new.type, mask=mask)
 
 
 def _files(fragments: Iterable[_Fragment]) -> set[str]:
