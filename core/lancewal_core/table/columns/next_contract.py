@@ -8,6 +8,8 @@ Guarantees
  4. A name means one field: that of a column, or member, of its place.  A former or dropped name that a field gets is no
     longer a former or dropped one.
  5. A name that this call gives away is not taken again by this call, since the table grows before it shrinks.
+ 6. A struct keeps a member of each version of the contract that has the struct.  A data file stores a struct by its
+    members alone: where a file has none of them, Lance shows null, and no items of a list of structs.
 """
 
 from __future__ import annotations
@@ -51,6 +53,8 @@ class Surroundings:
     such a field takes it."""
     members_change: bool = True
     """Whether the files' format has structs whose members come and go: 2.2 and later."""
+    earlier: Sequence[Contract] = ()
+    """Earlier versions of the contract, one for each state of the columns, if a member is dropped."""
 
 
 @dataclass(slots=True)
@@ -67,6 +71,7 @@ class _Fields:
     own_ids: dict[int, int]
     """Lance's ids, by first ids."""
     next_id: int
+    earlier: Sequence[Contract]
     left_over: Tree | None = None
     """The field that the change under way adds, if the table has it from a change that was not finished."""
 
@@ -99,6 +104,7 @@ def changed(contract: Contract, changes: Sequence[Change], facts: Surroundings, 
         dropped=list(contract.dropped),
         own_ids=dict(ids),
         next_id=facts.highest_field_id + 1,
+        earlier=facts.earlier,
     )
     given_up: set[tuple[Path, str]] = set()
     for change in changes:
@@ -282,8 +288,7 @@ def _made(fields: _Fields, change: Change) -> list[Tree]:
             fields.former.append(FormerName(id=field.id, name=field.name))
             return _replaced(fields.columns, change.path, lambda tree: replace(tree, name=change.name))
         case Dropped():
-            if len(_siblings(fields.columns, change.path)) == 1:
-                raise InvalidInput("a struct keeps at least one member. Drop the whole struct")
+            _check_keeps_a_member(fields, change.path)
             _drop_names(fields, change.path)
             return _replaced(fields.columns, change.path, lambda tree: None)
         case Forgotten():
@@ -310,6 +315,25 @@ def _take_name(fields: _Fields, outer: Path, name: str) -> None:
     fields.dropped = [
         d.model_copy(update={"forgotten": True}) if (d.name, d.within) == (name, within) else d for d in fields.dropped
     ]
+
+
+def _check_keeps_a_member(fields: _Fields, path: Path) -> None:
+    """Raise ``InvalidInput`` if files that hold the struct would hold none of its members (guarantee 6)."""
+    siblings = _siblings(fields.columns, path)
+    if len(path) == 1:
+        return
+    if len(siblings) == 1:
+        raise InvalidInput("a struct keeps at least one member. Drop the whole struct")
+    left = {tree.id for tree in siblings if tree.name != path[-1]}
+    within, _ = _place(fields.columns, path[:-1])
+    assert within is not None, "it is the path of a member"
+    for version in fields.earlier:
+        then = {tree.id for tree in _members_of(trees(version.rows), within)}
+        if then and then.isdisjoint(left):
+            raise InvalidInput(
+                f"rows of version {version.version} of the contract have no other member of the struct, and would lose "
+                "which structs are null. Add a column of the new type, write both for a time, and drop the whole struct"
+            )
 
 
 def _drop_names(fields: _Fields, path: Path) -> None:

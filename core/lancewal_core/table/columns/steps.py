@@ -21,15 +21,23 @@ Steps (docs/protocol.md)
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from lancewal_core.errors import CommitUnknown, ContractChanged, ContractMismatch
 from lancewal_core.process.clock import Clock
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.checks import check_table
-from lancewal_core.table.columns.changes import Change
+from lancewal_core.table.columns.changes import Change, Dropped
 from lancewal_core.table.columns.next_contract import Surroundings, changed
 from lancewal_core.table.columns.versions import Mark, brought, grown, highest_field_id, version_trees
-from lancewal_core.table.contract import Contract, columns_version, put_next, read_contract, read_contract_version
+from lancewal_core.table.contract import (
+    Contract,
+    columns_version,
+    former_columns,
+    put_next,
+    read_contract,
+    read_contract_version,
+)
 from lancewal_core.table.protocol import (
     ColumnsCommit,
     CommitLost,
@@ -60,6 +68,8 @@ def change_columns(
     ``InvalidInput``: a change is refused.  Other errors: see ``take_steps``."""
 
     def following(contract: Contract, facts: Surroundings, change_id: str) -> Contract:
+        if any(isinstance(change, Dropped) and len(change.path) > 1 for change in changes):
+            facts = replace(facts, earlier=tuple(former_columns(store, contract)))
         return changed(contract, changes, facts, change_id)
 
     return take_steps(store, table, clock, new_id, following, look_only=look_only)

@@ -268,6 +268,24 @@ def test_a_struct_keeps_a_member_and_a_name_may_change_its_case() -> None:
     assert "Fare" in after(Renamed(("fare",), "Fare"))
 
 
+def test_a_struct_keeps_a_member_of_each_version() -> None:
+    """A file of the first version has nothing of a struct of which all members came later."""
+    first = contract()
+    later = changed(first, [Added(("address", "n"), pa.int8()), Added(("lines", "n"), pa.int8())], AROUND, "abc")
+    facts = Surroundings(29, {}, earlier=(first,))
+    one = changed(later, [Dropped(("address", "zip")), Dropped(("lines", "price"))], facts, "abc")
+    facts = Surroundings(29, {}, earlier=(later, first))
+    for path in (("address", "street"), ("lines", "tags")):
+        with pytest.raises(InvalidInput, match="rows of version 1 of the contract have no other member"):
+            changed(one, [Dropped(path)], facts, "abc")
+    without = changed(one, [Dropped(("address", "n"))], facts, "abc")
+    assert [c.type for c in without.columns if c.name == "address"] == ["struct<street: string>"]
+    whole = changed(one, [Dropped(("address",)), Added(("place",), parse_type("struct<a: int8>"))], facts, "abc")
+    more = changed(whole, [Added(("place", "b"), pa.int8())], Surroundings(39, {}), "abc")
+    with pytest.raises(InvalidInput, match="rows of version 4 of"):
+        changed(more, [Dropped(("place", "a"))], Surroundings(49, {}, earlier=(whole, one, later, first)), "abc")
+
+
 @pytest.mark.parametrize("change", [Added(("address", "n"), pa.int8()), Renamed(("address", "zip"), "code"),
                                     Dropped(("address", "zip"))])  # fmt: skip
 def test_members_of_older_formats_stay(change: Change) -> None:
