@@ -62,7 +62,7 @@ def check_point(opened: Table, rows: Mapping[Key, Row], names: Seq[str], **read:
     found = opened.to_arrow(**read)
     assert found.schema.names == names
     assert by_key(found) == rows
-    name = "words" if "words" in names else "text"
+    name = next(name for name in ("said", "words", "text") if name in names)
     passing = [key for key, row in rows.items() if row[name] is not None and row["n"] is not None]
     assert opened.count_rows(f"{name} is not null and n is not null", **read) == len(passing)
     assert opened.get(passing[::9], [name, "n"], **read).to_arrow().to_pylist() == [

@@ -16,6 +16,7 @@ that write take a copy.
 from __future__ import annotations
 
 import copy
+import json
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -102,7 +103,10 @@ class ThreeContracts(Pipeline):
 
     def _record_time(self, partition: int, offset: int) -> int:
         """Records of a state are older than those of the next one, in all partitions."""
-        return FIRST_MS + APART_MS * sum(offset >= state.ends[partition] for state in self.moments)
+        return FIRST_MS + APART_MS * sum(offset >= end for end in self._ends_of(partition))
+
+    def _ends_of(self, partition: int) -> list[int]:
+        return [end for state in self.moments for end in state.ends[partition : partition + 1]]
 
     # -- the oracle ----------------------------------------------------------------------------------------------
 
@@ -121,9 +125,9 @@ class ThreeContracts(Pipeline):
                     for row in rows:
                         row[name] = None
                     if default is not None:
-                        self.defaults[name] = default.strip('"')
+                        self.defaults[name] = json.loads(default)
                 case Renamed(name=after):
-                    for row in rows:
+                    for row in (*rows, *([self.defaults] if name in self.defaults else [])):
                         row[after] = row.pop(name)
                 case Dropped():
                     for row in rows:
