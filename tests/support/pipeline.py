@@ -222,7 +222,7 @@ class Pipeline:
         """Of its own: how often a worker polls is a matter of time, and what is produced is none."""
         self.oracle: dict[Key, Row] = {(row["region"], row["id"]): {**self._nulls("", 0), **row} for row in attached}
         self.keyed_by = keyed_by
-        self._record_ms = record_ms
+        self.record_ms = record_ms
         self._messages: list[list[Message]] = [[] for _ in range(partitions)]
         self._seal_rows = seal_rows
         self._batch = batch
@@ -502,7 +502,7 @@ class Pipeline:
     def _new_worker(self) -> IngestWorker:
         context = IngestContext(*self._opened().parts, lambda: uuid.uuid4().hex)
         topic_id = self.contract.topic_id
-        source = MemoryTopic(len(self._messages), self._polls, self._messages, self._batch, self._record_ms, topic_id)
+        source = MemoryTopic(len(self._messages), self._polls, self._messages, self._batch, self.record_ms, topic_id)
         worker = IngestWorker(
             context,
             source,

@@ -58,7 +58,7 @@ class MemoryRecords:
         taken = self.pipeline.messages(region.partition)[first:end]
         return Records(
             list(range(first, end)),
-            [1_700_000_000_000 + offset for offset in range(first, end)],
+            [self.pipeline.record_ms(region.partition, offset) for offset in range(first, end)],
             [key for key, _, _ in taken],
             [value for _, value, _ in taken],
             [None if op == "upsert" else [("lancewal.op", op.encode())] for _, _, op in taken],

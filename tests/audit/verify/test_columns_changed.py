@@ -23,7 +23,7 @@ from lancewal_core.settings.load import Settings
 from lancewal_kafka.records import Records
 from lancewal_reader.point.receipt import receipt_of
 from lancewal_reader.table import open_table
-from tests.support.pipeline import FIRST_MS, KEY, Pipeline
+from tests.support.pipeline import KEY, Pipeline
 
 COLUMNS = pa.schema(
     [
@@ -57,7 +57,8 @@ class PipelineTopic(TopicReader):
             taken = list(enumerate(self._pipeline.messages(region.partition)))[range_.begin : range_.end]
             if taken:
                 records = Records(
-                    [offset for offset, _ in taken], [FIRST_MS + offset for offset, _ in taken],
+                    [offset for offset, _ in taken],
+                    [self._pipeline.record_ms(region.partition, offset) for offset, _ in taken],
                     [key for _, (key, _, _) in taken],
                     [value for _, (_, value, _) in taken],
                     [None if op == "upsert" else [("lancewal.op", op.encode())] for _, (_, _, op) in taken],

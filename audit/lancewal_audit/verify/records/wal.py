@@ -53,6 +53,8 @@ class WalRecords:
         self._store = opened.store
         self._states = opened.states
         self._kept: dict[Region, list[GenerationRecord]] = {}
+        self._ends: dict[Region, Position] = {}
+        """Ends of the ranges.  Entries behind them may have columns that those of ``contract`` do not hold."""
         self.places: dict[Region, EntryPlaces] = {}
         self.damaged: dict[str, str] = {}
         """Keys of segments that cannot be read, each with the reason."""
@@ -74,6 +76,7 @@ class WalRecords:
         for region, end in cut.items():
             trimmed, records = self._generations(region, states.get(region))
             self._kept[region] = [record for record in records if record.first < end]
+            self._ends[region] = end
             self.places[region] = EntryPlaces()
             begin = records[0].first if records else Position(max(trimmed, end))
             whole = bool(records) and records[0].generation == 1
@@ -106,7 +109,7 @@ class WalRecords:
     # -- step 2 --------------------------------------------------------------------------------------------------
 
     def read(self) -> Iterator[RegionRecords]:
-        """Yield all entries of the kept generations (step 2)."""
+        """Yield the entries of the kept generations below the ends of the ranges (step 2)."""
         by_log: dict[LogId, list[tuple[Region, GenerationRecord]]] = {}
         for region, records in self._kept.items():
             for record in records:
@@ -121,7 +124,9 @@ class WalRecords:
             by_region.setdefault(region, []).append(record)
         for segment in self._segments(log, [record for _, record in held], regions):
             for entry in segment.entries:
-                if any(_belongs(entry, segment.sequence, record) for record in by_region[entry.region]):
+                if entry.first < self._ends[entry.region] and any(
+                    _belongs(entry, segment.sequence, record) for record in by_region[entry.region]
+                ):
                     version = entry.contract_version
                     self.places[entry.region].add(log, segment.sequence, entry.first, entry.next, version)
                     by, where = self.contract_of(version), paths.wal_segment(log, segment.sequence)
