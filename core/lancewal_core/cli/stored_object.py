@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from lancewal_core.errors import InvalidInput, ObjectCorrupt, ObjectMissing
 from lancewal_core.keys.catalog import decode_catalog
-from lancewal_core.keys.conflicts import decode_conflicts
+from lancewal_core.keys.conflicts import decode_as
 from lancewal_core.keys.run import NO_REGION, decode_part
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Page, Region
@@ -371,8 +371,8 @@ def show_merge_record(stored: StoredObject) -> tuple[str, Content]:
 
 
 def show_conflicts(stored: StoredObject) -> tuple[str, Content]:
-    schema = read_contract(stored.store, "the table").rows
-    found = decode_conflicts(stored.data, stored.key, schema)
+    contract = read_contract(stored.store, "the table")
+    found = decode_as(stored.data, stored.key, stored.store, contract)
     return "keys in conflict", {
         "merge": paths.parse_conflicts_object(stored.key),
         "sha256": hashlib.sha256(stored.data).hexdigest(),
