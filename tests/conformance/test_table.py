@@ -697,6 +697,17 @@ def test_a_wider_column_that_no_file_has(filled: User) -> None:
     assert [row["n"] for row in shown(table.newest())] == [None] * 20
 
 
+def test_a_wider_column_has_an_id_above_all_others(filled: User) -> None:
+    """Else the commit never lands, whatever is tried again."""
+    table, pinned = filled.table, with_narrow(filled.table)
+    schema = pa.schema([*pinned.schema, ("later", pa.string())])
+    later = ColumnsCommit(pinned.version, schema, {**pinned.field_ids, "later": (ADDED + 2,)}, {})
+    assert_committed(table.change_columns(later))
+    before = table.newest()
+    assert not isinstance(table.change_columns(widening(before)), Committed)
+    assert table.newest().version == before.version
+
+
 BESIDE_A_WIDENING: list[tuple[str, UserActs, bool]] = [
     ("append", lambda u: u.append(rows(50)), False),
     ("index", lambda u: u.create_index(), True),

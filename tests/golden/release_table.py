@@ -60,6 +60,13 @@ def other_systems_key(region: str, id: int, salt: int = 0) -> bytes:
     return json.dumps({"id": id, "region": region, "salt": salt}).encode()
 
 
+def salt_of_another_partition() -> int:
+    """The salt by which ``IN_CONFLICT`` comes through another partition than without."""
+    here = partition_of(other_systems_key(*IN_CONFLICT), PARTITIONS)
+    salts = itertools.count(1)
+    return next(s for s in salts if partition_of(other_systems_key(*IN_CONFLICT, s), PARTITIONS) != here)
+
+
 class NoBroker:
     """What ``create_table`` asks of a topic, answered for one of ``PARTITIONS`` partitions."""
 
@@ -141,12 +148,8 @@ def fill(table: ReleaseTable) -> dict[str, dict[Key, Row]]:
     table.produce(200)
     table.merge_all()
     lance.dataset(table.uri).create_scalar_index("id", "BTREE")
-    here = partition_of(other_systems_key(*IN_CONFLICT), PARTITIONS)
-    other = next(
-        salt for salt in itertools.count(1) if partition_of(other_systems_key(*IN_CONFLICT, salt), PARTITIONS) != here
-    )
     owned = table.oracle[IN_CONFLICT]
-    table.upsert_by(other, IN_CONFLICT, a=2, s="another partition's")
+    table.upsert_by(salt_of_another_partition(), IN_CONFLICT, a=2, s="another partition's")
     table.oracle[IN_CONFLICT] = owned
     table.produce(60)
     table.merge_all()

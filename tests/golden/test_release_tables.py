@@ -12,13 +12,24 @@ from lancewal_audit.verify.report import report_text
 from lancewal_audit.verify.verification import VerifyRequest, verify_table
 from lancewal_core.cli.program import run
 from lancewal_core.names import paths
+from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.object_kinds import kind_of
 from lancewal_core.store.obstore import open_store
 from lancewal_core.table.contract import read_contract
 from lancewal_reader.table import open_table
 from lancewal_reader.unmerged.left_out import left_out_of
-from tests.golden.release_table import FOLDER, IN_CONFLICT, SNAPSHOT, ReleaseTable, rows_of, unpack
+from tests.golden.release_table import (
+    FOLDER,
+    IN_CONFLICT,
+    PARTITIONS,
+    SNAPSHOT,
+    ReleaseTable,
+    other_systems_key,
+    rows_of,
+    salt_of_another_partition,
+    unpack,
+)
 from tests.support.pipeline import Key, Row, by_key
 
 RELEASES = sorted(FOLDER.glob("release_*.*.*"))
@@ -107,4 +118,85 @@ def test_ingest_and_flusher_go_on_with_it(release: Path, uri: str) -> None:
     assert by_key(lance.dataset(uri).to_table()) == strong(uri) == table.oracle
     of_index = by_key(lance.dataset(uri).to_table(filter="id = 3"))
     assert of_index == {key: row for key, row in table.oracle.items() if key[1] == 3}
+    table.close()
+
+
+CHANGES = {
+    "--add-column": ['note: string = "none"'],
+    "--rename-column": ["s=text", "sts=lines"],
+    "--drop-column": ["i8", "vec"],
+    "--widen-column": ["u8: uint32", "f4: float64", "dec: decimal128(20, 4)"],
+}
+"""All acts, on columns of which rows lie in the table, in flushes, in bundles and segments, and among keys in conflict."""
+
+
+def changed(rows: dict[Key, Row]) -> dict[Key, Row]:
+    """What these changes make of rows that were there before."""
+    names = {"s": "text", "sts": "lines"}
+    return {
+        key: {**{names.get(name, name): row[name] for name in row if name not in ("i8", "vec")}, "note": None}
+        for key, row in rows.items()
+    }
+
+
+def alter(uri: str) -> None:
+    options = [word for option, values in CHANGES.items() for value in values for word in (option, value)]
+    assert run(["table", "alter", "-t", uri, *options]) == 0
+
+
+def test_its_columns_change(release: Path, uri: str) -> None:
+    """All acts while its rows wait.  A merge takes them, and widens; whatever a reader may ask for is there as before."""
+    head, snapshot = rows_of(release, "head"), rows_of(release, "snapshot")
+    receipt = str(open_table(uri).receipt())
+    alter(uri)
+    assert strong(uri) == changed(head)
+    assert run(["verify", "--from", "wal", "-t", uri]) == 0
+    assert run(["merge", "-t", uri]) == 0
+    contract = read_contract(open_store(uri), uri)
+    types = {column.name: column.type for column in contract.columns}
+    assert (types["u8"], types["f4"], types["dec"]) == ("uint32", "float64", "decimal128(20, 4)")
+    assert not types.keys() & {"i8", "vec", "s", "sts"}
+    assert by_key(lance.dataset(uri).to_table()) == changed(rows_of(release, "merged"))
+    table = open_table(uri)
+    assert by_key(table.to_arrow()) == changed(head)
+    assert by_key(table.to_arrow(at=receipt)) == head
+    assert by_key(table.to_arrow(at=f"snapshot:{SNAPSHOT}")) == snapshot
+    assert table.count_rows("text is not null") == sum(row["s"] is not None for row in head.values())
+    assert run(["verify", "--from", "wal", "-t", uri]) == 0
+
+
+@pytest.mark.parametrize("merged", [False, True], ids=["rows wait", "merged"])
+def test_ingest_and_flusher_go_on_with_other_columns(release: Path, uri: str, merged: bool) -> None:
+    """Rows of the release and of today wait together, and so do the keys in conflict, until a person decides."""
+    alter(uri)
+    if merged:
+        assert run(["merge", "-t", uri]) == 0
+    durable = json.loads((release / "durable.json").read_text())
+    table = ReleaseTable(changed(rows_of(release, "head")), durable)
+    table.columns = table.contract.rows.table
+    table.produce(100)
+    table.ingest()
+    # Random upserts leave the new column out now and then: its default is there.
+    left_out = {key for key, row in strong(uri).items() if row["note"] == "none"}
+    assert left_out
+    for key in left_out:
+        assert table.oracle[key]["note"] is None
+        table.oracle[key]["note"] = "none"
+    assert strong(uri) == table.oracle
+    table.hand_over()
+    table.merge()
+    assert run(["merge", "-t", uri]) == 0
+    assert by_key(lance.dataset(uri).to_table()) == strong(uri) == table.oracle
+    partition = partition_of(other_systems_key(*IN_CONFLICT, salt_of_another_partition()), PARTITIONS)
+    assert run(["conflict", "settle", f"orders-{partition}", "--all", "--yes", "-t", uri]) == 0
+    owned = table.oracle[IN_CONFLICT]
+    table.oracle[IN_CONFLICT] = {
+        **dict.fromkeys(owned),
+        "region": "conflict",
+        "id": 1,
+        "a": 2,
+        "text": "another partition's",
+    }
+    assert by_key(lance.dataset(uri).to_table()) == strong(uri) == table.oracle
+    assert run(["verify", "--from", "wal", "-t", uri]) == 0
     table.close()

@@ -381,6 +381,11 @@ class MemoryDataset:
             operation = self.versions[number].transaction.operation
             if operation in _NO_PROJECT_OVER or (commit.fragments is not None and operation not in _REBASED_OVER):
                 return f"version {number} ({operation}) conflicts with a change of columns"
+        if commit.fragments is not None:
+            known = {id_ for ids in read.columns.ids.values() for id_ in ids}
+            low = {id_ for ids in commit.field_ids.values() for id_ in ids if id_ not in known and id_ < max(known)}
+            if low:
+                return f"ids up to {max(known)} are already used, so {sorted(low)} are not new"
         schema = commit.schema.with_metadata(None if commit.mark is None else {COLUMNS_MARK: commit.mark.encode()})
         columns = _Columns(schema, dict(commit.field_ids))
         newest = self.newest

@@ -12,7 +12,8 @@ Guarantees
 
 Steps of ``widen_next``
  1. Pin the newest version.  Wait while the merge in force there is unfinished.
- 2. Stop if an index is over one of the columns.  Ask for other ids if another program has got one of the new ones.
+ 2. Stop if an index is over one of the columns.  Ask for other ids unless the new ones are above all that the version names:
+    another program may have got one, or a column was added since.  Lance refuses a lower one for good.
  3. Write the columns of fragments that have no file yet, until the time of the turn is over.
  4. Send ONE commit with the files of all fragments.  If it is refused, the next turn writes what is missing.
  5. Swap in the contract with the wider types, and mark the table with that change.
@@ -121,9 +122,9 @@ def widen_next(context: FlusherContext, state: WideningState, turn_s: float = TU
         return WideningHeld(
             shown, f"index {over[0]} is over one of the columns {list(shown)}: drop the index, and build it again later"
         )
-    taken = ids_in_use(pinned)
-    if any(not taken.isdisjoint(_new_ids(column)) for column in asked):
-        swap_columns(context, lambda newest: _renumbered(newest, taken), done=False)
+    highest = max(ids_in_use(pinned))
+    if any(min(_new_ids(column)) <= highest for column in asked):
+        swap_columns(context, lambda newest: _renumbered(newest, highest), done=False)
         return WideningBegun(shown, len(pinned.fragments()))
     # Step 3
     wide = pa.schema(
@@ -206,14 +207,16 @@ def _new_ids(column: Column) -> frozenset[int]:
     return frozenset(column.widened.field_ids) - frozenset(column.field_ids)
 
 
-def _renumbered(newest: Contract, taken: frozenset[int]) -> tuple[Column, ...]:
-    """Return the columns, with widenings to ids above all that any version of the contract or the table has named."""
+def _renumbered(newest: Contract, highest: int) -> tuple[Column, ...]:
+    """Return the columns, with widenings to ids above all that any version of the contract or the table has named.
+
+    ``highest``: the highest id of the table."""
     known = {id_ for c in newest.columns for own in (c.field_ids, c.widened.field_ids) for id_ in own}
-    following = max([newest.highest_field_id or 0, *known, *taken]) + 1
+    following = max([newest.highest_field_id or 0, *known, highest]) + 1
     columns = []
     for column in newest.columns:
         new = _new_ids(column)
-        if column.widening is not None and not taken.isdisjoint(new):
+        if column.widening is not None and min(new) <= highest:
             ids = []
             for id_ in column.widening.field_ids:
                 ids.append(following if id_ in new else id_)

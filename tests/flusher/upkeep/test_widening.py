@@ -224,6 +224,23 @@ def test_an_index_over_the_column(table: FlusherTable) -> None:
     table.check()
 
 
+def test_columns_that_were_added_since_it_was_asked_for(table: FlusherTable) -> None:
+    """They have higher ids than the wider column was to get, which Lance refuses then: it gets another one."""
+    table.ask_to_widen("a", "int64")
+    table.ask_to_widen("v", WIDER["v"])
+    table.change_columns(b="string")
+    context, state, turns = table.context(), WideningState(), 0
+    while not isinstance(widen(context, state), Widened):
+        turns += 1
+        assert turns < 3
+    done(table, "a")
+    done(table, "v")
+    assert all(ids[0] > table.contract.fields_of["b"][0] for ids in (table.contract.fields_of[n] for n in ("a", "v")))
+    table.generation(0, [Operation(Op.UPSERT, 1, {"a": LARGE, "b": "b"})])
+    round_of(table.context())
+    table.check()
+
+
 def test_behind_other_changes(table: FlusherTable) -> None:
     """The version with the wider column has the mark of the columns that it has, and then the new one."""
     table.change_columns({"s": None}, b="string")
