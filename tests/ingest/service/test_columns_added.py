@@ -168,7 +168,7 @@ def test_another_member_is_faster(pipeline: Pipeline, table: Table, seen: Seen) 
     send(pipeline, 1, {"note": "x", "more": 5}, note="string", more="int64")
     pipeline.ingest()
     assert (names(pipeline), contract_of(pipeline).version) == (["note", "more"], 3)
-    assert seen.added == [("more", "int64", 3)]
+    assert (seen.added, seen.refused) == ([("more", "int64", 3)], {})
     assert rows(pipeline)[1] == {"region": "r0", "id": 1, "a": None, "s": None, "note": "x", "more": 5}
 
 
@@ -333,6 +333,11 @@ def test_many_fields_cost_few_trials(pipeline: Pipeline, monkeypatch: pytest.Mon
     assert list(found.refused) == ["n0500!"]
     assert [column.name for column in found.contract.columns[4:]] == sorted(fields.keys() - found.refused.keys())
     assert calls < 25
+    calls = 0
+    fields = {f"n{n:04}": pa.duration("s") for n in range(1_000)}
+    found = with_new_fields(contract, fields, Surroundings(9, {}), "abc")
+    assert (found.contract, found.refused.keys()) == (contract, fields.keys())
+    assert calls <= new_columns.TRIALS_MAX + 1
 
 
 def test_the_event_and_the_metric_name_the_column(capsys: pytest.CaptureFixture[str]) -> None:
