@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from lancewal import errors as errors
     from lancewal import sandbox as sandbox
     from lancewal import spark as spark
-    from lancewal_core.rows.murmur2 import partition_of as partition_of
-    from lancewal_core.rows.region_key import encode_region_key as encode_region_key
+    from lancewal_core.record_keys.key_format import encode_region_key as encode_region_key
+    from lancewal_core.record_keys.partitioner import partition_of as partition_of
     from lancewal_core.settings.load import load_settings as load_settings
     from lancewal_core.table.snapshots import Snapshot as Snapshot
     from lancewal_reader.point.at import At as At
@@ -50,13 +50,13 @@ _PLACES = {
     "Snapshot": "lancewal_core.table.snapshots:Snapshot",
     "Table": "lancewal_reader.table:Table",
     "Token": "lancewal_reader.point.token:Token",
-    "encode_region_key": "lancewal_core.rows.region_key:encode_region_key",
+    "encode_region_key": "lancewal_core.record_keys.key_format:encode_region_key",
     "errors": "lancewal.errors",
     "left_out_of": "lancewal_reader.unmerged.left_out:left_out_of",
     "load_files": "lancewal_tables.load.whole:load_files",
     "load_settings": "lancewal_core.settings.load:load_settings",
     "open_table": "lancewal_reader.table:open_table",
-    "partition_of": "lancewal_core.rows.murmur2:partition_of",
+    "partition_of": "lancewal_core.record_keys.partitioner:partition_of",
     "receipt_of": "lancewal_reader.point.receipt:receipt_of",
     "sandbox": "lancewal.sandbox",
     "spark": "lancewal.spark",

@@ -280,7 +280,7 @@ class PartitionCountChanged(ActionNeeded):
 
 
 class Misrouted(ActionNeeded):
-    """A record lies in another partition than the one that murmur2 of its region key, or of its own key, gives."""
+    """A record lies in another partition than the one that the table's partitioner gives its region key, or its own key."""
 
 
 class RegionConflict(ActionNeeded):

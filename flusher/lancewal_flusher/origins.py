@@ -39,8 +39,8 @@ _ANY = np.iinfo(np.int32).max
 
 
 def origins_of(context: FlusherContext) -> Origins:
-    """Return the ``Origins`` that the contract's ``key_format`` requires.  Each ``keep_up`` needs a new object."""
-    return {"canonical": Origins, "bytes": RecordedOrigins}[context.contract.key_format](context)
+    """Return the ``Origins`` that the contract requires.  Each ``keep_up`` needs a new object."""
+    return Origins(context) if context.contract.rows_tell_partition else RecordedOrigins(context)
 
 
 class Origins:

@@ -105,8 +105,8 @@ def test_the_drain_is_read() -> None:
 def test_the_contract_of_a_table_keyed_by_bytes_is_read() -> None:
     read = decode_contract(stored("contract_1_key_bytes.json"), "here")
     assert read == golden.CONTRACT_KEYED_BY_BYTES
-    assert read.keyed_by_bytes
-    assert not golden.CONTRACT.keyed_by_bytes
+    assert not read.rows_tell_partition
+    assert golden.CONTRACT.rows_tell_partition
 
 
 @pytest.mark.parametrize("name", ["key_catalog_1.json", "key_catalog_1_checksum.json"])

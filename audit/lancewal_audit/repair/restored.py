@@ -226,7 +226,7 @@ def _conflicts(context: RepairContext, restore: Restore, decided: Mapping[int, I
     """Return the keys in conflict of the restored version, which describe its rows.
 
     ``MergedPositionUnknown`` if they are unknown, unless the table never had keys in conflict."""
-    if not context.contract.keyed_by_bytes:
+    if context.contract.rows_tell_partition:
         return None
     try:
         return _in_force(context, restore.restored, decided).conflicts

@@ -70,7 +70,7 @@ class Comparison:
         self._both = {region.partition: evidence.both(region) for region in scope.cut}
         self._regions = {region.partition: region for region in scope.cut}
         self._expires = _expiry(scope)
-        self._rows_tell_regions = bool(rows.region_key)
+        self._rows_tell_regions = scope.contract.rows_tell_partition
         self._in_force = {
             key for part in (scope.aside.waiting, scope.aside.owners) for key in plain_rows(part, rows.primary_key)
         }

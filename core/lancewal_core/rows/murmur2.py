@@ -43,13 +43,13 @@ def murmur2(key: bytes) -> int:
 
 def partition_of(key: bytes, partitions: int) -> int:
     """Return the partition that Kafka's Java producer gives a key in a topic of ``partitions`` partitions."""
-    _check_count(partitions)
+    check_count(partitions)
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 def partitions_of(keys: pa.Array, partitions: int) -> npt.NDArray[np.int32]:
     """Return ``partition_of`` for each key of a (large_)binary or (large_)string array, as int32; -1 for a null."""
-    _check_count(partitions)
+    check_count(partitions)
     unsigned = hashes(keys)
     unsigned &= np.uint32(0x7FFFFFFF)
     result = unsigned.view(np.int32)
@@ -68,7 +68,8 @@ def hashes(keys: pa.Array) -> npt.NDArray[np.uint32]:
     return result
 
 
-def _check_count(partitions: int) -> None:
+def check_count(partitions: int) -> None:
+    """Raise ``InvalidSettings`` for a number of partitions that no topic has."""
     if not 1 <= partitions <= 0x7FFFFFFF:
         raise InvalidSettings(f"a topic cannot have {partitions} partitions; pass the topic's own count, 1 or more")
 

@@ -91,6 +91,8 @@ class _Column:
 class RegionKeyCodec:
     """Encodes and decodes the region keys of one table."""
 
+    named = "the canonical encoding"
+
     def __init__(self, fields: pa.Schema) -> None:
         """``fields`` are the region key's columns in order.  ``InvalidSchema`` if there are none, or for a type that is
         not allowed."""
@@ -162,30 +164,6 @@ def encode_region_key(*values: object) -> bytes:
     if len(values) == 1:
         return _alone(values[0])
     return b"[" + b",".join(map(_item, values)) + b"]"
-
-
-def why_misrouted(columns: Sequence[str], key: bytes | None, encoded: bytes | None) -> str:
-    """Say whether a misrouted record's key or its partition is wrong, as a sentence without its full stop.
-
-    ``columns`` is the region key, empty if the bytes of a record's key decide its partition.  ``key`` is the record's
-    key.  ``encoded`` is the canonical encoding of its row's region key, or None if the row has none.
-    """
-    if not columns:
-        return "A record without a key belongs in no partition" if key is None else _PARTITIONER
-    named = f"({', '.join(columns)})"
-    if encoded is None:
-        return f"The record's {named} has no encoding: a null, or a date outside the years 1 to 9999"
-    if key is None:
-        return f"The record has no key: the producer must send the canonical encoding of {named}"
-    if key != encoded:
-        return f"The bytes of its key are wrong: they are not the canonical encoding of {named}"
-    return _PARTITIONER
-
-
-_PARTITIONER = (
-    "The record's key is right, its partition is not: the producer does not use murmur2 (librdkafka needs "
-    "partitioner=murmur2_random), or chooses partitions itself"
-)
 
 
 # -- one value -------------------------------------------------------------------------------------------------

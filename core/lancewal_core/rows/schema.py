@@ -19,7 +19,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
-from typing import Literal
 
 import pyarrow as pa
 
@@ -37,9 +36,6 @@ FieldIds = tuple[int, ...]
 """Ids of a column's field and, depth first, of its nested fields."""
 Signature = tuple[tuple[object, ...], ...]
 """Names, types and ids of columns, in their order."""
-KeyFormat = Literal["canonical", "bytes"]
-"""Choice of a record's partition: by the canonical encoding of its row's region key, or by the bytes of its own key."""
-
 SYSTEM_FIELDS: tuple[pa.Field, ...] = (
     pa.field(OFFSET, pa.int64(), nullable=False),
     pa.field(TIMESTAMP, pa.timestamp("ms", tz="UTC"), nullable=False),
@@ -189,18 +185,6 @@ def check_row_schema(rows: RowSchema) -> None:
                 f"table.region_key: column {name!r} has type {rows.columns.field(name).type}; "
                 "region keys are strings, integers, booleans, dates or binaries"
             )
-
-
-def check_region_key(rows: RowSchema, encoding: KeyFormat) -> None:
-    """Raise ``InvalidSchema`` if the encoding is ``canonical`` and there is no region key, or ``bytes`` and there is
-    one."""
-    if encoding == "canonical" and not rows.region_key:
-        raise InvalidSchema("table.region_key is empty: name the columns that producers key by")
-    if encoding == "bytes" and rows.region_key:
-        raise InvalidSchema(
-            f"table.region_key names {list(rows.region_key)}, but table.format.key is bytes: the bytes of the "
-            "record keys are the region key, whatever columns hold. Leave table.region_key out"
-        )
 
 
 def _check_key_type(name: str, type_: pa.DataType) -> None:

@@ -4,5 +4,5 @@
 ``durations`` its times.  ``declared`` is what they say of a table's rows, and ``secrets`` masks them.  ``executor``
 holds the part that a process without a ``main`` of ours takes.
 
-May import: errors, names, process, rows, store.
+May import: errors, names, process, record_keys, rows, store.
 """

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 
 from lancewal_core.errors import InvalidSchema
+from lancewal_core.record_keys.key_format import check_region_key, has_region_key
 from lancewal_core.rows.column_types import parse_type
-from lancewal_core.rows.schema import RowSchema, check_region_key, check_row_schema
+from lancewal_core.rows.schema import RowSchema, check_row_schema
 from lancewal_core.rows.ttl import Ttl, check_ttl
 from lancewal_core.settings.sections import TableSettings
 
@@ -32,7 +33,7 @@ def check_declared(table: TableSettings) -> None:
 
     A setting that is not set passes: the contract may have its value, or a table that is still to be attached.  A
     region key that is written out without a column is an error, unless ``format.key`` is ``bytes``."""
-    if "region_key" in table.model_fields_set and not table.region_key and table.format.key == "canonical":
+    if "region_key" in table.model_fields_set and not table.region_key and has_region_key(table.format.key):
         raise InvalidSchema(
             "table.region_key is empty: name the columns that producers key by. Leave it out where the table's contract has "
             "them; where producers key by other bytes, set table.format.key to bytes"

@@ -123,9 +123,10 @@ class FormatSettings(Section):
 
     value: Literal["json"] = "json"
     """Format of record values.  JSON is the only format of this release."""
-    key: Literal["canonical", "bytes"] = "canonical"
-    """Format of record keys: the ``canonical`` encoding of ``table.region_key``, or ``bytes`` of the producers' choice.
-    Canonical, because only then ingest notices a row in a wrong partition when the row arrives."""
+    key: Literal["canonical", "short", "integer", "long", "bytes"] = "canonical"
+    """Format of record keys.  ``canonical``: the encoding of ``table.region_key`` as text.  ``short``, ``integer``,
+    ``long``: one integer as Kafka's serializer of that name writes it.  ``bytes``: of the producers' choice.  Canonical,
+    because a text key needs no setting in most clients, and ingest notices a row in a wrong partition."""
 
 
 def _column_type(text: str) -> str:
@@ -164,6 +165,10 @@ class TableSettings(Section):
     """Columns of the primary key that producers key by.  No default: it must match the producers.  Leave it out with
     ``format.key: bytes``."""
     format: FormatSettings = FormatSettings()
+    partitioner: Literal["murmur2", "crc32", "fnv1a", "none"] = "murmur2"
+    """Partitioner of the producers: ``murmur2`` (Java, kafkajs), ``crc32`` (librdkafka's default: Python, Go, .NET, C),
+    ``fnv1a`` (Sarama).  ``none``: any other; then nothing is checked, and a row does not tell its partition.  Murmur2,
+    because it is the default of Kafka's own clients."""
     patches: bool = True
     """Whether records may carry only some columns.  On, because it costs nothing until such a record comes.  A compacted
     topic needs ``false``, because compaction would drop the record that a patch builds on."""
@@ -270,7 +275,7 @@ _OURS = {
     "check.crcs": "lancewal always checks the checksums of records",
     "isolation.level": "aborted transactions must not become rows: always read_committed",
     "enable.partition.eof": "lancewal's consumer does not use it",
-    "partitioner": "lancewal's partitioner is murmur2",
+    "partitioner": "lancewal sends no rows; table.partitioner says what producers use",
 }
 """librdkafka properties that correctness depends on, and what to do instead of setting them."""
 

@@ -220,7 +220,7 @@ def _stands(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
             Cause.MISROUTED,
             Urgency.PROBLEM,
             f"{seen}. The key of the record there belongs to partition {it.misrouted_to}: the producer uses another "
-            "partitioner (librdkafka needs partitioner=murmur2_random)",
+            "partitioner than the table's (`lancewal table show`)",
             _past_misrouted(it),
         )
     if it.owner_wrote_ms is not None and _young(table, it.owner_wrote_ms):

@@ -6,5 +6,5 @@ set aside.  ``control`` holds an operator's words, ``load_record`` those of load
 go, ``group`` who takes the records.  ``snapshots`` are branches.  ``store_probe`` finds out whether a store keeps
 put-if-absent; ``store_proof`` records it and asks again at every start.
 
-May import: errors, names, process, rows, settings, store.
+May import: errors, names, process, record_keys, rows, settings, store.
 """

@@ -11,6 +11,8 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Annotated, Literal, Self
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field
 
@@ -27,8 +29,10 @@ from lancewal_core.names.ids import Making, Page, Position, Region, TableUuid, T
 from lancewal_core.names.words import TOPIC_FORM, dead_letters_of, is_topic, word
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.tasks import Tasks
+from lancewal_core.record_keys.key_format import KeyCodec, KeyFormat, check_region_key, key_codec
+from lancewal_core.record_keys.partitioner import Partitioner, partition_of, partitions_of
 from lancewal_core.rows.column_types import format_type, parse_type
-from lancewal_core.rows.schema import COLUMNS_MAX, KeyFormat, RowSchema, check_region_key, check_row_schema
+from lancewal_core.rows.schema import COLUMNS_MAX, RowSchema, check_row_schema
 from lancewal_core.rows.ttl import Ttl, check_ttl
 from lancewal_core.settings.sections import OnUnknownColumn, Policy
 from lancewal_core.store.json_model import Version1, Version2, Word, decode_model
@@ -71,6 +75,8 @@ COLUMN_TERMS = frozenset(
 )
 """Terms about columns.  Rows of two versions that differ in these alone go together (``rows.carry``), so a running process
 takes them up."""
+_LATER_TERMS = COLUMN_TERMS - {"format", "columns"} | {"partitioner"}
+"""Terms that the first release did not have.  Their defaults say what it does."""
 PARTITIONS_MAX = 200_000
 """Most partitions.  Regions are enumerated from the contract.  No topic has so many, but a damaged contract may say so."""
 GROUP_MAX = 32_767
@@ -156,7 +162,8 @@ class Contract(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     format: Version2 = 1
-    """2 once columns were added, widened, renamed or dropped: releases that know no such change refuse it by name."""
+    """2 once columns were changed, or if a term has a value that the first release does not know.  That release refuses such
+    a table by name."""
     version: int = Field(default=1, ge=1)
     table_uuid: Word
     """Id of the table, new at each place that the table is taken to.  No two tables that services work on share one."""
@@ -178,6 +185,7 @@ class Contract(BaseModel):
     primary_key: Annotated[tuple[str, ...], Field(max_length=COLUMNS_MAX)]
     region_key: Annotated[tuple[str, ...], Field(max_length=COLUMNS_MAX)]
     key_format: KeyFormat = "canonical"
+    partitioner: Partitioner = "murmur2"
     start: Annotated[tuple[Annotated[int, Field(ge=-1, le=_INT64_MAX)], ...], Field(max_length=PARTITIONS_MAX)]
     """First position of each partition; -1 means the low watermark at the first claim."""
     columns: Annotated[tuple[Column, ...], Field(max_length=COLUMNS_MAX)]
@@ -273,10 +281,28 @@ class Contract(BaseModel):
         """Return whether a record that an entry of this contract version lists with this kind became a dead letter."""
         return kind == UNREADABLE or self.policy_of(kind) != "ignore"
 
+    @cached_property
+    def key_codec(self) -> KeyCodec | None:
+        """Encoding of the record keys; None if they cannot be decoded."""
+        return key_codec(self.rows, self.key_format)
+
+    def partition_of(self, key: bytes) -> int:
+        """Return the partition in which a record with this key belongs; -1 if in none."""
+        return partition_of(key, self.partitions, self.partitioner)
+
+    def partitions_of(self, keys: pa.Array) -> npt.NDArray[np.int32]:
+        """Return ``partition_of`` for each key of a binary or string array; -1 for a null."""
+        return partitions_of(keys, self.partitions, self.partitioner)
+
     @property
-    def keyed_by_bytes(self) -> bool:
-        """Whether producers key by bytes of their own, so that the columns of a row do not tell its region."""
-        return self.key_format == "bytes"
+    def rows_tell_partition(self) -> bool:
+        """Whether the columns of a row tell its record's key, and the key its partition."""
+        return self.key_codec is not None and self.partitioner != "none"
+
+    @property
+    def why_rows_do_not_tell(self) -> str:
+        """Why the columns of a row do not tell its partition: the setting and its value."""
+        return f"table.format.key is {self.key_format}" if self.key_codec is None else "table.partitioner is none"
 
     @property
     def ttl(self) -> Ttl | None:
@@ -341,7 +367,7 @@ def contract_family(making: Making | None) -> Family:
 def encode_contract(contract: Contract) -> bytes:
     # Terms without a value are left out: then the bytes are as before these terms existed.
     fields = Contract.model_fields
-    unset = {term for term in COLUMN_TERMS - {"format", "columns"} if getattr(contract, term) == fields[term].default}
+    unset = {term for term in _LATER_TERMS if getattr(contract, term) == fields[term].default}
     return contract.model_dump_json(indent=1, exclude_none=True, exclude=unset).encode()
 
 

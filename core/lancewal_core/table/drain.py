@@ -35,7 +35,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from lancewal_core.errors import ContractMismatch, ObjectCorrupt, PartitionCountChanged
+from lancewal_core.errors import ContractMismatch, ObjectCorrupt, PartitionCountChanged, counted
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Position
 from lancewal_core.process.clock import Clock
@@ -69,6 +69,15 @@ class Drain(BaseModel):
     """The contract is being changed, or was."""
     write_id: Word
     """Differs in every version: tells a lost reply from a lost race."""
+
+
+def takes_no_more(topic: str, partitions: int, of_contract: int) -> str:
+    """Return why a table with ``table.partitioner: none`` takes up no partitions that were added to its topic."""
+    return (
+        f"topic {topic} has {counted(partitions, 'partition')}, the table's contract says {of_contract}. With "
+        "table.partitioner none nobody knows which keys moved to the added ones, so such a table takes none. Take a new topic "
+        "and a new table"
+    )
 
 
 def _family(contract: Contract) -> Family:

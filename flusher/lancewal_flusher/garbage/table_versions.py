@@ -92,7 +92,7 @@ def find_due(
     context: FlusherContext, in_force: InForce, kept: SoundHistories, now_ms: int, least: int = WINDOW_MIN_MS
 ) -> VersionsDue:
     """Return what ``expire_versions`` would remove now.  Only reads."""
-    if context.contract.keyed_by_bytes:
+    if not context.contract.rows_tell_partition:
         return VersionsDue((), "the table's versions tell the partitions of rows")
     stored = context.table.stored_versions()
     found = due(stored, in_force.version, now_ms, window_ms(context.contract, least))

@@ -90,7 +90,7 @@ def sort_out(
 
     ``ObjectMissing`` if a flush's files have gone since it was looked at.
     """
-    if not context.contract.keyed_by_bytes:
+    if context.contract.rows_tell_partition:
         keys = inputs.keys()
         return SortedOut(inputs, keys, context.keys.find(pinned, keys))
     while True:

@@ -23,7 +23,7 @@ from lancewal_core.errors import PartitionCountChanged, Refresh, Retry
 from lancewal_core.names.ids import Position, Region
 from lancewal_core.rows.schema import OFFSET
 from lancewal_core.table.contract import Contract
-from lancewal_core.table.drain import Drain, begin, check_open, note_new, read_drain
+from lancewal_core.table.drain import Drain, begin, check_open, note_new, read_drain, takes_no_more
 from lancewal_ingest.append.routing import Partitions, routing_of
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.decode.outcomes import Decoded
@@ -46,6 +46,10 @@ def drain_of(context: IngestContext, topics: EndingTopics) -> Drain | None:
     facts = topics.facts(contract.topic)
     if facts.topic_id != contract.topic_id or facts.partitions <= contract.partitions:
         return None
+    if contract.partitioner == "none":
+        raise PartitionCountChanged(
+            takes_no_more(contract.topic, facts.partitions, contract.partitions), topic=contract.topic
+        )
     ends = topics.ends(contract.regions)  # asked after the number: what was sent without knowing it lies below
     return begin(
         context.store, context.clock, context.new_id, contract, facts.partitions,
@@ -97,7 +101,8 @@ class DrainLimit:
         ``belongs`` has the partition of each row by the contract."""
         partition = region.partition
         to = Position(self._drain.to[partition])
-        moved = np.flatnonzero((belongs != partition) & (self._new.partitions(records, decoded) == partition))
+        lies = np.full(len(records), partition, np.int32)
+        moved = np.flatnonzero((belongs != partition) & (self._new.partitions(records, decoded, lies) == partition))
         if len(moved):
             offset = Position(decoded.rows.column(OFFSET)[int(moved[0])].as_py())
             if offset <= to:

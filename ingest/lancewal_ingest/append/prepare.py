@@ -23,7 +23,6 @@ import pyarrow as pa
 
 from lancewal_core.errors import BadRecord, LancewalError, Misrouted
 from lancewal_core.names.ids import Position, Region
-from lancewal_core.rows.region_key import RegionKeyCodec
 from lancewal_core.rows.row_range import RowRange
 from lancewal_core.rows.schema import OFFSET
 from lancewal_core.table.contract import MISROUTED, Contract
@@ -136,19 +135,15 @@ class Preparer:
         if len(group) == 1:
             records = group[0].records
             decoded = self._decoder.decode(records)
-            outcome = self._outcome(group[0], decoded, self._routing.partitions(records, decoded))
+            lies = np.full(len(records), group[0].region.partition, np.int32)
+            outcome = self._outcome(group[0], decoded, self._routing.partitions(records, decoded, lies))
             return [Together(outcome, None, _by_columns(decoded), decoded.other_names, decoded.new_fields)]
         records = Records.joined([c.records for c in group])
         decoded = self._decoder.decode(records)
-        belongs = self._routing.partitions(records, decoded)
         counts = [len(c.records.offsets) for c in group]
-        wanted = np.repeat(np.array([c.region.partition for c in group], np.int32), counts)
-        if (
-            self._drained is None
-            and not decoded.rejected
-            and not decoded.other_names
-            and np.array_equal(belongs, wanted)
-        ):
+        lies = np.repeat(np.array([c.region.partition for c in group], np.int32), counts)
+        belongs = self._routing.partitions(records, decoded, lies)
+        if self._drained is None and not decoded.rejected and not decoded.other_names and np.array_equal(belongs, lies):
             return self._all_rows(group, decoded.rows, counts, weights)
         rows = np.concatenate([[0], np.cumsum(decoded.is_row)])
         ends = list(accumulate(counts))
@@ -231,8 +226,8 @@ class Preparer:
         if len(wrong):
             offset = rows.column(OFFSET)[int(wrong[0])].as_py()
             if bad is None or offset < bad.offset:
-                key = records.keys[records.offsets.index(offset)]
-                cause = self._routing.cause(key, rows.slice(int(wrong[0]), 1))
+                at = records.offsets.index(offset)
+                cause = self._routing.cause(records, at, rows.slice(int(wrong[0]), 1), region)
                 return Position(offset), Misrouted(
                     f"topic {region.topic} partition {region.partition} offset {offset}: the record's "
                     f"{self._routing.subject} belongs to partition {int(belongs[wrong[0]])} of "
@@ -267,10 +262,9 @@ def _primary_key_decoder(contract: Contract) -> Callable[[bytes], tuple[object, 
     """Return a function from a record key to the primary key's values.
 
     None if the record key does not hold the whole primary key, or the contract does not say how it is encoded."""
-    rows = contract.rows
-    if set(rows.region_key) != set(rows.primary_key):
+    codec = contract.key_codec
+    if codec is None or set(contract.region_key) != set(contract.primary_key):
         return None
-    codec = RegionKeyCodec(pa.schema([rows.columns.field(name) for name in rows.region_key]))
     places = [contract.region_key.index(name) for name in contract.primary_key]
 
     def decode(key: bytes) -> tuple[object, ...] | None:

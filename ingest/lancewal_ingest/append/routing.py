@@ -1,26 +1,32 @@
-"""Partition in which a record belongs: by its row's region key, or by the bytes of its own key, as the contract says.
+"""Partition in which a record belongs, as the contract says.
 
-``format.key: canonical`` uses murmur2 of the canonical encoding of the row's region key.  All rows of one region key
-then belong in one partition, and a row elsewhere is misrouted.  ``format.key: bytes`` uses murmur2 of the record key,
-whatever its bytes are.  A record without a key belongs in no partition.  This finds a producer with another partitioner,
-but not one that gives one primary key several record keys.  The merge finds such primary keys (``RegionConflict``).
+1. If rows tell their partition (``Contract.rows_tell_partition``): where the partitioner puts the key that follows from
+   the row's region key.  All rows of one region key then belong in one partition, and a row elsewhere is misrouted.
+2. Otherwise: where the partitioner puts the record's own key, whatever its bytes are.  A record without a key belongs in
+   no partition.  This finds a producer with another partitioner, but not one that gives one primary key several record
+   keys.  The merge finds such primary keys (``RegionConflict``).
+3. With ``table.partitioner: none``: where it lies.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lancewal_core.rows.murmur2 import partitions_of
-from lancewal_core.rows.region_key import RegionKeyCodec, why_misrouted
+from lancewal_core.names.ids import Region
+from lancewal_core.record_keys.key_format import KeyCodec
+from lancewal_core.record_keys.why_misrouted import other_partitioner, why_misrouted
 from lancewal_core.table.contract import Contract
 from lancewal_ingest.decode.outcomes import Decoded
 from lancewal_kafka.records import Records
 
 Partitions = npt.NDArray[np.int32]
+_AROUND = 50
+"""Keys before a misrouted record, and behind it, that are asked which partitioner has put them there."""
 
 
 class Routing(Protocol):
@@ -28,45 +34,70 @@ class Routing(Protocol):
 
     subject: str
 
-    def partitions(self, records: Records, decoded: Decoded) -> Partitions:
-        """Return the partition in which each row of ``decoded`` belongs; -1 if in none.  ``records`` are its records."""
+    def partitions(self, records: Records, decoded: Decoded, lies: Partitions) -> Partitions:
+        """Return the partition in which each row of ``decoded`` belongs; -1 if in none.
 
-    def cause(self, key: bytes | None, row: pa.RecordBatch) -> str:
-        """Return a sentence that says why a misrouted record with this key and this row lies in a wrong partition."""
+        ``records`` are its records, and ``lies`` has the partition of each of them."""
+
+    def cause(self, records: Records, at: int, row: pa.RecordBatch, region: Region) -> str:
+        """Return a sentence that says why the misrouted record at place ``at`` lies in a wrong partition.
+
+        ``records`` are all of its region, ``row`` is the one of that record."""
 
 
 def routing_of(contract: Contract) -> Routing:
-    """Return the routing rule for the contract's ``key_format``."""
-    return _ByRegionKey(contract) if contract.key_format == "canonical" else _ByRecordKey(contract)
+    """Return the routing rule of the contract."""
+    if contract.partitioner == "none":
+        return _WhereItLies()
+    codec = contract.key_codec
+    return _ByRecordKey(contract) if codec is None else _ByRegionKey(contract, codec)
 
 
 class _ByRegionKey:
-    def __init__(self, contract: Contract) -> None:
-        rows = contract.rows
-        self._region_key = rows.region_key
-        self._codec = RegionKeyCodec(pa.schema([rows.columns.field(name) for name in rows.region_key]))
-        self._partitions = contract.partitions
-        self.subject = "region key"
+    subject = "region key"
 
-    def partitions(self, records: Records, decoded: Decoded) -> Partitions:
-        return partitions_of(self._encoded(decoded.rows), self._partitions)
+    def __init__(self, contract: Contract, codec: KeyCodec) -> None:
+        self._contract = contract
+        self._codec = codec
 
-    def cause(self, key: bytes | None, row: pa.RecordBatch) -> str:
-        return why_misrouted(self._region_key, key, self._encoded(row)[0].as_py())
+    def partitions(self, records: Records, decoded: Decoded, lies: Partitions) -> Partitions:
+        return self._contract.partitions_of(self._encoded(decoded.rows))
+
+    def cause(self, records: Records, at: int, row: pa.RecordBatch, region: Region) -> str:
+        return _cause(self._contract, records.keys, at, self._encoded(row)[0].as_py(), region)
 
     def _encoded(self, rows: pa.RecordBatch) -> pa.Array:
-        return self._codec.encode_batch([rows.column(name) for name in self._region_key])
+        return self._codec.encode_batch([rows.column(name) for name in self._contract.region_key])
 
 
 class _ByRecordKey:
-    def __init__(self, contract: Contract) -> None:
-        self._partitions = contract.partitions
-        self.subject = "key"
+    subject = "key"
 
-    def partitions(self, records: Records, decoded: Decoded) -> Partitions:
-        belongs = partitions_of(pa.array(records.keys, pa.binary()), self._partitions)
+    def __init__(self, contract: Contract) -> None:
+        self._contract = contract
+
+    def partitions(self, records: Records, decoded: Decoded, lies: Partitions) -> Partitions:
+        belongs = self._contract.partitions_of(pa.array(records.keys, pa.binary()))
         found: Partitions = belongs if decoded.is_row.all() else belongs[decoded.is_row]
         return found
 
-    def cause(self, key: bytes | None, row: pa.RecordBatch) -> str:
-        return why_misrouted((), key, None)
+    def cause(self, records: Records, at: int, row: pa.RecordBatch, region: Region) -> str:
+        return _cause(self._contract, records.keys, at, None, region)
+
+
+class _WhereItLies:
+    subject = "key"
+
+    def partitions(self, records: Records, decoded: Decoded, lies: Partitions) -> Partitions:
+        found: Partitions = lies[decoded.is_row]
+        return found
+
+    def cause(self, records: Records, at: int, row: pa.RecordBatch, region: Region) -> str:
+        raise AssertionError("no record is misrouted")
+
+
+def _cause(contract: Contract, keys: Sequence[bytes | None], at: int, encoded: bytes | None, region: Region) -> str:
+    named = "" if contract.key_codec is None else contract.key_codec.named
+    why = why_misrouted(contract.region_key, named, keys[at], encoded, contract.partitioner)
+    around = keys[max(0, at - _AROUND) : at + _AROUND]
+    return why + other_partitioner(around, region.partition, contract.partitions, contract.partitioner)

@@ -35,7 +35,7 @@ class ConflictWatch:
         self._asked: Task[Mapping[Region, RegionConflict]] | None = None
 
     def look(self) -> None:
-        if not self._context.contract.keyed_by_bytes:
+        if self._context.contract.rows_tell_partition:
             return
         now = self._clock.monotonic()
         if self._asked is not None and self._asked.done():

@@ -17,7 +17,6 @@ import pyarrow as pa
 from lancewal_core.errors import InvalidInput
 from lancewal_core.rows.fold import key_codes
 from lancewal_core.rows.key_set import KeySet
-from lancewal_core.rows.region_key import RegionKeyCodec
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.contract import Contract
 from lancewal_reader.forms.narrow_times import PER_SECOND
@@ -71,14 +70,14 @@ class RegionKey:
 
 def region_key_of(contract: Contract, value: object) -> RegionKey:
     """Return the region key that a user gave; ``InvalidInput`` if it is not one of this table."""
-    if contract.keyed_by_bytes:
+    if (codec := contract.key_codec) is None or not contract.rows_tell_partition:
         raise InvalidInput(
-            "region_key: rows of this table do not tell their partition (table.format.key is bytes), so all unmerged rows "
-            "are read. Leave region_key out"
+            f"region_key: rows of this table do not tell their partition ({contract.why_rows_do_not_tell}), so all "
+            "unmerged rows are read. Leave region_key out"
         )
     names = contract.region_key
     values = keys_of(RowSchema(contract.rows.columns, names, names), [value], "region_key")
-    encoded = RegionKeyCodec(values.schema).encode_batch([values[name].combine_chunks() for name in names])[0].as_py()
+    encoded = codec.encode_batch([values[name].combine_chunks() for name in names])[0].as_py()
     if encoded is None:
         raise InvalidInput(f"region_key: {value!r} has no encoding as a record's key")
     return RegionKey(values, encoded)

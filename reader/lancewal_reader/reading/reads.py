@@ -40,7 +40,6 @@ from lancewal_core.errors import (
     VersionGone,
 )
 from lancewal_core.names.ids import Position, Region
-from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.contract import Contract, read_contract
 from lancewal_core.table.protocol import PinnedTable
@@ -324,7 +323,7 @@ class Reads:
     ) -> Iterator[pa.RecordBatch]:
         """Return the rows of the plan.  The delta is loaded here, so objects that vanished since the plan show here."""
         if wanted.region_key is not None:
-            partition = partition_of(wanted.region_key, context.contract.partitions)
+            partition = context.contract.partition_of(wanted.region_key)
             plan = replace(plan, deltas=deltas_of(context.contract, plan.deltas, partition))
         if wanted.keys is not None:
             found = lookup_plan(context, self._lookup.addresses, pinned, plan, chosen.columns, wanted.keys)

@@ -137,7 +137,7 @@ def _loads_alike(pinned_plan: PinnedPlan) -> tuple[object, ...]:
     matter."""
     contract, rows, options = pinned_plan.contract, pinned_plan.rows, pinned_plan.options
     columns = tuple(tuple(map(str, column)) for column in rows.signature)
-    of_table = contract.table_uuid, contract.topic_id, contract.partitions, contract.key_format
+    of_table = contract.table_uuid, contract.topic_id, contract.partitions, contract.rows_tell_partition
     asked = options.base_paths, options.on_conflict, options.unmerged_keys_max
     return options.table, *of_table, columns, rows.primary_key, rows.region_key, *asked
 

@@ -137,8 +137,8 @@ class SideBySide(Folding):
 
 
 def folding_of(contract: Contract, on_conflict: OnConflict = "leave-out") -> Folding:
-    """Return the folding of the contract's ``key_format``."""
-    return {"canonical": Folding(), "bytes": SideBySide(on_conflict)}[contract.key_format]
+    """Return the folding that the contract requires."""
+    return Folding() if contract.rows_tell_partition else SideBySide(on_conflict)
 
 
 @many_objects_made()

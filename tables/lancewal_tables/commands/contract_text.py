@@ -69,6 +69,7 @@ def _said(contract: Contract) -> Mapping[str, str]:
         "consumer group": contract.group_id or "that of the first ingest",
         "primary key": ", ".join(contract.primary_key),
         "region key": ", ".join(contract.region_key) or "the bytes of the record key",
+        "record keys": f"{contract.key_format}, partitioned by {contract.partitioner}",
         "start": starts[0] if len(set(starts)) == 1 else ", ".join(starts),
         "values": f"{contract.value_format}, at most {contract.record_bytes_max} bytes, "
         + ("patches allowed" if contract.patches else "no patches"),

@@ -54,7 +54,7 @@ from lancewal_core.table.contract import (
     put_next,
     read_contract,
 )
-from lancewal_core.table.drain import Drain, close, drained_since, read_drain
+from lancewal_core.table.drain import Drain, close, drained_since, read_drain, takes_no_more
 from lancewal_tables.define.topic import brokers_of, no_dead_letter_topic, no_warning
 
 if TYPE_CHECKING:
@@ -103,6 +103,8 @@ def add_partitions(
         raise InvalidSettings(
             f"the contract already has {counted(old.partitions, 'partition')}: {partitions} would add none"
         )
+    if old.partitioner == "none":
+        raise InvalidSettings(takes_no_more(old.topic, partitions, old.partitions))
     drain = read_drain(store, old)
     if drain is None or not drain.closed:
         # Step 2

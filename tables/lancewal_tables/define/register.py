@@ -130,8 +130,9 @@ def first_contract(
     ``pinned``: the table, whose columns have the ids that Lance has assigned; None if there is no table yet."""
     ids = {} if pinned is None else pinned.field_ids
     columns = [Column(name=f.name, type=format_type(f.type), field_ids=ids.get(f.name, ())) for f in rows.columns]
-    of_columns = {"on_unknown_column": settings.on_unknown_column, "columns_max": settings.columns_max}
-    plain = all(Contract.model_fields[term].default == value for term, value in of_columns.items())
+    later = ("on_unknown_column", "columns_max", "partitioner")
+    plain = all(getattr(settings, term) == Contract.model_fields[term].default for term in later)
+    plain = plain and settings.format.key in ("canonical", "bytes")
     return Contract(
         format=1 if plain else 2,
         table_uuid=str(uuid4()),
@@ -144,6 +145,7 @@ def first_contract(
         region_key=rows.region_key,
         value_format=settings.format.value,
         key_format=settings.format.key,
+        partitioner=settings.partitioner,
         start=tuple(topic.start),
         columns=tuple(columns),
         patches=settings.patches,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lancewal_core.errors import KafkaForbidden, TopicMissing, TopicUnsuitable
+from lancewal_core.record_keys.key_format import has_region_key
 from lancewal_core.rows.schema import RowSchema, alike_but_for_case
 from lancewal_core.settings.load import Settings
 from lancewal_core.settings.sections import TableSettings
@@ -41,7 +42,7 @@ def check_asked(settings: Settings, *needed: str) -> None:
     """Raise ``InvalidSettings`` if a setting that defines a table or one of ``needed`` is missing, or the topic is not
     allowed."""
     asked = settings.table
-    region_key = ("table.region_key",) if asked.format.key == "canonical" else ()  # other formats have no such columns
+    region_key = ("table.region_key",) if has_region_key(asked.format.key) else ()
     settings.need(*needed, "table.primary_key", *region_key, "kafka.bootstrap_servers", "table.topic")
     check_allowed(settings, asked.topic, asked.dead_letters)
 
@@ -116,11 +117,13 @@ def check_carries(topic: TopicState, rows: RowSchema, settings: TableSettings) -
     """
     if not topic.compacted:
         return
-    if settings.format.key == "bytes":
+    keys = settings.format.key
+    if not has_region_key(keys) or settings.partitioner == "none":
+        why = f"table.format.key is {keys}" if not has_region_key(keys) else "table.partitioner is none"
         raise TopicUnsuitable(
-            f"topic {topic.topic!r} is compacted (cleanup.policy contains compact) and table.format.key is bytes. "
+            f"topic {topic.topic!r} is compacted (cleanup.policy contains compact) and {why}. "
             "Nothing says that a record key is one primary key, and compaction would remove rows of others. Use "
-            "cleanup.policy=delete, or have producers key by the primary key (table.format.key: canonical)",
+            "cleanup.policy=delete, or have producers key by the primary key",
             topic=topic.topic,
         )
     if set(rows.region_key) != set(rows.primary_key):

@@ -12,12 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from lancewal_core.errors import ActionNeeded, LancewalError, counted
 from lancewal_core.names.ids import Position
-from lancewal_core.rows.murmur2 import NO_PARTITION, partition_of
-from lancewal_core.rows.region_key import RegionKeyCodec, why_misrouted
+from lancewal_core.record_keys.key_format import KeyCodec
+from lancewal_core.record_keys.why_misrouted import why_misrouted
+from lancewal_core.rows.murmur2 import NO_PARTITION
 from lancewal_core.settings.load import Settings
 from lancewal_core.status.facts import STANDS_S, Failure, KafkaSpan
 from lancewal_core.store.place import place_of, same_place
@@ -107,20 +106,23 @@ def misrouted(settings: Settings, contract: Contract, waiting: Mapping[int, int]
 
 def _placed(contract: Contract, key: bytes | None, value: bytes | None) -> MisroutedRecord | None:
     """Return where a record belongs, and why another partition would be wrong; None if neither key nor value says so."""
-    by_key = None if key is None else partition_of(key, contract.partitions)
-    if contract.keyed_by_bytes:
-        return MisroutedRecord(NO_PARTITION if by_key is None else by_key, why_misrouted((), key, None))
-    encoded = _encoded(contract, key, value)
+    if contract.partitioner == "none":
+        return None
+    by_key, codec = None if key is None else contract.partition_of(key), contract.key_codec
+    if codec is None:
+        why = why_misrouted((), "", key, None, contract.partitioner)
+        return MisroutedRecord(NO_PARTITION if by_key is None else by_key, why)
+    encoded = _encoded(contract, codec, key, value)
     if encoded is not None:
         names = contract.rows.region_key
-        return MisroutedRecord(partition_of(encoded, contract.partitions), why_misrouted(names, key, encoded))
+        why = why_misrouted(names, codec.named, key, encoded, contract.partitioner)
+        return MisroutedRecord(contract.partition_of(encoded), why)
     return None if by_key is None else MisroutedRecord(by_key)
 
 
-def _encoded(contract: Contract, key: bytes | None, value: bytes | None) -> bytes | None:
-    """Return the canonical encoding of a record's region key; None if the record is not plain JSON with these columns."""
+def _encoded(contract: Contract, codec: KeyCodec, key: bytes | None, value: bytes | None) -> bytes | None:
+    """Return the key that follows from a record's region key; None if the record is not plain JSON with these columns."""
     rows = contract.rows
-    codec = RegionKeyCodec(pa.schema([rows.columns.field(name) for name in rows.region_key]))
     if value is None:  # a delete, if its key is one of the table's
         is_key = key is not None and set(rows.region_key) == set(rows.primary_key) and codec.decode(key) is not None
         return key if is_key else None

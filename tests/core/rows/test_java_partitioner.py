@@ -17,7 +17,12 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from py4j.java_gateway import GatewayParameters, JavaGateway, find_jar_path, launch_gateway
 
-from lancewal_core.rows.murmur2 import murmur2, partition_of, partitions_of
+from lancewal_core.record_keys.key_format import KeyFormat, key_codec
+from lancewal_core.record_keys.partitioner import partition_of as placed
+from lancewal_core.record_keys.partitioner import partitions_of as partitions_by
+from lancewal_core.record_keys.why_misrouted import LIBRDKAFKA
+from lancewal_core.rows.murmur2 import NO_PARTITION, murmur2, partition_of, partitions_of
+from lancewal_core.rows.schema import RowSchema
 from lancewal_demo.stack import find_java
 from lancewal_demo.stack.kafka_jars import kafka_jars
 
@@ -79,12 +84,35 @@ def test_partitioner_of_the_java_client(java: Any, keys: list[bytes]) -> None:
 
 @pytest.mark.kafka
 def test_where_producers_put_records(java: Any, keys: list[bytes], kafka: KafkaBroker, topic_name: str) -> None:
-    """The Java producer as it comes, and librdkafka with the setting that the reference page asks for."""
+    """The Java producer as it comes, and librdkafka with each partitioner.  The keys hold an empty one."""
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     admin.create_topics([NewTopic(topic_name, PARTITIONS, 1)])[topic_name].result(timeout=30)
     expected = [partition_of(key, PARTITIONS) for key in keys]
     assert produced_by_java(java, kafka.bootstrap_servers, topic_name, keys) == expected
-    assert produced_by_librdkafka(kafka.bootstrap_servers, topic_name, keys) == expected
+    for partitioner, named in LIBRDKAFKA.items():
+        found = produced_by_librdkafka(kafka.bootstrap_servers, topic_name, keys, named)
+        assert b"" in keys
+        for key, partition in zip(keys, found, strict=True):
+            by_chance = partitioner == "crc32" and not key
+            assert placed(key, PARTITIONS, partitioner) == (NO_PARTITION if by_chance else partition)
+        assert partitions_by(pa.array(keys), PARTITIONS, partitioner).tolist() == [
+            placed(key, PARTITIONS, partitioner) for key in keys
+        ]
+
+
+@pytest.mark.parametrize("key_format", ["short", "integer", "long"])
+def test_integer_keys_of_kafkas_serializers(java: Any, key_format: KeyFormat) -> None:
+    name, bits = {"short": ("Short", 16), "integer": ("Integer", 32), "long": ("Long", 64)}[key_format]
+    box = getattr(java.java.lang, name)
+    serializer = getattr(java.org.apache.kafka.common.serialization, f"{name}Serializer")()
+    columns = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+    codec = key_codec(RowSchema(columns, ("id",), ("id",)), key_format)
+    assert codec is not None
+    values = [0, 1, -1, 255, 256, -(1 << (bits - 1)), (1 << (bits - 1)) - 1]
+    theirs = [bytes(serializer.serialize("t", box.valueOf(str(value)))) for value in values]
+    assert codec.encode_batch([pa.array(values)]).to_pylist() == theirs
+    assert [codec.encode([value]) for value in values] == theirs
+    assert [codec.decode(key) for key in theirs] == [(value,) for value in values]
 
 
 def produced_by_java(java: Any, bootstrap_servers: str, topic: str, keys: list[bytes]) -> list[int]:
@@ -98,7 +126,7 @@ def produced_by_java(java: Any, bootstrap_servers: str, topic: str, keys: list[b
         return [future.get().partition() for future in sent]
 
 
-def produced_by_librdkafka(bootstrap_servers: str, topic: str, keys: list[bytes]) -> list[int]:
+def produced_by_librdkafka(bootstrap_servers: str, topic: str, keys: list[bytes], partitioner: str) -> list[int]:
     found: dict[int, int] = {}
 
     def report(number: int, error: KafkaError | None, message: Message) -> None:
@@ -107,7 +135,7 @@ def produced_by_librdkafka(bootstrap_servers: str, topic: str, keys: list[bytes]
         assert partition is not None
         found[number] = partition
 
-    producer = Producer({"bootstrap.servers": bootstrap_servers, "partitioner": "murmur2_random"})
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "partitioner": partitioner})
     for number, key in enumerate(keys):
         producer.produce(topic, b"librdkafka", key, on_delivery=partial(report, number))
     assert producer.flush(30) == 0

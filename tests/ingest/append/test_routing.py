@@ -10,8 +10,11 @@ import pytest
 
 from lancewal_core.errors import Misrouted, PartitionCountChanged
 from lancewal_core.names.ids import Position, Region, TopicId
+from lancewal_core.record_keys.key_format import KeyFormat
+from lancewal_core.record_keys.partitioner import Partitioner
+from lancewal_core.record_keys.partitioner import partition_of as placed
+from lancewal_core.record_keys.why_misrouted import why_misrouted
 from lancewal_core.rows.murmur2 import partition_of
-from lancewal_core.rows.region_key import why_misrouted
 from lancewal_core.table.contract import Column, Contract
 from lancewal_core.table.drain import Drain
 from lancewal_ingest.append.prepare import Consumed, Preparer
@@ -118,7 +121,9 @@ def test_a_stop_says_which_of_key_and_partition_is_wrong(key: bytes | None, row:
 
 
 def test_a_stop_names_a_row_whose_key_has_no_encoding() -> None:
-    assert why_misrouted(("id", "day"), b"x", None).startswith("The record's (id, day) has no encoding")
+    assert why_misrouted(("id", "day"), "the canonical encoding", b"x", None, "murmur2").startswith(
+        "The record's (id, day) has no encoding"
+    )
 
 
 @pytest.mark.parametrize(
@@ -143,3 +148,44 @@ def test_a_partition_is_drained_up_to_a_key_of_the_new_number_or_its_end(
     assert stop is not None
     assert isinstance(stop.error, PartitionCountChanged)
     assert (stop.error.where["partition"], stop.new_from) == (5, new_from)
+
+
+@pytest.mark.parametrize("partitioner", ["crc32", "fnv1a"])
+@pytest.mark.parametrize("key_format", ["bytes", "long", "canonical"])
+def test_a_stop_names_the_partitioner_that_the_producer_uses(partitioner: Partitioner, key_format: KeyFormat) -> None:
+    """The table expects murmur2, and the records of one partition lie where another partitioner puts them."""
+    form = {} if key_format == "bytes" else {"region_key": ("id",), "key_format": key_format}
+    contract = Contract.model_validate({**CONTRACT.model_dump(), **form})
+    numbers, keys = [], []
+    for number in range(1_000):
+        key = number.to_bytes(8, "big") if key_format == "long" else b"%d" % number
+        if placed(key, 7, partitioner) == 3:
+            numbers.append(number)
+            keys.append(key)
+    values = [json.dumps({"id": number}).encode() for number in numbers]
+    stop = Preparer(contract).prepare(consumed(3, keys, values)).stop
+    assert stop is not None
+    assert f"lie where {partitioner} puts them. Make the table with table.partitioner: {partitioner}" in str(stop.error)
+    right = contract.model_copy(update={"partitioner": partitioner})
+    entry, rejected, stop = Preparer(right).prepare(consumed(3, keys, values))
+    assert (rejected, stop) == ((), None)
+    assert entry is not None
+    assert entry.rows["id"].to_pylist() == numbers
+
+
+def test_no_partition_is_wrong_without_a_partitioner() -> None:
+    contract = CONTRACT.model_copy(update={"partitioner": "none"})
+    assert not contract.rows_tell_partition
+    for partition in range(7):
+        entry, rejected, stop = Preparer(contract).prepare(consumed(partition, [b"customer-00042", b"", None]))
+        assert (rejected, stop) == ((), None)
+        assert entry is not None
+        assert entry.rows["id"].to_pylist() == [0, 1, 2]
+
+
+def test_an_empty_key_belongs_nowhere_with_crc32() -> None:
+    contract = CONTRACT.model_copy(update={"partitioner": "crc32"})
+    for partition in range(7):
+        stop = Preparer(contract).prepare(consumed(partition, [b""])).stop
+        assert stop is not None
+        assert "belongs to partition -1 of 7. The record's key is empty" in str(stop.error)

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core.names.ids import Generation, Position, Region, Sequence, TopicId
+from lancewal_core.record_keys.key_format import KeyFormat
 from lancewal_core.rows.murmur2 import partitions_of
 from lancewal_core.rows.region_key import RegionKeyCodec
-from lancewal_core.rows.schema import KeyFormat
 from lancewal_core.settings.sections import Policy
 from lancewal_core.table.contract import Column, Contract
 from lancewal_core.table.drain import Drain

@@ -285,6 +285,8 @@ def test_keys_of_another_system(kafka: KafkaBroker, topic_name: str, folder: Pat
     make_topic(servers, topic_name, config={"cleanup.policy": "compact"})
     compacted = table_settings(folder, servers, topic_name, patches=False, region_key=(), **encoding)
     refused(compacted, folder, TopicUnsuitable, "compacted", "bytes", "cleanup.policy=delete")
+    loose = table_settings(folder, servers, topic_name, patches=False, partitioner="none")
+    refused(loose, folder, TopicUnsuitable, "compacted", "table.partitioner is none", "cleanup.policy=delete")
     make_topic(servers, f"{topic_name}-plain")
     both = table_settings(folder, servers, f"{topic_name}-plain", **encoding)
     refused(both, folder, InvalidSchema, "['region']", "bytes", "Leave table.region_key out")
@@ -292,7 +294,7 @@ def test_keys_of_another_system(kafka: KafkaBroker, topic_name: str, folder: Pat
         folder, servers, f"{topic_name}-plain", region_key=(), on_unknown_column="ignore", columns_max=9, **encoding
     )
     contract = create_table(settings)
-    assert (contract.region_key, contract.keyed_by_bytes) == ((), True)
+    assert (contract.region_key, contract.rows_tell_partition) == ((), False)
     assert (contract.on_unknown_column, contract.columns_max, contract.format) == ("ignore", 9, 2)
     check_settings(settings, contract)
     with pytest.raises(ContractMismatch, match=r"format\.key.*'canonical'.*'bytes'"):

@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 
 from lancewal_core.errors import InvalidInput
 from lancewal_core.rows.murmur2 import NO_PARTITION, partitions_of
-from lancewal_core.rows.region_key import RegionKeyCodec
 from lancewal_core.table.contract import Contract
 
 _RANGE = 2**31 - 1
@@ -28,25 +27,23 @@ class KeySample:
     """Choice of keys: those with the lowest ``fraction`` of the hashes, in these partitions (None: all partitions).
 
     A key's partition follows from today's number of partitions.  ``InvalidInput`` if partitions are given for a table
-    keyed by bytes: nothing says to which partition a key belongs.
+    whose rows do not tell their partition.
     """
 
     def __init__(self, contract: Contract, fraction: float, partitions: frozenset[int] | None) -> None:
         rows = contract.rows
-        if not rows.region_key and partitions is not None:
+        if not contract.rows_tell_partition and partitions is not None:
             raise InvalidInput(
-                "the table's record keys are bytes of the producers' own choice (format.key: bytes), so no row "
-                "tells its region: keys cannot be chosen by it. Leave out --partition; --sample and --keys compare fewer keys"
+                f"rows of this table do not tell their partition ({contract.why_rows_do_not_tell}): keys cannot be chosen "
+                "by it. Leave out --partition; --sample and --keys compare fewer keys"
             )
         self._primary_key = rows.primary_key
         self._region_key = rows.region_key
         self._below = int(fraction * _RANGE)
         self._all = fraction >= 1.0
         self._partitions = None if partitions is None else np.array(sorted(partitions), np.int32)
-        self._count = contract.partitions
-        self._codec: RegionKeyCodec | None = None
-        if rows.region_key:
-            self._codec = RegionKeyCodec(pa.schema([rows.columns.field(name) for name in rows.region_key]))
+        self._contract = contract
+        self._codec = contract.key_codec if contract.rows_tell_partition else None
 
     def choose(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Numbers, Numbers]:
         """Return the rows with a chosen key, the partition to which each belongs (-1: unknown), and its key's hash."""
@@ -54,7 +51,7 @@ class KeySample:
         belongs = np.full(len(hashes), NO_PARTITION, np.int32)
         if self._codec is not None:
             encoded = self._codec.encode_batch([batch.column(name) for name in self._region_key])
-            belongs = partitions_of(encoded, self._count)
+            belongs = self._contract.partitions_of(encoded)
         kept = np.full(len(hashes), True) if self._all else hashes < self._below
         if self._partitions is not None:
             kept &= np.isin(belongs, self._partitions)

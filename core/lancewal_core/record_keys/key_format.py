@@ -1,0 +1,146 @@
+"""Formats of record keys, by two questions.
+
+1. *Can the key be decoded?*  Then a record without a value deletes the row of its key, if that is the primary key.
+2. *Does a row tell its partition?*  If the key's bytes follow from the row's region key, and the partition from these
+   bytes, ingest notices a misrouted row as it arrives, and reads and ``verify`` find a row's partition.  Otherwise the
+   flusher records through which region a key came.
+
+No other code compares names of formats.
+
+| format | decoded | a row tells the key |
+|---|---|---|
+| ``canonical``: ``rows.region_key`` | yes | yes |
+| ``short``, ``integer``, ``long``: 2, 4 or 8 bytes, as Kafka's serializer of that name writes | yes | yes |
+| ``bytes`` of the producers' choice | no | no |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lancewal_core.errors import InvalidInput, InvalidSchema
+from lancewal_core.rows.region_key import RegionKeyCodec
+from lancewal_core.rows.region_key import encode_region_key as canonical_key
+from lancewal_core.rows.schema import RowSchema
+
+KeyFormat = Literal["canonical", "short", "integer", "long", "bytes"]
+"""Format of a table's record keys."""
+
+_INTEGER_BYTES = {"short": 2, "integer": 4, "long": 8}
+
+
+class KeyCodec(Protocol):
+    """Encoding of the region keys of one table."""
+
+    named: str
+    """Words for the key in messages, such as "the canonical encoding"."""
+
+    def encode(self, values: Sequence[object]) -> bytes:
+        """Return the key for the values of the region key's columns; ``InvalidInput`` for values that have none."""
+
+    def decode(self, key: bytes) -> tuple[object, ...] | None:
+        """Return the values whose encoding is ``key``; None for bytes that are no key."""
+
+    def encode_batch(self, columns: Sequence[pa.Array]) -> pa.Array:
+        """Return the key of each row, given the region key's columns; null for a row that has none."""
+
+
+def encode_region_key(*values: object, form: KeyFormat = "canonical") -> bytes:
+    """Return the Kafka key of a row, from its region key's values in order: str, int, bool, datetime.date, bytes.
+
+    ``form``: the table's ``format.key``; ``short``, ``integer`` and ``long`` take one int.  Raise ``InvalidSchema`` for
+    another type, no value, or a form whose keys do not follow from rows.  Raise ``InvalidInput`` for an integer that has
+    no key, or a text that is not Unicode (a lone surrogate)."""
+    if form == "canonical":
+        return canonical_key(*values)
+    if form not in _INTEGER_BYTES:
+        known = ", ".join(["canonical", *_INTEGER_BYTES])
+        raise InvalidSchema(f"form {form!r}: expected {known}; other keys are the producer's own")
+    return IntegerKeyCodec(pa.schema([pa.field("the region key", pa.int64())]), form).encode(values)
+
+
+def has_region_key(key_format: KeyFormat) -> bool:
+    """Return whether tables with such keys have a region key."""
+    return key_format != "bytes"
+
+
+def key_codec(rows: RowSchema, key_format: KeyFormat) -> KeyCodec | None:
+    """Return the encoding of the table's record keys; None if they cannot be decoded."""
+    fields = pa.schema([rows.columns.field(name) for name in rows.region_key])
+    if key_format == "canonical":
+        return RegionKeyCodec(fields)
+    if key_format in _INTEGER_BYTES:
+        return IntegerKeyCodec(fields, key_format)
+    return None
+
+
+def check_region_key(rows: RowSchema, key_format: KeyFormat) -> None:
+    """Raise ``InvalidSchema`` if no table can have this region key with keys of that format."""
+    if not has_region_key(key_format):
+        if rows.region_key:
+            raise InvalidSchema(
+                f"table.region_key names {list(rows.region_key)}, but table.format.key is bytes: the bytes of the "
+                "record keys are the region key, whatever columns hold. Leave table.region_key out"
+            )
+        return
+    if not rows.region_key:
+        raise InvalidSchema("table.region_key is empty: name the columns that producers key by")
+    key_codec(rows, key_format)
+
+
+class IntegerKeyCodec:
+    """Keys of one integer in 2, 4 or 8 bytes, the highest first, as two's complement."""
+
+    def __init__(self, fields: pa.Schema, key_format: str) -> None:
+        """``InvalidSchema`` unless ``fields`` is one integer column of a type other than uint64."""
+        (field,) = list(fields) if len(fields) == 1 else [None]
+        if field is None or not pa.types.is_integer(field.type) or pa.types.is_uint64(field.type):
+            shown = ", ".join(f"{one.name} {one.type}" for one in fields)
+            raise InvalidSchema(
+                f"table.format.key is {key_format}: table.region_key must be one integer column, and not of type uint64; "
+                f"it is {shown}. Name that column, or choose another table.format.key"
+            )
+        self.named = f"the {_INTEGER_BYTES[key_format]} bytes of Kafka's serializer for {key_format}"
+        self._name, self._type = field.name, field.type
+        self._bytes = _INTEGER_BYTES[key_format]
+        bits = field.type.bit_width
+        signed = pa.types.is_signed_integer(field.type)
+        least, most = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
+        room = 1 << (8 * self._bytes - 1)
+        self._least, self._most = max(least, -room), min(most, room - 1)
+
+    def encode(self, values: Sequence[object]) -> bytes:
+        (value,) = values if len(values) == 1 else [None]
+        if not isinstance(value, int) or isinstance(value, bool) or not self._least <= value <= self._most:
+            raise InvalidInput(
+                f"the region key takes one integer from {self._least} to {self._most} for column {self._name!r}; "
+                f"got {str(values)[:80]}"
+            )
+        return value.to_bytes(self._bytes, "big", signed=True)
+
+    def decode(self, key: bytes) -> tuple[object, ...] | None:
+        if len(key) != self._bytes:
+            return None
+        value = int.from_bytes(key, "big", signed=True)
+        return (value,) if self._least <= value <= self._most else None
+
+    def encode_batch(self, columns: Sequence[pa.Array]) -> pa.Array:
+        types = [column.type for column in columns]
+        if types != [self._type]:
+            raise InvalidSchema(
+                f"the region key's column is {self._name} {self._type}; got {', '.join(map(str, types))}"
+            )
+        column = columns[0]
+        values = column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+        fits = (self._least <= values) & (values <= self._most)
+        data = values.astype(f">i{self._bytes}").tobytes()
+        type_ = pa.binary(self._bytes)
+        keys = pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(data)]).cast(pa.binary())
+        if fits.all() and not column.null_count:
+            return keys
+        return pc.if_else(pc.and_(pa.array(fits), column.is_valid()), keys, pa.scalar(None, pa.binary()))
