@@ -22,6 +22,11 @@ class FlusherEvents(ServiceEvents):
     widening_begun = info("Columns get a wider type. Their values are written beside merges.", "columns", "fragments")
     widening_refused = info("A widening of columns was refused, and is tried again.", "reason")
     widening_held = warning("Columns cannot be widened until a person has acted.", "columns", "reason")
+    foreign_columns_seen = info(
+        "Other programs have added nullable columns to the table, or a part of these has gone. Merges keep their values. "
+        "Logged once for each change.",
+        "columns",
+    )
     merge_refused = info("A merge was refused, and is planned again.", "reason")
     merge_followed_up = warning(
         "A commit after a merge has hidden rows that users appended with its keys, or rebuilt lost data files.",

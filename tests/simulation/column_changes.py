@@ -9,7 +9,7 @@ from random import Random
 from lancewal_core.errors import CommitUnknown, ContractChanged, InvalidInput, StoreUnavailable
 from lancewal_core.rows.column_types import parse_type
 from lancewal_core.table.columns import steps as command
-from lancewal_core.table.columns.changes import Added, Dropped, Renamed
+from lancewal_core.table.columns.changes import Added, Adopted, Dropped, Renamed
 from lancewal_core.table.columns.changes import Change as ColumnChange
 from lancewal_core.table.contract import Contract
 from tests.simulation.columns import TYPES
@@ -24,6 +24,7 @@ class Change:
     add: tuple[str, ...] = ()
     rename: Mapping[str, str] = field(default_factory=dict)
     drop: tuple[str, ...] = ()
+    adopt: tuple[str, ...] = ()
 
 
 def change_columns(process: Process, change: Change) -> Contract:
@@ -32,6 +33,7 @@ def change_columns(process: Process, change: Change) -> Contract:
         *(Renamed((old,), new) for old, new in change.rename.items()),
         *(Added((name,), parse_type(TYPES[name])) for name in change.add),
         *(Dropped((name,)) for name in change.drop),
+        *(Adopted(() if name == "*" else (name,)) for name in change.adopt),
     ]
     return command.change_columns(process.store, process.table, process.clock, process.new_id, changes)
 
@@ -56,6 +58,8 @@ def drawn(world: World, rng: Random) -> Change:
     """Some change that fits the newest contract."""
     now = [c.name for c in world.contract.columns if c.name in TYPES]
     free = [name for name in TYPES if name not in now]
+    if rng.random() < 0.2:
+        return Change(adopt=("*",))
     kind = rng.random()
     if free and (kind < 0.4 or not now):
         return Change(add=tuple(rng.sample(free, rng.randint(1, min(2, len(free))))))

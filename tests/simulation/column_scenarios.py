@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from contextlib import suppress
 
+from lancewal_core.errors import ContractMismatch, InvalidInput
 from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.rows.schema import Op
 from lancewal_flusher.context import FlusherContext
@@ -112,6 +113,56 @@ def another_program_s_column_stays() -> None:
         stage.change(add=(name,))
         require("theirs" in stage.dataset.schema.names, "another program's column is gone")
     stage.check_rows_and_columns()
+
+
+def dropped_id_that_came_back_is_not_adopted() -> None:
+    """The same, and somebody wants to adopt that column.  It would show the values that wait."""
+    stage = ColumnStage()
+    stage.change(add=("c",))
+    a = stage.started()
+    stage.records(a, c="old")
+    stage.seal(a)
+    stage.change(drop=("c",))
+    stage.foreign_column("theirs", "string")
+    with suppress(InvalidInput):
+        stage.change(adopt=("theirs",))
+    stage.check_rows_and_columns()
+
+
+def what_another_program_did_is_adopted() -> None:
+    """Values of the old contract wait in a flush, when another program adds, renames and drops columns.  Merges stop until a
+    command adopts all this; another one has died in each of its steps before."""
+    for place in ("before its contract", "before it shrinks", "at once"):
+        stage = ColumnStage()
+        stage.change(add=("c", "d"))
+        a = stage.started()
+        stage.records(a, a="x", b=1, c="c", d=1)
+        stage.seal(a)
+        stage.merge()
+        stage.records(a, Op.PATCH, k=0, c="later", d=2)
+        stage.seal(a)
+        stage.foreign_column("theirs", "string")
+        stage.checker.table.rename_column("c", "e")
+        stage.checker.table.drop_column("d")
+        with suppress(ContractMismatch):
+            stage.merge()
+            raise AssertionError("merges were to stop")
+        script = stage.faults_of("dead")
+        if place == "before its contract":
+            stage.dies(lambda: script.before("put", "/contract/", crash), adopt=("*",))  # noqa: B023
+        elif place == "before it shrinks":
+            stage.dies(
+                lambda: script.before("put", "/contract/", lambda: script.before("commit", "table", crash)),  # noqa: B023
+                adopt=("*",),
+            )
+        stage.change(adopt=("*",))
+        names = [column.name for column in stage.contract.columns]
+        require(names == ["k", "a", "b", "e", "theirs"], "the contract has", names)
+        b = stage.started()
+        stage.records(b, Op.PATCH, k=0, theirs="ours now", e="newest")
+        stage.records(b, k=1, theirs="y", c="by its old name")
+        stage.seal(b)
+        stage.check_rows_and_columns()
 
 
 def command_dies_before_its_contract() -> None:
@@ -293,11 +344,13 @@ SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
     member_sleeps_through_two_changes_and_claims: ("a region is claimed by an older contract", "went back"),
     rename_and_add_the_same_name: ("rows are carried by names", "holds"),
     another_program_s_column_stays: ("ids alone say what was dropped", "another program's column is gone"),
+    dropped_id_that_came_back_is_not_adopted: ("ids that come back are adopted", r"'3@4', 'old'"),
 }
 
 ACCIDENTS: list[Callable[[], None]] = [
     two_commands_grow_at_once,
     merge_between_each_two_steps,
+    what_another_program_did_is_adopted,
     record_names_a_column_that_its_member_does_not_know,
     entry_is_newer_than_the_contract_of_a_reader,
 ]

@@ -17,6 +17,7 @@ import lancewal_core.region.generation_entries
 import lancewal_core.region.transitions
 import lancewal_core.rows.carry
 import lancewal_core.rows.projection
+import lancewal_core.table.columns.adopt
 import lancewal_core.table.columns.steps
 import lancewal_core.table.columns.versions
 import lancewal_core.table.group
@@ -661,8 +662,8 @@ def _columns_are_dropped_before_the_contract(patch: pytest.MonkeyPatch) -> None:
 def _the_contract_names_columns_before_the_table_has_them(patch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
 
-    def look_and_remember(store: Any, table: Any) -> Any:
-        seen[:] = [store, *look(store, table)]
+    def look_and_remember(store: Any, table: Any, **how: Any) -> Any:
+        seen[:] = [store, *look(store, table, **how)]
         return tuple(seen[1:])
 
     def put_first(pinned: Any, following: Any) -> Any:
@@ -676,7 +677,7 @@ def _the_contract_names_columns_before_the_table_has_them(patch: pytest.MonkeyPa
 
 
 def _the_contract_is_read_before_the_table(patch: pytest.MonkeyPatch) -> None:
-    def contract_first(store: Any, table: Any) -> Any:
+    def contract_first(store: Any, table: Any, **how: Any) -> Any:
         contract: Any = newest_contract(store)
         pinned = table.newest()
         return pinned, contract, lancewal_core.table.columns.versions.brought(pinned, contract, contract)
@@ -708,6 +709,10 @@ def _a_silent_store_refuses_a_column(patch: pytest.MonkeyPatch) -> None:
 
 def _a_dropped_name_is_added_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(lancewal_ingest.append.new_columns, "naming_of", lambda contract: Naming())
+
+
+def _ids_that_come_back_are_adopted(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lancewal_core.table.columns.adopt, "_check_ids", lambda *_: None)
 
 
 def _rows_are_carried_by_names(patch: pytest.MonkeyPatch) -> None:
@@ -790,6 +795,7 @@ MUTATIONS: dict[str, Patch] = {
     "the contract names columns before the table has them": _the_contract_names_columns_before_the_table_has_them,
     "the contract is read before the table": _the_contract_is_read_before_the_table,
     "what a command has added goes": _what_a_command_has_added_goes,
+    "ids that come back are adopted": _ids_that_come_back_are_adopted,
     "ids alone say what was dropped": _ids_alone_say_what_was_dropped,
     "what a dead process has added is not known": _what_a_dead_process_has_added_is_not_known,
     "a silent store refuses a column": _a_silent_store_refuses_a_column,
@@ -828,6 +834,7 @@ KINDS_TO_SEARCH: dict[str, str] = {
     "the contract is read before the table": "columns",
     "what a command has added goes": "columns",
     "ids alone say what was dropped": "columns",
+    "ids that come back are adopted": "columns",
     "rows are carried by names": "columns",
 }
 """The kind of random schedules in which a mutation is looked for; those that are not named: ``swarm``."""

@@ -44,6 +44,7 @@ def shown_status(partitions: int, name: str = "orders") -> TableStatus:
         problems=(*problems_of(table, found), f"Kafka does not answer: {name}"),
         unknown=(f"what is merged of {name}: `lancewal status`",),
         not_looked_at=(f"the rows of {name}",),
+        foreign_columns=("vector",),
         keys_in_conflict=2,
         recent_merges=tuple(MergeDone(NOW - i * 10_000, 400 - i, 3, 5, 8000 + i) for i in range(6)),
     )

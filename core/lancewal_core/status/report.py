@@ -130,6 +130,9 @@ class TableStatus:
     """Facts that cannot be known from where the report was made, and who knows them."""
     not_looked_at: tuple[str, ...] = ()
     """Facts that strong reads also need, and that nobody has looked at."""
+    foreign_columns: tuple[str, ...] = ()
+    """Nullable columns that other programs have added to the table; `lancewal table alter --adopt-column` adopts them.
+    Columns that stop merges are among ``problems``."""
     keys_in_conflict: int = 0
     """Primary keys that came through two partitions, and wait for a decision."""
     recent_merges: tuple[MergeDone, ...] = field(default=())

@@ -166,9 +166,21 @@ def check_columns(pinned: PinnedTable, contract: Contract) -> None:
 
     They fit if the version has each field of the contract, by id, with the contract's type, and its other columns are
     nullable.  Names count only if the same change made the columns of both: otherwise a change is unfinished."""
-    ids, named = pinned.field_ids, columns_mark(pinned) == contract.columns_change
+    problems = misfits(pinned, contract, named=columns_mark(pinned) == contract.columns_change)
+    if problems:
+        raise ContractMismatch(
+            f"version {pinned.version} of the Lance table does not have the contract's columns: "
+            f"{'; '.join(sorted(problems))}. Change them back, restore the version before that change, or take the change "
+            "into the contract: `lancewal table alter --adopt-column '*'`",
+            version=pinned.version,
+        )
+
+
+def misfits(pinned: PinnedTable, contract: Contract, *, named: bool) -> list[str]:
+    """Return how the columns of the version do not fit the contract; empty if they do.  ``named``: names count."""
+    ids = pinned.field_ids
     name_of = {ids[name][0]: name for name in pinned.schema.names}
-    problems = []
+    problems: list[str] = []
     for column in contract.columns:
         column = in_version(pinned, column)
         name = name_of.pop(column.field_ids[0], None) if column.field_ids else None
@@ -183,12 +195,7 @@ def check_columns(pinned: PinnedTable, contract: Contract) -> None:
                 f"column {name!r} is not in the contract and not nullable, so that no row without it can be written; "
                 f"{_declare(name, nullable=True)}"
             )
-    if problems:
-        raise ContractMismatch(
-            f"version {pinned.version} of the Lance table does not have the contract's columns: "
-            f"{'; '.join(sorted(problems))}. Change them back, or restore the version before that change",
-            version=pinned.version,
-        )
+    return problems
 
 
 def in_version(pinned: PinnedTable, column: Column) -> Column:
@@ -259,7 +266,7 @@ def columns_as(pinned: PinnedTable, ours: RowSchema, contracts: Iterable[Contrac
 
     def ids(type_: pa.DataType, left: Iterator[int]) -> tuple[int, ...]:
         own = next(left)
-        within = [id_ for child in _types_within(type_) for id_ in ids(child, left)]
+        within = [id_ for child in fields_with_ids(type_) for id_ in ids(child.type, left)]
         return (first[own], *within) if first.get(own) in known else (taken_whole(own),)
 
     blobs = blob_columns(pinned)
@@ -268,15 +275,15 @@ def columns_as(pinned: PinnedTable, ours: RowSchema, contracts: Iterable[Contrac
     return RowSchema(pa.schema(fields), ours.primary_key, ours.region_key, tuple(found))
 
 
-def _types_within(type_: pa.DataType) -> list[pa.DataType]:
-    """Return the types of the fields to which Lance gives ids of their own within a column of any type."""
+def fields_with_ids(type_: pa.DataType) -> list[pa.Field]:
+    """Return the fields to which Lance gives ids of their own within a column of any type."""
     if pa.types.is_struct(type_):
-        return [field.type for field in type_]
+        return list(type_)
     if pa.types.is_map(type_):
-        return [pa.struct([type_.key_field, type_.item_field])]
+        return [pa.field("entries", pa.struct([type_.key_field, type_.item_field]))]
     items = pa.types.is_list(type_) or pa.types.is_large_list(type_)
     items = items or (pa.types.is_fixed_size_list(type_) and pa.types.is_struct(type_.value_type))
-    return [type_.value_type] if items else []
+    return [type_.value_field] if items else []
 
 
 def _missing(column: Column, pinned: PinnedTable) -> str:

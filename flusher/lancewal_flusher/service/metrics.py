@@ -58,6 +58,8 @@ class FlusherMetrics(ServiceMetrics):
         self._waiting: dict[Region, tuple[GenerationRecord, ...]] = {}
         self._far: dict[str, FarRows] = {}
         """By index, as it last met some."""
+        self._foreign_columns: tuple[str, ...] = ()
+        """Columns of other programs that were logged last."""
         self._conflicting: frozenset[Region] = frozenset()
         """Regions that the last round left since too many of their keys are in conflict."""
 
@@ -79,6 +81,10 @@ class FlusherMetrics(ServiceMetrics):
         self._shown.damaged_partitions.set(len(report.held) - len(self._conflicting))
         for region, error in sorted(report.held.items()):
             self.failed("merge", error, region=region)
+        if report.foreign_columns != self._foreign_columns:
+            self._foreign_columns = report.foreign_columns
+            if report.foreign_columns:
+                self.events.foreign_columns_seen(columns=list(report.foreign_columns))
         if report.flushed:
             self.events.generations_recovered(generations=report.flushed)
         for refused in report.refused:

@@ -40,6 +40,7 @@ from lancewal_core.process.tasks import together
 from lancewal_core.region.flush import flush_from_logs
 from lancewal_core.region.state import GenerationState, RegionState
 from lancewal_core.region.transitions import merged
+from lancewal_core.table.checks import foreign_columns
 from lancewal_core.table.contract import newer_contract
 from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.commit.send import Refused, checkpoint
@@ -72,6 +73,8 @@ class RoundReport:
     held: Mapping[Region, Corrupt | RegionConflict]
     """Regions that wait for a person.  Their state, or what their generations need, is damaged or lost, or too many of
     their keys are in conflict."""
+    foreign_columns: tuple[str, ...] = ()
+    """Columns of other programs in the version from which the round began."""
 
     def raise_held(self) -> None:
         """Raise the error of the first region in ``held``, if there is one."""
@@ -156,7 +159,8 @@ def run_round(
         left = None  # the next round meets it again, and begins by it
     last = left or next(reversed(merges), None)
     held = {**damaged, **(first.damaged if last is None else last.left)}
-    return RoundReport(tuple(merges), tuple(refused), flushed, tuple(finished), tuple(kept_up), left, held)
+    others = foreign_columns(first.pinned, context.contract)
+    return RoundReport(tuple(merges), tuple(refused), flushed, tuple(finished), tuple(kept_up), left, held, others)
 
 
 def _finish_and_mark(context: FlusherContext, seen: Look | Proven) -> SettledMerge:

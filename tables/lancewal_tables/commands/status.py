@@ -125,6 +125,11 @@ def status_text(status: TableStatus) -> str:
         f"keys      primary {primary}; region {region or 'record key'}",
         f"contract  version {status.contract_version}, table {one_line(status.table_uuid)}",
         f"group     {one_line(status.group)}, {_members(status.group_members)}",
+        *(
+            [f"columns   of other programs: {one_line(', '.join(status.foreign_columns))}"]
+            if status.foreign_columns
+            else []
+        ),
         *(f"paused    {service} {_until(until)}" for service, until in status.paused.items()),
         *([_IN_CONFLICT.format(counted(status.keys_in_conflict, "key"))] if status.keys_in_conflict else []),
         *_diagnosis(status.diagnosis),

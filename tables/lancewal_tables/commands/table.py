@@ -158,6 +158,15 @@ def alter(
             "--forget-name", help="Let records with this former or dropped name be bad records again.", metavar="NAME"
         ),
     ] = None,
+    adopt_column: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--adopt-column",
+            help="Take into the contract what another program has done to a column: a nullable column that it has added, "
+            "renamed or dropped. '*' for all.",
+            metavar="NAME",
+        ),
+    ] = None,
     dry_run: DryRunOption = False,
 ) -> None:
     """Change the table's contract. Change its columns, when rows expire, how long data is kept, or what becomes of records
@@ -178,11 +187,11 @@ def alter(
     windows = {"--history-window": history_window, "--version-window": version_window}
     named = {"--dead-letter-topic": dead_letter_topic, "--group": group}
     terms = altered_terms(ttl, ttl_column, no_ttl, windows, on or [], named)
-    columns = changes_of_columns(rename_column, widen_column, add_column, drop_column, forget_name)
+    columns = changes_of_columns(rename_column, widen_column, add_column, drop_column, forget_name, adopt_column)
     if sum([partitions is not None, bool(topic_id), bool(terms), bool(columns)]) != 1 or (start and not topic_id):
         raise InvalidInput(
             "name one change: --partitions N. Or --topic-id ID, and with it --start. Or any of --add-column, --widen-column, "
-            "--rename-column, --drop-column, --forget-name. Or any of --ttl DURATION with "
+            "--rename-column, --drop-column, --forget-name, --adopt-column. Or any of --ttl DURATION with "
             "--ttl-column COLUMN, --no-ttl, --history-window DURATION, --version-window DURATION, "
             "--on WHAT=POLICY, --dead-letter-topic TOPIC, --group GROUP"
         )

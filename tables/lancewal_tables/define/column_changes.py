@@ -13,7 +13,7 @@ from lancewal_core.process.clock import SystemClock
 from lancewal_core.rows.column_types import parse_type
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.checks import check_place
-from lancewal_core.table.columns.changes import Added, Change, Dropped, Forgotten, Path, Renamed, Widened
+from lancewal_core.table.columns.changes import Added, Adopted, Change, Dropped, Forgotten, Path, Renamed, Widened
 from lancewal_core.table.columns.steps import change_columns
 from lancewal_core.table.contract import Contract, read_contract
 
@@ -70,12 +70,18 @@ def parse_forgotten(text: str) -> Forgotten:
     return Forgotten(_path(text))
 
 
+def parse_adopted(text: str) -> Adopted:
+    """Return the change of ``embedding``, or of ``*``: all."""
+    return Adopted(() if text.strip() == "*" else _path(text))
+
+
 def changes_of_columns(
     renamed: Sequence[str] | None,
     widened: Sequence[str] | None,
     added: Sequence[str] | None,
     dropped: Sequence[str] | None,
     forgotten: Sequence[str] | None,
+    adopted: Sequence[str] | None,
 ) -> list[Change]:
     """Return the changes of options, in the order in which they are made."""
     parsed: list[tuple[Callable[[str], Change], Sequence[str] | None]] = [
@@ -84,6 +90,7 @@ def changes_of_columns(
         (parse_added, added),
         (parse_dropped, dropped),
         (parse_forgotten, forgotten),
+        (parse_adopted, adopted),
     ]
     return [parse(text) for parse, texts in parsed for text in texts or ()]
 

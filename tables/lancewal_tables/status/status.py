@@ -35,7 +35,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from lancewal_core.errors import InvalidInput, LancewalError, or_error, or_raised
+from lancewal_core.errors import ActionNeeded, InvalidInput, LancewalError, or_error, or_raised
 from lancewal_core.keys.conflicts import read_conflicts
 from lancewal_core.names.ids import LogId, Region, TableVersion
 from lancewal_core.open import Address
@@ -47,7 +47,7 @@ from lancewal_core.region.state import GenerationRecord, GenerationState, Region
 from lancewal_core.settings.load import Settings
 from lancewal_core.status.facts import PartitionFacts, TableFacts
 from lancewal_core.status.report import Figures, TableStatus, status_of, table_diagnosis
-from lancewal_core.table.checks import check_place, check_settings, check_table
+from lancewal_core.table.checks import check_place, check_settings, check_table, foreign_columns
 from lancewal_core.table.contract import Contract, read_contract
 from lancewal_core.table.control import RUNNING, Control, Service, Until, read_control
 from lancewal_core.table.protocol import PinnedTable
@@ -130,11 +130,21 @@ def table_status(
     return replace(
         status,
         table_fragments=len(pinned.fragments()),
+        foreign_columns=_foreign_columns(pinned, contract),
         diagnosis=table_diagnosis(facts, status.partitions, all_of_them=len(chosen) == contract.partitions),
         problems=(*problems, *status.problems),
         unknown=_unknown(kafka, settings, reader_version),
         not_looked_at=tuple(looked.not_looked_at),
     )
+
+
+def _foreign_columns(pinned: PinnedTable, contract: Contract) -> tuple[str, ...]:
+    """Return other programs' columns in a version that fits the contract; of another one the problems tell."""
+    try:
+        check_table(pinned, contract)
+    except ActionNeeded:
+        return ()
+    return foreign_columns(pinned, contract)
 
 
 def _table_facts(

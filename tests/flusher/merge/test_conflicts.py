@@ -19,6 +19,10 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core.errors import LancewalError
+from lancewal_core.process.clock import SystemClock
+from lancewal_core.rows.schema import Op
+from lancewal_core.table.columns.changes import Adopted
+from lancewal_core.table.columns.steps import change_columns
 from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.protocol import CommitOutcome, Committed, RewriteBounds, TableCommit
@@ -216,6 +220,27 @@ def merge_insert(table: FlusherTable, key: Key) -> None:
     table.model[key] = row
 
 
+def add_values(table: FlusherTable, _: Places) -> None:
+    """Rows that are there get the value 7.  A patch that waits keeps it, an upsert does not."""
+
+    @lance.batch_udf(output_schema=pa.schema([("extra", pa.int64())]))
+    def compute(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.record_batch([pa.array([7] * batch.num_rows, pa.int64())], ["extra"])
+
+    there, patched = table.rows(), {operation.id for operation in MERGED if operation.op is Op.PATCH}
+    table.dataset.add_columns(compute, read_columns=["id"])
+    keys = set(map(by_key, there))
+    for key, row in table.model.items():
+        row["extra"] = 7 if row in there or (key in keys and key[0] == "r0" and key[1] in patched) else None
+
+
+def rename_and_adopt(table: FlusherTable, _: Places) -> None:
+    table.dataset.alter_columns({"path": "s", "name": "text"})
+    change_columns(table.store, LanceTable(table.uri), SystemClock(), table.new_id, [Adopted(())])
+    for row in table.model.values():
+        row["text"] = row.pop("s")
+
+
 def merge_insert_column(table: FlusherTable, key: Key) -> None:
     some = pa.Table.from_pylist(
         [{"region": key[0], "id": key[1], "a": 779}], pa.schema([COLUMNS.field(n) for n in ("region", "id", "a")])
@@ -301,6 +326,8 @@ EVENTS: Mapping[str, Event] = {
     "column added that is not nullable": Event(
         lambda t, _: t.dataset.add_columns({"extra": "1"}), lambda row: {**row, "extra": 1}
     ),
+    "nullable column added": Event(add_values),
+    "column renamed, and this adopted by `lancewal table alter`": Event(rename_and_adopt),
     "column renamed": Event(
         lambda t, _: t.dataset.alter_columns({"path": "a", "name": "b"}),
         lambda row: {("b" if name == "a" else name): value for name, value in row.items()},
@@ -422,9 +449,9 @@ def cells() -> dict[str, dict[str, str]]:
     """The page's table: by what lands in between, and by what is under way."""
     found: dict[str, dict[str, str]] = {}
     for line in PAGE.read_text().splitlines():
-        columns = [column.strip().replace("`", "") for column in line.strip("|").split("|")]
-        if line.startswith("|") and columns[0] in EVENTS:
-            found[columns[0]] = dict(zip(WORKS, columns[1:], strict=True))
+        event, *columns = [column.strip() for column in line.strip("|").split("|")]
+        if line.startswith("|") and event in EVENTS:
+            found[event] = dict(zip(WORKS, [column.replace("`", "") for column in columns], strict=True))
     return found
 
 

@@ -13,8 +13,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from lancewal_core.keys.conflicts import read_conflicts
+from lancewal_core.process.clock import SystemClock
 from lancewal_core.rows.schema import Op
 from lancewal_core.settings.load import Settings
+from lancewal_core.table.columns.changes import Adopted
+from lancewal_core.table.columns.steps import change_columns
 from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.protocol import CommitOutcome, TableCommit
@@ -204,6 +207,34 @@ def test_a_service_goes_on_by_the_version_that_it_has_met(table: FlusherTable) -
         told = [log["contract_version"] for log in logs if log["event"] == "contract_taken_up"]
         assert told == [3]
     table.check()
+
+
+def test_columns_of_other_programs_are_logged_once_for_each_change(table: FlusherTable) -> None:
+    waiting(table)
+    settings = Settings.model_validate({"table": {"uri": table.uri}, "flusher": {"visibility_interval_s": 0}})
+
+    def told(rounds: int = 2) -> list[list[str]]:
+        with capture_logs() as logs:
+            for _ in range(rounds):
+                service.round(0.0)
+        return [log["columns"] for log in logs if log["event"] == "foreign_columns_seen"]
+
+    with ExitStack() as stack:
+        process = FlusherProcess(settings, lambda: False, stack)
+        service = process.open(settings, process.metrics(settings), stack)
+        assert told() == []
+        table.dataset.add_columns(pa.schema([("theirs", pa.int8())]))
+        assert told() == [["theirs"]]
+        table.generation(0, [patch(1, a=5)])
+        assert told() == []  # merges are no changes
+        table.dataset.add_columns(pa.schema([("more", pa.int8())]))
+        assert told() == [["theirs", "more"]]
+        adopt = [Adopted(())]
+        change_columns(table.store, LanceTable(table.uri), SystemClock(), table.new_id, adopt)
+        table.take_up()
+        table.generation(0, [patch(1, theirs=5)])
+        assert told() == []
+        assert service.context.contract == table.contract
 
 
 def test_rows_set_aside_with_newer_columns(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ from lancewal_core.status.facts import STANDS_S
 from lancewal_core.status.report import PartitionStatus, TableStatus
 from lancewal_core.store.obstore import open_store
 from lancewal_core.table import control
+from lancewal_core.table.columns.changes import Adopted
 from lancewal_core.table.contract import Contract, put_next
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.watermarks import InForce, Watermark, Watermarks
@@ -46,6 +47,7 @@ from lancewal_core.wal.log_end import end_log
 from lancewal_core.wal.segment import Trailer, decode_trailer
 from lancewal_core.wal.writer import Durable, LogWriter
 from lancewal_tables.commands.status import status_text
+from lancewal_tables.define.column_changes import alter_columns
 from lancewal_tables.define.create import create_table
 from lancewal_tables.status.of_kafka import NO_BROKERS
 from lancewal_tables.status.status import table_status
@@ -367,6 +369,26 @@ def test_a_restored_and_a_replaced_table(settings: Settings, contract: Contract)
     problems = status_of(settings, settings.table.uri).problems
     assert "another" in problems[0]
     assert contract.table_uuid in problems[0]
+
+
+def test_columns_of_other_programs(settings: Settings, contract: Contract) -> None:
+    uri = settings.table.uri
+    assert "of other programs" not in status_text(status_of(settings, uri))
+    lance.dataset(uri).add_columns(pa.schema([("heat", pa.float32()), ("score", pa.int8())]))
+    status = status_of(settings, uri)
+    assert (status.foreign_columns, status.problems) == (("heat", "score"), ())
+    assert "\ncolumns   of other programs: heat, score\n" in status_text(status)
+    lance.dataset(uri).add_columns({"stops": "7"})
+    status = status_of(settings, uri)
+    assert status.foreign_columns == ()
+    (problem,) = status.problems
+    for said in ("'stops' is not in the contract and not nullable", '"nullable": True', "--adopt-column '*'"):
+        assert said in problem
+    dataset: Any = lance.dataset(uri)
+    dataset.alter_columns({"path": "stops", "nullable": True})
+    alter_columns(settings, [Adopted(())])
+    status = status_of(settings, uri)
+    assert (status.foreign_columns, status.problems) == ((), ())
 
 
 def test_a_corrupt_index_hides_no_other_region(settings: Settings, contract: Contract) -> None:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from lancewal_core.rows.carry import Tree
+
 Path = tuple[str, ...]
 
 
@@ -53,4 +55,20 @@ class Forgotten:
     path: Path
 
 
-Change = Added | Widened | Renamed | Dropped | Forgotten
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """Something that another program has done to a column or member.  ``path``: its name in the table, or in the contract
+    if it was dropped; the empty path stands for all such things.  ``adopt`` makes other changes of it."""
+
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A column or member that the table has already, from another program."""
+
+    path: Path
+    tree: Tree
+
+
+Change = Added | Widened | Renamed | Dropped | Forgotten | Adopted | Taken

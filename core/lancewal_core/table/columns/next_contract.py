@@ -25,7 +25,17 @@ from lancewal_core.names import paths
 from lancewal_core.rows.carry import Tree, fields_within, tree_of, trees, widens
 from lancewal_core.rows.column_types import format_type, parse_type
 from lancewal_core.rows.schema import check_row_schema, is_reserved
-from lancewal_core.table.columns.changes import Added, Change, Dropped, Forgotten, Path, Renamed, Widened
+from lancewal_core.table.columns.changes import (
+    Added,
+    Adopted,
+    Change,
+    Dropped,
+    Forgotten,
+    Path,
+    Renamed,
+    Taken,
+    Widened,
+)
 from lancewal_core.table.columns.versions import contract_trees, holding
 from lancewal_core.table.contract import (
     Column,
@@ -36,6 +46,7 @@ from lancewal_core.table.contract import (
     decode_contract,
     encode_contract,
 )
+from lancewal_core.table.protocol import PinnedTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +66,8 @@ class Surroundings:
     """Whether the files' format has structs whose members come and go: 2.2 and later."""
     earlier: Sequence[Contract] = ()
     """Earlier versions of the contract, one for each state of the columns, if a member is dropped."""
+    pinned: PinnedTable | None = None
+    """The newest version of the table, for what is adopted."""
 
 
 @dataclass(slots=True)
@@ -112,14 +125,14 @@ def changed(contract: Contract, changes: Sequence[Change], facts: Surroundings, 
             _check_allowed(contract, change, facts)
             if isinstance(change, Added | Renamed):
                 fields.left_over = _in_table(contract, change, facts)
-            if isinstance(change, Added | Renamed):
+            if isinstance(change, Added | Renamed | Taken):
                 _check_not_given_up(change, given_up)
             fields.columns = _made(fields, change)
         except (InvalidInput, InvalidSchema) as error:
             raise InvalidInput(f"{_act(change)}: {error}. Nothing was changed") from error
         if isinstance(change, Renamed | Dropped):
             given_up.add((change.path[:-1], change.path[-1].lower()))
-    moves = any(isinstance(change, Added | Renamed | Dropped) for change in changes)
+    moves = any(isinstance(change, Added | Renamed | Dropped | Taken) for change in changes)
     try:
         found = contract.model_copy(
             update={
@@ -182,6 +195,8 @@ def _is_made(contract: Contract, columns: Sequence[Tree], change: Change) -> boo
             return found is None and any((d.name, d.within) == (name, within) for d in contract.dropped)
         case Forgotten():
             return any((d.name, d.within) == (name, within) and d.forgotten for d in contract.dropped)
+        case Adopted() | Taken():
+            return False
 
 
 def _fields_at(columns: Sequence[Tree], outer: Sequence[str]) -> tuple[int | None, Sequence[Tree]] | None:
@@ -224,8 +239,8 @@ def _members_of(columns: Sequence[Tree], id_: int) -> Sequence[Tree]:
     return ()
 
 
-def _check_not_given_up(change: Added | Renamed, given_up: Collection[tuple[Path, str]]) -> None:
-    name = change.path[-1] if isinstance(change, Added) else change.name
+def _check_not_given_up(change: Added | Renamed | Taken, given_up: Collection[tuple[Path, str]]) -> None:
+    name = change.name if isinstance(change, Renamed) else change.path[-1]
     if (change.path[:-1], name.lower()) in given_up:
         raise InvalidInput(f"the same call drops or renames {name!r}. Do that first, in a call of its own")
 
@@ -243,6 +258,8 @@ def _act(change: Change) -> str:
             return f"dropping {name!r}"
         case Forgotten():
             return f"forgetting {name!r}"
+        case Adopted() | Taken():
+            return f"adopting {name!r}"
 
 
 def _check_allowed(contract: Contract, change: Change, facts: Surroundings) -> None:
@@ -294,6 +311,13 @@ def _made(fields: _Fields, change: Change) -> list[Tree]:
         case Forgotten():
             _forget(fields, change.path)
             return fields.columns
+        case Taken():
+            fields.left_over = change.tree
+            found = _with_new(fields, Added(change.path, change.tree.type))
+            _take_name(fields, change.path[:-1], change.path[-1])
+            return found
+        case Adopted():
+            raise AssertionError("other changes stand for it (adopt)")
 
 
 def _field(columns: Sequence[Tree], path: Path) -> Tree:

@@ -10,6 +10,7 @@ Guarantees
  3. Two processes at once make two changes, one after the other.
  4. No data is written.
  5. ``look_only`` makes the same checks and stores nothing.
+ 6. What other programs have done is adopted in the same steps (``adopt``).
 
 Steps (docs/protocol.md)
  1. Bring the table to the newest contract, if no other change has grown it for the next one.
@@ -27,7 +28,8 @@ from lancewal_core.errors import CommitUnknown, ContractChanged, ContractMismatc
 from lancewal_core.process.clock import Clock
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.checks import check_table
-from lancewal_core.table.columns.changes import Change, Dropped
+from lancewal_core.table.columns.adopt import adoptions, check_adopted
+from lancewal_core.table.columns.changes import Adopted, Change, Dropped
 from lancewal_core.table.columns.next_contract import Surroundings, changed
 from lancewal_core.table.columns.versions import Mark, brought, grown, highest_field_id, version_trees
 from lancewal_core.table.contract import (
@@ -66,13 +68,24 @@ def change_columns(
     """Make all changes, as one version of the contract, and return it.
 
     ``InvalidInput``: a change is refused.  Other errors: see ``take_steps``."""
+    asked = [change for change in changes if isinstance(change, Adopted)]
+    others = [change for change in changes if not isinstance(change, Adopted)]
 
     def following(contract: Contract, facts: Surroundings, change_id: str) -> Contract:
-        if any(isinstance(change, Dropped) and len(change.path) > 1 for change in changes):
+        adopted: Sequence[Change] = ()
+        if asked and facts.pinned is not None:
+            adopted = adoptions(store, facts.pinned, contract, asked)
+        made = [*adopted, *others]
+        if any(isinstance(change, Dropped) and len(change.path) > 1 for change in made):
             facts = replace(facts, earlier=tuple(former_columns(store, contract)))
-        return changed(contract, changes, facts, change_id)
+        if asked and facts.pinned is not None:
+            check_adopted(facts.pinned, changed(contract, adopted, facts, change_id), contract)
+        return changed(contract, made, facts, change_id)
 
-    return take_steps(store, table, clock, new_id, following, look_only=look_only)
+    if look_only:
+        pinned, contract, _ = _look(store, table, adopts=bool(asked))
+        return following(contract, _surroundings(pinned, contract), new_id())
+    return take_steps(store, table, clock, new_id, following, adopts=bool(asked))
 
 
 def take_steps(
@@ -82,21 +95,21 @@ def take_steps(
     new_id: Callable[[], str],
     following: Following,
     *,
-    look_only: bool = False,
+    adopts: bool = False,
 ) -> Contract:
-    """Do steps 1 to 4, and return the contract.
+    """Do steps 1 to 4, and return the contract.  ``adopts``: ``following`` adopts what other programs have done.
 
     ``ContractMismatch``: other programs have changed columns of the contract.  ``CommitUnknown``: the store did not say
     whether a step was done; the same change, made again, goes on from there.  ``ContractChanged``: others changed columns
     all the time."""
     for _ in range(TRIES):
-        pinned, contract, commit = _look(store, table)
+        pinned, contract, commit = _look(store, table, adopts=adopts)
         # Step 1
-        if commit is not None and not look_only:
+        if commit is not None:
             _committed(table, commit)
             continue
         new = following(contract, _surroundings(pinned, contract), new_id())
-        if look_only or new is contract:
+        if new is contract:
             return new
         # Step 2
         if new.columns_change != contract.columns_change and not _committed(table, grown(pinned, new)):
@@ -113,8 +126,13 @@ def take_steps(
     raise ContractChanged(f"others changed the table {TRIES} times meanwhile. The same change, made again, goes on")
 
 
-def _look(store: ObjectStore, table: Table) -> tuple[PinnedTable, Contract, ColumnsCommit | None]:
+def _look(
+    store: ObjectStore, table: Table, *, adopts: bool = False
+) -> tuple[PinnedTable, Contract, ColumnsCommit | None]:
     """Return the newest version, the newest contract, and the commit that brings the one to the other, if it is needed.
+
+    ``adopts``: a version that does not fit is to be adopted.  It is brought to no contract before: that would undo what
+    others have done.
 
     A contract that is read after the version knows all that was dropped before it.  It may have fields that
     only a later version has.  So a version that does not fit counts only if it is still the newest."""
@@ -125,6 +143,8 @@ def _look(store: ObjectStore, table: Table) -> tuple[PinnedTable, Contract, Colu
             check_table(pinned, contract)
         except ContractMismatch:
             if table.newest().version == pinned.version:
+                if adopts:
+                    return pinned, contract, None
                 raise
         else:
             break
@@ -159,4 +179,5 @@ def _surroundings(pinned: PinnedTable, contract: Contract) -> Surroundings:
         version_trees(pinned),
         left_over=set(Mark.of(pinned).added) - set(contract.field_ids),
         members_change=pinned.file_format not in ("2.0", "2.1"),
+        pinned=pinned,
     )

@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from lancewal_core.rows.carry import Tree, tree_of
 from lancewal_core.rows.column_types import parse_type
+from lancewal_core.table.checks import fields_with_ids
 from lancewal_core.table.contract import Contract, columns_version
 from lancewal_core.table.protocol import ColumnsCommit, PinnedTable, columns_mark
 
@@ -101,7 +102,13 @@ def _held(pinned: PinnedTable) -> set[int]:
 
 def version_trees(pinned: PinnedTable) -> tuple[Tree, ...]:
     """Return the columns of a version, with Lance's ids."""
-    return tuple([tree_of(field, pinned.field_ids[field.name]) for field in pinned.schema])
+    return tuple([_tree(field, iter(pinned.field_ids[field.name])) for field in pinned.schema])
+
+
+def _tree(field: pa.Field, ids: Iterator[int]) -> Tree:
+    """Return a field of any type, since other programs' columns have types that contracts do not have."""
+    own = next(ids)
+    return Tree(field.name, field.type, own, tuple([_tree(inner, ids) for inner in fields_with_ids(field.type)]))
 
 
 def contract_trees(contract: Contract, there: Collection[int] = ()) -> tuple[Tree, ...]:
