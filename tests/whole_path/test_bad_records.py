@@ -47,6 +47,7 @@ BAD: dict[str, tuple[bytes | None, Headers]] = {
     "patch_not_allowed": (_json(), [("lancewal.op", b"patch"), TRACE]),
     "null_value": (None, [TRACE]),  # the Kafka key is only a part of the primary key
     "too_deep": (_json(tags=0).replace(b"0", b"[" * 70 + b"]" * 70), [TRACE]),
+    "wrong_format": (b"\x00\x00\x00\x00\x07hunter2", [TRACE]),
     "not_json": (b'{"customer": "hunter2", ', [TRACE]),
     "duplicate_member": (_json()[:-1] + b', "id": 2}', [TRACE, ("trace", None)]),
     "not_an_object": (b'["hunter2"]', [TRACE]),

@@ -25,12 +25,13 @@ import pyarrow as pa
 
 from lancewal_core.rows.schema import Op, RowSchema, check_row_schema
 from lancewal_core.store.object_kinds import SEGMENT_ROWS_BYTES_MAX
+from lancewal_ingest.decode.foreign import WRONG_FORMAT, wrong_format
 from lancewal_ingest.decode.headers import ASIDE, HeaderColumns
 from lancewal_ingest.decode.naming import OtherName
 from lancewal_ingest.decode.operations import op_of, record_bytes
 from lancewal_ingest.decode.outcomes import TOO_LARGE, Decoded, Refusal, Rejected
 from lancewal_ingest.decode.part import DecodedPart, assemble
-from lancewal_ingest.decode.value_decoder import Ops, ValueDecoder
+from lancewal_ingest.decode.value_decoder import Ops, RefusedValue, ValueDecoder
 from lancewal_ingest.decode.weight import RecordWeights, pieces
 from lancewal_kafka.records import Records
 
@@ -97,7 +98,7 @@ class Decoder:
             new_fields.update(decoded.new_fields)
             for one in decoded.refused:
                 index = int(indexes[one.place])
-                rejected[index] = Rejected(records.offsets[index], one.kind, one.message, one.found)
+                rejected[index] = self._refused(records, index, one)
         rows = assemble(self._rows, records, parts)
         is_row = np.ones(len(records), dtype=np.bool_)
         is_row[list(rejected)] = False
@@ -109,6 +110,13 @@ class Decoder:
             is_row[large] = False
             rows = rows.filter(pa.array(fits))
         return Decoded(rows, is_row, tuple(rejected[index] for index in sorted(rejected)), other_names, new_fields)
+
+    def _refused(self, records: Records, index: int, refused: RefusedValue) -> Rejected:
+        offset, value = records.offsets[index], records.values[index] or b""
+        other = wrong_format(value, records.headers[index], self._rows.columns.names)
+        if other is not None:
+            return Rejected(offset, WRONG_FORMAT, other)
+        return Rejected(offset, refused.kind, refused.message, refused.found)
 
     def _pieces(self, records: Records, indexes: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
         if len(indexes) == 0 or self.weights.fit(records, PIECE_BYTES):

@@ -22,6 +22,7 @@ KINDS: dict[str, str] = {
     "unknown_op": "the header lancewal.op is there twice or is not upsert, patch or delete",
     "patch_not_allowed": "a patch, and the table's contract does not allow patches",
     "null_value": "no value, but the operation needs one, or the Kafka key cannot say what to delete",
+    "wrong_format": "the value is of another format than the table's, such as a schema registry's or Debezium's",
     "too_deep": "objects and arrays are nested deeper than any column can be",
     "not_json": "not UTF-8, or not one JSON value",
     "duplicate_member": "a JSON object has a member twice, or under a present and a former name",
@@ -33,7 +34,7 @@ KINDS: dict[str, str] = {
 }
 """Kinds of rejection and what they mean.  If several apply to a record, it nearly always gets the first of them here."""
 
-OF_COLUMNS = frozenset({"duplicate_member", "unknown_column", "type", "range"})
+OF_COLUMNS = frozenset({"wrong_format", "duplicate_member", "unknown_column", "type", "range"})
 """Kinds of rejections that may be due to columns of an older contract."""
 
 
