@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import Any
 
 import google_crc32c
 
@@ -65,20 +66,17 @@ class FlushPart:
     """True if ``lancewal repair segment`` made the flush: then the log does not have all records that were folded."""
 
 
-@dataclass(frozen=True, slots=True)
-class SideFile:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideFile(Stretch):
     """Place of a part's Gone keys, or of its Partial rows, in a side file."""
 
     key: str
     start: int
-    rows: int
-    size: int
-    crc32c: int
 
 
-@dataclass(frozen=True, slots=True)
-class FlushedGeneration:
-    """One part of a flush, as in the manifest: a flushed MemTable."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlushedGeneration(FlushPart):
+    """One part of a flush with its place there: a flushed MemTable."""
 
     key: str
     """Key of the manifest."""
@@ -93,48 +91,11 @@ class FlushedGeneration:
     """Bytes of the data files; for shared files approximately the share of this part."""
     deletes: SideFile | None
     patches: SideFile | None
-    part: FlushPart
 
     @property
     def shared(self) -> bool:
         """Whether the flush has other parts."""
         return self.parts > 1
-
-    @property
-    def region(self) -> Region:
-        return self.part.region
-
-    @property
-    def generation(self) -> Generation:
-        return self.part.generation
-
-    @property
-    def first(self) -> Position:
-        return self.part.first
-
-    @property
-    def next(self) -> Position:
-        return self.part.next
-
-    @property
-    def rows(self) -> int:
-        return self.part.rows
-
-    @property
-    def keys_crc32c(self) -> int:
-        return self.part.keys_crc32c
-
-    @property
-    def sealed_at_ms(self) -> int | None:
-        return self.part.sealed_at_ms
-
-    @property
-    def record_times(self) -> RecordTimes | None:
-        return self.part.record_times
-
-    @property
-    def repaired(self) -> bool:
-        return self.part.repaired
 
     @property
     def changes(self) -> int:
@@ -164,24 +125,25 @@ class Flush:
         nbytes, all_rows = sum(map(fragment_bytes, self.fragments)), sum(part.rows for part in self.parts)
         found = []
         for part in self.parts:
-            sides: dict[FlushFile, SideFile | None] = {}
-            for file, stretch in ((FlushFile.DELETES, part.deletes), (FlushFile.PATCHES, part.patches)):
-                sides[file] = None
+            sides: dict[str, SideFile | None] = {}
+            for member, file, stretch in (
+                ("deletes", FlushFile.DELETES, part.deletes),
+                ("patches", FlushFile.PATCHES, part.patches),
+            ):
+                sides[member] = None
                 if stretch is not None:
                     key = paths.flush_file(name, file)
-                    sides[file] = SideFile(key, starts[file], stretch.rows, stretch.size, stretch.crc32c)
+                    sides[member] = SideFile(**_fields(stretch), key=key, start=starts[file])
                     starts[file] += stretch.size
             found.append(
                 FlushedGeneration(
+                    **{**_fields(part), **sides},
                     key=self.key,
                     contract_version=self.contract_version,
                     fragments=self.fragments,
                     parts=len(self.parts),
                     rows_from=rows,
                     rows_bytes=nbytes * part.rows // all_rows if all_rows else 0,
-                    deletes=sides[FlushFile.DELETES],
-                    patches=sides[FlushFile.PATCHES],
-                    part=part,
                 )
             )
             rows += part.rows
@@ -201,6 +163,10 @@ class Flush:
             object=self.key,
             region=region.name,
         )
+
+
+def _fields(value: Stretch | FlushPart) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
 def flush_name(key: str) -> str:
