@@ -11,9 +11,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 from urllib.parse import SplitResult
 
 import obstore
@@ -40,6 +40,7 @@ from lancewal_core.store.object_limits import check_size, check_written
 from lancewal_core.store.object_store import ANSWER_OBJECTS, ObjectInfo, PutOutcome, PutUnknown, Stored, Taken, no_key
 from lancewal_core.store.refusal import refusal, what_to_set
 
+T = TypeVar("T")
 _CLIENT_OPTIONS = {"allow_http": "allow_http", "aws_allow_http": "allow_http", "timeout": "timeout",
                    "connect_timeout": "connect_timeout"}  # fmt: skip
 _LANCE_ONLY = {"download_retry_count", "client_max_retries", "client_retry_timeout"}
@@ -85,46 +86,41 @@ class ObstoreStore:
         return self._make_once()
 
     def get(self, key: str) -> bytes | None:
-        try:
+        def read() -> bytes:
             found = obstore.get(self._store, key)
             check_size(key, found.meta["size"])
             return found.bytes().to_bytes()
-        except (NotFoundError, FileNotFoundError) as error:
-            self._check_bucket("read", key, error)
-            return None
-        except _NO_KEY as error:
-            raise no_key(key) from error
-        except _NO_ANSWER as error:
-            raise self._unavailable("read", key, error) from error
+
+        return self._asked("read", key, read)
 
     def get_range(self, key: str, start: int, end: int) -> bytes | None:
-        try:
-            return obstore.get_range(self._store, key, start=start, end=end).to_bytes()
-        except (NotFoundError, FileNotFoundError) as error:
-            self._check_bucket("read", key, error)
-            return None
-        except _NO_KEY as error:
-            raise no_key(key) from error
-        except _NO_ANSWER as error:
-            if _OUT_OF_RANGE.search(str(error)):
-                size = self.size(key)
-                if size is None or start >= size:
-                    return None if size is None else b""
-            raise self._unavailable("read", key, error) from error
+        def read() -> bytes | None:
+            try:
+                return obstore.get_range(self._store, key, start=start, end=end).to_bytes()
+            except (NotFoundError, FileNotFoundError):
+                raise
+            except _NO_ANSWER as error:
+                if _OUT_OF_RANGE.search(str(error)):
+                    size = self.size(key)
+                    if size is None or start >= size:
+                        return None if size is None else b""
+                raise
+
+        return self._asked("read", key, read)
 
     def size(self, key: str) -> int | None:
         """Return the size of an object in bytes; None if there is no such object."""
-        try:
-            return int(obstore.head(self._store, key)["size"])
-        except (NotFoundError, FileNotFoundError) as error:
-            # This answer has no body, which could say that it is the bucket that is not there.
-            if self.get_range(key, 0, 1) is None:
-                return None
-            raise self._unavailable("look at", key, error) from error
-        except _NO_KEY as error:
-            raise no_key(key) from error
-        except _NO_ANSWER as error:
-            raise self._unavailable("look at", key, error) from error
+
+        def look() -> int | None:
+            try:
+                return int(obstore.head(self._store, key)["size"])
+            except (NotFoundError, FileNotFoundError) as error:
+                # This answer has no body, which could say that it is the bucket that is not there.
+                if self.get_range(key, 0, 1) is None:
+                    return None
+                raise self._unavailable("look at", key, error) from error
+
+        return self._asked("look at", key, look)
 
     def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
         check_written(key, len(data))
@@ -163,18 +159,21 @@ class ObstoreStore:
 
     def delete(self, keys: Sequence[str]) -> None:
         for key in keys:
-            try:
-                obstore.delete(self._store, key)
-            except (NotFoundError, FileNotFoundError) as error:
-                self._check_bucket("delete", key, error)
-            except _NO_KEY as error:
-                raise no_key(key) from error
-            except _NO_ANSWER as error:
-                raise self._unavailable("delete", key, error) from error
+            self._asked("delete", key, partial(obstore.delete, self._store, key))
 
-    def _check_bucket(self, act: str, key: str, error: BaseException) -> None:
-        """Raise ``StoreUnavailable`` if the bucket is absent, and not the object: that says nothing about the object."""
-        if _NO_BUCKET in str(error):
+    def _asked(self, act: str, key: str, ask: Callable[[], T | None]) -> T | None:
+        """Return the answer of ``ask``, or None if there is no such object; raise the store's errors as lancewal's.
+
+        A missing bucket says nothing about the object: ``StoreUnavailable``."""
+        try:
+            return ask()
+        except (NotFoundError, FileNotFoundError) as error:
+            if _NO_BUCKET in str(error):
+                raise self._unavailable(act, key, error) from error
+            return None
+        except _NO_KEY as error:
+            raise no_key(key) from error
+        except _NO_ANSWER as error:
             raise self._unavailable(act, key, error) from error
 
     def _unavailable(self, act: str, key: str, error: BaseException) -> StoreUnavailable:
