@@ -29,6 +29,7 @@ import pyarrow.compute as pc
 from lancewal_core.errors import ObjectCorrupt
 from lancewal_core.keys.code import CodedKeys, join_keys
 from lancewal_core.keys.sorted_search import every_step, first_places
+from lancewal_core.rows.key_set import NumberFilter
 from lancewal_core.store.arrow_message import declared_stream
 
 PART_ENTRIES = 524_288
@@ -172,9 +173,7 @@ class SoughtKeys:
     def __init__(self, keys: CodedKeys) -> None:
         self.places: Places = np.argsort(keys.numbers)
         self.keys = keys.take(self.places)
-        bits = min(max(len(keys).bit_length() + 4, 10), 24)
-        self._shift = np.uint64(64 - bits)
-        self._bits: npt.NDArray[np.bool_] | None = None
+        self._filter: NumberFilter | None = None
 
     def any_in(self, first: int, last: int) -> bool:
         """Return whether a key has a number from ``first`` to ``last``."""
@@ -188,15 +187,9 @@ class SoughtKeys:
 
     def may_hold(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Return a mask that is True for all numbers of the keys, and False for most others."""
-        bits = self._bits
-        if bits is None:
-            bits = np.zeros(1 << (64 - int(self._shift)), np.bool_)
-            bits[self._hash(self.keys.numbers)] = True
-            self._bits = bits  # only now: another thread may look
-        return bits[self._hash(numbers)]
-
-    def _hash(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-        return (numbers.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)) >> self._shift
+        if self._filter is None:
+            self._filter = NumberFilter(self.keys.numbers)  # made whole first: another thread may look
+        return self._filter.may_hold(numbers)
 
 
 def find_in_part(part: Entries, sought: SoughtKeys) -> FoundEntries:

@@ -97,6 +97,23 @@ def _unpickled(keys: bytes) -> KeySet:
         return KeySet(reader.read_all())
 
 
+class NumberFilter:
+    """Table of hash bits that tells most other numbers from these."""
+
+    def __init__(self, numbers: Places) -> None:
+        bits = min(max(len(numbers).bit_length() + 4, 10), 24)
+        self._shift = np.uint64(64 - bits)
+        self._bits = np.zeros(1 << bits, np.bool_)
+        self._bits[self._hash(numbers)] = True
+
+    def may_hold(self, numbers: Places) -> npt.NDArray[np.bool_]:
+        """Return a mask that is True for all numbers of the filter, and False for most others."""
+        return self._bits[self._hash(numbers)]
+
+    def _hash(self, numbers: Places) -> npt.NDArray[np.uint64]:
+        return (numbers.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)) >> self._shift
+
+
 class _Pivot:
     """Matching by an integer-like column in which every key differs."""
 
@@ -105,10 +122,7 @@ class _Pivot:
         self._order = order
         self._sorted = values[order]
         self._columns = columns
-        bits = min(max(len(values).bit_length() + 4, 10), 24)
-        self._shift = np.uint64(64 - bits)
-        self._bits = np.zeros(1 << bits, np.bool_)
-        self._bits[self._hash(values)] = True
+        self._filter = NumberFilter(values)
 
     @staticmethod
     def of(columns: Sequence[pa.Array]) -> _Pivot | None:
@@ -124,7 +138,7 @@ class _Pivot:
     def match(self, columns: Sequence[Column]) -> tuple[Places, Places]:
         """Return the rows with a key of the set, and the places of their keys."""
         values = integers(columns[self._at])
-        rows = np.flatnonzero(self._bits[self._hash(values)])
+        rows = np.flatnonzero(self._filter.may_hold(values))
         values = values[rows]
         near = np.minimum(np.searchsorted(self._sorted, values), len(self._sorted) - 1)
         same = self._sorted[near] == values
@@ -135,9 +149,6 @@ class _Pivot:
             equal = _numpy(pc.equal(_taken(columns[at], rows), mine.take(pa.array(places))))
             rows, places = rows[equal], places[equal]
         return rows, places
-
-    def _hash(self, values: Places) -> npt.NDArray[np.uint64]:
-        return (values.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)) >> self._shift
 
 
 class _Kernels:
