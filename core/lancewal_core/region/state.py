@@ -112,6 +112,10 @@ class GenerationRecord:
             return self.record_times.max_ms
         return NO_ROW_MS if self.first == self.next or self.sealed_at_ms is not None else None
 
+    def may_lie_in(self, sequence: int) -> bool:
+        """Return whether the segment of ``log`` with this number may hold its entries."""
+        return self.first_sequence <= sequence and (self.end_sequence is None or sequence < self.end_sequence)
+
     def check(self) -> None:
         """Raise ``ObjectCorrupt`` unless the fields are those that the state demands."""
         for problem in self._problems():

@@ -252,11 +252,7 @@ class WalRecords:
 def _spans(record: GenerationRecord, key: str) -> bool:
     """Return whether entries of the generation may lie in the segment ``key``."""
     log, number = paths.parse_wal_segment(key) or (None, 0)
-    return (
-        record.log == log
-        and record.first_sequence <= number
-        and (record.end_sequence is None or number < record.end_sequence)
-    )
+    return record.log == log and record.may_lie_in(number)
 
 
 def _holder(record: GenerationRecord) -> str:
@@ -264,12 +260,8 @@ def _holder(record: GenerationRecord) -> str:
 
 
 def _belongs(entry: Entry, number: int, record: GenerationRecord) -> bool:
-    return (
-        record.first_sequence <= number
-        and (record.end_sequence is None or number < record.end_sequence)
-        and record.first <= entry.first
-        and (record.next is None or entry.next <= record.next)
-    )
+    inside = record.first <= entry.first and (record.next is None or entry.next <= record.next)
+    return inside and record.may_lie_in(number)
 
 
 def _gaps(begin: Position, end: Position, entries: list[tuple[Position, Position]]) -> list[tuple[Position, Position]]:
