@@ -82,8 +82,6 @@ def _said(contract: Contract) -> Mapping[str, str]:
         "freshness target": f"{contract.freshness_target_s:g} s",
         "rows expire": "never" if contract.ttl is None else f"{contract.ttl.seconds} s after {contract.ttl.column}",
     }
-    if contract.on_unknown_column != "reject":
-        found["unknown columns"] = contract.on_unknown_column
     passed_over = dict.fromkeys(field.name for field in contract.dropped if not field.forgotten)
     if passed_over:
         found["names passed over"] = ", ".join(passed_over)
