@@ -109,38 +109,36 @@ CONFIG_S = 60.0
 """Seconds between two reads of a topic's configuration, which changes rarely, and by people."""
 
 
+@dataclass(slots=True, eq=False)
 class KafkaCompaction:
     """Questions about the compaction of one topic.  If this user may not read the configuration, ``report`` is called with
     the error, and the topic counts as not compacted."""
 
-    def __init__(
-        self, inspector: TopicInspector, topic: str, clock: Clock, report: Callable[[str, object], None]
-    ) -> None:
-        self._inspector = inspector
-        self._topic = topic
-        self._clock = clock
-        self._report = report
-        self._tombstones_s = math.inf
-        self._again_at = float("-inf")
+    inspector: TopicInspector
+    topic: str
+    clock: Clock
+    report: Callable[[str, object], None]
+    _tombstones_s: float = math.inf
+    _again_at: float = float("-inf")
 
     def of_each(self, highs: Mapping[int, Position]) -> dict[int, Compaction | None]:
         """Return the compaction of each partition; None for each if the topic is not compacted.  ``highs`` are the partitions'
         ends.  ``KafkaUnavailable`` if no broker answers."""
         if not highs:
             return {}
-        if self._clock.monotonic() >= self._again_at:
+        if self.clock.monotonic() >= self._again_at:
             self._tombstones_s = self._ask()
-            self._again_at = self._clock.monotonic() + CONFIG_S
+            self._again_at = self.clock.monotonic() + CONFIG_S
         if math.isinf(self._tombstones_s):
             return dict.fromkeys(highs)
-        since_ms = self._clock.now_ms() - int(self._tombstones_s * 1000)
-        recent = self._inspector.since(self._topic, highs, since_ms)
+        since_ms = self.clock.now_ms() - int(self._tombstones_s * 1000)
+        recent = self.inspector.since(self.topic, highs, since_ms)
         ends = {p: high if (first := recent[p]) is None else first for p, high in highs.items()}
         return {p: Compaction(self._tombstones_s, ends[p], high) for p, high in highs.items()}
 
     def _ask(self) -> float:
         try:
-            return self._inspector.configuration(self._topic).tombstones_s
+            return self.inspector.configuration(self.topic).tombstones_s
         except ActionNeeded as error:
-            self._report("compaction", error)
+            self.report("compaction", error)
             return math.inf

@@ -183,10 +183,10 @@ class Acts:
         worker = self._assigned()
         yield "open all partitions, handed over", self._counted(worker._open_due)
         self._append()
-        worker._sealing._policy = SealPolicy(rows=1)
+        worker._sealing.policy = SealPolicy(rows=1)
         yield "seal all partitions", self._counted(lambda: worker._sealing.advance(worker._writer))
         yield "flush all partitions", self._counted(self._turns)
-        worker._sealing._policy = _NOT_YET
+        worker._sealing.policy = _NOT_YET
         self._append()
         yield "hand over and flush all partitions", self._counted(lambda: worker.drain(60.0))
         self._assigned()
@@ -240,7 +240,7 @@ class Acts:
         contract = self.context.contract
         ingest = MemoryIngest(self._address, contract, self._ingests[0].source, 1, 100_000, self._tasks)
         self._ingests, worker = [ingest], ingest.worker
-        worker._sealing._policy = _NOT_YET
+        worker._sealing.policy = _NOT_YET
         worker.admit(False)
         worker.step(0.0)
         worker.admit(True)

@@ -35,9 +35,9 @@ def _unsettled(partition: int) -> None:
     stage.append(a, 0, records=3)
     a.script.puts.append((f"wal/{a.log}", PutFault.NEVER_ARRIVED))
     stage.send(partition, 3)
-    a.worker._sealing._policy = ALWAYS
+    a.worker._sealing.policy = ALWAYS
     stage.step(a)
-    a.worker._sealing._policy = NEVER
+    a.worker._sealing.policy = NEVER
     stage.step(a, 10)
     stage.check()
 
@@ -100,10 +100,10 @@ def region_is_reanchored_under_a_claimer() -> None:
     stage.append(a, 1)
 
     def move_on() -> None:
-        a.worker._sealing._policy = ALWAYS
+        a.worker._sealing.policy = ALWAYS
         # A is in the middle of a step, in which it has polled before B was assigned anything
         a.worker._sealing.advance(a.worker._writer)
-        a.worker._sealing._policy = NEVER
+        a.worker._sealing.policy = NEVER
         stage.round(f)
         stage.round(f)
         stage.collect(f)
@@ -243,7 +243,7 @@ def segment_is_lost_that_only_anothers_generation_tells_of() -> None:
     a, b = stage.member("a", 0, 1), stage.member("b")
     stage.append(a, 0)
     stage.append(a, 0)
-    a.worker._sealing._policy = ONLY_EMPTY
+    a.worker._sealing.policy = ONLY_EMPTY
     stage.step(a)
     with stage.without(paths.wal_segment(a.worker._writer.log, Sequence(1))):
         with stops(ObjectMissing, "a generation begins in segment 2"):

@@ -38,7 +38,7 @@ def former_owner_swaps_its_page() -> None:
     former.append(a, 0)
     made: list[tuple[Stage, Member]] = []
     a.script.before("put", "/pages/", lambda: made.append(_made_again(former, a.process)))
-    a.worker._sealing._policy = ALWAYS
+    a.worker._sealing.policy = ALWAYS
     a.worker._sealing.advance(a.worker._writer)
     ((stage, b),) = made
     stage.check()

@@ -141,9 +141,9 @@ def own_segment_is_missing_that_one_of_two_regions_needs() -> None:
     stage = Stage()
     a, b = stage.member("a", 0, 1), stage.member("b")
     stage.append(a, 0)
-    a.worker._sealing._policy = ONLY_EMPTY
+    a.worker._sealing.policy = ONLY_EMPTY
     stage.step(a)
-    a.worker._sealing._policy = NEVER
+    a.worker._sealing.policy = NEVER
     a.script.puts += [("/pages/", PutFault.NEVER_ARRIVED)] * 8
     stage.give(b, 0, 1)
     stage.step(a)
@@ -219,7 +219,7 @@ def owner_sleeps_through_a_claim() -> None:
     a, b = stage.member("a", 0, 1), stage.member("b")
     stage.append(a, 0)
     stage.take_over(a, b, 0, 1)
-    a.worker._sealing._policy = ALWAYS
+    a.worker._sealing.policy = ALWAYS
     a.worker._sealing.advance(a.worker._writer)
     require(a.worker.durable == {}, "A still believes that it has", a.worker.durable)
     stage.append(b, 0)
@@ -238,11 +238,11 @@ def index_would_change_too_early() -> None:
     stage = Stage()
     a = stage.member("a", 0, 1)
     stage.append(a, 0)
-    a.worker._sealing._policy = _Wrong()
+    a.worker._sealing.policy = _Wrong()
     with stops(RuntimeError):
         a.worker._sealing.advance(a.worker._writer)
     a.script.puts.append((f"wal/{a.log}", PutFault.NEVER_ARRIVED))
-    a.worker._sealing._policy = ALWAYS
+    a.worker._sealing.policy = ALWAYS
     stage.send(1)
     a.worker._intake.consume(0.1, 0.0)
     a.worker._start_job(now=True)
@@ -313,9 +313,9 @@ def region_is_handed_over_beside_a_seal() -> None:
         a, b = stage.member("a", 0, 1), stage.member("b")
         stage.append(a, 0, records=3)
         a.script.puts += [("/pages/", PutFault.NEVER_ARRIVED)] * 24
-        a.worker._sealing._policy = ALWAYS
+        a.worker._sealing.policy = ALWAYS
         stage.step(a)
-        a.worker._sealing._policy = NEVER
+        a.worker._sealing.policy = NEVER
         stage.append(a, 0)
         require(a.worker._sealing.busy, "it has a verdict:", stage.counts)
         a.script.puts += [("/pages/", PutFault.NEVER_ARRIVED)] * fails
@@ -338,7 +338,7 @@ def member_stops_beside_a_silent_page() -> None:
         prefix = paths.page_prefix(stage.page(0))
         a.script.puts += [(prefix, PutFault.NEVER_ARRIVED)] * 4000
         if sealing:
-            a.worker._sealing._policy = ALWAYS
+            a.worker._sealing.policy = ALWAYS
             stage.step(a)
             require(
                 numbers(a.worker._sealing.unsettled) == [0, 1],
@@ -385,10 +385,10 @@ def _moving_on(stage: Stage) -> tuple[Member, Callable[[], None]]:
     stage.append(a, 1)
 
     def move_on() -> None:
-        a.worker._sealing._policy = ALWAYS
+        a.worker._sealing.policy = ALWAYS
         # A is in the middle of a step, in which it has polled before anybody else was assigned anything
         a.worker._sealing.advance(a.worker._writer)
-        a.worker._sealing._policy = NEVER
+        a.worker._sealing.policy = NEVER
         for _ in range(2):
             stage.round(f)
         stage.collect(f)
@@ -475,10 +475,10 @@ def state_of_a_region_is_damaged_under_its_owner() -> None:
     sound = page(first := versions()[-1])
     record = replace(sound.records[0], data=b"?" + sound.records[0].data)
     put(first + 1, replace(sound.with_records({0: record}), write_id="another"))
-    a.worker._sealing._policy = ALWAYS
+    a.worker._sealing.policy = ALWAYS
     with stops(ObjectCorrupt):
         stage.step(a)
-    a.worker._sealing._policy = NEVER
+    a.worker._sealing.policy = NEVER
     require(numbers(a.worker.durable) == [1], "A goes on with", a.worker.durable)
     stage.give(b, 0)
     stage.step(a)

@@ -111,9 +111,9 @@ def owner_sleeps_while_old_versions_are_deleted() -> None:
             require(put_at not in _versions(stage, page), "it is still there:", _versions(stage, page))
 
         a.script.before("put", "/pages/", meanwhile)
-        a.worker._sealing._policy = ALWAYS
+        a.worker._sealing.policy = ALWAYS
         a.worker._sealing.advance(a.worker._writer)
-        a.worker._sealing._policy = NEVER
+        a.worker._sealing.policy = NEVER
         require(put_at in _versions(stage, page), "A has put no stray:", _versions(stage, page))
         newest = stage.checker.states.read([stage.region(0)])[stage.region(0)].generations[-1]
         require(newest.owner == b.worker._owner, "it is not B's:", newest)

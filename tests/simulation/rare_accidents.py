@@ -222,7 +222,7 @@ def attempts_that_lost_are_garbage() -> None:
     stage.append(a, 0)
     stage.round(f)
     a.script.down += [("write rows", "table")] * 10
-    a.worker._sealing._policy = ALWAYS
+    a.worker._sealing.policy = ALWAYS
     stage.step(a)
     index = stage.checker.states.read([stage.region(0)]).get(stage.region(0))
     assert index is not None
@@ -246,7 +246,7 @@ def attempts_that_lost_are_garbage() -> None:
     left = flush_files(stage, 0)
     require(attempt in left, "an attempt that may win was deleted, left are", left)
     require(len(set(old) & set(left)) == 1, "of those there before, the merged one is needed, but left are", left)
-    a.worker._sealing._policy = NEVER
+    a.worker._sealing.policy = NEVER
     stage.check()
 
 
@@ -386,9 +386,9 @@ def reader_without_a_cache() -> None:
     a = stage.member("a", 0, 1)
     stage.append(a, 0)
     a.script.down += [("write rows", "table")] * 10
-    a.worker._sealing._policy = ALWAYS
+    a.worker._sealing.policy = ALWAYS
     stage.step(a)
-    a.worker._sealing._policy = NEVER
+    a.worker._sealing.policy = NEVER
     stage.append(a, 0)
     stage.append(a, 0)
     reading = stage.reader("r")

@@ -109,7 +109,7 @@ class Stage(World):
         """A member that has opened these partitions."""
         process = self.process(name)
         worker, source = ingest_worker(self, process)
-        worker._sealing._policy = NEVER
+        worker._sealing.policy = NEVER
         worker.subscribe()
         member = Member(worker, source, process, self.scripts[name])
         if partitions:
@@ -159,9 +159,9 @@ class Stage(World):
 
     def seal(self, member: Member) -> None:
         """The member seals what has entries, re-anchors what has none, and flushes."""
-        member.worker._sealing._policy = ALWAYS
+        member.worker._sealing.policy = ALWAYS
         self.step(member)
-        member.worker._sealing._policy = NEVER
+        member.worker._sealing.policy = NEVER
         self.step(member, 4)
 
     def append_and_seal(self, member: Member, *partitions: int) -> None:

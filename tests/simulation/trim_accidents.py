@@ -287,7 +287,7 @@ def sealed_segment_is_lost() -> None:
     stage.append(a, 0)
     stage.append(a, 0)
     a.script.down += [("write rows", "table")] * 10
-    a.worker._sealing._policy = ALWAYS
+    a.worker._sealing.policy = ALWAYS
     stage.step(a)
     state = stage.checker.states.read([stage.region(0)]).get(stage.region(0))
     require(state is not None and state.generations[0].state is GenerationState.SEALED, "not flushed yet:", state)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import TypeVar, assert_never
 
@@ -16,46 +17,44 @@ REMEMBERED_MAX = 1_000
 """Most failed requests that are remembered, to recognise their retries.  Beyond that the oldest are forgotten."""
 
 
+@dataclass(slots=True, eq=False)
 class ObservedStore:
     """Store whose requests are counted.  ``shown`` is the table of the service's metrics.  Several threads may use it."""
 
-    def __init__(
-        self, store: ObjectStore, shown: StoreMetricTable, now: Callable[[], float] = time.perf_counter
-    ) -> None:
-        self._store = store
-        self._shown = shown
-        self._now = now
-        self._lock = Lock()
-        self._failed: dict[tuple[str, str], bool] = {}
-        """Requests that failed, by operation and key, oldest first."""
+    store: ObjectStore
+    shown: StoreMetricTable
+    now: Callable[[], float] = time.perf_counter
+    _lock: Lock = field(default_factory=Lock)
+    _failed: dict[tuple[str, str], bool] = field(default_factory=dict)
+    """Requests that failed, by operation and key, oldest first."""
 
     def get(self, key: str) -> bytes | None:
-        return self._read("get", key, lambda: self._store.get(key))
+        return self._read("get", key, lambda: self.store.get(key))
 
     def get_range(self, key: str, start: int, end: int) -> bytes | None:
-        return self._read("get-range", key, lambda: self._store.get_range(key, start, end))
+        return self._read("get-range", key, lambda: self.store.get_range(key, start, end))
 
     def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
-        outcome = self._asked("put", key, lambda: self._store.put_if_absent(key, data), _put_outcome)
+        outcome = self._asked("put", key, lambda: self.store.put_if_absent(key, data), _put_outcome)
         if isinstance(outcome, Stored):
-            self._shown.written_bytes.labels(object_of(key)).inc(len(data))
+            self.shown.written_bytes.labels(object_of(key)).inc(len(data))
         return outcome
 
     def list(self, prefix: str, limit: int | None = None, after: str | None = None) -> Sequence[ObjectInfo]:
         def shown(found: Sequence[ObjectInfo] | None) -> str:
             return object_of(found[0].key) if found else OTHER
 
-        return self._asked("list", prefix, lambda: self._store.list(prefix, limit, after), _done, shown)
+        return self._asked("list", prefix, lambda: self.store.list(prefix, limit, after), _done, shown)
 
     def delete(self, keys: Sequence[str]) -> None:
         """Delete by one call of the inner store, which is counted under the kind of the first object."""
         if keys:
-            self._asked("delete", keys[0], lambda: self._store.delete(keys), _done)
+            self._asked("delete", keys[0], lambda: self.store.delete(keys), _done)
 
     def _read(self, operation: str, key: str, ask: Callable[[], bytes | None]) -> bytes | None:
         data = self._asked(operation, key, ask, lambda d: "absent" if d is None else "done")
         if data:
-            self._shown.read_bytes.labels(object_of(key)).inc(len(data))
+            self.shown.read_bytes.labels(object_of(key)).inc(len(data))
         return data
 
     def _asked(
@@ -71,7 +70,7 @@ class ObservedStore:
         The kind is that of ``key``, unless ``object_in`` finds it in the answer (None: the request failed)."""
         with self._lock:
             again = self._failed.pop((operation, key), False)
-        began = self._now()
+        began = self.now()
         answer: T | None = None
         outcome = "failed"
         try:
@@ -80,10 +79,10 @@ class ObservedStore:
             return answer
         finally:
             said = object_of(key) if object_in is None else object_in(answer)
-            self._shown.request_seconds.labels(operation, said).observe(self._now() - began)
-            self._shown.requests.labels(operation, said, outcome).inc()
+            self.shown.request_seconds.labels(operation, said).observe(self.now() - began)
+            self.shown.requests.labels(operation, said, outcome).inc()
             if again:
-                self._shown.retries.labels(operation, said).inc()
+                self.shown.retries.labels(operation, said).inc()
             if outcome in ("failed", "unknown"):
                 self._remember(operation, key)
 

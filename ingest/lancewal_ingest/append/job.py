@@ -29,7 +29,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from lancewal_core.errors import (
@@ -127,41 +127,32 @@ def _cut(entry: Entry, next_: Position) -> Entry | None:
     return replace(entry, next=next_, held=rows, rejected=rejected)
 
 
+@dataclass(slots=True, eq=False)
 class AppendJob:
     """Work that makes one segment durable.  ``run`` may be called again after a ``Retry`` error or an ``Unsettled`` result.
 
     ``check`` asks the broker for the topic (``check_topic``).
     """
 
-    def __init__(
-        self,
-        check: Callable[[], None],
-        terms: Terms,
-        newer: FindNewer,
-        writer: LogWriter,
-        tasks: Tasks,
-        consumed: Sequence[Consumed],
-        note_new: NoteNew | None = None,
-    ) -> None:
-        self.terms = terms
-        """Version of the contract that the entries follow.  Safe to read once the job has ended."""
-        self.entries: tuple[Entry, ...] = ()
-        self.shared: tuple[SharedPart | None, ...] = ()
-        """For each entry the batch that its rows share with other entries (``Together``); None if they share none."""
-        self.stops: tuple[Stop, ...] = ()
-        self.other_names: Mapping[OtherName, int] = {}
-        """Number of uses of each name other than a present one."""
-        self.letters = 0
-        """Number of dead letters that were acknowledged."""
-        self._consumed: Sequence[Consumed] = consumed
-        self._check = check
-        self._newer = newer
-        self._writer = writer
-        self._tasks = tasks
-        self._note_new = note_new
-        self._unsent: list[_Prepared] | None = None
-        """Regions with letters that are not acknowledged yet.  None until step 2 is done."""
-        self._done: list[_Prepared] = []
+    check: Callable[[], None]
+    terms: Terms
+    """Version of the contract that the entries follow.  Safe to read once the job has ended."""
+    newer: FindNewer
+    writer: LogWriter
+    tasks: Tasks
+    consumed: Sequence[Consumed]
+    note_new: NoteNew | None = None
+    entries: tuple[Entry, ...] = ()
+    shared: tuple[SharedPart | None, ...] = ()
+    """For each entry the batch that its rows share with other entries (``Together``); None if they share none."""
+    stops: tuple[Stop, ...] = ()
+    other_names: Mapping[OtherName, int] = field(default_factory=dict)
+    """Number of uses of each name other than a present one."""
+    letters: int = 0
+    """Number of dead letters that were acknowledged."""
+    _unsent: list[_Prepared] | None = None
+    """Regions with letters that are not acknowledged yet.  None until step 2 is done."""
+    _done: list[_Prepared] = field(default_factory=list)
 
     @property
     def decoded(self) -> dict[Region, Position]:
@@ -180,13 +171,13 @@ class AppendJob:
             with point("decode"):
                 prepared = self._prepared()
             # Step 2
-            self._check()
+            self.check()
             new_from = {
                 p.region: p.stop.new_from for p in prepared if p.stop is not None and p.stop.new_from is not None
             }
-            if new_from and self._note_new is not None:
-                self._note_new(new_from)
-            self._consumed = ()  # what is needed of them is in what was prepared
+            if new_from and self.note_new is not None:
+                self.note_new(new_from)
+            self.consumed = ()  # what is needed of them is in what was prepared
             self._unsent = [p for p in prepared if p.letters]
             self._done = [p for p in prepared if not p.letters]
         # Step 3
@@ -197,10 +188,10 @@ class AppendJob:
         self.shared = tuple(p.shared for p in self._done if p.entry is not None)
         self.stops = tuple(p.stop for p in self._done if p.stop is not None)
         # Step 4
-        if not self._writer.settled:
-            return self._writer.put_again()
-        self._writer.schema = self.terms.contract.rows.wal
-        return self._writer.put(self.entries) if self.entries else None
+        if not self.writer.settled:
+            return self.writer.put_again()
+        self.writer.schema = self.terms.contract.rows.wal
+        return self.writer.put(self.entries) if self.entries else None
 
     def _sent(self, prepared: _Prepared) -> _Prepared:
         """Send the letters of a region, and return it; cut before the first letter that the topic refuses for its size."""
@@ -219,7 +210,7 @@ class AppendJob:
         """Return the prepared records of each region, in no order (step 1)."""
         found = self._together()
         while any(one.by_columns for _, one in found):
-            newer = self._newer(self.terms, {n: type_ for _, one in found for n, type_ in one.new_fields.items()})
+            newer = self.newer(self.terms, {n: type_ for _, one in found for n, type_ in one.new_fields.items()})
             if newer is None:
                 break
             self.terms = newer
@@ -234,5 +225,5 @@ class AppendJob:
         def prepare(group: Sequence[Consumed]) -> list[tuple[Consumed, Together]]:
             return list(zip(group, preparer.prepare_all(group), strict=True))
 
-        found = self._tasks.map(prepare, [self._consumed[n::_DECODERS] for n in range(_DECODERS)])
+        found = self.tasks.map(prepare, [self.consumed[n::_DECODERS] for n in range(_DECODERS)])
         return [one for group in found for one in group]

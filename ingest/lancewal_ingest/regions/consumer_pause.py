@@ -15,6 +15,7 @@ Guarantees
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import KW_ONLY, dataclass, field
 
 from lancewal_core.errors import RetentionLost, Retry
 from lancewal_core.names.ids import Region
@@ -28,48 +29,40 @@ ASK_AFTER_S = 60.0
 """Seconds of a pause that need no check: a topic is expected to keep deletes for longer."""
 
 
+@dataclass(slots=True, eq=False)
 class ConsumerPause:
     """Pause of the consumer; called by the loop's thread only."""
 
-    def __init__(
-        self,
-        context: IngestContext,
-        source: KafkaSource,
-        observer: Observer,
-        partitions: Partitions,
-        *,
-        retry_s: float,
-        turn_s: float,
-    ) -> None:
-        self.on = False
-        """Whether the consumer is paused now."""
-        self._context = context
-        self._source = source
-        self._observer = observer
-        self._partitions = partitions
-        self._retry_s = retry_s
-        self._turn_s = turn_s
-        self._again_at = float("-inf")
-        self._began_ms = 0
-        self._read: frozenset[Region] = frozenset()
-        """Partitions that were consumed until the pause began, and go on at the same position.  For other partitions the
+    context: IngestContext
+    source: KafkaSource
+    observer: Observer
+    partitions: Partitions
+    _: KW_ONLY
+    retry_s: float
+    turn_s: float
+    on: bool = False
+    """Whether the consumer is paused now."""
+    _again_at: float = float("-inf")
+    _began_ms: int = 0
+    _read: frozenset[Region] = frozenset()
+    """Partitions that were consumed until the pause began, and go on at the same position.  For other partitions the
         time of their newest segment shows since when nobody has read."""
-        self._safe: set[Region] = set()
-        """Partitions that have missed no deletes."""
+    _safe: set[Region] = field(default_factory=set)
+    """Partitions that have missed no deletes."""
 
     def set(self, wanted: bool) -> None:
         """Pause or resume the consumer as ``wanted``; called at every turn.
 
         A pause ends only once no partition may have missed deletes, or those have stopped."""
         if wanted and not self.on:
-            consuming = self._partitions.consuming
-            self._source.pause(consuming)
-            self._began_ms, self._read = self._context.clock.now_ms(), frozenset(consuming)
+            consuming = self.partitions.consuming
+            self.source.pause(consuming)
+            self._began_ms, self._read = self.context.clock.now_ms(), frozenset(consuming)
             self._safe.clear()
         elif self.on and not wanted:
             if not self._may_end():
                 return
-            self._source.resume(self._partitions.consuming)
+            self.source.resume(self.partitions.consuming)
         self.on = wanted
 
     def opened(self, regions: Collection[Region]) -> None:
@@ -79,17 +72,17 @@ class ConsumerPause:
 
     def _may_end(self) -> bool:
         """Stop the partitions that may have missed deletes; return whether all partitions are known to be safe."""
-        clock = self._context.clock
+        clock = self.context.clock
         if clock.monotonic() < self._again_at:
             return False
         try:
             lost = self._lost()
         except Retry as error:
-            self._again_at = clock.monotonic() + self._retry_s
-            self._observer.failed("resume", error)
+            self._again_at = clock.monotonic() + self.retry_s
+            self.observer.failed("resume", error)
             return False
         for region, problem in (lost or {}).items():
-            self._partitions.stop(region, problem)
+            self.partitions.stop(region, problem)
         return lost == {}  # else check again: partitions that have stopped are not checked any more
 
     def _lost(self) -> dict[Region, RetentionLost] | None:
@@ -98,24 +91,24 @@ class ConsumerPause:
         None: ``turn_s`` is over and not all partitions are checked.  ``KafkaUnavailable`` or ``StoreUnavailable``: try
         again later.
         """
-        context, clock = self._context, self._context.clock
+        context, clock = self.context, self.context.clock
         paused_s = (clock.now_ms() - self._began_ms) / 1000
         found: dict[Region, RetentionLost] = {}
         if paused_s < ASK_AFTER_S:
             return found
-        until = clock.monotonic() + self._turn_s
+        until = clock.monotonic() + self.turn_s
         tombstones_s: float | None = None
-        for region in self._partitions.consuming:
+        for region in self.partitions.consuming:
             read = region in self._read
             if region in self._safe or (read and tombstones_s is not None and paused_s <= tombstones_s):
                 continue
             if clock.monotonic() > until:
                 return found or None
-            compaction = self._source.offsets(region).compaction
+            compaction = self.source.offsets(region).compaction
             if compaction is None:
                 return found
             tombstones_s = compaction.tombstones_s
-            state, position = context.states.read([region]).get(region), self._partitions.open[region].fetched
+            state, position = context.states.read([region]).get(region), self.partitions.open[region].fetched
             problem = lost_tombstones(context, state, position, compaction, self._began_ms if read else None)
             if problem is None:
                 self._safe.add(region)

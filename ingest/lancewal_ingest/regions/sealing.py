@@ -76,28 +76,20 @@ class _OfPage:
         return not self.trying and now >= self.again_at
 
 
+@dataclass(slots=True, eq=False)
 class Sealing:
     """Runner of seals and re-anchorings; see the module docstring.  Sealed generations go to ``flushes``."""
 
-    def __init__(
-        self,
-        context: IngestContext,
-        observer: Observer,
-        partitions: Partitions,
-        flushes: FlushQueue,
-        policy: SealPolicy,
-        memory: MemoryPolicy,
-    ) -> None:
-        self._context = context
-        self._observer = observer
-        self._partitions = partitions
-        self._flushes = flushes
-        self._policy = policy
-        self._memory = memory
-        self._pages: dict[Page, _OfPage] = {}
-        """Pages that have, or had, seals or re-anchorings under way."""
-        self._since: float | None = None
-        """Earliest ``since`` of all pages; None if none is late."""
+    context: IngestContext
+    observer: Observer
+    partitions: Partitions
+    flushes: FlushQueue
+    policy: SealPolicy
+    memory: MemoryPolicy
+    _pages: dict[Page, _OfPage] = field(default_factory=dict)
+    """Pages that have, or had, seals or re-anchorings under way."""
+    _since: float | None = None
+    """Earliest ``since`` of all pages; None if none is late."""
 
     @property
     def late(self) -> bool:
@@ -151,7 +143,7 @@ class Sealing:
         if again_at or not running:
             timeout_s = min(timeout_s, max(min(again_at, default=0.0) - self._now(), _LITTLE_S))
         if not running:
-            self._context.clock.sleep(timeout_s)
+            self.context.clock.sleep(timeout_s)
         else:
             running[0].wait(timeout_s if len(running) == 1 else min(timeout_s, _LITTLE_S))
 
@@ -175,7 +167,7 @@ class Sealing:
         for error in dict.fromkeys(failed):  # several regions of the page may have the same error
             if not isinstance(error, Refresh | Retry):
                 raise error
-            self._observer.failed("seal", error)
+            self.observer.failed("seal", error)
         if failed:
             page.again_at = self._now() + _AGAIN_S
         if not any(isinstance(error, Retry) for error in failed):
@@ -185,22 +177,22 @@ class Sealing:
         """Fix the generations that are due, of pages that can be sent now, and put their MemTables aside."""
         now = self._now()
         full_up = {page.number for page, under_way in self._pages.items() if not under_way.takes_more(now)}
-        open_ = [region for region in self._partitions.open.values() if region.sealing is None]
+        open_ = [region for region in self.partitions.open.values() if region.sealing is None]
         total = sum(r.memtable.nbytes for r in open_)
         open_ = [
-            r for r in open_ if not full_up or self._context.contract.page_of(r.memtable.region).number not in full_up
+            r for r in open_ if not full_up or self.context.contract.page_of(r.memtable.region).number not in full_up
         ]
         largest = max(open_, key=lambda r: r.memtable.nbytes, default=None)
-        early = largest if largest is not None and self._memory.seal_largest(total) else None
+        early = largest if largest is not None and self.memory.seal_largest(total) else None
         full, empty = list[OpenRegion](), list[OpenRegion]()
         for region in open_:
-            decision = self._policy.decide(region.memtable, now, writer.length)
+            decision = self.policy.decide(region.memtable, now, writer.length)
             if decision is SealDecision.SEAL or (region is early and region.memtable.entries):
                 full.append(region)
             elif decision is SealDecision.REANCHOR:
                 empty.append(region)
-        sealed = to_seal(self._context, writer, [region.memtable for region in full])
-        moved = to_move(self._context, writer, [region.memtable for region in empty])
+        sealed = to_seal(self.context, writer, [region.memtable for region in full])
+        moved = to_move(self.context, writer, [region.memtable for region in empty])
         for region, fixed in zip(full, sealed, strict=True):
             region.sealing, region.memtable = fixed.memtable, fixed.following(self._now())
             self._put_aside(_Ending(region, fixed, sealed=True))
@@ -208,7 +200,7 @@ class Sealing:
             self._put_aside(_Ending(region, fixed, sealed=False))
 
     def _put_aside(self, ending: _Ending) -> None:
-        self._pages.setdefault(self._context.contract.page_of(ending.region), _OfPage()).endings.append(ending)
+        self._pages.setdefault(self.context.contract.page_of(ending.region), _OfPage()).endings.append(ending)
 
     def _try_due(self) -> None:
         """Send the swaps of all pages that are due, in parallel."""
@@ -229,7 +221,7 @@ class Sealing:
         full = [ending.fixed for ending in page.endings if ending.sealed]
         empty = [ending.fixed for ending in page.endings if not ending.sealed]
         page.trying = True
-        page.task = self._context.tasks.start(partial(seal_and_reanchor, self._context, full, empty))
+        page.task = self.context.tasks.start(partial(seal_and_reanchor, self.context, full, empty))
 
     def _note_since(self) -> None:
         self._since = min((page.since for page in self._pages.values() if page.since is not None), default=None)
@@ -239,24 +231,24 @@ class Sealing:
         match answer:
             case GenerationRecord() as record if ending.sealed:
                 ending.of.sealing = None
-                self._flushes.add(ending.fixed.memtable, record)
-                self._observer.sealed(ending.region, record)
+                self.flushes.add(ending.fixed.memtable, record)
+                self.observer.sealed(ending.region, record)
             case GenerationRecord() as record:
                 moved = ending.fixed.memtable
                 moved.first_sequence, moved.first_length = record.first_sequence, ending.fixed.length
             case _ if not self._is_open(ending):  # given up meanwhile: the next opening goes on from the stored state
                 pass
             case OwnershipLost() as error:
-                self._partitions.drop(ending.region, error)
+                self.partitions.drop(ending.region, error)
             case Corrupt() as error:
-                self._partitions.put_off(ending.region, error)
+                self.partitions.put_off(ending.region, error)
             case error:
                 return error
         return None
 
     def _is_open(self, ending: _Ending) -> bool:
         """Return whether the region of ``ending`` is still open since then; False also if it was opened again."""
-        return self._partitions.open.get(ending.region) is ending.of
+        return self.partitions.open.get(ending.region) is ending.of
 
     def _now(self) -> float:
-        return self._context.clock.monotonic()
+        return self.context.clock.monotonic()

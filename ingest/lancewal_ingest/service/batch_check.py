@@ -12,6 +12,7 @@ Guarantees
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal
 
 from lancewal_core.errors import ActionNeeded, TopicUnsuitable
@@ -22,55 +23,47 @@ from lancewal_kafka.unpacking import StoredBatches
 UnboundedBatches = Literal["warn", "refuse"]
 
 
+@dataclass(slots=True, eq=False)
 class BatchCheck:
     """Check of one topic's settings.  ``ask`` returns them; ``room`` is the largest unpacked batch in bytes."""
 
-    def __init__(
-        self,
-        topic: str,
-        ask: Callable[[], StoredBatches],
-        room: int,
-        policy: UnboundedBatches,
-        clock: Clock,
-        warn: Callable[[str], None],
-    ) -> None:
-        self._topic = topic
-        self._ask = ask
-        self._room = room
-        self._policy = policy
-        self._clock = clock
-        self._warn = warn
-        self._said = ""
-        self._again_at = float("-inf")
+    topic: str
+    ask: Callable[[], StoredBatches]
+    room: int
+    policy: UnboundedBatches
+    clock: Clock
+    warn: Callable[[str], None]
+    _said: str = ""
+    _again_at: float = float("-inf")
 
     def look(self) -> None:
         """Check the topic's settings if it is time; warn, or raise ``TopicUnsuitable`` under the policy ``refuse``.
 
         Raises ``KafkaUnavailable`` if the broker does not answer, and with ``refuse`` ``KafkaForbidden`` if a right is
         missing."""
-        if self._clock.monotonic() < self._again_at:
+        if self.clock.monotonic() < self._again_at:
             return
         problem = self._problem()
-        self._again_at = self._clock.monotonic() + CONFIG_S
-        if problem and self._policy == "refuse":
-            raise TopicUnsuitable(f"{problem}; or set ingest.unbounded_batches: warn", topic=self._topic)
+        self._again_at = self.clock.monotonic() + CONFIG_S
+        if problem and self.policy == "refuse":
+            raise TopicUnsuitable(f"{problem}; or set ingest.unbounded_batches: warn", topic=self.topic)
         if problem and problem != self._said:
-            self._warn(problem)
+            self.warn(problem)
         self._said = problem
 
     def _problem(self) -> str:
         try:
-            stored = self._ask()
+            stored = self.ask()
         except ActionNeeded as error:
-            if self._policy == "refuse":
+            if self.policy == "refuse":
                 raise
             return str(error)
-        most = stored.unpacked_bytes_max(self._room)
-        if most <= self._room:
+        most = stored.unpacked_bytes_max(self.room)
+        if most <= self.room:
             return ""
         return (
-            f"topic {self._topic}: with compression.type={stored.compression} and max.message.bytes={stored.bytes_max} one "
-            f"batch may unpack to {most} bytes; Kafka's client has room for {self._room} (three sixteenths of "
+            f"topic {self.topic}: with compression.type={stored.compression} and max.message.bytes={stored.bytes_max} one "
+            f"batch may unpack to {most} bytes; Kafka's client has room for {self.room} (three sixteenths of "
             "ingest.memory_bytes_max, or receive.message.max.bytes). If producers are not trusted, set the topic's "
             "compression.type to uncompressed or zstd"
         )

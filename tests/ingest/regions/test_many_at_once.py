@@ -104,7 +104,7 @@ def test_what_is_due_in_a_turn_is_a_swap_a_page() -> None:
     place = Place(4, regions_per_page=2)
     worker = opened(place, [0, 1, 3])
     before = pages(place)
-    worker._sealing._policy = AT_ONCE
+    worker._sealing.policy = AT_ONCE
     worker._sealing.advance(worker._writer)
     sealed = [GenerationState.SEALED, GenerationState.OPEN]
     assert states(place) == {0: sealed, 1: sealed, 2: [GenerationState.OPEN], 3: sealed}
@@ -145,9 +145,9 @@ def test_generations_end_the_sooner_the_more_entries_segments_have(monkeypatch: 
 def test_regions_that_fall_due_together_stop_no_consumption() -> None:
     place = Place(20)
     worker = opened(place, range(20))
-    worker._sealing._policy = AT_ONCE
+    worker._sealing.policy = AT_ONCE
     worker._sealing.advance(worker._writer)
-    worker._sealing._policy = NOT_YET
+    worker._sealing.policy = NOT_YET
     assert len(worker._flushes) == 20
     place.source.coming = [place.records(1, 1, 7)]
     worker.step()
@@ -191,7 +191,7 @@ def test_generations_of_a_region_that_nobody_flushes_stop_it(monkeypatch: pytest
     place = Place(2)
     worker = opened(place, [0, 1])
     damage_flushes(monkeypatch, place.region(0))
-    worker._sealing._policy = AT_ONCE
+    worker._sealing.policy = AT_ONCE
     for n in range(1, 9):
         place.source.coming = [place.records(n, 1)]
         worker.step()
@@ -207,7 +207,7 @@ def test_a_region_that_cannot_be_sealed_stops_no_other() -> None:
     place, told = Place(4, regions_per_page=2), Told()
     worker = opened(place, [0, 1, 2, 3], told)
     damaged = damage(place, 1)
-    worker._sealing._policy = AT_ONCE
+    worker._sealing.policy = AT_ONCE
     worker._sealing.advance(worker._writer)
     assert numbers(worker.durable) == [0, 2, 3]
     assert {p: (error.kind, error.where["object"]) for p, error in by_number(worker.refused).items()} == {
@@ -221,7 +221,7 @@ def test_a_store_that_fails_for_a_page_is_told_once_and_the_other_page_is_sealed
     place, told = Place(4, regions_per_page=2), Told()
     worker = opened(place, [0, 1, 2, 3], told)
     place.store.silent = paths.page_prefix(Page.of(place.region(0), 2, None))
-    worker._sealing._policy = AT_ONCE
+    worker._sealing.policy = AT_ONCE
     worker._sealing.advance(worker._writer)
     sealed = [GenerationState.SEALED, GenerationState.OPEN]
     place.store.silent = None
@@ -316,7 +316,7 @@ def test_who_stops_hands_over_what_answers_while_a_page_is_silent(
     worker = durable_in_all(place)
     store.held = paths.page_prefix(Page.of(place.region(0), 2, None))
     if sealing:
-        worker._sealing._policy = AT_ONCE
+        worker._sealing.policy = AT_ONCE
         worker._sealing.advance(worker._writer)
         await_(lambda: numbers(worker._sealing.unsettled) == [0, 1], worker._sealing.settle)
     with ThreadPoolExecutor(1) as loop:
@@ -334,9 +334,9 @@ def test_who_stops_hands_over_what_answers_while_a_page_is_silent(
 def test_a_flush_that_waits_for_a_silent_page_holds_up_none_of_another(beside: tuple[Place, HeldStore]) -> None:
     place, store = beside
     worker = durable_in_all(place)
-    worker._sealing._policy = AT_ONCE
+    worker._sealing.policy = AT_ONCE
     worker._sealing.advance(worker._writer)
-    worker._sealing._policy = NOT_YET
+    worker._sealing.policy = NOT_YET
     await_(lambda: not worker._sealing.busy, worker._sealing.settle)
     store.held = paths.page_prefix(Page.of(place.region(0), 2, None))
     await_(lambda: len(worker._flushes) == 2, worker._flushes.advance)
@@ -348,7 +348,7 @@ def test_a_flush_that_waits_for_a_silent_page_holds_up_none_of_another(beside: t
     ]
     place.source.coming = [place.records(1, 1, partition) for partition in range(4)]
     await_(lambda: by_number(worker.durable) == dict.fromkeys(range(4), 2), lambda: worker.step(0.01))
-    worker._sealing._policy = AT_ONCE
+    worker._sealing.policy = AT_ONCE
     worker._sealing.advance(worker._writer)
     await_(lambda: [states(place)[p][1] for p in (2, 3)] == [GenerationState.FLUSHED] * 2, lambda: turn(worker))
     assert {states(place)[p][0] for p in (0, 1)} == {GenerationState.SEALED}
@@ -388,7 +388,7 @@ def test_what_is_read_from_a_log_answers_page_by_page(beside: tuple[Place, HeldS
 def test_a_flush_that_fails_holds_up_none_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
     place, told = Place(3, regions_per_page=2), Told()
     worker = opened(place, [0, 1, 2], told)
-    worker._sealing._policy = AT_ONCE
+    worker._sealing.policy = AT_ONCE
     worker._sealing.advance(worker._writer)
     damage_flushes(monkeypatch, place.region(1))
     worker._flushes.advance()

@@ -143,12 +143,12 @@ def test_a_flush_that_failed_is_tried_again_by_the_newer_version(pipeline: Pipel
 
     worker = pipeline._worker
     object.__setattr__(worker._context.table, "write_rows", fails)
-    worker._sealing._policy = SealPolicy(rows=1)
+    worker._sealing.policy = SealPolicy(rows=1)
     until = time.monotonic() + 60
     while not (len(worker._flushes) == 2 and all(waiting.content for waiting in worker._flushes._waiting)):
         worker.step(0)
         assert time.monotonic() < until
-    worker._sealing._policy = SealPolicy(rows=10**6)
+    worker._sealing.policy = SealPolicy(rows=10**6)
     pipeline.change_columns({"a": "c", "tags": None}, {"b": "int32", "tags": "string"})
     pipeline.produce(40)
     pipeline.ingest()

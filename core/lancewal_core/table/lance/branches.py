@@ -9,6 +9,7 @@ If an object among the names of branches and tags is neither, Lance's listings a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import unquote
 
@@ -32,25 +33,23 @@ _PARTS = (paths.VERSIONS, paths.TRANSACTIONS, paths.DELETIONS, paths.INDICES, pa
 branch ``a/b`` too."""
 
 
+@dataclass(slots=True, eq=False)
 class Branches:
     """Branches of the data set at ``uri``; see ``Table`` for what each call promises.
 
     ``newest`` and ``at`` open versions of the data set.  ``objects`` opens its folder."""
 
-    def __init__(
-        self, uri: str, newest: Callable[[], Any], at: Callable[[int], Any], objects: Callable[[], ObjectStore]
-    ) -> None:
-        self._uri = uri
-        self._newest = newest
-        self._at = at
-        self._objects = objects
+    uri: str
+    newest: Callable[[], Any]
+    at: Callable[[int], Any]
+    objects: Callable[[], ObjectStore]
 
     def all(self) -> Sequence[Branch]:
-        if not self._objects().list(paths.BRANCH_REFS, limit=1):
+        if not self.objects().list(paths.BRANCH_REFS, limit=1):
             return ()
-        opened = self._newest()
+        opened = self.newest()
         try:
-            with reading(f"listing the branches of {self._uri}", names_nothing=True):
+            with reading(f"listing the branches of {self.uri}", names_nothing=True):
                 listed = cast("Mapping[str, Any]", opened.branches.list())
         except (LancewalError, RuntimeError, ValueError):
             # An object that is no branch is there, or one was dropped when Lance had its name and had not read it yet.
@@ -62,15 +61,15 @@ class Branches:
 
     def fault(self) -> ObjectCorrupt | None:
         try:
-            if not self._objects().list(paths.REFS, limit=1):
+            if not self.objects().list(paths.REFS, limit=1):
                 return None
         except LinkRefused as error:
             return self._fault([str(error.where["object"])], error)
-        opened = self._newest()
+        opened = self.newest()
         reason: Exception | None = None
         for _ in range(_LOOKS):
             try:
-                with reading(f"listing the branches and tags of {self._uri}", names_nothing=True):
+                with reading(f"listing the branches and tags of {self.uri}", names_nothing=True):
                     opened.branches.list()
                     opened.tags.list()
                 return None
@@ -81,13 +80,13 @@ class Branches:
                 if isinstance(error, StoreUnavailable):
                     raise
                 reason = error  # one was dropped when Lance had its name and had not read it yet
-        raise StoreUnavailable(f"branches of {self._uri} go while they are listed: {reason}") from reason
+        raise StoreUnavailable(f"branches of {self.uri} go while they are listed: {reason}") from reason
 
     def _fault(self, odd: Sequence[str], error: Exception) -> ObjectCorrupt:
         more = f" and {len(odd) - _NAMED_MAX} more" if len(odd) > _NAMED_MAX else ""
         named = f"{', '.join(odd[:_NAMED_MAX])}{more}" if odd else f"an object below {paths.REFS}"
         return ObjectCorrupt(
-            f"{named} in {self._uri} cannot be read as the name of a branch or tag: {first_line(error)}. No version and "
+            f"{named} in {self.uri} cannot be read as the name of a branch or tag: {first_line(error)}. No version and "
             "no branch is removed, since nobody knows what is still needed. Restore the object, or remove it if it "
             "names no branch and no tag"
         )
@@ -97,7 +96,7 @@ class Branches:
         found = []
         for key in self._refs(paths.BRANCH_REFS):
             try:
-                data = self._objects().get(key)
+                data = self.objects().get(key)
                 if data is not None:
                     found.append(_branch(key, data))
             except (ObjectCorrupt, JsonFault):
@@ -110,26 +109,26 @@ class Branches:
         for prefix, parse in ((paths.BRANCH_REFS, _branch), (paths.TAG_REFS, _check_tag)):
             for key in self._refs(prefix):
                 try:
-                    data = self._objects().get(key)
+                    data = self.objects().get(key)
                     if data is None:
                         odd.add(key)
                     else:
                         parse(key, data)
                 except (ObjectCorrupt, JsonFault):
                     odd.add(key)
-        return sorted(odd.intersection(info.key for info in self._objects().list(paths.REFS)))
+        return sorted(odd.intersection(info.key for info in self.objects().list(paths.REFS)))
 
     def _refs(self, prefix: str) -> Sequence[str]:
         """Return the keys of the names below ``prefix``, and the keys inside a folder that is named like one.
 
         Lance cannot read such a folder either."""
-        keys = (info.key for info in self._objects().list(prefix))
+        keys = (info.key for info in self.objects().list(prefix))
         return [key for key in keys if key.removeprefix(prefix).split("/")[0].endswith(_REF)]
 
     def create(self, name: str, version: TableVersion) -> bool:
         if self._has(name):
             return False
-        opened = self._at(version)
+        opened = self.at(version)
         try:
             with writing(f"making branch {name} at version {version}"):
                 opened.create_branch(name, int(version))
@@ -140,13 +139,13 @@ class Branches:
                 return False  # another process was faster, or one was cut short
             if says_gone(error):
                 raise VersionGone(
-                    f"version {version} of {self._uri} is gone: a clean-up removed it", version=version
+                    f"version {version} of {self.uri} is gone: a clean-up removed it", version=version
                 ) from error
             raise read_error(error, f"making branch {name} at version {version}") from error
         return True
 
     def note(self, name: str, notes: Mapping[str, str]) -> None:
-        opened = self._newest()
+        opened = self.newest()
         with reading(f"writing the metadata of branch {name}", names_nothing=True):
             opened.branches.replace_metadata(name, dict(notes))
 
@@ -156,7 +155,7 @@ class Branches:
             raise fault
         there = self._has(name)
         if there:
-            opened = self._newest()
+            opened = self.newest()
             try:
                 with reading(f"dropping branch {name}"):
                     opened.branches.delete(name)
@@ -165,9 +164,9 @@ class Branches:
                     raise
         # Lance deletes nothing of one that was cut short before it had a name.
         folder = paths.branch_folder(name)
-        left = [info.key for part in _PARTS for info in self._objects().list(f"{folder}/{part}")]
+        left = [info.key for part in _PARTS for info in self.objects().list(f"{folder}/{part}")]
         if left:
-            self._objects().delete(left)
+            self.objects().delete(left)
         return there or bool(left)
 
     def _has(self, name: str) -> bool:
