@@ -45,7 +45,6 @@ from typing import TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lancewal_core.errors import ContractMismatch
 from lancewal_core.rows.carry import Carry, carry
@@ -136,11 +135,14 @@ def project_rows(rows: pa.RecordBatch | pa.Table, schema: RowSchema, projected: 
 
 
 def _repack(present: pa.Array | pa.ChunkedArray, schema: RowSchema, places: Sequence[int]) -> pa.Array:
-    """Rewrite the bitmaps of patches: bit i becomes that of the column at ``places[i]``, or 0 for -1."""
+    """Rewrite the bitmaps of patches: bit i becomes that of the column at ``places[i]``, or 0 for -1.
+
+    Producers set few combinations of columns, so each distinct bitmap is rewritten once."""
     if isinstance(present, pa.ChunkedArray):
         present = present.combine_chunks()
     if present.null_count == len(present):
         return present
-    bits = present_bits(present, schema)
+    coded = present.dictionary_encode()
+    bits = present_bits(coded.dictionary, schema)
     bits = np.append(bits, np.zeros((len(bits), 1), np.bool_), axis=1)[:, places]
-    return pc.if_else(present.is_null(), pa.scalar(None, pa.binary()), bitmaps(bits))
+    return bitmaps(bits).take(coded.indices)

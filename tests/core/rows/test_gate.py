@@ -7,7 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from lancewal_core.errors import ContractMismatch, ObjectCorrupt, StoreUnavailable
@@ -18,7 +20,8 @@ from lancewal_core.process.clock import SystemClock
 from lancewal_core.region.flush import flush_from_logs
 from lancewal_core.region.flushes.manifest import FlushedGeneration, read_flush
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.rows.fold import columns_set
+from lancewal_core.rows import projection
+from lancewal_core.rows.fold import bitmaps, columns_set, present_bits
 from lancewal_core.rows.projection import project, rows_as
 from lancewal_core.rows.schema import PRESENT, RowSchema
 from lancewal_core.store.object_store import ObjectStore
@@ -49,6 +52,33 @@ def test_rows_of_equal_columns_are_the_same_object() -> None:
     rows = object()
     for written in (WANTED, schema(("id", "int64"), ("a", "int64"))):
         assert rows_as(rows, written, WANTED, lambda: "x") is rows
+
+
+def test_a_bitmap_that_many_patches_have_is_rewritten_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    written, wanted = (
+        RowSchema(pa.schema([(name, pa.int64()) for name in names]), ("id",), (), tuple((ord(n[0]),) for n in names))
+        for names in (("id", "a", "b"), ("id", "b", "c", "a"))
+    )
+    bits = [[True, False, True], [True, True, False]] * 500
+    present = pc.if_else(
+        pa.array([True, True, False, True] * 250), bitmaps(np.array(bits)), pa.scalar(None, pa.binary())
+    )
+    rows = pa.record_batch(
+        [pa.nulls(1000, f.type) for f in written.columns] + [present], [*written.columns.names, PRESENT]
+    )
+    rewritten = list[int]()
+
+    def counted(bits: Any) -> pa.Array:
+        rewritten.append(len(bits))
+        return bitmaps(bits)
+
+    monkeypatch.setattr(projection, "bitmaps", counted)
+    found = rows_as(rows.slice(1), written, wanted, lambda: "x")[PRESENT]
+    set_ = {True: [True, True, False, False], False: [True, False, False, True]}  # by whether column b is set
+    expected = [None if n % 4 == 2 else set_[bool(bits[n][2])] for n in range(1, 1000)]
+    shown = present_bits(found.drop_null(), wanted).tolist()
+    assert [None if null else shown.pop(0) for null in found.is_null().to_pylist()] == expected
+    assert rewritten == [2]
 
 
 @pytest.mark.parametrize(
