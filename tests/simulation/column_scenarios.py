@@ -336,7 +336,7 @@ def merge_between_each_two_steps() -> None:
 
 SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
     column_is_dropped_and_added_while_its_flush_waits: ("field ids come back", "holds"),
-    another_program_takes_a_dropped_id: ("files with a dropped field are adopted", "theirs of others': 'old'"),
+    another_program_takes_a_dropped_id: ("adopted files name dropped fields", "theirs of others': 'old'"),
     command_dies_before_its_contract: ("columns are dropped before the contract", "the table lacks columns"),
     command_dies_before_it_shrinks: ("the contract names columns before the table has them", "the table lacks columns"),
     command_sleeps_while_another_runs: ("the contract is read before the table", "the table's columns are"),

@@ -34,6 +34,7 @@ import lancewal_flusher.merge.inputs
 import lancewal_flusher.merge.look
 import lancewal_flusher.merge.merge
 import lancewal_flusher.merge.plan
+import lancewal_flusher.merge.region_input
 import lancewal_flusher.merge.set_aside
 import lancewal_flusher.service.round
 import lancewal_ingest.append.new_columns
@@ -644,8 +645,8 @@ def _field_ids_come_back(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(COMMAND, "highest_field_id", as_lance_gives_them)
 
 
-def _files_with_a_dropped_field_are_adopted(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(lancewal_flusher.merge.inputs, "_files_fit", lambda *_: True)
+def _adopted_files_name_dropped_fields(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lancewal_flusher.merge.region_input, "without_fields", lambda fragment, gone: fragment)
 
 
 def _columns_are_dropped_before_the_contract(patch: pytest.MonkeyPatch) -> None:
@@ -790,7 +791,7 @@ MUTATIONS: dict[str, Patch] = {
     "ingest goes on beside keys in conflict": _ingest_goes_on_beside_keys_in_conflict,
     "a region is claimed by an older contract": _a_region_is_claimed_by_an_older_contract,
     "field ids come back": _field_ids_come_back,
-    "files with a dropped field are adopted": _files_with_a_dropped_field_are_adopted,
+    "adopted files name dropped fields": _adopted_files_name_dropped_fields,
     "columns are dropped before the contract": _columns_are_dropped_before_the_contract,
     "the contract names columns before the table has them": _the_contract_names_columns_before_the_table_has_them,
     "the contract is read before the table": _the_contract_is_read_before_the_table,
@@ -828,7 +829,7 @@ KINDS_TO_SEARCH: dict[str, str] = {
     "a plan stays young": "points",
     "a region is claimed by an older contract": "columns",
     "field ids come back": "columns",
-    "files with a dropped field are adopted": "columns",
+    "adopted files name dropped fields": "columns",
     "columns are dropped before the contract": "columns",
     "the contract names columns before the table has them": "columns",
     "the contract is read before the table": "columns",

@@ -27,7 +27,7 @@ is ``fragment id << 32 | physical row`` (uint64).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
@@ -42,6 +42,8 @@ from lancewal_core.names.ids import TableVersion
 RowNumbers: TypeAlias = "Sequence[int] | npt.NDArray[np.int64]"
 """Physical rows of one fragment."""
 ROW_ADDRESS = "_rowaddr"
+FIELD_NOT_USED = -2
+"""Field id in a fragment's JSON for a column of a file that the fragment does not use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +157,16 @@ def fragment_objects(fragment_json: str) -> dict[str, int]:
 def fragment_bytes(fragment_json: str) -> int:
     """Return the bytes of the data files of a fragment, as far as recorded."""
     return sum(file.get("file_size_bytes") or 0 for file in json.loads(fragment_json)["files"])
+
+
+def without_fields(fragment_json: str, gone: Collection[int]) -> str:
+    """Return a fragment whose files no longer say that they have these fields.
+
+    The values stay in the files.  If another program adds a column, which may get such an id, they are not its values."""
+    found = json.loads(fragment_json)
+    for file in found["files"]:
+        file["fields"] = [FIELD_NOT_USED if i in gone else i for i in file["fields"]]
+    return json.dumps(found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import pyarrow as pa
 
@@ -154,10 +155,12 @@ def _take(
 
 
 def _files_fit(contract: Contract, contract_of: Callable[[int], Contract], merge: RegionMerge) -> bool:
-    """Return whether the contract has every field of the contracts that these flushes were written under."""
-    wanted = set(contract.field_ids)
+    """Return whether the contract has every field of the contracts that these flushes were written under, but for whole
+    columns that were dropped."""
+    wanted, kept = set(contract.field_ids), {column.ids[0] for column in contract.columns}
     written = {flushed.contract_version for flushed in merge.flushes}
-    return all(wanted.issuperset(contract_of(version).field_ids) for version in written)
+    columns = chain.from_iterable(contract_of(version).columns for version in written)
+    return all(wanted.issuperset(column.field_ids) or column.ids[0] not in kept for column in columns)
 
 
 def _flushes(

@@ -11,8 +11,9 @@ names this very flush, and no part is at or below the watermark.  Otherwise the 
 out, or that was merged or flushed otherwise before.  Rows of a part that is combined with a later generation would
 come twice.  In these cases the parts taken are combined.
 
-Files written under a contract that had a column of another type, or one that was dropped since, are never adopted
-(``RegionMerge.files_fit``).  They name a field that the table lacks, and another program's new column may get its id.
+Files written under a contract that had a column of another type, or a member that was dropped since, are never adopted
+(``RegionMerge.files_fit``).  A whole column that was dropped stays behind in the files, and the fragment no longer names it
+(``region_input``).
 
 A thousand regions that each seal every minute by themselves would make a thousand fragments a minute, one for each
 flush.  Every later merge would hide rows in all of them, and compaction would rewrite them.  If many flushes have few
@@ -88,7 +89,7 @@ class RegionMerge:
     region: Region
     flushes: tuple[FlushedGeneration, ...]
     files_fit: bool = True
-    """Whether the table's contract has every field that these flushes were written with."""
+    """Whether the table's contract has every field that these flushes were written with, but for whole columns."""
 
     @property
     def memory_bytes(self) -> int:

@@ -4,6 +4,8 @@ Guarantees
  1. A file is adopted only if the rows of all its regions are intact.  If one part of a shared flush is damaged, the rows
     of the other parts are read, to be rewritten.
  2. A file is adopted once, however many regions have rows in it (``adopted_files``).
+ 3. An adopted fragment names no field that the contract has dropped.  So a column of another program that gets the
+    dropped id does not show the old values.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from lancewal_core.region.flush_files import read_parts
 from lancewal_core.region.flushes.manifest import FlushedGeneration, by_flush
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.rows.fold import Folded, compose
+from lancewal_core.table.protocol import without_fields
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.merge.plan import RegionMerge
 
@@ -134,6 +137,14 @@ def _input(opened: OpenedTable, merge: RegionMerge, parts: Sequence[_Part]) -> R
     except Corrupt as error:
         return error
     keys = pa.concat_tables([folded.partials.select(names), folded.gone, folded.rows.select(names)])
-    fragments = first.fragments if parts[0].adopted and first.rows else ()
+    fragments = _adopted(opened, first) if parts[0].adopted and first.rows else ()
     new = rows.table.empty_table() if parts[0].adopted else folded.rows
     return RegionInput(merge, fragments, new, folded.partials, keys, folded.gone.num_rows)
+
+
+def _adopted(opened: OpenedTable, flushed: FlushedGeneration) -> tuple[str, ...]:
+    """Return the fragments of a flush, without fields that were dropped since (guarantee 3)."""
+    if opened.columns_of(flushed) == opened.contract.rows:
+        return flushed.fragments
+    gone = set(opened.contract_of(flushed.contract_version).field_ids) - set(opened.contract.field_ids)
+    return tuple(without_fields(fragment, gone) for fragment in flushed.fragments)

@@ -40,12 +40,12 @@ from lancewal_core.keys.index import KeyRows
 from lancewal_core.keys.origin import Meeting, MergedFrom, counting, meeting
 from lancewal_core.names.ids import Position, Region
 from lancewal_core.process.failpoints import point
+from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.rows.fold import Folded, divide
 from lancewal_core.rows.key_set import KeySet, distinct
 from lancewal_core.store.object_store import ObjectStore, put_own
 from lancewal_core.table.conflicts_ref import ConflictsRef
-from lancewal_core.table.contract import Contract
-from lancewal_core.table.protocol import PinnedTable, Table
+from lancewal_core.table.protocol import PinnedTable
 from lancewal_flusher.context import FlusherContext, check_contract
 from lancewal_flusher.merge.inputs import MergeInputs
 from lancewal_flusher.merge.origin_conflict import (
@@ -115,7 +115,7 @@ def sort_out(
         for taken, mask in zip(inputs.region_inputs, found.masks, strict=True):
             region = taken.merge.region
             try:
-                left, aside[region] = _split(context.table, context.contract, taken, mask)
+                left, aside[region] = _split(context, taken, mask)
             except ObjectCorrupt as error:
                 damaged[region] = error
             else:
@@ -318,9 +318,9 @@ def _rewriting(context: FlusherContext, inputs: MergeInputs, merges: Sequence[Re
     return replace(inputs, region_inputs=region_inputs, left={**inputs.left, **damaged})
 
 
-def _split(table: Table, contract: Contract, taken: RegionInput, mask: Mask) -> tuple[RegionInput, Folded]:
+def _split(opened: OpenedTable, taken: RegionInput, mask: Mask) -> tuple[RegionInput, Folded]:
     """Divide one region's input by ``mask`` (step 3): return what is left in the merge, and what is set aside."""
-    rows = contract.rows
+    rows = opened.contract.rows
     patched, gone = taken.partials.num_rows, taken.gone
     sides = Folded(taken.rows, taken.keys.slice(patched, gone), taken.partials)
     if not mask.any():
@@ -330,28 +330,30 @@ def _split(table: Table, contract: Contract, taken: RegionInput, mask: Mask) -> 
     keys = taken.keys.filter(pa.array(~mask))
     if not taken.adopted or not mask[patched + gone :].any():
         return RegionInput(taken.merge, taken.adopted, left.rows, left.partials, keys, left.gone.num_rows), out
-    rewritten, rows_out = _rewritten(table, contract, taken, aside)
+    rewritten, rows_out = _rewritten(opened, taken, aside)
     found = RegionInput(taken.merge, (), rows.table.empty_table(), left.partials, keys, left.gone.num_rows, rewritten)
     return found, Folded(rows_out, out.gone, out.partials)
 
 
-def _rewritten(table: Table, contract: Contract, taken: RegionInput, aside: KeySet) -> tuple[tuple[str, ...], pa.Table]:
+def _rewritten(opened: OpenedTable, taken: RegionInput, aside: KeySet) -> tuple[tuple[str, ...], pa.Table]:
     """Write a flush's rows again, without those whose keys are ``aside``; return the new fragments, and the rows left
     out."""
-    schema = contract.rows.table
+    schema = opened.contract.rows.table
     (flushed,) = taken.merge.flushes
+    written = opened.columns_of(flushed).table
     fragments: list[str] = []
     out, kept = [schema.empty_table()], list[pa.Table]()
 
     def write() -> None:
         if sum(part.num_rows for part in kept):
             with point("fragment.write"):
-                fragments.extend(table.write_rows(pa.concat_tables(kept), contract.fields_of))
+                fragments.extend(opened.table.write_rows(pa.concat_tables(kept), opened.contract.fields_of))
         kept.clear()
 
     try:
-        for batch in table.read_unadopted(taken.adopted, schema.names):
-            part = pa.Table.from_batches([batch]).cast(schema)
+        for batch in opened.table.read_unadopted(taken.adopted, written.names):
+            found = pa.Table.from_batches([batch]).cast(written)
+            part = opened.rows_as_wanted(found, flushed.contract_version, lambda: flushed.key).cast(schema)
             wanted = aside.contains([part[name] for name in aside.names])
             out.append(part.filter(pa.array(wanted)))
             kept.append(part.filter(pa.array(~wanted)))

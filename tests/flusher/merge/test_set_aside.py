@@ -921,3 +921,20 @@ def test_the_receipt_of_a_spark_read_lets_no_other_version_stand_in(world: Confl
     world.table.clean_up()
     with pytest.raises(VersionGone):
         open_table(world.table.uri).to_arrow(at=receipt)
+
+
+@pytest.mark.parametrize("dropped", [(), ("tags",)])
+def test_rows_beside_one_set_aside_have_the_columns_of_the_newest_contract(
+    tmp_path: Path, dropped: Sequence[str]
+) -> None:
+    """Their file was written under an older one, and is rewritten."""
+    table = FlusherTable(tmp_path, keyed_by_bytes=True)
+    table.generation(0, upserts(range(4)), of=0)
+    table.change_columns({"a": "c", **dict.fromkeys(dropped)}, b="float64")
+    table.generation(1, [Operation(Op.UPSERT, 1, {"c": 1, "b": 0.5})], of=0)
+    table.round(OPEN_ROWS)
+    ref = table.context().watermarks.newest()[1].conflicts
+    assert ref is not None
+    assert set(read_conflicts(table.store, ref, table.contract).waiting_keys["id"].to_pylist()) == {1}
+    found = sorted(lance.dataset(table.uri).to_table().to_pylist(), key=lambda row: row["id"])
+    assert found == [row for (_, id), row in sorted(table.model.items()) if id != 1]

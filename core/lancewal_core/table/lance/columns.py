@@ -23,9 +23,7 @@ from lancewal_core.names.paths import DATA
 from lancewal_core.rows.carry import Tree, trees
 from lancewal_core.rows.own_rows import whole_batches
 from lancewal_core.rows.schema import RowSchema
-
-_NOT_HERE = -2
-"""Field id in a fragment's JSON for a column of the file that the fragment does not use."""
+from lancewal_core.table.protocol import FIELD_NOT_USED
 
 
 def write_column_file(
@@ -72,8 +70,10 @@ def write_column_file(
         "file_size_bytes": written.size_bytes,
         "base_id": None,
     }
-    left = [{**file, "fields": [_NOT_HERE if i in fields else i for i in file["fields"]]} for file in fragment["files"]]
-    used = [file for file in left if any(i != _NOT_HERE for i in file["fields"])]
+    left = [
+        {**file, "fields": [FIELD_NOT_USED if i in fields else i for i in file["fields"]]} for file in fragment["files"]
+    ]
+    used = [file for file in left if any(i != FIELD_NOT_USED for i in file["fields"])]
     return {**fragment, "files": [*used, new]}
 
 
