@@ -11,12 +11,13 @@ No other code compares names of formats.
 |---|---|---|
 | ``canonical``: ``rows.region_key`` | yes | yes |
 | ``short``, ``integer``, ``long``: 2, 4 or 8 bytes, as Kafka's serializer of that name writes | yes | yes |
+| ``json-compact``: ``json_compact`` | yes | yes |
 | ``bytes`` of the producers' choice | no | no |
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
 import numpy as np
@@ -24,13 +25,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lancewal_core.errors import InvalidInput, InvalidSchema
+from lancewal_core.record_keys.json_compact import JsonCompactCodec, json_key
 from lancewal_core.rows.region_key import RegionKeyCodec
 from lancewal_core.rows.region_key import encode_region_key as canonical_key
 from lancewal_core.rows.schema import RowSchema
 
-KeyFormat = Literal["canonical", "short", "integer", "long", "bytes"]
+KeyFormat = Literal["canonical", "short", "integer", "long", "json-compact", "bytes"]
 """Format of a table's record keys."""
 
+OF_FIRST_RELEASE = frozenset[KeyFormat](["canonical", "bytes"])
+"""Formats that the first release knows."""
 _INTEGER_BYTES = {"short": 2, "integer": 4, "long": 8}
 
 
@@ -53,13 +57,19 @@ class KeyCodec(Protocol):
 def encode_region_key(*values: object, form: KeyFormat = "canonical") -> bytes:
     """Return the Kafka key of a row, from its region key's values in order: str, int, bool, datetime.date, bytes.
 
-    ``form``: the table's ``format.key``; ``short``, ``integer`` and ``long`` take one int.  Raise ``InvalidSchema`` for
+    ``form``: the table's ``format.key``.  ``short``, ``integer`` and ``long`` take one int, ``json-compact`` one mapping
+    of column names to values, in the region key's order.  Raise ``InvalidSchema`` for
     another type, no value, or a form whose keys do not follow from rows.  Raise ``InvalidInput`` for an integer that has
     no key, or a text that is not Unicode (a lone surrogate)."""
     if form == "canonical":
         return canonical_key(*values)
+    if form == "json-compact":
+        (members,) = values if len(values) == 1 else [None]
+        if not isinstance(members, Mapping):
+            raise InvalidSchema("form 'json-compact': pass one mapping of column names to values")
+        return json_key(members)
     if form not in _INTEGER_BYTES:
-        known = ", ".join(["canonical", *_INTEGER_BYTES])
+        known = ", ".join(["canonical", *_INTEGER_BYTES, "json-compact"])
         raise InvalidSchema(f"form {form!r}: expected {known}; other keys are the producer's own")
     return IntegerKeyCodec(pa.schema([pa.field("the region key", pa.int64())]), form).encode(values)
 
@@ -76,7 +86,7 @@ def key_codec(rows: RowSchema, key_format: KeyFormat) -> KeyCodec | None:
         return RegionKeyCodec(fields)
     if key_format in _INTEGER_BYTES:
         return IntegerKeyCodec(fields, key_format)
-    return None
+    return JsonCompactCodec(fields) if key_format == "json-compact" else None
 
 
 def check_region_key(rows: RowSchema, key_format: KeyFormat) -> None:

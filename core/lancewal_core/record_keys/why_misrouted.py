@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from lancewal_core.record_keys.json_compact import same_json
 from lancewal_core.record_keys.partitioner import Partitioner, that_places
 
 LIBRDKAFKA: dict[Partitioner, str] = {
@@ -29,6 +30,8 @@ def why_misrouted(
         if not columns:
             return "A record without a key belongs in no partition"
         return f"The record has no key: the producer must send {named} of {region_key}"
+    if columns and encoded is not None and key != encoded and same_json(key, encoded):
+        return f"The bytes of its key are another text of the same JSON: they must be {named} of {region_key}"
     if columns and key != encoded:
         return f"The bytes of its key are wrong: they are not {named} of {region_key}"
     if not key and partitioner == "crc32":

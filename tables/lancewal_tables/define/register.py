@@ -37,6 +37,7 @@ from lancewal_core.names.ids import Making, TableVersion
 from lancewal_core.open import Folder
 from lancewal_core.process.library_errors import first_line, way_on
 from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.record_keys.key_format import OF_FIRST_RELEASE
 from lancewal_core.rows.column_types import format_type
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.settings.load import Settings
@@ -132,7 +133,7 @@ def first_contract(
     columns = [Column(name=f.name, type=format_type(f.type), field_ids=ids.get(f.name, ())) for f in rows.columns]
     later = ("on_unknown_column", "columns_max", "partitioner")
     plain = all(getattr(settings, term) == Contract.model_fields[term].default for term in later)
-    plain = plain and settings.format.key in ("canonical", "bytes")
+    plain = plain and settings.format.key in OF_FIRST_RELEASE
     return Contract(
         format=1 if plain else 2,
         table_uuid=str(uuid4()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import cast
 
 import pyarrow as pa
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lancewal_core.errors import InvalidInput, InvalidSchema
-from lancewal_core.record_keys.key_format import KeyFormat, check_region_key, key_codec
+from lancewal_core.record_keys.key_format import KeyFormat, check_region_key, encode_region_key, key_codec
 from lancewal_core.rows.schema import RowSchema
 
 FORMS = {"short": ">h", "integer": ">i", "long": ">q"}
@@ -93,6 +94,20 @@ def test_a_key_that_is_decoded_needs_columns(key_format: KeyFormat) -> None:
     empty = RowSchema(rows(pa.int64()).columns, ("k0",), ())
     with pytest.raises(InvalidSchema, match=r"table\.region_key is empty"):
         check_region_key(empty, key_format)
+
+
+def test_keys_for_producers() -> None:
+    assert encode_region_key("acme", 42) == b'["acme",42]'
+    assert encode_region_key(-2, form="short") == b"\xff\xfe"
+    assert encode_region_key({"customer": "acme", "id": 42}, form="json-compact") == b'{"customer":"acme","id":42}'
+    with pytest.raises(InvalidInput, match="such a key cannot hold a float"):
+        encode_region_key({"id": 1.0}, form="json-compact")
+    for values, form, said in (
+        ([1], "json-compact", "one mapping"),
+        ([b"x"], "bytes", "other keys are the producer's own"),
+    ):
+        with pytest.raises(InvalidSchema, match=said):
+            encode_region_key(*values, form=cast("KeyFormat", form))
 
 
 def test_bytes_have_no_columns() -> None:

@@ -1,0 +1,146 @@
+"""Keys that are JSON objects without spaces, with the bytes that Kafka Connect's JsonConverter writes (Jackson).
+
+1. Members are the columns of the region key, in its order: ``{"customer":"acme","id":42}``.
+2. Values are strings, integers and booleans.
+3. Escapes are Jackson's: ``\\b \\t \\n \\f \\r \\" \\\\``, ``\\u00XX`` with upper-case hex for other characters below 0x20,
+   and a pair of ``\\uXXXX`` for each character above U+FFFF.  Everything else is UTF-8 as it is.
+4. Decoding accepts exactly the bytes that encoding gives.  Another text of the same JSON is no key here: its bytes give
+   another partition.
+
+``JSON.stringify`` writes the same bytes unless a text has one of these rare characters.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lancewal_core.errors import InvalidInput, InvalidSchema
+
+_ESCAPED = re.compile(r'[\x00-\x1f"\\\U00010000-\U0010ffff]')
+_ESCAPED_IN_ARRAYS = r'[\x00-\x1f"\\\x{10000}-\x{10ffff}]'
+_SHORT = {"\b": r"\b", "\t": r"\t", "\n": r"\n", "\f": r"\f", "\r": r"\r", '"': r"\"", "\\": r"\\"}
+
+
+class JsonCompactCodec:
+    """Encoding of one table's region keys as JSON objects without spaces."""
+
+    named = "the JSON object without spaces, as Kafka Connect writes it,"
+
+    def __init__(self, fields: pa.Schema) -> None:
+        """``fields`` are the region key's columns in order.  ``InvalidSchema`` for a type that is not allowed."""
+        for field in fields:
+            if not (_is_text(field.type) or pa.types.is_integer(field.type) or pa.types.is_boolean(field.type)):
+                raise InvalidSchema(
+                    f"table.format.key is json-compact: column {field.name!r} of table.region_key has type {field.type}; "
+                    "such keys hold strings, integers and booleans. Choose another table.format.key"
+                )
+        self._fields = list(fields)
+
+    def encode(self, values: Sequence[object]) -> bytes:
+        if len(values) != len(self._fields):
+            raise InvalidInput(
+                f"the region key takes {len(self._fields)} values, one for each column; got {len(values)}"
+            )
+        for field, value in zip(self._fields, values, strict=True):
+            if not _fits(field.type, value):
+                raise InvalidInput(
+                    f"region key column {field.name!r} of type {field.type} cannot hold a {type(value).__name__}; pass a "
+                    "value of the column's type and range"
+                )
+        return json_key({field.name: value for field, value in zip(self._fields, values, strict=True)})
+
+    def decode(self, key: bytes) -> tuple[object, ...] | None:
+        try:
+            read = json.loads(key)
+            if not isinstance(read, dict) or list(read) != [field.name for field in self._fields]:
+                return None
+            values = tuple(read.values())
+            return values if self.encode(values) == key else None
+        except (ValueError, RecursionError, InvalidInput):  # not JSON, or values that no such column holds
+            return None
+
+    def encode_batch(self, columns: Sequence[pa.Array]) -> pa.Array:
+        types, wanted = [column.type for column in columns], [field.type for field in self._fields]
+        if types != wanted:
+            raise InvalidSchema(f"the region key's columns have types {', '.join(map(str, wanted))}; got {types}")
+        pieces: list[object] = []
+        before = b"{"
+        for field, column in zip(self._fields, columns, strict=True):
+            quote = b'"' if _is_text(field.type) else b""
+            pieces += [pa.scalar(before + _text(field.name) + b":" + quote, pa.binary()), _texts(column)]
+            before = quote + b","
+        end = pa.scalar(before[:-1] + b"}", pa.binary())
+        return pc.binary_join_element_wise(*pieces, end, pa.scalar(b"", pa.binary()))
+
+
+def json_key(members: Mapping[str, object]) -> bytes:
+    """Return the key that has these members, in their order: str, int, bool.
+
+    ``InvalidInput`` for a value of another type, or a text that is not Unicode."""
+    for name, value in members.items():
+        if not isinstance(value, str | int):
+            raise InvalidInput(f"region key column {name!r}: such a key cannot hold a {type(value).__name__}")
+    try:
+        return b"{" + b",".join(_text(name) + b":" + _value(value) for name, value in members.items()) + b"}"
+    except UnicodeEncodeError as error:
+        raise InvalidInput(f"a text of the region key is not Unicode: {error.reason}") from None
+
+
+def same_json(key: bytes, other: bytes) -> bool:
+    """Return whether two texts are the same JSON object, with members in any order."""
+    try:
+        one, two = json.loads(key), json.loads(other)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(one, dict) and json.dumps(one, sort_keys=True) == json.dumps(two, sort_keys=True)
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_))
+
+
+def _fits(type_: pa.DataType, value: object) -> bool:
+    if _is_text(type_):
+        return isinstance(value, str)
+    if pa.types.is_boolean(type_) or isinstance(value, bool):
+        return isinstance(value, bool) and bool(pa.types.is_boolean(type_))
+    if not isinstance(value, int):
+        return False
+    signed, bits = pa.types.is_signed_integer(type_), type_.bit_width
+    return bool(-(1 << (bits - 1)) <= value < 1 << (bits - 1) if signed else 0 <= value < 1 << bits)
+
+
+def _value(value: object) -> bytes:
+    if isinstance(value, bool):
+        return b"true" if value else b"false"
+    return _text(value) if isinstance(value, str) else str(value).encode()
+
+
+def _text(text: str) -> bytes:
+    return b'"' + _ESCAPED.sub(_escape, text).encode() + b'"'
+
+
+def _escape(found: re.Match[str]) -> str:
+    character = found[0]
+    if character in _SHORT:
+        return _SHORT[character]
+    if character < " ":
+        return f"\\u{ord(character):04X}"
+    pair = character.encode("utf-16-be").hex().upper()
+    return f"\\u{pair[:4]}\\u{pair[4:]}"
+
+
+def _texts(column: pa.Array) -> pa.Array:
+    """Return the text of each value, without the quotes around it, as a binary array."""
+    texts = column.cast(pa.string())
+    if _is_text(column.type):
+        needs = pc.match_substring_regex(texts, _ESCAPED_IN_ARRAYS)
+        if pc.any(needs).as_py():
+            escaped = [_text(text)[1:-1].decode() for text in texts.filter(needs).to_pylist()]
+            texts = pc.replace_with_mask(texts, needs.fill_null(False), pa.array(escaped, pa.string()))
+    return texts.cast(pa.binary())
