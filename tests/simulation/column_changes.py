@@ -6,36 +6,56 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
 
-from lancewal_core.errors import CommitUnknown, ContractChanged, InvalidInput, StoreUnavailable
+from lancewal_core.errors import CommitUnknown, ContractChanged, ContractMismatch, InvalidInput, StoreUnavailable
 from lancewal_core.rows.column_types import parse_type
 from lancewal_core.table.columns import steps as command
-from lancewal_core.table.columns.changes import Added, Adopted, Dropped, Renamed
+from lancewal_core.table.columns.changes import Added, Adopted, Dropped, Forgotten, Path, Renamed, Widened
 from lancewal_core.table.columns.changes import Change as ColumnChange
 from lancewal_core.table.contract import Contract
-from tests.simulation.columns import TYPES
+from tests.simulation.columns import MEMBERS, TYPES, Part
 from tests.simulation.draws import drawn_s
 from tests.simulation.world import Process, World
+
+WIDER = {"int32": "int64"}
+DEFAULTS = {"int32": "32", "int64": "64", "string": '"none"'}
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a command changes, by name."""
+    """What a command changes, by name: ``c``, or ``s.p`` for a member."""
 
     add: tuple[str, ...] = ()
+    default: tuple[str, ...] = ()
+    """Columns to add with a default."""
     rename: Mapping[str, str] = field(default_factory=dict)
     drop: tuple[str, ...] = ()
+    widen: tuple[str, ...] = ()
+    forget: tuple[str, ...] = ()
     adopt: tuple[str, ...] = ()
+    """Columns of other programs; ``*``: all."""
 
 
 def change_columns(process: Process, change: Change) -> Contract:
     """Run the command to its end."""
     changes: list[ColumnChange] = [
-        *(Renamed((old,), new) for old, new in change.rename.items()),
-        *(Added((name,), parse_type(TYPES[name])) for name in change.add),
-        *(Dropped((name,)) for name in change.drop),
+        *(Renamed(_path(old), new) for old, new in change.rename.items()),
+        *(Added(_path(name), parse_type(_type(name))) for name in change.add),
+        *(Added((name,), parse_type(TYPES[name]), DEFAULTS[TYPES[name]]) for name in change.default),
+        *(Widened(_path(name), parse_type("int64")) for name in change.widen),
+        *(Dropped(_path(name)) for name in change.drop),
+        *(Forgotten(_path(name)) for name in change.forget),
         *(Adopted(() if name == "*" else (name,)) for name in change.adopt),
     ]
     return command.change_columns(process.store, process.table, process.clock, process.new_id, changes)
+
+
+def _path(name: str) -> Path:
+    return tuple(name.split("."))
+
+
+def _type(name: str) -> str:
+    *outer, own = name.split(".")
+    return (MEMBERS if outer else TYPES)[own]
 
 
 def changer(world: World, process: Process) -> None:
@@ -45,26 +65,70 @@ def changer(world: World, process: Process) -> None:
         change = drawn(world, process.rng)
         try:
             contract = change_columns(process, change)
-        except InvalidInput:
+        except InvalidInput as error:
             world.note("change of columns: refused")
+            world.log(f"{process.name}: {change} is refused: {error}")
         except (StoreUnavailable, CommitUnknown, ContractChanged) as error:
             world.note(f"change of columns: {type(error).__name__}")
+        except ContractMismatch as error:
+            world.note("change of columns: ContractMismatch")
+            world.check_misfits(error)
         else:
             world.note("change of columns")
+            for act in ("add", "default", "rename", "drop", "widen", "forget", "adopt"):
+                world.counts[f"columns: {act}"] = world.counts.get(f"columns: {act}", 0) + bool(getattr(change, act))
             world.log(f"{process.name}: {change} is version {contract.version}")
 
 
 def drawn(world: World, rng: Random) -> Change:
-    """Some change that fits the newest contract."""
-    now = [c.name for c in world.contract.columns if c.name in TYPES]
-    free = [name for name in TYPES if name not in now]
-    if rng.random() < 0.2:
-        return Change(adopt=("*",))
-    kind = rng.random()
-    if free and (kind < 0.4 or not now):
-        return Change(add=tuple(rng.sample(free, rng.randint(1, min(2, len(free))))))
-    name = rng.choice(now)
-    to = [n for n in free if TYPES[n] == TYPES[name]]
-    if kind < 0.7 and to:
-        return Change(rename={name: rng.choice(to)})
-    return Change(drop=(name,))
+    """Some change that fits the newest contract, as far as that is not refused."""
+    assert world.columns is not None
+    contract = world.contract
+    columns = {name: part for name, part in world.columns.parts(contract.version).items() if name != "a"}
+    structs = {name: _struct(part) for name, part in columns.items()}
+    places: dict[str, tuple[Mapping[str, Part], Mapping[str, str]]] = {"": (columns, TYPES)}
+    places |= {f"{n}.": ({m.name: m for m in part.within}, MEMBERS) for n, part in structs.items() if part is not None}
+    outer = rng.choice(sorted(places))
+    now, names = places[outer]
+    free = [name for name in names if name not in now]
+    match rng.choices(("add", "default", "rename", "drop", "widen", "forget", "adopt"), (4, 2, 3, 2, 5, 1, 2))[0]:
+        case "add" if free:
+            return Change(add=tuple(outer + n for n in rng.sample(free, rng.randint(1, min(2, len(free))))))
+        case "default" if plain := [name for name in TYPES if name not in columns and TYPES[name] in DEFAULTS]:
+            return Change(default=(rng.choice(plain),))
+        case "rename" if now:
+            name = rng.choice(sorted(now))
+            to = [n for n in free if _kind(names[n]) == _kind(str(now[name].type))]
+            if to:
+                return Change(rename={outer + name: rng.choice(to)})
+        case "widen" if narrow := [name for name in sorted(now) if str(now[name].type) in WIDER]:
+            return Change(widen=(outer + rng.choice(narrow),))
+        case "adopt":
+            return Change(adopt=("*",))
+        case "forget":
+            ids = {part.id for part in now.values()}
+            within = None if not outer else _id(structs, outer[:-1])
+            found = [f.name for f in contract.former_names if f.id in ids]
+            found += [d.name for d in contract.dropped if d.within == within and not d.forgotten]
+            if found:
+                return Change(forget=(outer + rng.choice(found),))
+    if now:
+        return Change(drop=(outer + rng.choice(sorted(now)),))
+    return Change(add=(outer + rng.choice(free),))
+
+
+def _struct(part: Part) -> Part | None:
+    """The struct in a column: itself, or the items of a list."""
+    found = part.within[0] if str(part.type).startswith("list") else part
+    return found if found.within else None
+
+
+def _id(structs: Mapping[str, Part | None], name: str) -> int:
+    found = structs[name]
+    assert found is not None
+    return found.id
+
+
+def _kind(type_: str) -> str:
+    """What renames leave alone."""
+    return "int" if type_.startswith("int") else type_.partition("<")[0]

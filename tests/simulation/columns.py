@@ -1,19 +1,23 @@
 """What a world knows of its columns where they change: which contract decides each record, and which columns a read has.
 
-A field is known by its id and the version of the contract that added it (``3@7``), whatever its names.  A record has values
-by name, and its entry names the version of the contract that says which fields these are.  The bucket tells of entries and
-contracts at the moment that they are stored.
+A field is known by the id that it had at first and the version of the contract that added it (``3@7``), whatever its names
+and types.  A record has values by name, and its entry names the version of the contract that says which fields these are.
+The bucket tells of entries and contracts at the moment that they are stored.
 """
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 
+import pyarrow as pa
+
 from lancewal_core.names import paths
 from lancewal_core.region.flushes.manifest import FlushedGeneration
+from lancewal_core.rows.carry import Tree, trees
 from lancewal_core.rows.schema import Op
 from lancewal_core.table.contract import Contract, columns_version, decode_contract
 from lancewal_core.table.protocol import COLUMNS_MARK
@@ -24,17 +28,74 @@ from tests.simulation.checker import require
 from tests.simulation.memory_kafka import MemoryTopic
 from tests.twins.memory_table import MemoryDataset
 
-TYPES = {"b": "int64", "c": "string", "d": "int64", "e": "string", "f": "int64"}
-"""Names that columns may get, and the type of each.  ``k`` and ``a`` never change."""
-Fields = Mapping[str, object]
-"""Values by field."""
+TYPES = {
+    "b": "int64",
+    "c": "string",
+    "d": "int64",
+    "e": "string",
+    "f": "int64",
+    "g": "int32",
+    "s": "struct<p: int32, q: string>",
+    "l": "list<struct<p: int32, q: string>>",
+}
+"""Names that columns may get, and the type of each when it is added.  ``k`` and ``a`` never change."""
+MEMBERS = {"p": "int32", "q": "string", "r": "int64", "t": "string"}
+"""Names that members of structs may get."""
+
+
+class Bad(Exception):
+    """The record is no row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A field of a contract, or of a result, and the fields within."""
+
+    name: str
+    key: str
+    """The field."""
+    id: int
+    type: pa.DataType
+    within: tuple[Part, ...]
+
+    @staticmethod
+    def of(tree: Tree, key_of: Callable[[int], str]) -> Part:
+        within = tuple(Part.of(member, key_of) for member in tree.within)
+        return Part(tree.name, key_of(tree.id), tree.id, tree.type, within)
+
+    def by_field(self, value: object) -> object:
+        """A value with fields in place of names."""
+        if isinstance(value, dict):
+            return {member.key: member.by_field(value[member.name]) for member in self.within}
+        if isinstance(value, list):
+            return [self.within[0].by_field(item) for item in value]
+        return value
+
+    def shown(self, value: object) -> object:
+        """A value by field, with the fields of this one alone."""
+        if isinstance(value, Mapping):
+            return {member.key: member.shown(value.get(member.key)) for member in self.within}
+        if isinstance(value, list):
+            return [self.within[0].shown(item) for item in value]
+        return value
+
+    def names(self) -> object:
+        """Its name, and those within."""
+        return names_of(self.name, self.type)
+
+
+def names_of(name: str, type_: pa.DataType) -> object:
+    """The name of a field, and of members of structs within."""
+    while pa.types.is_list(type_):
+        type_ = type_.value_type
+    return (name, *(names_of(f.name, f.type) for f in type_)) if pa.types.is_struct(type_) else name
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Columns of a result: the field of each name, and which of them records set."""
+    """Columns of a result, and which of them records set."""
 
-    fields: Mapping[str, str]
+    parts: tuple[Part, ...]
     ours: frozenset[str]
 
 
@@ -47,8 +108,10 @@ class Columns:
     contracts: dict[int, Contract]
     stored_ms: dict[int, int] = field(default_factory=lambda: {1: -1})
     """When versions of the contract were stored."""
+    first: dict[int, dict[int, str]] = field(default_factory=dict)
+    """By version of the contract its fields, by the ids that they had at first."""
     of: dict[int, dict[int, str]] = field(default_factory=dict)
-    """By version of the contract its fields, by their ids."""
+    """The same by Lance's ids, those that they are to get included."""
     entries: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
     """By partition, entries that are stored: first and next position, and contract version."""
 
@@ -61,14 +124,21 @@ class Columns:
             self._know(contract)
 
     def _know(self, contract: Contract) -> None:
-        before = self.of.get(contract.version - 1, {})
-        self.contracts[contract.version] = contract
-        self.of[contract.version] = {i: before.get(i, f"{i}@{contract.version}") for i in contract.field_ids}
+        before, version = self.first.get(contract.version - 1, {}), contract.version
+        self.contracts[version] = contract
+        self.first[version] = {i: before.get(i, f"{i}@{version}") for c in contract.columns for i in c.ids}
+        self.of[version] = {
+            own: self.first[version][i]
+            for c in contract.columns
+            for ids in (c.field_ids, c.widened.field_ids)
+            for own, i in zip(ids, c.ids, strict=True)
+        }
 
-    def names(self, version: int) -> dict[str, str]:
+    def parts(self, version: int) -> dict[str, Part]:
         """The fields of a contract by their names, without the key."""
-        fields = self.of[version]
-        return {c.name: fields[c.ids[0]] for c in self.contracts[version].columns if c.name != "k"}
+        key_of = self.first[version].__getitem__
+        found = [Part.of(tree, key_of) for tree in trees(self.contracts[version].rows)]
+        return {part.name: part for part in found if part.name != "k"}
 
     # -- what is stored ------------------------------------------------------------------------------------------
 
@@ -90,14 +160,19 @@ class Columns:
         return None
 
     def _check_looked(self, record: oracle.Record, entry: Entry) -> None:
-        """A value is passed over, or a record rejected, only by a contract that was the newest when it was produced."""
+        """A record is rejected for its columns, or taken by another name than a present one, only by a contract that was
+        the newest when it was produced."""
         version = max(v for v, ms in self.stored_ms.items() if ms < record.timestamp)
         if version <= entry.contract_version or record.op not in (Op.UPSERT, Op.PATCH):
             return
-        known = self.names(entry.contract_version)
-        known |= {f.name: "" for f in self.contracts[entry.contract_version].former_names}
-        missed = [n for n in record.values if n not in known and n in self.names(version)]
-        require(not missed, f"offset {record.offset}: not taken by an old contract:", missed, version, entry)
+        parts = self.parts(entry.contract_version)
+        require(
+            _is_plain(record.values, parts),
+            f"offset {record.offset}: decided by an old contract:",
+            record,
+            version,
+            entry,
+        )
 
     def version_of(self, partition: int, offset: int) -> int:
         """The contract version that decided a record."""
@@ -128,19 +203,15 @@ class Columns:
         """The record with its values by field, as the contract of its entry decides."""
         if record.op is None or record.op is Op.DELETE:
             return record
-        version = self.version_of(partition, record.offset)
-        contract, now = self.contracts[version], self.names(version)
-        former = {f.name: self.of[version][f.id] for f in contract.former_names}
-        passed = {d.name for d in contract.dropped if d.within is None and not d.forgotten}
-        values: dict[str, object] = {}
-        for name, value in record.values.items():
-            found = now.get(name, former.get(name))
-            if found in values or (found is None and name not in passed):
-                return replace(record, op=None, values={})
-            if found is not None:
-                values[found] = value
+        contract = self.contracts[self.version_of(partition, record.offset)]
+        parts = self.parts(contract.version)
+        try:
+            values = _taken(contract, None, parts, record.values)
+        except Bad:
+            return replace(record, op=None, values={})
         if record.op is Op.UPSERT:
-            values = {**dict.fromkeys(now.values()), **values}
+            defaults = {c.name: json.loads(c.default) for c in contract.columns if c.default is not None}
+            values = {**{part.key: defaults.get(name) for name, part in parts.items()}, **values}
         return replace(record, values=values)
 
     # -- what is shown -------------------------------------------------------------------------------------------
@@ -152,15 +223,33 @@ class Columns:
         at = columns_version(None if mark is None else mark.decode())
         # Rows of a newer contract may be merged before the table has the mark of its change.
         newest_merged = max([self.newest_within(p, 0, n) for p, n in merged.items()], default=0)
-        own = {**self.of.get(newest_merged, {}), **self.of[at]} if newest_merged > at else self.of[at]
-        of_table = {n: own.get(ids[0], f"{n} of others") for n, ids in found.columns.ids.items() if n != "k"}
+        own = {**self.of[newest_merged], **self.of[at]} if newest_merged > at else dict(self.of[at])
+        there = {tree.id for column in found.columns.trees() for tree in column.all()}
+        own |= self._widened(at, there)
+        of_table = [tree for tree in found.columns.trees() if tree.name != "k"]
         newer = max([self.newest_within(p, merged.get(p, 0), n) for p, n in cut.items()], default=0)
         if newer and self.contracts[newer].columns_version > at:
-            ours = self.names(newer)
+            ours = tuple(self.parts(newer).values())
             known = {*own, *self.of[newer]}
-            others = {n: f for n, f in of_table.items() if found.columns.ids[n][0] not in known}
-            return Shown({**ours, **others}, frozenset(ours.values()))
-        return Shown(of_table, frozenset(own.values()))
+            others = tuple(Part.of(tree, _of_others) for tree in of_table if tree.id not in known)
+            return Shown((*ours, *others), frozenset(part.key for part in ours))
+
+        def key_of(id_: int) -> str:
+            return own.get(id_) or _of_others(id_)
+
+        return Shown(tuple(Part.of(tree, key_of) for tree in of_table), frozenset(own.values()))
+
+    def _widened(self, at: int, there: Iterable[int]) -> dict[int, str]:
+        """Fields by the ids that widenings asked for since gave them, where the table has no longer those of before."""
+        there, found = set(there), {}
+        for contract in self.contracts.values():
+            if contract.version <= at:
+                continue
+            for column in contract.columns:
+                for before, after, first in zip(column.field_ids, column.widened.field_ids, column.ids, strict=True):
+                    if before != after and after in there and before not in there:
+                        found[after] = self.first[contract.version][first]
+        return found
 
     def rows(self, records: Iterable[oracle.Record], shown: Shown) -> dict[int, oracle.Values]:
         """Rows by field."""
@@ -168,28 +257,95 @@ class Columns:
         for k, state in oracle.fold(records, {}).items():
             if state.kind != "gone":
                 values = dict(state.values)
-                found[k] = {f: values.get(f) if f in shown.ours else None for f in shown.fields.values()}
+                found[k] = {
+                    part.key: part.shown(values.get(part.key)) if part.key in shown.ours else None
+                    for part in shown.parts
+                }
         return found
 
     def by_field(self, rows: Mapping[int, oracle.Values], shown: Shown) -> dict[int, oracle.Values]:
         """The same rows, by field instead of name."""
-        return {k: {shown.fields[name]: value for name, value in row.items()} for k, row in rows.items()}
+        return {k: {part.key: part.by_field(row[part.name]) for part in shown.parts} for k, row in rows.items()}
 
     def without_dropped(self, rows: Mapping[int, oracle.Values]) -> dict[int, oracle.Values]:
         """The same rows without fields that were dropped since: a process may have merged without them."""
-        gone = {f for fields in self.of.values() for f in fields.values()} - {*self.of[self.newest.version].values()}
-        return {k: {f: v for f, v in row.items() if f not in gone} for k, row in rows.items()}
+        gone = {f for fields in self.first.values() for f in fields.values()}
+        gone -= {*self.first[self.newest.version].values()}
+        return {k: _without(row, gone) for k, row in rows.items()}  # type: ignore[misc] # rows stay rows
 
     def states(self, found: Mapping[int, oracle.KeyState], version: int) -> dict[int, oracle.KeyState]:
         """States by field, of states that have the names of this version of the contract."""
-        fields = self.names(version)
-        return {k: oracle.KeyState.of(s.kind, {fields[n]: v for n, v in s.values}) for k, s in found.items()}
+        parts = self.parts(version)
+        return {
+            k: oracle.KeyState.of(s.kind, {parts[n].key: parts[n].by_field(v) for n, v in s.values})
+            for k, s in found.items()
+        }
 
     def seen_by(self, expected: Mapping[int, oracle.KeyState], version: int) -> dict[int, oracle.KeyState]:
         """What is left of states under a later version of the contract."""
-        found = {}
+        found, parts = {}, self.parts(version)
         for k, state in expected.items():
             values = dict(state.values)
-            left = {f: values.get(f) for f in self.names(version).values() if state.kind == "row" or f in values}
+            left = {
+                part.key: part.shown(values.get(part.key))
+                for part in parts.values()
+                if state.kind == "row" or part.key in values
+            }
             found[k] = oracle.KeyState.of(state.kind, {} if state.kind == "gone" else left)
         return found
+
+
+def _of_others(id_: int) -> str:
+    return f"{id_} of others"
+
+
+def _without(value: object, gone: set[str]) -> object:
+    if isinstance(value, Mapping):
+        return {f: _without(v, gone) for f, v in value.items() if f not in gone}
+    return [_without(item, gone) for item in value] if isinstance(value, list) else value
+
+
+def _holds(type_: pa.DataType, value: object) -> bool:
+    """Whether a plain type holds the value."""
+    return not (pa.types.is_int32(type_) and isinstance(value, int)) or -(2**31) <= value < 2**31
+
+
+def _is_plain(values: Mapping[str, object], parts: Mapping[str, Part]) -> bool:
+    """Whether all names are present ones, and all values are of their types."""
+    return all(name in parts and _value_is_plain(parts[name], value) for name, value in values.items())
+
+
+def _value_is_plain(part: Part, value: object) -> bool:
+    if isinstance(value, Mapping):
+        return _is_plain(value, {member.name: member for member in part.within})
+    if isinstance(value, list):
+        return all(_value_is_plain(part.within[0], item) for item in value)
+    return _holds(part.type, value)
+
+
+def _taken(
+    contract: Contract, within: int | None, parts: Mapping[str, Part], values: Mapping[str, object]
+) -> dict[str, object]:
+    """Values by field of one level, that of the columns or the members of a struct; ``Bad`` unless they are a row's."""
+    by_id = {part.id: part for part in parts.values()}
+    former = {f.name: by_id[f.id] for f in contract.former_names if f.id in by_id}
+    passed = {d.name for d in contract.dropped if d.within == within and not d.forgotten}
+    found: dict[str, object] = {}
+    for name, value in values.items():
+        part = parts.get(name, former.get(name))
+        if part is None and name in passed:
+            continue
+        if part is None or part.key in found:
+            raise Bad
+        found[part.key] = _value(contract, part, value)
+    return found
+
+
+def _value(contract: Contract, part: Part, value: object) -> object:
+    if isinstance(value, Mapping):
+        return _taken(contract, part.id, {member.name: member for member in part.within}, value)
+    if isinstance(value, list):
+        return [_value(contract, part.within[0], item) for item in value]
+    if not _holds(part.type, value):
+        raise Bad
+    return value

@@ -58,7 +58,7 @@ KINDS: dict[str, Settings] = {
         flushers=2,
         compactors=1,
         readers=2,
-        user={"index": 1.0, "compact": 1.0, "add a column": 0.5},
+        user={"index": 1.0, "compact": 1.0, "add a column": 0.5, "rename a column": 0.3},
     ),
     "swarm": _SWARM,
     "slow members": replace(_SWARM, slow="member", readers=1, user={}, operator=False),

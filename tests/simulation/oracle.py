@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal
 
+import pyarrow as pa
+
+from lancewal_core.rows.column_types import parse_type
 from lancewal_core.rows.schema import Op
 
 Headers = list[tuple[str, bytes | None]] | None
@@ -76,7 +79,7 @@ def draw(
         return Record(offset, timestamp, key, value, None if value is None else delete, Op.DELETE, k, {})
     values: dict[str, object] = {"a": f"{key.decode()}@{offset}", "b": offset if rng.random() < 0.8 else None}
     if types is not COLUMNS:
-        values = {n: f"{n}@{offset}" if t == "string" else offset for n, t in types.items() if n != "k"}
+        values = {n: _value(rng, n, parse_type(t), offset) for n, t in types.items() if n != "k"}
     for name in [name for name in values if rng.random() < 0.3]:
         del values[name]
     value = json.dumps({"k": k, **values}).encode()
@@ -84,6 +87,20 @@ def draw(
         nulls = NULLS if types is COLUMNS else {}
         return Record(offset, timestamp, key, value, None, Op.UPSERT, k, {**nulls, **values})
     return Record(offset, timestamp, key, value, [("lancewal.op", b"patch")], Op.PATCH, k, values)
+
+
+def _value(rng: Random, name: str, type_: pa.DataType, offset: int) -> object:
+    """Some value of a column or member: an integer of 64 bits may be one that 32 bits do not hold."""
+    kind = rng.random()
+    if kind < 0.1:
+        return None
+    if pa.types.is_struct(type_):
+        return {f.name: _value(rng, f.name, f.type, offset) for f in type_ if rng.random() < 0.8}
+    if pa.types.is_list(type_):
+        return [_value(rng, name, type_.value_type, offset) for _ in range(rng.randint(0, 2))]
+    if pa.types.is_string(type_):
+        return f"{name}@{offset}"
+    return offset + (1 << 40 if pa.types.is_int64(type_) and kind < 0.3 else 0)
 
 
 def upsert(offset: int, timestamp: int, key: bytes, k: int) -> Record:

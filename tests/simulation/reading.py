@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Unpack
 
 from lancewal_core.errors import (
+    ContractMismatch,
     MergedPositionUnknown,
     ObjectMissing,
     OutsideHistoryWindow,
@@ -95,11 +96,14 @@ class Reading:
             found, _ = world.by_hand.split(planned.to_reader(), used.version)
             once_more, _ = world.by_hand.split(planned.to_reader(), used.version)
         except (
-            *PASSING, VersionGone, OutsideHistoryWindow, MergedPositionUnknown, TableRestored, ObjectMissing
+            *PASSING, VersionGone, OutsideHistoryWindow, MergedPositionUnknown, TableRestored, ObjectMissing,
+            ContractMismatch,
         ) as error:  # fmt: skip
             lost = world.losses.named_by(error)
             require(lost or not isinstance(error, ObjectMissing), f"{self._process.name}: nothing is lost, but", error)
             require(world.restored is not None or not isinstance(error, TableRestored), "nobody restored, but", error)
+            if isinstance(error, ContractMismatch):
+                world.check_misfits(error)
             if isinstance(error, VersionGone):
                 world.check_gone(receipt.version, f"{self._process.name} reads again")
             world.note(f"read again: {type(error).__name__}")
@@ -128,6 +132,9 @@ def reader(world: World, process: Process) -> None:
         except TableRestored:
             require(world.restored is not None, f"{process.name}: nobody has restored the table")
             world.note("read: TableRestored")
+        except ContractMismatch as error:
+            world.note("read: ContractMismatch")
+            world.check_misfits(error)
         world.scheduler.sleep(process.rng.choice([0.0, 0.05, 0.4]))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from lancewal_core.errors import TableRestored
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Region, TableVersion
-from tests.simulation import operating, reading
+from tests.simulation import operating, reading, user
 from tests.simulation.checker import require
 from tests.simulation.keeping import check_kept
 from tests.simulation.world import World
@@ -24,6 +24,8 @@ def come_to_rest(world: World, switches_max: int) -> None:
     for group in world.bodies:
         world.scheduler.pause(group, 0.0)
     operating.resume_everything(world)
+    if world.columns is not None:
+        user.rename_back(world)
     world.losses.put_back(EPOCH_MS + int(world.scheduler.now * 1000))
     world.log("coming to rest")
     ends = {p: log.high for p, log in enumerate(world.topic.partitions)}
@@ -34,7 +36,8 @@ def come_to_rest(world: World, switches_max: int) -> None:
 
         def merged() -> bool:
             up_to = world.merged_up_to()
-            return all(up_to.get(names[p], 0) >= n for p, n in ends.items()) and _finished(world)
+            asked = any(column.widening is not None for column in world.contract.columns)
+            return all(up_to.get(names[p], 0) >= n for p, n in ends.items()) and _finished(world) and not asked
 
         world.scheduler.run(merged, switches_max)
 

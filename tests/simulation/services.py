@@ -8,13 +8,13 @@ from functools import partial
 from random import Random
 from typing import TypeVar
 
-from lancewal_core.errors import MergedPositionUnknown, ObjectMissing, TableRestored, VersionGone
+from lancewal_core.errors import ContractMismatch, MergedPositionUnknown, ObjectMissing, TableRestored, VersionGone
 from lancewal_core.keys.catalog import KeyCatalogs
 from lancewal_core.keys.index import KeyIndex
 from lancewal_core.names.ids import Region
 from lancewal_core.table.control import POLL_S, ControlReader, ControlWatch, Service
 from lancewal_flusher.commit.send import Refused
-from lancewal_flusher.context import FlusherContext, by_newest_contract
+from lancewal_flusher.context import FlusherContext, by_newest_contract, with_newer_contract
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
 from lancewal_flusher.garbage.table_versions import VersionsSeen
 from lancewal_flusher.merge.merge import NothingToMerge
@@ -25,6 +25,7 @@ from lancewal_flusher.upkeep.compaction import Compacted, FileSizes, compact_nex
 from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
 from lancewal_flusher.upkeep.index_plan import IndexLimits
 from lancewal_flusher.upkeep.indexes import extend_indexes
+from lancewal_flusher.upkeep.widening import WideningState, widen_next
 from lancewal_ingest.append.prepare import Preparer
 from tests.simulation.checker import require
 from tests.simulation.draws import drawn_key, drawn_s
@@ -173,9 +174,12 @@ def flusher(world: World, process: Process) -> None:
         in_place_rows=1,
     )
     state, put_off = RoundState(), PutOff(limits.defer_s)
+    widening = WideningState()
     while True:
         if _paused(world, control):
             continue
+        if world.columns is not None:
+            _widen(world, process, taking_up, widening)
         began = process.clock.monotonic()
         one_merge = process.rng.choice([1, 100]) == 1
         try:
@@ -187,6 +191,9 @@ def flusher(world: World, process: Process) -> None:
             world.log(f"{process.name} round: {type(error).__name__} {error}")
         except TableRestored:
             _wait_for_a_person(world, "round")
+        except ContractMismatch as error:
+            world.note("round: ContractMismatch")
+            world.check_misfits(error)
         else:
             for merge in report.merges:
                 world.note("merge")
@@ -202,6 +209,23 @@ def flusher(world: World, process: Process) -> None:
             if put_off.look(report.left, began, process.clock.monotonic()):
                 world.note("merge put off")
         _rest(world, process, [0.05, 0.3])
+
+
+def _widen(world: World, process: Process, taking_up: TakingUp, state: WideningState) -> None:
+    """A turn of widening, beside the rounds."""
+    turn_s = process.rng.choice([0.0, 60.0])
+    try:
+        newer = with_newer_contract(taking_up.context)
+        taking_up.context = newer or taking_up.context
+        result = taking_up.act(partial(widen_next, state=state, turn_s=turn_s))
+    except (*PASSING, VersionGone, ObjectMissing, MergedPositionUnknown, TableRestored) as error:
+        world.note(f"widening: {type(error).__name__}")
+    except ContractMismatch as error:
+        world.note("widening: ContractMismatch")
+        world.check_misfits(error)
+    else:
+        if result is not None:
+            world.note(f"widening: {type(result).__name__}")
 
 
 def collector(world: World, process: Process) -> None:
@@ -258,4 +282,7 @@ def compactor(world: World, process: Process) -> None:
             world.counts["index extended"] = world.counts.get("index extended", 0) + len(extended)
         except (*PASSING, TableRestored, VersionGone, MergedPositionUnknown) as error:
             world.note(f"compaction: {type(error).__name__}")
+        except ContractMismatch as error:
+            world.note("compaction: ContractMismatch")
+            world.check_misfits(error)
         world.scheduler.sleep(process.rng.choice([0.05, 0.3]))

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from random import Random
 
+import pyarrow as pa
+
 from lancewal_core.errors import ObjectMissing, VersionGone
 from lancewal_core.names import paths
 from lancewal_core.region.flushes.manifest import read_flush
 from lancewal_core.region.state import GenerationState
+from lancewal_core.rows.carry import Tree, tree_of
+from lancewal_core.rows.column_types import parse_type
 from lancewal_core.table.protocol import fragment_files
 from lancewal_core.table.watermarks import TABLE_UUID
 from tests.simulation.draws import drawn_s
 from tests.simulation.settings import USER_KEYS
 from tests.simulation.world import World
+
+_THEIRS = "theirs_"
+"""How names begin that a user gives to columns of the contract."""
 
 
 def user(world: World) -> None:
@@ -44,6 +51,9 @@ def user(world: World) -> None:
                     continue
             case "add a column":
                 table.add_column(f"of_a_user_{len(world.dataset.landed)}", "string")
+            case "rename a column":
+                if not _rename_and_back(world, rng):
+                    continue
             case "clean up":
                 clean_up(world, rng.choice([1, 2, 5]))
             case "lose files":
@@ -54,6 +64,47 @@ def user(world: World) -> None:
                 continue
         world.note(f"user: {act}")
         world.log(f"user: {act}, version {table.newest().version}")
+
+
+def _rename_and_back(world: World, rng: Random) -> bool:
+    """Rename a column of the contract or a member of one, and later rename it back."""
+    known, theirs = set(world.contract.field_ids), f"{_THEIRS}{len(world.dataset.landed)}"
+    found = [path for path, tree in _paths(world) if tree.id in known and path not in ("k", "a")]
+    if not found:
+        return False
+    world.checker.table.rename_column(rng.choice(found), theirs)
+    world.renamed_by_user += 1
+    world.scheduler.sleep(drawn_s(rng, 1.0))
+    rename_back(world)
+    return True
+
+
+def rename_back(world: World) -> None:
+    """Give columns and members that a user has renamed the names that the contract has for them."""
+    wanted = {
+        i: tree.name
+        for column in world.contract.columns
+        for tree in tree_of(pa.field(column.name, parse_type(column.type)), column.ids).all()
+        for own in (column.field_ids, column.widened.field_ids)
+        for i, first in zip(own, column.ids, strict=True)
+        if first == tree.id
+    }
+    for path, tree in _paths(world):
+        outer, _, name = path.rpartition(".")
+        back = wanted.get(tree.id)
+        if name.startswith(_THEIRS) and back is not None:
+            there = {other for other, _ in _paths(world)}
+            if (f"{outer}.{back}" if outer else back) not in there:
+                world.checker.table.rename_column(path, back)
+
+
+def _paths(world: World) -> list[tuple[str, Tree]]:
+    """Columns of the newest version and members of structs, by their paths."""
+    return [
+        (tree.name if member is tree else f"{tree.name}.{member.name}", member)
+        for tree in world.dataset.newest.columns.trees()
+        for member in ((tree, *tree.within) if pa.types.is_struct(tree.type) else (tree,))
+    ]
 
 
 def append(world: World, *keys: int) -> None:

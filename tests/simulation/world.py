@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lancewal_core.errors import Refresh, Retry
+from lancewal_core.errors import ContractMismatch, Refresh, Retry
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Making, Region
 from lancewal_core.process.tasks import Tasks
@@ -29,7 +29,7 @@ from lancewal_reader.point.receipt import Receipt
 from tests.simulation import oracle, swarm
 from tests.simulation.by_hand import ByHand
 from tests.simulation.checker import Checker, require
-from tests.simulation.columns import Columns
+from tests.simulation.columns import Columns, names_of
 from tests.simulation.delays import Delayed
 from tests.simulation.losses import Losses, WithWhatIsLost
 from tests.simulation.memory_kafka import MemoryGroup, MemoryTopic
@@ -100,6 +100,8 @@ class World:
         self.faults = RandomFaults(Random(f"{seed}/faults"), self.settings.rates)
         self.writer_of: dict[str, str] = {}
         self.by_hand = ByHand()
+        self.renamed_by_user = 0
+        """How often a user has renamed a column of the contract."""
         self.taken_by_user: set[int] = set()
         """Versions that a user's clean-up has removed."""
         self.restored: int | None = None
@@ -263,12 +265,13 @@ class World:
         shown = columns.shown(version, self.merged_by(version), positions)
         read = list(batches)
         for batch in read:
-            names = [name for name in batch.schema.names if name != "k"]
-            require(names == [*shown.fields], f"{where}: columns", names, "expected", shown.fields)
+            names = [names_of(field.name, field.type) for field in batch.schema if field.name != "k"]
+            expected_names = [part.names() for part in shown.parts]
+            require(names == expected_names, f"{where}: columns", names, "expected", expected_names)
         found, _ = self.by_hand.split(read, version)
         seen = columns.without_dropped(columns.by_field(found, shown))
         expected = columns.without_dropped(columns.rows(records, shown))
-        require(seen == expected, f"I2 {where}: rows", seen, "expected", expected, shown.fields)
+        require(seen == expected, f"I2 {where}: rows", seen, "expected", expected, shown.parts)
         return found
 
     def user_batch(self, keys: Sequence[int]) -> pa.Table:
@@ -283,6 +286,10 @@ class World:
         age_ms = EPOCH_MS + int(self.scheduler.now * 1000) - self.dataset.stored_ms[min(newer)]
         window_ms = self.contract.history_window_s * 1000 - MAX_SKEW_MS
         require(age_ms >= window_ms, f"{where}: version {version} is gone within the window, after ms", age_ms)
+
+    def check_misfits(self, error: ContractMismatch) -> None:
+        """Columns do not fit only where others have changed those of the contract."""
+        require(self.renamed_by_user > 0 or self.restored is not None, "nobody has changed columns, but", error)
 
     def merged_by(self, version: int) -> dict[int, int]:
         """Positions that a version covers, by partition, where no old one was restored."""
