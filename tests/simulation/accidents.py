@@ -19,6 +19,7 @@ from tests.simulation import (
     rare_accidents,
     topic_accidents,
     trim_accidents,
+    widening_scenarios,
 )
 
 ACCIDENTS: list[Callable[[], None]] = [
@@ -32,5 +33,6 @@ ACCIDENTS: list[Callable[[], None]] = [
     *trim_accidents.ACCIDENTS,
     *rare_accidents.ACCIDENTS,
     *column_scenarios.ACCIDENTS,
+    *widening_scenarios.ACCIDENTS,
     *added_scenarios.ACCIDENTS,
 ]

@@ -17,6 +17,7 @@ from tests.simulation.columns import TYPES
 from tests.simulation.oracle import Record
 from tests.simulation.script import Crashed, crash
 from tests.simulation.stage import Member, Stage
+from tests.twins.sim_clock import EPOCH_MS
 
 
 class ColumnStage(Stage):
@@ -46,9 +47,11 @@ class ColumnStage(Stage):
 
     def records(self, member: Member, op: Op = Op.UPSERT, k: int = 0, **values: object) -> None:
         """A record is durable."""
-        headers: list[tuple[str, bytes | None]] | None = [("lancewal.op", b"patch")] if op is Op.PATCH else None
+        says = {Op.PATCH: b"patch", Op.DELETE: b"delete"}.get(op)
+        headers: list[tuple[str, bytes | None]] | None = None if says is None else [("lancewal.op", says)]
         value, key = json.dumps({"k": k, **values}).encode(), encode_region_key(k)
-        self.topic.append(0, lambda offset: Record(offset, 0, key, value, headers, op, k, values))
+        now_ms = EPOCH_MS + int(self.scheduler.now * 1000) + 1  # after the contracts that are stored
+        self.topic.append(0, lambda offset: Record(offset, now_ms, key, value, headers, op, k, values))
         self.step(member, 2)
 
     def merge(self) -> FlusherContext:
@@ -336,7 +339,7 @@ def merge_between_each_two_steps() -> None:
 
 SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
     column_is_dropped_and_added_while_its_flush_waits: ("field ids come back", "holds"),
-    another_program_takes_a_dropped_id: ("adopted files name dropped fields", "theirs of others': 'old'"),
+    another_program_takes_a_dropped_id: ("adopted files name dropped fields", "of others': 'old'"),
     command_dies_before_its_contract: ("columns are dropped before the contract", "the table lacks columns"),
     command_dies_before_it_shrinks: ("the contract names columns before the table has them", "the table lacks columns"),
     command_sleeps_while_another_runs: ("the contract is read before the table", "the table's columns are"),

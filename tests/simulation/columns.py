@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 
@@ -111,7 +111,7 @@ class Columns:
     first: dict[int, dict[int, str]] = field(default_factory=dict)
     """By version of the contract its fields, by the ids that they had at first."""
     of: dict[int, dict[int, str]] = field(default_factory=dict)
-    """The same by Lance's ids, those that they are to get included."""
+    """The same by Lance's ids."""
     entries: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
     """By partition, entries that are stored: first and next position, and contract version."""
 
@@ -128,10 +128,7 @@ class Columns:
         self.contracts[version] = contract
         self.first[version] = {i: before.get(i, f"{i}@{version}") for c in contract.columns for i in c.ids}
         self.of[version] = {
-            own: self.first[version][i]
-            for c in contract.columns
-            for ids in (c.field_ids, c.widened.field_ids)
-            for own, i in zip(ids, c.ids, strict=True)
+            own: self.first[version][i] for c in contract.columns for own, i in zip(c.field_ids, c.ids, strict=True)
         }
 
     def parts(self, version: int) -> dict[str, Part]:
@@ -225,7 +222,7 @@ class Columns:
         newest_merged = max([self.newest_within(p, 0, n) for p, n in merged.items()], default=0)
         own = {**self.of[newest_merged], **self.of[at]} if newest_merged > at else dict(self.of[at])
         there = {tree.id for column in found.columns.trees() for tree in column.all()}
-        own |= self._widened(at, there)
+        own |= self._widened(there)
         of_table = [tree for tree in found.columns.trees() if tree.name != "k"]
         newer = max([self.newest_within(p, merged.get(p, 0), n) for p, n in cut.items()], default=0)
         if newer and self.contracts[newer].columns_version > at:
@@ -239,17 +236,17 @@ class Columns:
 
         return Shown(tuple(Part.of(tree, key_of) for tree in of_table), frozenset(own.values()))
 
-    def _widened(self, at: int, there: Iterable[int]) -> dict[int, str]:
-        """Fields by the ids that widenings asked for since gave them, where the table has no longer those of before."""
-        there, found = set(there), {}
-        for contract in self.contracts.values():
-            if contract.version <= at:
-                continue
+    def _widened(self, there: Collection[int]) -> dict[int, str]:
+        """Fields by the ids that widenings were to give them, where the table has no longer those of before.
+
+        Another program's column may have got such an id, and the field another one since."""
+        found: dict[str, int] = {}
+        for version, contract in sorted(self.contracts.items()):
             for column in contract.columns:
                 for before, after, first in zip(column.field_ids, column.widened.field_ids, column.ids, strict=True):
                     if before != after and after in there and before not in there:
-                        found[after] = self.first[contract.version][first]
-        return found
+                        found[self.first[version][first]] = after
+        return {after: key for key, after in found.items()}
 
     def rows(self, records: Iterable[oracle.Record], shown: Shown) -> dict[int, oracle.Values]:
         """Rows by field."""

@@ -17,6 +17,7 @@ import lancewal_core.region.generation_entries
 import lancewal_core.region.transitions
 import lancewal_core.rows.carry
 import lancewal_core.rows.projection
+import lancewal_core.table.checks
 import lancewal_core.table.columns.adopt
 import lancewal_core.table.columns.steps
 import lancewal_core.table.columns.versions
@@ -25,6 +26,7 @@ import lancewal_core.wal.listed
 import lancewal_core.wal.log_end
 import lancewal_core.wal.writer
 import lancewal_flusher.commit.send
+import lancewal_flusher.commit.widened
 import lancewal_flusher.garbage.collect
 import lancewal_flusher.garbage.find
 import lancewal_flusher.garbage.flushes
@@ -37,7 +39,9 @@ import lancewal_flusher.merge.plan
 import lancewal_flusher.merge.region_input
 import lancewal_flusher.merge.set_aside
 import lancewal_flusher.service.round
+import lancewal_flusher.upkeep.widening
 import lancewal_ingest.append.new_columns
+import lancewal_ingest.decode.json.defaults
 import lancewal_ingest.regions.flush_queue
 import lancewal_ingest.regions.open
 import lancewal_ingest.regions.partitions
@@ -725,6 +729,71 @@ def _rows_are_carried_by_names(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(lancewal_core.rows.projection, "carry", by_names)
 
 
+def _files_of_a_widening_stay_right(patch: pytest.MonkeyPatch) -> None:
+    def with_old_ones(means: Any, state: Any, pinned: Any, *of: Any) -> Any:
+        before = dict(state.written)
+        left = write(means, state, pinned, *of)
+        there = {f.fragment_id for f in pinned.fragments()}
+        state.written.update({i: done for i, done in before.items() if i in there})
+        return left
+
+    write = lancewal_flusher.upkeep.widening._write
+    patch.setattr(lancewal_flusher.upkeep.widening, "_write", with_old_ones)
+
+
+def _a_widening_brings_deletes_back(patch: pytest.MonkeyPatch) -> None:
+    def as_written(table: Any, state: Any, pinned: Any, *of: Any) -> Any:
+        then = SimpleNamespace(
+            version=pinned.version, schema=pinned.schema, field_ids=pinned.field_ids, fragments=pinned.fragments,
+            fragment_json=lambda i: state.written[i][1],
+        )  # fmt: skip
+        return commit(table, state, then, *of)
+
+    commit = lancewal_flusher.upkeep.widening._commit
+    patch.setattr(lancewal_flusher.upkeep.widening, "_commit", as_written)
+    patch.setattr(lancewal_flusher.upkeep.widening, "columns_mark", lambda pinned: "2-1")
+
+
+def _rows_are_written_beside_a_widening(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lancewal_flusher.commit.widened, "in_version", lambda pinned, column: column)
+
+
+def _a_command_minds_no_widening(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lancewal_core.table.columns.versions, "_landed", lambda tree, wide, there: tree)
+
+
+def _a_value_is_rejected_by_an_old_contract(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(IngestWorker, "find_newer", lambda self, terms, fields: None)
+
+
+def _defaults_fill_nothing(patch: pytest.MonkeyPatch) -> None:
+    defaults = lancewal_ingest.decode.json.defaults.Defaults
+    patch.setattr(defaults, "fill", lambda self, columns, ops, values: columns)
+
+
+def _members_are_carried_by_names(patch: pytest.MonkeyPatch) -> None:
+    def array(values: Any, old: Any, new: Any) -> Any:
+        named = {tree.name: tree.id for tree in new.within}
+        return carried(
+            values, replace(old, within=tuple(replace(t, id=named.get(t.name, t.id)) for t in old.within)), new
+        )
+
+    carried = lancewal_core.rows.carry._array
+    patch.setattr(lancewal_core.rows.carry, "_array", array)
+
+
+def _a_struct_may_lose_all_members_of_its_files(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(COMMAND, "former_columns", lambda store, contract: ())
+
+
+def _names_of_columns_say_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lancewal_core.table.checks, "columns_mark", lambda pinned: "another change")
+
+
+def _a_newer_mark_says_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lancewal_flusher.commit.widened, "_check_newest", lambda context, pinned: None)
+
+
 MUTATIONS: dict[str, Patch] = {
     "no fence": _no_fence,
     "others' generations tell nothing of a log": _others_generations_tell_nothing_of_a_log,
@@ -802,6 +871,16 @@ MUTATIONS: dict[str, Patch] = {
     "a silent store refuses a column": _a_silent_store_refuses_a_column,
     "a dropped name is added again": _a_dropped_name_is_added_again,
     "rows are carried by names": _rows_are_carried_by_names,
+    "files of a widening stay right": _files_of_a_widening_stay_right,
+    "a widening brings deletes back": _a_widening_brings_deletes_back,
+    "rows are written beside a widening": _rows_are_written_beside_a_widening,
+    "a command minds no widening": _a_command_minds_no_widening,
+    "a value is rejected by an old contract": _a_value_is_rejected_by_an_old_contract,
+    "defaults fill nothing": _defaults_fill_nothing,
+    "members are carried by names": _members_are_carried_by_names,
+    "a struct may lose all members of its files": _a_struct_may_lose_all_members_of_its_files,
+    "names of columns say nothing": _names_of_columns_say_nothing,
+    "a newer mark says nothing": _a_newer_mark_says_nothing,
 }
 
 KINDS_TO_SEARCH: dict[str, str] = {
@@ -837,6 +916,16 @@ KINDS_TO_SEARCH: dict[str, str] = {
     "ids alone say what was dropped": "columns",
     "ids that come back are adopted": "columns",
     "rows are carried by names": "columns",
+    "files of a widening stay right": "columns",
+    "a widening brings deletes back": "columns",
+    "rows are written beside a widening": "columns",
+    "a command minds no widening": "columns",
+    "a value is rejected by an old contract": "columns",
+    "defaults fill nothing": "columns",
+    "members are carried by names": "columns",
+    "a struct may lose all members of its files": "columns",
+    "names of columns say nothing": "columns",
+    "a newer mark says nothing": "columns",
 }
 """The kind of random schedules in which a mutation is looked for; those that are not named: ``swarm``."""
 

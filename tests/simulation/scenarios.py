@@ -21,6 +21,7 @@ from tests.simulation import (
     merge_scenarios,
     point_scenarios,
     trim_scenarios,
+    widening_scenarios,
 )
 
 SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
@@ -36,6 +37,7 @@ SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
     **conflict_scenarios.SCENARIOS,
     **point_scenarios.SCENARIOS,
     **column_scenarios.SCENARIOS,
+    **widening_scenarios.SCENARIOS,
     **added_scenarios.SCENARIOS,
 }
 """What each finds: the mutation, and what then is said."""

@@ -1,9 +1,11 @@
-"""A widening that has landed in the table, and not in the contract yet.
+"""Versions of the table that have wider columns, or columns of a newer contract, than the contract that a flusher works by.
 
 Guarantees
  1. No row is written by a contract whose columns the version has under wider ids: its values would be lost.
  2. Any flusher, or command, that meets such a version swaps in the contract with the wider types first, wherever the
     process that had begun the widening has died.
+ 3. No row is written by a contract from which a newer one, whose columns the version has, has dropped fields.  Another
+    program's column may have the id of such a field, and would get its values.
 """
 
 from __future__ import annotations
@@ -13,7 +15,16 @@ from collections.abc import Callable
 from lancewal_core.errors import ContractChanged
 from lancewal_core.store.versioned import Version, swap
 from lancewal_core.table.checks import check_table, in_version
-from lancewal_core.table.contract import Column, Contract, contract_family, decode_contract, encode_contract
+from lancewal_core.table.columns.versions import Mark
+from lancewal_core.table.contract import (
+    Column,
+    Contract,
+    columns_version,
+    contract_family,
+    decode_contract,
+    encode_contract,
+    newer_contract,
+)
 from lancewal_core.table.protocol import ColumnsCommit, PinnedTable, columns_mark
 from lancewal_flusher.context import FlusherContext
 
@@ -21,8 +32,11 @@ from lancewal_flusher.context import FlusherContext
 def check_version(context: FlusherContext, pinned: PinnedTable) -> None:
     """Raise what ``check_table`` raises, for a version to which rows will be written.
 
-    ``ContractChanged``: a widening has landed in the version.  The contract has the wider types now."""
+    ``ContractChanged``: a widening has landed in the version, and the contract has the wider types now.  Or the version
+    has the columns of a newer contract (guarantee 3)."""
     check_table(pinned, context.contract)
+    if columns_version(Mark.of(pinned).made) > context.contract.version:
+        _check_newest(context, pinned)
     if all(in_version(pinned, column) is column for column in context.contract.columns):
         return
     take_wider(context, pinned)
@@ -31,6 +45,16 @@ def check_version(context: FlusherContext, pinned: PinnedTable) -> None:
         "contract again",
         version=pinned.version,
     )
+
+
+def _check_newest(context: FlusherContext, pinned: PinnedTable) -> None:
+    newer = newer_contract(context.store, context.contract)
+    if newer is not None:  # else the mark is of a former life of an attached table
+        raise ContractChanged(
+            f"version {pinned.version} has columns of a contract after version {context.contract.version}: read the contract "
+            "again",
+            version=pinned.version,
+        )
 
 
 def take_wider(context: FlusherContext, pinned: PinnedTable) -> None:
