@@ -41,6 +41,9 @@ class Fleet(AbstractContextManager["Fleet"]):
     def reader(self, failpoint: str | None = None) -> Service:
         return self._start("read", "-t", self.world.uri, failpoint=failpoint)
 
+    def command(self, *words: str, failpoint: str) -> Service:
+        return self._start(*words, failpoint=failpoint)
+
     def feed_until(self, condition: Callable[[], bool], service: Service, feed: Callable[[], object]) -> None:
         """Call ``feed`` again and again until ``condition()``, which the service must not end before."""
 

@@ -188,6 +188,37 @@ def in_reader(fleet: Fleet, failpoint: str) -> None:
     fleet.end(ingest, flusher)
 
 
+def in_command(fleet: Fleet, failpoint: str) -> None:
+    """``lancewal table alter`` dies while ingest and flusher go on; run again, it makes the change once."""
+    ingest, flusher = fleet.ingest(), fleet.flusher()
+    fleet.until_at_work(ingest)
+    add = ("table", "alter", "--add-column", "note: string")
+    fleet.feed_until_killed(fleet.command(*add, failpoint=failpoint))
+    fleet.world.lancewal.succeed(*add)
+    drop_again(fleet)
+    fleet.produce_more()
+    fleet.end(ingest, flusher)
+
+
+def in_widening(fleet: Fleet, failpoint: str) -> None:
+    """The flusher dies while it widens a column; its heir ends that."""
+    fleet.world.lancewal.succeed("table", "alter", "--add-column", "note: int32")
+    ingest, victim = fleet.ingest(), fleet.flusher(failpoint)
+    fleet.feed_until(lambda: victim.passed("merged.cas") > 0, victim, fleet.produce)
+    fleet.world.lancewal.succeed("table", "alter", "--widen-column", "note: int64")
+    fleet.feed_until_killed(victim)
+    heir = fleet.flusher()
+    fleet.feed_until(lambda: heir.passed("contract.put") > 0, heir, fleet.produce)
+    drop_again(fleet)
+    fleet.end(ingest, heir)
+
+
+def drop_again(fleet: Fleet) -> None:
+    """The table has the columns of the fold again."""
+    assert "note" in lance.dataset(fleet.world.uri, storage_options=dict(fleet.world.options)).schema.names
+    fleet.world.lancewal.succeed("table", "alter", "--drop-column", "note")
+
+
 # -- the points ----------------------------------------------------------------------------------------------------
 
 
@@ -231,6 +262,10 @@ WAYS = {
     "keys.cas": Way(in_flusher, 2),
     "trim.cas": Way(in_garbage_collection, 2, TRIMMED_SOON),
     "trim.delete": Way(in_garbage_collection, 1, TRIMMED_SOON),
+    "columns.bring": Way(in_command),
+    "columns.grow": Way(in_command),
+    "columns.widen": Way(in_widening),
+    "contract.put": Way(in_command),
 }
 
 

@@ -15,8 +15,12 @@ from lancewal_core.process.failpoints import POINTS
 from tests.simulation.settings import BRISK, Delay, Limits, Mishap, Settings, Slow
 from tests.twins.faults import Rates
 
-PLACES = tuple(f"{name} {when}" for name in sorted(POINTS - {"spark.task"}) for when in ("before", "after"))
-"""Where a process may die or stand still: every named point but that of a Spark executor, which only reads."""
+OF_COLUMNS = ("columns.bring", "columns.grow", "columns.widen", "contract.put")
+PLACES = tuple(
+    f"{name} {when}" for name in sorted(POINTS - {"spark.task", *OF_COLUMNS}) for when in ("before", "after")
+)
+"""Where a process may die or stand still: every named point but that of a Spark executor, which only reads, and
+those of changes of columns, which few kinds of schedules have."""
 
 CALLS = {
     "member": [

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 import pytest
@@ -17,10 +17,17 @@ from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.rows.schema import Op
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.garbage.collect import GarbageState
+from tests.simulation.column_changes import Change, change_columns
 from tests.simulation.oracle import Record
 from tests.simulation.script import Crashed
 from tests.simulation.stage import Member, Stage
 from tests.simulation.swarm import PLACES
+
+EVERY = (
+    *PLACES,
+    *(f"{name} {when}" for name in ("columns.bring", "columns.grow", "contract.put") for when in ("before", "after")),
+)
+"""A widening is another part's: ``tests/flusher/upkeep/test_widening.py``."""
 
 T = TypeVar("T")
 
@@ -41,7 +48,7 @@ class _CrashOnce(failpoints.Failpoints):
 
 class _Life:
     def __init__(self) -> None:
-        self.stage = Stage(history_window_s=1)
+        self.stage = Stage(history_window_s=1, columns_change=True)
         self.names = iter(f"p{number}" for number in range(100))
         self.owner = self.member(0, 1)
         self.other = self.member()
@@ -78,6 +85,14 @@ class _Life:
             self.flusher = self.stage.flusher(self.flushing)
             return call(self.flusher)
 
+    def command(self, change: Change) -> None:
+        """Somebody changes columns, and runs the command again if it dies."""
+        for _ in range(2):
+            with suppress(Crashed):
+                change_columns(self.stage.process(next(self.names)), change)
+                return
+        raise AssertionError("the command died twice")
+
     def record(self, partition: int, k: int, values: Mapping[str, object] | None, op: Op | None) -> None:
         """A record of the topic; None for values: bytes that are no row."""
         value = b"{" if values is None else json.dumps({"k": k, **values}).encode()
@@ -111,6 +126,9 @@ class _Life:
         stage.give(self.owner, 0)
         self.ingest(lambda member: stage.step(member, 3))
         self.ingest(lambda member: stage.append(member, 0))
+        # A column comes and goes.
+        for change in (Change(add=("d",)), Change(drop=("d",))):
+            self.command(change)
         # What is merged is trimmed.
         self.ingest(stage.seal)
         self.flush(stage.round)
@@ -141,10 +159,10 @@ def test_a_life_passes_every_point() -> None:
         life.live()
         _read(life)
     life.stage.check()
-    assert passed.passed == set(PLACES)
+    assert passed.passed == set(EVERY)
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", EVERY)
 def test_crash_at(place: str) -> None:
     with _crash_at(place) as crash:
         life = _Life()

@@ -55,6 +55,10 @@ POINTS: frozenset[str] = frozenset(
         "keys.cas",
         "trim.cas",
         "trim.delete",
+        "columns.bring",
+        "columns.grow",
+        "columns.widen",
+        "contract.put",
         "spark.task",
     ]
 )

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lancewal_core.errors import ContractChanged
+from lancewal_core.process.failpoints import point
 from lancewal_core.store.versioned import Version, swap
 from lancewal_core.table.checks import check_table, in_version
 from lancewal_core.table.columns.versions import Mark
@@ -71,9 +72,9 @@ def take_wider(context: FlusherContext, pinned: PinnedTable) -> None:
     newest = context.table.newest()
     if columns_mark(newest) == before[0].columns_change:
         # If something else lands in between, the next change of columns brings the mark.
-        context.table.change_columns(
-            ColumnsCommit(newest.version, newest.schema, newest.field_ids, {}, after.columns_change)
-        )
+        commit = ColumnsCommit(newest.version, newest.schema, newest.field_ids, {}, after.columns_change)
+        with point("columns.bring"):
+            context.table.change_columns(commit)
 
 
 def swap_columns(
@@ -103,5 +104,6 @@ def swap_columns(
         made.append(newest.model_copy(update=terms))
         return made[0]
 
-    swap(context.store, family, context.clock, decide, encode_contract)
+    with point("contract.put"):
+        swap(context.store, family, context.clock, decide, encode_contract)
     return made[0] if made else None

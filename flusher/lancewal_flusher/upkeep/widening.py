@@ -31,6 +31,7 @@ import pyarrow as pa
 from lancewal_core.errors import VersionGone
 from lancewal_core.names.ids import TableVersion
 from lancewal_core.process.clock import Clock
+from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.rows.column_types import parse_type
 from lancewal_core.rows.schema import FieldIds
@@ -190,7 +191,8 @@ def _commit(
     properties = {PROPERTY_WIDENING: json.dumps(wide.names)}
     found, mark = {**pinned.field_ids, **ids}, columns_mark(pinned)
     commit = ColumnsCommit(pinned.version, schema, found, properties, mark, tuple(fragments))
-    outcome = table.change_columns(commit)
+    with point("columns.widen"):
+        outcome = table.change_columns(commit)
     match outcome:
         case Committed(version=version):
             return Widened(version, (), len(fragments), nbytes)

@@ -22,10 +22,12 @@ Steps (docs/protocol.md)
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from lancewal_core.errors import CommitUnknown, ContractChanged, ContractMismatch
 from lancewal_core.process.clock import Clock
+from lancewal_core.process.failpoints import point
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.checks import check_table
 from lancewal_core.table.columns.adopt import adoptions, check_adopted
@@ -106,22 +108,25 @@ def take_steps(
         pinned, contract, commit = _look(store, table, adopts=adopts)
         # Step 1
         if commit is not None:
-            _committed(table, commit)
+            _committed(table, commit, point("columns.bring"))
             continue
         new = following(contract, _surroundings(pinned, contract), new_id())
         if new is contract:
             return new
         # Step 2
-        if new.columns_change != contract.columns_change and not _committed(table, grown(pinned, new)):
+        if new.columns_change != contract.columns_change and not _committed(
+            table, grown(pinned, new), point("columns.grow")
+        ):
             continue
         # Step 3
         try:
-            put_next(store, clock, contract, new)
+            with point("contract.put"):
+                put_next(store, clock, contract, new)
         except ContractMismatch:
             continue
         # Step 4
         for _ in range(TRIES):
-            if _committed(table, _look(store, table)[2]):
+            if _committed(table, _look(store, table)[2], point("columns.bring")):
                 return new
     raise ContractChanged(f"others changed the table {TRIES} times meanwhile. The same change, made again, goes on")
 
@@ -153,11 +158,14 @@ def _look(
     return pinned, contract, brought(pinned, contract, before)
 
 
-def _committed(table: Table, commit: ColumnsCommit | None) -> bool:
-    """Make the commit, if there is one, and return whether it landed; False if another commit of columns came between."""
+def _committed(table: Table, commit: ColumnsCommit | None, step: AbstractContextManager[None]) -> bool:
+    """Make the commit, if there is one, as this step, and return whether it landed; False if another commit of columns came
+    between."""
     if commit is None:
         return True
-    match table.change_columns(commit):
+    with step:
+        outcome = table.change_columns(commit)
+    match outcome:
         case Committed():
             return True
         case CommitLost(message):
