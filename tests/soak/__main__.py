@@ -11,6 +11,8 @@ half has them as they are (``pace``), with one outage of the store for three min
 
 ``python3 dev.py soak hostile``: not what breaks, but who means no good (``tests.soak.hostile``).
 
+``python3 dev.py soak columns``: columns change all the time (``tests.soak.columns``).
+
 ``python3 dev.py soak every-case``: all cases of the tests whose cases take turns in ``dev.py test``: SIGKILL before and after
 every point of the protocol, every index through every act, three times as many random schedules.
 
@@ -38,7 +40,7 @@ from lancewal_core.errors import OutsideHistoryWindow, StoreUnavailable, Version
 from lancewal_demo.stack import KafkaBroker, S3Server
 from lancewal_reader.point.receipt import Receipt, receipt_of
 from lancewal_reader.table import open_table
-from tests.soak import hostile
+from tests.soak import columns, hostile
 from tests.soak.outage import Outage
 from tests.soak.pace import PROTOCOLS, SCALED, Pace, paces
 from tests.soak.place import Place
@@ -195,6 +197,8 @@ def session_of(pace: Pace, protocol: str) -> dict[str, object]:
 def main() -> int:
     if sys.argv[1:2] == ["hostile"]:
         return hostile.main(sys.argv[2:])
+    if sys.argv[1:2] == ["columns"]:
+        return columns.main(sys.argv[2:])
     if sys.argv[1:2] == ["every-case"]:
         return int(pytest.main([*IN_TURNS, "--every-case", *sys.argv[2:]]))
     parser = argparse.ArgumentParser(prog="soak", description=__doc__)

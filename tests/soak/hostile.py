@@ -28,13 +28,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka import Producer
 
 from lancewal_core.errors import LancewalError
 from lancewal_demo.stack import KafkaBroker
 from lancewal_demo.stack.ports import free_ports
 from lancewal_reader.point.receipt import receipt_of
 from lancewal_reader.table import open_table
+from tests.soak.letters import letters_found
 from tests.support import hostile_records
 from tests.support.hostile_clients import CLIENTS, answer
 from tests.support.hostile_objects import ACTS, KINDS, Changed, change
@@ -52,7 +53,6 @@ from tests.support.hostile_records import (
 from tests.support.memory_watch import forget_peak, peak_bytes
 from tests.support.whole_path import Service, until
 from tests.whole_path.feed import COLUMNS, PARTITIONS
-from tests.whole_path.test_bad_records import headers_of
 from tests.whole_path.test_lost_replies import metric
 from tests.whole_path.world import World, make_world, positions
 
@@ -353,30 +353,9 @@ class HostileSoak:
             raise AssertionError("eight rounds have left something unmerged")
         self._audit()
         expected = {f"{self._sender.topic}-{p}-{o}" for p, o in self._sender.not_rows}
-        found = self._letters_found(len(expected))
+        found = letters_found(self._broker.bootstrap_servers, self._sender.topic, len(expected), PATIENCE_S)
         if found != expected:
             self._fault("dead letters", f"missing {sorted(expected - found)[:9]}, false {sorted(found - expected)[:9]}")
-
-    def _letters_found(self, at_least: int) -> set[str]:
-        """The last header of that name of every dead letter."""
-        consumer = Consumer(
-            {"bootstrap.servers": self._broker.bootstrap_servers, "group.id": "hostile-check", "log_level": 2,
-             "enable.partition.eof": True}
-        )  # fmt: skip
-        consumer.assign([TopicPartition(f"{self._sender.topic}.dead-letters", 0, 0)])
-        found: set[str] = set()
-        waits_until = time.monotonic() + PATIENCE_S
-        while True:
-            messages: Sequence[Message] = consumer.consume(50, 1.0)
-            assert time.monotonic() < waits_until, f"{len(found)} letters of {at_least}"
-            for message in messages:
-                if message.error() is not None:
-                    consumer.close()
-                    return found
-                headers = [value for name, value in headers_of(message) if name == "lancewal.source"]
-                last = headers[-1]
-                assert isinstance(last, bytes)
-                found.add(last.decode())
 
     # -- the stage -----------------------------------------------------------------------------------------------
 
