@@ -124,7 +124,7 @@ def unreadable(topic: str, partition: int, position: Position, reason: str) -> R
     return RecordsUnreadable(
         f"topic {topic} partition {partition}: the records at offset {position} cannot be read: {reason}. If they only "
         "unpack to more than is allowed, raise kafka.options receive.message.max.bytes, and restart. To go on without them: "
-        f"`lancewal offset reject {topic}-{partition}-{position}`, then restart ingest",
+        f"`lancewal offset reject {topic}-{partition}-{position}`",
         topic=topic,
         partition=partition,
         offset=position,

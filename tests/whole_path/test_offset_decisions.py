@@ -14,11 +14,12 @@ from lancewal_core.region.loss_record import read_losses
 from lancewal_core.store.obstore import open_store
 from lancewal_core.table.contract import read_contract
 from lancewal_demo.stack import KafkaBroker
+from lancewal_demo.stack.ports import free_ports
 from tests.support.record_batches import RawRecord, batch_of, send_batch
 from tests.support.retention import delete_records
 from tests.support.whole_path import Service, until
 from tests.whole_path.feed import PARTITIONS, Record
-from tests.whole_path.test_bad_records import GOOD, headers_of, read_letters
+from tests.whole_path.test_bad_records import GOOD, answer, headers_of, read_letters
 from tests.whole_path.world import World, make_world, positions
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
@@ -27,7 +28,8 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 def test_rejecting_the_misrouted_record_that_stopped_a_partition(
     kafka: KafkaBroker, topic_name: str, tmp_path: Path, seed: int
 ) -> None:
-    world = make_world(kafka, topic_name, tmp_path, seed)
+    (port,) = free_ports(1)
+    world = make_world(kafka, topic_name, tmp_path, seed, http={"ingest_port": port, "flusher_port": 0})
     world.feed.produce(100)
     wrong, offset = misroute(world)
     world.feed.produce(100)
@@ -57,12 +59,12 @@ def test_rejecting_the_misrouted_record_that_stopped_a_partition(
     said = world.lancewal.succeed("offset", "reject", record)
     assert said.startswith(f"{record}: rejected (misrouted")
     assert f"{topic_name}.dead-letters" in said
-    ingest.stop()
+    # It goes on without a restart, and says so.
+    world.wait_caught_up()
+    until(lambda: answer(port, "/readyz") == (200, "ok\n"), lambda: ingest.tail)
+    assert stopped(ingest, "misrouted")(), "it has stopped once"
     (letter,) = read_letters(world, f"{topic_name}.dead-letters", {f"{topic_name}-{wrong}-{offset}"})
     assert dict(headers_of(letter))["__connect.errors.class.name"] == b"misrouted"
-
-    ingest = world.lancewal.start("ingest", "run")
-    world.wait_caught_up()
     world.check_strong()
     refused(world, "goes on at offset", "reject", f"{topic_name}-{wrong}-{offset}")  # it is behind us
     world.finish([ingest])
@@ -188,14 +190,11 @@ def test_accepting_the_loss_of_what_retention_took(
     assert told == {"partition": partition, "losses": lost, "goes_on": behind, "dry_run": True}
     looked = world.lancewal.succeed("offset", "accept-loss", str(partition), "--dry-run")
     assert looked.startswith(f"without --dry-run: {topic_name}-{partition}: offsets {first}")
-    said = world.lancewal.succeed("offset", "accept-loss", f"{topic_name}-{partition}", "--yes")
-    assert f"offsets {first} to {behind - 1} are recorded as lost" in said
-    ingest.stop()
-
     for offset in range(first, behind):
         world.feed.history.records[partition][offset] = None
-    ingest = world.lancewal.start("ingest", "run")
-    world.wait_caught_up()
+    said = world.lancewal.succeed("offset", "accept-loss", f"{topic_name}-{partition}", "--yes")
+    assert f"offsets {first} to {behind - 1} are recorded as lost" in said
+    world.wait_caught_up()  # without a restart
     world.finish([ingest])
     store = open_store(world.uri, dict(world.options))
     contract = read_contract(store, world.uri)

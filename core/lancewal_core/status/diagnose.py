@@ -199,7 +199,7 @@ def _past_misrouted(it: PartitionFacts) -> str:
     return (
         "Correct the producer. To let such records pass, without a restart: `lancewal table alter --on "
         "misrouted=dead-letter`; to go on without this record alone: "
-        f"`lancewal offset reject {it.topic}-{it.partition}-{it.durable}`, then restart ingest"
+        f"`lancewal offset reject {it.topic}-{it.partition}-{it.durable}`"
     )
 
 

@@ -233,7 +233,7 @@ class Preparer:
                     f"{self._routing.subject} belongs to partition {int(belongs[wrong[0]])} of "
                     f"{self.contract.partitions}. {cause}. To let such records pass, without a restart: "
                     f"`lancewal table alter --on misrouted=dead-letter`; to go on without this record alone: "
-                    f"`lancewal offset reject {region.topic}-{region.partition}-{offset}`, then restart ingest",
+                    f"`lancewal offset reject {region.topic}-{region.partition}-{offset}`",
                     **region.place, offset=offset,
                 )  # fmt: skip
         if bad is not None:
@@ -241,7 +241,7 @@ class Preparer:
                 f"topic {region.topic} partition {region.partition} offset {bad.offset}: {bad.message} ({bad.kind}); "
                 "the contract's on_bad_record is 'stop'. To let such records pass, without a restart: "
                 "`lancewal table alter --on bad-record=dead-letter`; to go on without this record alone: "
-                f"`lancewal offset reject {region.topic}-{region.partition}-{bad.offset}`, then restart ingest",
+                f"`lancewal offset reject {region.topic}-{region.partition}-{bad.offset}`",
                 **region.place, offset=bad.offset,
             )  # fmt: skip
         return Position(0), None

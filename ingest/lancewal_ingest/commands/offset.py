@@ -151,7 +151,7 @@ def passed_text(name: str, offset: int, through: int | None, passed: Passed, let
         else f". Offsets up to {passed.unreadable_to - 1} cannot be read either: `lancewal offset reject "
         f"{name}-{passed.goes_on} --through {passed.unreadable_to - 1}`"
     )
-    again = f"once the ingest process that stopped is restarted{more}"
+    again = f"within seconds, if ingest runs{more}"
     if through is None:
         kept = f"in {letters}" if passed.letters else "no dead letter"
         return (

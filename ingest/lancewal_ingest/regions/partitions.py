@@ -228,7 +228,11 @@ class Partitions:
         """Open stopped partitions again, except ``but``, if an error of the types ``stopped_by`` stopped them.
 
         They begin at their durable positions.  No segment may be in flight: it could stop them once more."""
-        for region in [r for r, error in self.stopped.items() if isinstance(error, stopped_by) and r not in but]:
+        self.open_again([r for r, error in self.stopped.items() if isinstance(error, stopped_by) and r not in but])
+
+    def open_again(self, regions: Iterable[Region]) -> None:
+        """Open stopped partitions again, as ``go_on`` does."""
+        for region in regions:
             del self.stopped[region]
             self.open.pop(region, None)  # the rows of its MemTable are read from our log again
             self._waits(region, self._now())

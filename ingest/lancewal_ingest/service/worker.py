@@ -16,7 +16,8 @@ Guarantees
     hands over.
  5. A partition that stops (misrouted record, bad record under ``stop``, lost retention) stops alone; others go on.  If
     a record has stopped it, the partition is opened again under each new version of the contract (``take_up``).  If
-    keys in conflict have stopped it, it goes on once a person has decided (``stop_conflicting``).
+    keys in conflict have stopped it, it goes on once a person has decided (``stop_conflicting``).  A partition that a
+    command has led past the record goes on too (``led_past``).
 
 ``intake`` polls, and keeps the records that are in no segment yet.  ``partitions`` keeps which partitions wait to be
 opened, are open or have stopped.
@@ -53,6 +54,7 @@ from lancewal_ingest.regions.consumer_pause import ConsumerPause
 from lancewal_ingest.regions.flush_queue import FlushQueue
 from lancewal_ingest.regions.intake import Intake, WorkBeside
 from lancewal_ingest.regions.leaving import Leaving
+from lancewal_ingest.regions.led_past import LedPast
 from lancewal_ingest.regions.limits import LINGER_S_MAX, WorkerLimits
 from lancewal_ingest.regions.memtable import MemTable, own
 from lancewal_ingest.regions.offset_commits import OffsetCommits
@@ -113,6 +115,7 @@ class IngestWorker:
         self._sealing = Sealing(
             context, observer, self._partitions, self._flushes, seal_policy or SealPolicy(), self._memory_policy
         )
+        self._led_past = LedPast(self._partitions, self._limits.damaged_s)
         self._leaving = Leaving(context, observer, self._partitions, self._sealing)
         self._writer = self._new_log()
         self._flight = SegmentInFlight(
@@ -502,6 +505,7 @@ class IngestWorker:
                 self._partitions.stop(region, error)
         if not self._sealing.busy:
             self._partitions.go_on((RegionConflict,), but=self._conflicting)
+            self._led_past.advance()
 
     def _open_due(self) -> None:
         if not self._admitting or self._fenced:
