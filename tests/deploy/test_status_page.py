@@ -16,6 +16,7 @@ from lancewal_core.status.causes import Cause
 from lancewal_core.status.diagnose import Diagnosis
 from lancewal_core.status.facts import Rejections
 from lancewal_core.status.report import MergeDone, PartitionStatus, TableStatus
+from lancewal_core.status.widenings import OpenWidening
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "status.md"
 SHOWN: dict[str, type] = {
@@ -23,6 +24,7 @@ SHOWN: dict[str, type] = {
     "## `partitions`": PartitionStatus,
     "## `diagnosis`": Diagnosis,
     "## `rejections`": Rejections,
+    "## `widenings`": OpenWidening,
     "## `recent_merges`": MergeDone,
 }
 CAUSES_BELOW = "## Causes"

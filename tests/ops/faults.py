@@ -153,6 +153,16 @@ def _reject(stage: Stage) -> None:
     stage.traffic.on()
 
 
+def _columns_changed(stage: Stage) -> None:
+    """While rows wait for a flusher that is paused.  It sees both changes, and makes none."""
+    stage.traffic.on()
+    stage.run("pause", "flusher")
+    stage.wait_for_value("flusher", "lancewal_flusher_paused", 1)
+    stage.wait_for_flush()
+    stage.run("table", "alter", "--add-column", "origin: int32")
+    stage.run("table", "alter", "--widen-column", "origin: int64")
+
+
 def _foreign(stage: Stage) -> None:
     """Fragments that the key index does not cover."""
     stage.traffic.on()
@@ -329,6 +339,13 @@ FAULTS: tuple[Fault, ...] = (
         _nothing,
         ("LancewalOwnersFight",),
     ),
+    Fault(
+        "columns_changed",
+        "the flusher is paused while rows wait, and a column is added and widened; ended by `lancewal resume flusher`",
+        _columns_changed,
+        _resume("flusher"),
+        ("LancewalWideningOpen",),
+    ),
     Fault("foreign", "a user appends to the table", _foreign, _nothing),
     Fault(
         "indexed",
@@ -394,6 +411,7 @@ SHORTENED: Mapping[str, Mapping[str, Value]] = {
     "LancewalDeadLettersArrive": {"window": "15s"},
     "LancewalMergesDoNotLand": {"window": "5s", "threshold": 10},
     "LancewalRoundsFail": {"threshold": 12},
+    "LancewalWideningOpen": {"threshold": 5},
     "LancewalCompactionBehind": {"ratio": 0.3},
     "LancewalCleanUpBehind": {"window": "3s", "threshold": 10},
     "LancewalIngestThrottled": {"window": "5s"},

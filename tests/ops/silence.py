@@ -65,6 +65,7 @@ _RESERVE = _ingest("lancewal_ingest_retention_reserve_offsets", partition="0")
 _LETTERS = _ingest("lancewal_ingest_dead_letters_total", partition="0", kind="not_json")
 _STARTED = _ingest("process_start_time_seconds")
 _REFUSALS = _flusher("lancewal_flusher_index_refusals_total", index="i")
+_WIDENING = _flusher("lancewal_flusher_open_widening_seconds")
 
 HEALTHY: Series = {
     _ingest("up"): _always(1),
@@ -99,6 +100,8 @@ HEALTHY: Series = {
     _flusher("lancewal_flusher_visibility_failures_total", reason="timeout"): _always(90),
     _flusher("lancewal_flusher_damaged_partitions"): _always(0),
     _flusher("lancewal_flusher_keys_in_conflict"): _always(0),
+    # A column is widened, half an hour long.
+    _WIDENING: lambda minute: 60.0 * minute if minute < 30 else 0.0,
     _flusher("lancewal_flusher_oldest_unmerged_seconds", partition="0"): lambda minute: 60 * (minute % 5),
     _flusher("lancewal_flusher_last_round_timestamp_seconds"): _per_minute(60),
     _flusher("lancewal_flusher_paused"): _always(0),
@@ -197,6 +200,11 @@ WORLDS = (
     ),
     World(
         "one more dead letter", {_LETTERS: lambda minute: 12 + (minute > 30)}, frozenset({"LancewalDeadLettersArrive"})
+    ),
+    World(
+        "a widening has been open for an hour, and nobody works on it",
+        {_WIDENING: _per_minute(60, 3000)},
+        frozenset({"LancewalWideningOpen"}),
     ),
     World("an index is refused", {_REFUSALS: _begins(20)}, frozenset({"LancewalIndexesBehind"})),
 )

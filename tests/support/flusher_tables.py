@@ -298,11 +298,11 @@ class FlusherTable:
                 | dict.fromkeys(added)
             )
 
-    def ask_to_widen(self, name: str, type_: str, highest: int | None = None) -> None:
+    def ask_to_widen(self, name: str, type_: str, highest: int | None = None, now_ms: int = 0) -> None:
         """The next version of the contract asks for a wider column, whose ids are above ``highest``."""
         highest = self._highest_id if highest is None else highest
         change = Widened((name,), parse_type(type_))
-        self.contract = changed(self.contract, [change], Surroundings(highest, {}), "1")
+        self.contract = changed(self.contract, [change], Surroundings(highest, {}, now_ms=now_ms), "1")
         self._highest_id = max(highest, self.contract.highest_field_id or 0)
         key = paths.contract_version(self.contract.version, None)
         assert isinstance(put_once(self.store, key, encode_contract(self.contract)), Done)

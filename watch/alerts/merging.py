@@ -40,6 +40,14 @@ ALERTS = (
         values={"ratio": 0.4, "debtBytes": 100_000_000_000},
     ),
     Alert(
+        "LancewalWideningOpen",
+        "max by (namespace, table) (lancewal_flusher_open_widening_seconds{@}) > %threshold%",
+        "A column of {{ $labels.table }} has waited for its wider type for {{ $value | humanizeDuration }}",
+        "The flusher's /status says under widenings what it does for it, or what holds it.",
+        pending="10m",
+        values={"threshold": 3600},
+    ),
+    Alert(
         "LancewalIndexesBehind",
         f"sum by (namespace, table, index) {counted('lancewal_flusher_index_refusals_total', 'flusher')} > %threshold%",
         "Index {{ $labels.index }} of {{ $labels.table }} could not be extended"

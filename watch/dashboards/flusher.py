@@ -35,6 +35,14 @@ MERGES = Section(
             ("LancewalMergesDoNotLand",),
         ),
         Panel(
+            "Rows of older columns",
+            "Rows in unmerged flushes, and of keys in conflict, that were written before the newest change of columns.",
+            "They get the columns of now when they are merged. Keys in conflict wait for a decision.",
+            [q("max by (table) (lancewal_flusher_older_contract_rows{@})", "{{table}}")],
+            "columns_changed",
+            ("LancewalMergesDoNotLand", "LancewalKeysInConflict"),
+        ),
+        Panel(
             "Durable and not merged",
             "Offsets between the durable and the merged position of each partition.",
             "Eventual reads and plain Lance lag by so many offsets.",
@@ -206,6 +214,15 @@ TABLE = Section(
 UPKEEP = Section(
     "Upkeep",
     (
+        Panel(
+            "Open widening",
+            "Time since a command asked for the oldest widening of a column that is not done.",
+            "The flusher writes the column again beside merges. Its /status says how far it is, or what holds it.",
+            [q("max by (table) (lancewal_flusher_open_widening_seconds{@})", "{{table}}")],
+            "columns_changed",
+            ("LancewalWideningOpen",),
+            unit="s",
+        ),
         Panel(
             "Compaction",
             "Compactions that landed, and those that did not, by reason, since the flusher started.",

@@ -104,6 +104,8 @@ class Conflicts:
     schema: RowSchema
     waiting: pa.Table
     owners: pa.Table
+    older_columns: bool = False
+    """Whether the object was written with other columns than those of ``schema``."""
 
     @staticmethod
     def none(schema: RowSchema) -> Conflicts:
@@ -301,7 +303,8 @@ def decode_as(data: bytes, where: str, store: ObjectStore, contract: Contract) -
     ``ContractChanged``: the object is of a newer contract."""
     written = _written(data, where, store, contract)
     found = decode_conflicts(data, where, written)
-    return replace(found, schema=contract.rows, waiting=rows_as(found.waiting, written, contract.rows, lambda: where))
+    waiting = rows_as(found.waiting, written, contract.rows, lambda: where)
+    return replace(found, schema=contract.rows, waiting=waiting, older_columns=written != contract.rows)
 
 
 def _written(data: bytes, where: str, store: ObjectStore, contract: Contract) -> RowSchema:

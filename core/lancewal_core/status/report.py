@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from lancewal_core.status.causes import Urgency
 from lancewal_core.status.diagnose import Diagnosis, diagnose, overall
 from lancewal_core.status.facts import PartitionFacts, Rejections, TableFacts
+from lancewal_core.status.widenings import OpenWidening, open_widenings
 from lancewal_core.table.contract import Contract
 
 
@@ -101,7 +102,7 @@ class TableStatus:
     table_fragments: int | None = None
     """Fragments in that version."""
     contract_version: int
-    """Newest version of the table's contract."""
+    """Version of the table's contract: the newest, or the one by which the service works."""
     topic: str
     """The table's topic."""
     topic_id: str
@@ -135,6 +136,11 @@ class TableStatus:
     Columns that stop merges are among ``problems``."""
     keys_in_conflict: int = 0
     """Primary keys that came through two partitions, and wait for a decision."""
+    older_contract_rows: int | None = None
+    """Unmerged rows, and rows of keys in conflict, that were written before the newest change of columns.  They get the
+    columns of now when they are merged.  The flusher counts no rows that are only in the WAL; ingest counts none."""
+    widenings: tuple[OpenWidening, ...] = ()
+    """Fields that get a wider type once a flusher has written their values again."""
     recent_merges: tuple[MergeDone, ...] = field(default=())
     """The newest merges of this flusher, newest first."""
 
@@ -179,6 +185,7 @@ def status_of(
         partitions=partitions,
         problems=tuple(problems_of(table, partitions)),
         keys_in_conflict=table.keys_in_conflict,
+        widenings=open_widenings(contract),
     )
 
 

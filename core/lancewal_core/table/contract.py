@@ -102,6 +102,8 @@ class Widening(BaseModel):
     field_ids: Annotated[tuple[int, ...], FailFast()]
     """Lance's ids of the column's field and, depth first, of its nested fields, once they are wider.  A field whose type
     stays keeps its id."""
+    since_ms: int = Field(ge=0)
+    """When a command asked for it, in milliseconds since 1970; if several did, the first."""
 
 
 class Column(BaseModel):

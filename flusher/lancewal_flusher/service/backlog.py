@@ -37,6 +37,9 @@ class Backlog:
     fell: Mapping[Region, Position] = field(default_factory=dict)
     """Partitions where the merged position is less than it was, which must never be."""
     states: Mapping[Region, RegionState] = field(default_factory=dict)
+    older_rows: int = 0
+    """Changed keys in flushes, and rows of keys in conflict, that were written before the newest change of columns.  Rows
+    of keys in conflict count once a merge has read them."""
 
 
 @dataclass(slots=True)
@@ -71,7 +74,8 @@ class BacklogReader:
     """Reader of backlogs.  The manifest of a flush never changes, so it is read once while the flush waits."""
 
     def __init__(self, context: FlusherContext) -> None:
-        self._context = context
+        self.context = context
+        """The context taken up last."""
         self._merged = MergedPositions()
         self._flushes: dict[str, Flush] = {}
 
@@ -85,8 +89,8 @@ class BacklogReader:
 
     def now(self) -> Backlog:
         """Read the newest state, and return the backlog."""
-        pinned, in_force = self._context.watermarks.newest()
-        sound = self._context.read_sound_states()
+        pinned, in_force = self.context.watermarks.newest()
+        sound = self.context.read_sound_states()
         return self._backlog(pinned.version, in_force, sound.states, sound.damaged)
 
     def _backlog(
@@ -96,7 +100,7 @@ class BacklogReader:
         states: Mapping[Region, RegionState],
         damaged: Collection[Region],
     ) -> Backlog:
-        regions = [region for region in self._context.contract.regions if region not in damaged]
+        regions = [region for region in self.context.contract.regions if region not in damaged]
         waiting = {region: _ended(states[region], in_force) if region in states else () for region in regions}
         flushes = self._read({r.flush for records in waiting.values() for r in records if r.flush is not None})
         rows = {region: sum(_rows(flushes, region, r) for r in records) for region, records in waiting.items()}
@@ -114,14 +118,27 @@ class BacklogReader:
             rows,
             _times_ms({of: r.flushed_at_ms or r.sealed_at_ms for of, r in oldest.items()}),
             _times_ms({of: r.sealed_at_ms for of, r in newest.items()}),
-            self._merged.look(self._context.table, in_force),
+            self._merged.look(self.context.table, in_force),
             states,
+            self._older(flushes, waiting, in_force),
         )
+
+    def _older(
+        self,
+        flushes: Mapping[str, Flush | Corrupt],
+        waiting: Mapping[Region, tuple[GenerationRecord, ...]],
+        in_force: InForce,
+    ) -> int:
+        changed = self.context.contract.columns_version
+        older = {key: f for key, f in flushes.items() if isinstance(f, Flush) and f.contract_version < changed}
+        rows = sum(_rows(older, region, record) for region, records in waiting.items() for record in records)
+        kept = (content for ref, content in self.context.conflicts_kept if ref == in_force.conflicts)
+        return rows + sum(int(c.waiting.num_rows) for c in kept if c.older_columns or c.schema != self.context.rows)
 
     def _read(self, named: Collection[str]) -> Mapping[str, Flush | Corrupt]:
         """Read the flushes that are not known yet; forget all others."""
         known = {key: self._flushes[key] for key in named if key in self._flushes}
-        read = read_flushes(self._context.store, self._context.tasks, [key for key in named if key not in known])
+        read = read_flushes(self.context.store, self.context.tasks, [key for key in named if key not in known])
         self._flushes = known | {key: flush for key, flush in read.items() if isinstance(flush, Flush)}
         return {**known, **read}
 

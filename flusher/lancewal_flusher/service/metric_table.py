@@ -27,6 +27,14 @@ class FlusherMetricTable(StoreMetricTable, ServiceMetricTable, prefix="lancewal_
         "Rows with a key that a merge had, but without a known partition: a record of any partition may replace them. Only "
         "in tables keyed by bytes."
     )
+    contract_version = gauge("Version of the table's contract by which this process merges.")
+    older_contract_rows = gauge(
+        "Changed keys in unmerged flushes, and rows of keys in conflict, that were written before the newest change of "
+        "columns."
+    )
+    open_widening_seconds = gauge(
+        "Time since a command asked for the oldest widening of a column that is not done; 0 while none is open."
+    )
     keys_in_conflict = gauge(
         "Primary keys that came through two partitions and wait for a person's decision. Always 0 without `format.key: bytes`."
     )

@@ -18,8 +18,10 @@ from lancewal_core.process.metric_table import show_only
 from lancewal_core.process.service_events import place_of
 from lancewal_core.process.service_metrics import ProcessRegistry, ServiceMetrics
 from lancewal_core.region.state import GenerationRecord
+from lancewal_core.status.widenings import open_widenings
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.observed import ObservedStore
+from lancewal_core.table.contract import Contract
 from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.event_table import FlusherEvents
 from lancewal_flusher.garbage.collect import GarbageReport
@@ -63,6 +65,14 @@ class FlusherMetrics(ServiceMetrics):
         self._conflicting: frozenset[Region] = frozenset()
         """Regions that the last round left since too many of their keys are in conflict."""
 
+    def works_by(self, contract: Contract) -> None:
+        """Show the version of the contract by which the table is merged, and the widenings that it asks for."""
+        self._shown.contract_version.set(contract.version)
+        since_ms = min((open_.since_ms for open_ in open_widenings(contract)), default=None)
+        self._shown.open_widening_seconds.set_function(
+            lambda: 0.0 if since_ms is None else max(0.0, (self._clock.now_ms() - since_ms) / 1000)
+        )
+
     @property
     def index_problems(self) -> Sequence[str]:
         """Return a text for each index about the rows that it cannot take, with their keys."""
@@ -102,6 +112,7 @@ class FlusherMetrics(ServiceMetrics):
         """Show the backlog of a table in metrics."""
         now = self._clock.monotonic()
         self._shown.table_version.set(backlog.version)
+        self._shown.older_contract_rows.set(backlog.older_rows)
         conflicts = backlog.in_force.conflicts
         self._shown.keys_in_conflict.set(0 if conflicts is None else conflicts.keys)
         stopped = frozenset(() if conflicts is None else conflicts.stopped)

@@ -10,16 +10,19 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from lancewal_core.errors import LancewalError
+from lancewal_core.errors import Corrupt, LancewalError, Refresh, Retry, counted
 from lancewal_core.names.ids import Generation, Region
 from lancewal_core.process.clock import Clock
 from lancewal_core.region.state import GenerationRecord, GenerationState
 from lancewal_core.status.facts import Failure, PartitionFacts, TableFacts, WaitingGeneration
 from lancewal_core.status.report import Figures, MergeDone, TableStatus, status_of
+from lancewal_core.status.widenings import open_widenings
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.control import Service, Until
+from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.service.backlog import Backlog
 from lancewal_flusher.service.round import RoundReport
+from lancewal_flusher.upkeep.widening import WideningBegun, WideningHeld, WideningResult
 
 MERGES_SHOWN = 20
 UNKNOWN = (
@@ -34,6 +37,8 @@ class FlusherStatus:
     def __init__(self, contract: Contract, uri: str, group: str, merge_after_s: float, clock: Clock) -> None:
         self.contract = contract
         """The contract taken up last."""
+        self.widening: WideningResult | Retry | Refresh | Corrupt = None
+        """Result of the last turn of widening."""
         self._uri = uri
         self._group = group
         self._merge_after_s = merge_after_s
@@ -92,6 +97,8 @@ class FlusherStatus:
             problems=(*status.problems, *others, *index_problems),
             unknown=UNKNOWN,
             keys_in_conflict=0 if backlog is None else backlog.in_force.keys_in_conflict,
+            older_contract_rows=None if backlog is None else backlog.older_rows,
+            widenings=open_widenings(contract, _work(self.widening)),
             recent_merges=tuple(self._merges),
         )
 
@@ -128,3 +135,18 @@ class FlusherStatus:
         if found is backlog.waiting[region][0]:
             seen_ms = backlog.waits_since_ms.get(region, seen_ms)
         return WaitingGeneration(found.generation, seen_ms, backlog.rows.get(region, 0))
+
+
+def _work(last: WideningResult | Retry | Refresh | Corrupt) -> str | None:
+    """Return what the flusher did last for an open widening; None if it has not begun."""
+    match last:
+        case WideningBegun(left=left):
+            return f"{counted(left, 'fragment')} left to write"
+        case WideningHeld(reason=reason):
+            return f"held: {reason}"
+        case Refused(reason=reason):
+            return f"refused, and tried again: {reason}"
+        case LancewalError():
+            return f"failed, and tried again: {last}"
+        case _:
+            return None

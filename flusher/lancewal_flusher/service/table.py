@@ -49,8 +49,9 @@ from lancewal_flusher.upkeep.widening import Widened, WideningBegun, WideningRes
 
 SEALED_GRACE_S = 60.0
 """How long an ingest may take to flush what it sealed: several times what writing a large flush takes."""
-WIDENING_LOOK_S = 10.0
-"""Seconds between two looks whether the contract asks for a wider column, and after a widening that was refused."""
+WIDENING_LOOK_S = 5.0
+"""Seconds between two turns of widening, and after one that was refused.  A turn without a widening asks the store for
+nothing."""
 PAUSE_S = 1.0
 PAUSE_MAX_S = 60.0
 LOOP_LIMIT_S = 1800.0
@@ -58,6 +59,8 @@ LOOP_LIMIT_S = 1800.0
 of a long backlog may take minutes."""
 MERGE = "merge"
 """Name of the turn of merge rounds."""
+WIDENING = "widening"
+"""Name of the turn that writes columns again with a wider type."""
 GARBAGE = "gc"
 """Name of the turn of garbage collection, which runs at the same time as rounds."""
 PAUSE_WAITS_S = 60.0
@@ -91,8 +94,11 @@ class FlusherTable:
         self._widening = WideningState()
         self._widened: WideningResult = None
         self._looked_at = -math.inf
-        known, who = paths.contract_version(contract.version, contract.making), f"the store at {settings.table.uri}"
-        self._silence = SilenceWatch(lambda: store.get(known), clock, StoreUnavailable.kind, who, STORE)
+        who = f"the store at {settings.table.uri}"
+        self._silence = SilenceWatch(self._ask_store, clock, StoreUnavailable.kind, who, STORE)
+        metrics.works_by(contract)
+        self._newer_contract = True
+        """Whether the store may have a newer contract; the watch over the store sets it (``_ask_store``)."""
 
     def watch(self, stack: ExitStack) -> None:
         """Start the store check and the visibility measurement on their own threads; ``stack`` ends them."""
@@ -182,6 +188,7 @@ class FlusherTable:
         """Read the backlog and show it, for times when no round does."""
         self._looked_at = self.context.clock.monotonic()
         try:
+            self._take_up_newer_contract()
             backlog = self.backlogs.now()
         except (Retry, Refresh, Corrupt):
             return  # a round reports the error
@@ -195,6 +202,8 @@ class FlusherTable:
 
     def failed(self, turn: str, error: Retry | Refresh | Corrupt, again_s: float) -> None:
         self.metrics.failed(turn, error, again_s)
+        if turn == WIDENING:
+            self.status.widening = error
         if turn != MERGE:
             return
         self.status.round_failed(error)
@@ -223,15 +232,28 @@ class FlusherTable:
         return result
 
     def widen(self) -> WideningResult:
-        """Look whether the contract asks for a widening, and do a part of it."""
-        self._look_for_newer_contract()
+        """Do a part of the widening that the newest contract asks for, if it asks for one."""
+        self._take_up_newer_contract()
         result = self._by_newest_contract(lambda context: widen_next(context, self._widening))
         if isinstance(result, Widened):
             self._look_for_newer_contract()
         before, self._widened = self._widened, result
+        self.status.widening = result
         if (result != before and not isinstance(before, WideningBegun)) or not isinstance(result, WideningBegun):
             self.metrics.widening(result)
         return result
+
+    def _ask_store(self) -> None:
+        """Ask the store for the next version of the contract.  Any answer shows that the store answers."""
+        ours = self.context.contract
+        if self.context.store.get(paths.contract_version(ours.version + 1, ours.making)) is not None:
+            self._newer_contract = True
+
+    def _take_up_newer_contract(self) -> None:
+        """Look for a newer contract if there may be one."""
+        if self._newer_contract:
+            self._newer_contract = False
+            self._look_for_newer_contract()
 
     def _look_for_newer_contract(self) -> None:
         try:
@@ -242,7 +264,8 @@ class FlusherTable:
             self._take_up(newer)
 
     def _take_up(self, context: FlusherContext) -> None:
-        self.context, self.status.contract = context, context.contract
+        self.context, self.status.contract, self.backlogs.context = context, context.contract, context
+        self.metrics.works_by(context.contract)
         self.metrics.events.contract_taken_up(contract_version=context.contract.version)
 
     def _by_newest_contract(self, act: Callable[[FlusherContext], T]) -> T:
@@ -345,7 +368,7 @@ def _garbage_turn(table: FlusherTable) -> Turn[GarbageReport]:
 
 def _widening_turn(table: FlusherTable) -> Turn[WideningResult]:
     return Turn(
-        "widening",
+        WIDENING,
         table.context.clock,
         table.widen,
         next_s=lambda result: 0.0 if isinstance(result, WideningBegun) else WIDENING_LOOK_S,

@@ -19,6 +19,7 @@ from lancewal_core.process.clock import Clock, utc_text
 if TYPE_CHECKING:
     from lancewal_core.status.diagnose import Diagnosis
     from lancewal_core.status.report import PartitionStatus, TableStatus
+    from lancewal_core.status.widenings import OpenWidening
     from lancewal_core.table.contract import Contract
 
 WATCH_S = 2.0
@@ -107,6 +108,7 @@ def watched(
 
 
 _IN_CONFLICT = "conflicts {} that came through two partitions, to be decided: `lancewal conflict list`"
+_OLDER = "older     {} written before the newest change of columns, not merged yet"
 _TITLES = (
     *("partition", "kafka", "durable", "flushed", "merged", "read", "lag"),
     *("unmerged rows", "unmerged bytes", "generations", "state", "owner"),
@@ -132,6 +134,8 @@ def status_text(status: TableStatus) -> str:
         ),
         *(f"paused    {service} {_until(until)}" for service, until in status.paused.items()),
         *([_IN_CONFLICT.format(counted(status.keys_in_conflict, "key"))] if status.keys_in_conflict else []),
+        *([_OLDER.format(counted(status.older_contract_rows, "row"))] if status.older_contract_rows else []),
+        *map(_widening, status.widenings),
         *_diagnosis(status.diagnosis),
         "",
     ]
@@ -159,6 +163,11 @@ def _diagnosis(found: Diagnosis) -> list[str]:
         f"state     {found.state} at {found.step}: {found.kind}: {one_line(found.message)}",
         *([f"do        {one_line(found.do)}"] if found.do else []),
     ]
+
+
+def _widening(found: OpenWidening) -> str:
+    types = f"{found.old_type} to {found.new_type}"
+    return f"widening  {one_line(found.field)}: {one_line(types)}, asked for at {utc_text(found.since_ms)}"
 
 
 def _rejected(found: PartitionStatus) -> str:

@@ -11,6 +11,8 @@ A figure that this prevents is left out and becomes a problem in the result; the
  * *partitions*: if only some are asked for, the result has their figures, diagnoses and problems, and everything about the
    whole table.  Everything that strong reads need concerns the whole table, since they read every partition.
  * *problems* include what a strong read would stop at, as far as ``readable`` looks; ``not_looked_at`` is the rest.
+ * *older_contract_rows*: the contract versions that flushes and entries name, and the columns of the object of keys in
+   conflict.
  * *unmerged* rows and bytes: from the flush's manifest, and from the WAL where there is no flush yet; in the WAL a key may
    have several rows.
 
@@ -36,7 +38,7 @@ from functools import partial
 from typing import TypeVar
 
 from lancewal_core.errors import ActionNeeded, InvalidInput, LancewalError, or_error, or_raised
-from lancewal_core.keys.conflicts import read_conflicts
+from lancewal_core.keys.conflicts import Conflicts, read_conflicts
 from lancewal_core.names.ids import LogId, Region, TableVersion
 from lancewal_core.open import Address
 from lancewal_core.process.clock import Clock, SystemClock
@@ -68,6 +70,7 @@ NOT_STORED_ANYWHERE = (
     "why rounds of the flusher fail: its log, /readyz and /status",
     "rows that an index of vectors cannot take: the flusher's log and /status name those that it met since its start",
 )
+WORK = "whether a flusher works on a widening: its log and /status"
 READERS = "which version readers have open: name it with --reader-version"
 
 
@@ -103,7 +106,7 @@ def table_status(
         opened = OpenedTable.over(store, table, contract, tasks, clock)
         in_force, control, indexes = _in_force_control_indexes(opened, pinned, problems)
         conflicts = None if in_force is None else in_force.conflicts
-        _try(lambda: read_conflicts(store, conflicts, contract), problems)
+        waiting = _try(lambda: read_conflicts(store, conflicts, contract), problems)
         read = in_force
         if reader_version is not None:
             read = _try(lambda: opened.watermarks.at(TableVersion(reader_version)), problems)
@@ -131,9 +134,10 @@ def table_status(
         status,
         table_fragments=len(pinned.fragments()),
         foreign_columns=_foreign_columns(pinned, contract),
+        older_contract_rows=_older_rows(counted, waiting),
         diagnosis=table_diagnosis(facts, status.partitions, all_of_them=len(chosen) == contract.partitions),
         problems=(*problems, *status.problems),
-        unknown=_unknown(kafka, settings, reader_version),
+        unknown=(*_unknown(kafka, settings, reader_version), *([WORK] if status.widenings else [])),
         not_looked_at=tuple(looked.not_looked_at),
     )
 
@@ -145,6 +149,12 @@ def _foreign_columns(pinned: PinnedTable, contract: Contract) -> tuple[str, ...]
     except ActionNeeded:
         return ()
     return foreign_columns(pinned, contract)
+
+
+def _older_rows(counted: Sequence[UnmergedCounts], conflicts: Conflicts | None) -> int:
+    """Return how many rows were written before the newest change of columns, and are unmerged or set aside."""
+    set_aside = conflicts.waiting.num_rows if conflicts is not None and conflicts.older_columns else 0
+    return set_aside + sum(counts.older_rows for counts in counted)
 
 
 def _table_facts(
@@ -284,6 +294,7 @@ def _counts(
         found = _try(lambda: or_raised(flush).generation_of(counts.region, record.generation), problems)  # noqa: B023 # called now
         if found is not None:
             counts.rows += found.changes
+            counts.older_rows += found.changes * (found.contract_version < opened.contract.columns_version)
             counts.nbytes += found.nbytes
             counts.snapshots.append((record, found))
         else:

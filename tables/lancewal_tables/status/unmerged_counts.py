@@ -45,6 +45,8 @@ class UnmergedCounts:
     """Whether the region's state was read; if not, it is unknown whether there is one."""
     durable: Position | None = None
     rows: int = 0
+    older_rows: int = 0
+    """The part of ``rows`` that was written before the newest change of columns."""
     nbytes: int = 0
     entry_at_ms: int = 0
     """When its newest entry in an unmerged generation was written, in ms since 1970; 0: there is none."""
@@ -104,6 +106,7 @@ def count_entries(opened: OpenedTable, walked: Walk[Trailer], held: Held, segmen
                 continue
             holding[number] = trailer
             counts.rows += header.row_count
+            counts.older_rows += header.row_count * (header.contract_version < opened.contract.columns_version)
             counts.nbytes += header.nbytes
             counts.entry_at_ms = max(counts.entry_at_ms, trailer.written_at_ms)
             counts.rejections.add(header)

@@ -21,17 +21,20 @@ import pytest
 from lancewal_core.errors import LancewalError
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.rows.schema import Op
-from lancewal_core.table.columns.changes import Adopted
+from lancewal_core.table.columns.changes import Added, Adopted, Change, Dropped, Forgotten, Renamed, Widened
 from lancewal_core.table.columns.steps import change_columns
 from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.protocol import CommitOutcome, Committed, RewriteBounds, TableCommit
+from lancewal_flusher.context import by_newest_contract
 from lancewal_flusher.merge.finish import finish_newest
 from lancewal_flusher.merge.merge import Merged, merge_next
 from lancewal_flusher.upkeep.compaction import FileSizes, compact_next
 from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
 from lancewal_flusher.upkeep.index_plan import IndexLimits
 from lancewal_flusher.upkeep.indexes import extend_indexes
+from lancewal_flusher.upkeep.widening import Widened as Widening
+from lancewal_flusher.upkeep.widening import WideningState, widen_next
 from tests.support.flusher_tables import (
     COLUMNS,
     OPEN_ROWS,
@@ -114,7 +117,7 @@ class Work:
 def merging(table: FlusherTable, raced: RacedTable, act: Callable[[], object]) -> None:
     table.generation(0, MERGED)
     raced.before = [act]
-    merge_next(table.context(raced), OPEN_ROWS)
+    by_newest_contract(table.context(raced), lambda context: merge_next(context, OPEN_ROWS))
 
 
 def following_up(table: FlusherTable, raced: RacedTable, act: Callable[[], object]) -> None:
@@ -132,17 +135,19 @@ def following_up(table: FlusherTable, raced: RacedTable, act: Callable[[], objec
     assert isinstance(merge_next(context, OPEN_ROWS), Merged)
     raced.landed.clear()
     raced.before = [act]
-    finish_newest(context)
+    by_newest_contract(context, finish_newest)
 
 
 def compacting(table: FlusherTable, raced: RacedTable, act: Callable[[], object]) -> None:
     raced.before = [act]
-    compact_next(table.context(raced), LIMITS, FileSizes(), with_sentinel=False)
+    by_newest_contract(
+        table.context(raced), lambda context: compact_next(context, LIMITS, FileSizes(), with_sentinel=False)
+    )
 
 
 def extending(table: FlusherTable, raced: RacedTable, act: Callable[[], object]) -> None:
     raced.before = [act]
-    extend_indexes(table.context(raced), IndexLimits(), at_once=True)
+    by_newest_contract(table.context(raced), lambda context: extend_indexes(context, IndexLimits(), at_once=True))
 
 
 WORKS: Mapping[str, Work] = {
@@ -236,7 +241,7 @@ def add_values(table: FlusherTable, _: Places) -> None:
 
 def rename_and_adopt(table: FlusherTable, _: Places) -> None:
     table.dataset.alter_columns({"path": "s", "name": "text"})
-    change_columns(table.store, LanceTable(table.uri), SystemClock(), table.new_id, [Adopted(())])
+    changed(table, Adopted(()))
     for row in table.model.values():
         row["text"] = row.pop("s")
 
@@ -292,6 +297,30 @@ def compact_and_clean_up(table: FlusherTable, places: Places) -> None:
     table.clean_up()
 
 
+def alter(*changes: Change, shown: Callable[[Row], Row] = dict) -> Event:
+    """``lancewal table alter``; ``shown``: how rows look afterwards."""
+
+    def act(table: FlusherTable, _: Places) -> None:
+        changed(table, *changes)
+        table.model.update({key: shown(row) for key, row in table.model.items()})
+
+    return Event(act)
+
+
+def changed(table: FlusherTable, *changes: Change) -> None:
+    change_columns(table.store, LanceTable(table.uri), SystemClock(), table.new_id, changes)
+    table.take_up()
+
+
+def widen(table: FlusherTable, _: Places) -> None:
+    """Another flusher writes a column again, and commits its files."""
+    changed(table, Added(("n",), pa.int32()))
+    changed(table, Widened(("n",), pa.int64()))
+    assert isinstance(widen_next(table.context(), WideningState()), Widening)
+    table.take_up()
+    table.model.update({key: {**row, "n": None} for key, row in table.model.items()})
+
+
 def at(change: Callable[[FlusherTable, Key], object], place: str) -> Event:
     return Event(lambda table, places: change(table, getattr(places, place)))
 
@@ -339,6 +368,20 @@ EVENTS: Mapping[str, Event] = {
     "column of another type": Event(
         lambda t, _: t.dataset.alter_columns({"path": "s", "data_type": pa.large_string()}), dict
     ),
+    "`table alter` adds a column": alter(Added(("note",), pa.string()), shown=lambda row: {**row, "note": None}),
+    "`table alter` renames a column": alter(
+        Renamed(("s",), "text"),
+        shown=lambda row: {("text" if name == "s" else name): value for name, value in row.items()},
+    ),
+    "`table alter` drops a column": alter(
+        Dropped(("s",)), shown=lambda row: {name: value for name, value in row.items() if name != "s"}
+    ),
+    "`table alter` forgets a name": alter(
+        Renamed(("s",), "text"),
+        Forgotten(("s",)),
+        shown=lambda row: {("text" if name == "s" else name): value for name, value in row.items()},
+    ),
+    "a flusher widens a column": Event(widen),
     "restore": Event(restore),
     "overwrite": Event(lambda t, _: lance.write_dataset(t.user_rows(0, [1]), t.uri, mode="overwrite")),
     "table recreated": Event(recreate),

@@ -68,6 +68,8 @@ class Surroundings:
     """Earlier versions of the contract, one for each state of the columns, if a member is dropped."""
     pinned: PinnedTable | None = None
     """The newest version of the table, for what is adopted."""
+    now_ms: int = 0
+    """Time of the change, in milliseconds since 1970."""
 
 
 @dataclass(slots=True)
@@ -83,6 +85,9 @@ class _Fields:
     dropped: list[DroppedField]
     own_ids: dict[int, int]
     """Lance's ids, by first ids."""
+    since_ms: dict[int, int]
+    """Times at which widenings began that are open, by the ids of the columns."""
+    now_ms: int
     next_id: int
     earlier: Sequence[Contract]
     left_over: Tree | None = None
@@ -116,6 +121,8 @@ def changed(contract: Contract, changes: Sequence[Change], facts: Surroundings, 
         former=list(contract.former_names),
         dropped=list(contract.dropped),
         own_ids=dict(ids),
+        since_ms={c.ids[0]: c.widening.since_ms for c in contract.columns if c.widening is not None},
+        now_ms=facts.now_ms,
         next_id=facts.highest_field_id + 1,
         earlier=facts.earlier,
     )
@@ -487,7 +494,8 @@ def _column(tree: Tree, fields: _Fields) -> Column:
     first = tuple([inner.id for inner in tree.all()])
     ids = tuple([fields.own_ids[i] for i in first])
     wide = tuple([fields.wider[i][1] if i in fields.wider else fields.own_ids[i] for i in first])
-    widening = Widening(type=format_type(_with_types(tree, fields.wider).type), field_ids=wide)
+    wider = format_type(_with_types(tree, fields.wider).type)
+    widening = Widening(type=wider, field_ids=wide, since_ms=fields.since_ms.get(tree.id, fields.now_ms))
     return Column(
         name=tree.name,
         type=format_type(tree.type),

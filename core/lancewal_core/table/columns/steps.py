@@ -86,7 +86,7 @@ def change_columns(
 
     if look_only:
         pinned, contract, _ = _look(store, table, adopts=bool(asked))
-        return following(contract, _surroundings(pinned, contract), new_id())
+        return following(contract, _surroundings(pinned, contract, clock), new_id())
     return take_steps(store, table, clock, new_id, following, adopts=bool(asked))
 
 
@@ -110,7 +110,7 @@ def take_steps(
         if commit is not None:
             _committed(table, commit, point("columns.bring"))
             continue
-        new = following(contract, _surroundings(pinned, contract), new_id())
+        new = following(contract, _surroundings(pinned, contract, clock), new_id())
         if new is contract:
             return new
         # Step 2
@@ -176,7 +176,7 @@ def _committed(table: Table, commit: ColumnsCommit | None, step: AbstractContext
     return False
 
 
-def _surroundings(pinned: PinnedTable, contract: Contract) -> Surroundings:
+def _surroundings(pinned: PinnedTable, contract: Contract, clock: Clock) -> Surroundings:
     indexed: dict[str, list[str]] = {}
     for index in pinned.indexes():
         for column in index.columns:
@@ -188,4 +188,5 @@ def _surroundings(pinned: PinnedTable, contract: Contract) -> Surroundings:
         left_over=set(Mark.of(pinned).added) - set(contract.field_ids),
         members_change=pinned.file_format not in ("2.0", "2.1"),
         pinned=pinned,
+        now_ms=clock.now_ms(),
     )
