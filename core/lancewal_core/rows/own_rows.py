@@ -20,7 +20,7 @@ def whole_arrays(rows: pa.Table) -> pa.Table | pa.RecordBatchReader:
     types.  Otherwise a struct inside it ends in a panic, and a boolean with nulls in an error (Lance 14, all file
     formats).  Arrow cuts arrays without copying them, and cuts all columns of a table where one begins a new chunk.
     """
-    if not any(_has_struct(field.type) for field in rows.schema):
+    if not any(has_struct(field.type) for field in rows.schema):
         return rows
     return pa.RecordBatchReader.from_batches(rows.schema, whole_batches(rows))
 
@@ -33,11 +33,12 @@ def whole_batches(rows: pa.Table) -> Iterator[pa.RecordBatch]:
 
 
 def _whole(array: pa.Array) -> pa.Array:
-    return pa.concat_arrays([array]) if _has_struct(array.type) and _is_cut(array) else array
+    return pa.concat_arrays([array]) if has_struct(array.type) and _is_cut(array) else array
 
 
-def _has_struct(type_: pa.DataType) -> bool:
-    return pa.types.is_struct(type_) or any(_has_struct(type_.field(i).type) for i in range(type_.num_fields))
+def has_struct(type_: pa.DataType) -> bool:
+    """Return whether the type is a struct, or contains one."""
+    return pa.types.is_struct(type_) or any(has_struct(type_.field(i).type) for i in range(type_.num_fields))
 
 
 def _is_cut(array: pa.Array) -> bool:

@@ -53,7 +53,7 @@ from lancewal_core.store.obstore import local_folder
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_reader.plan.strong import ReadPlan, RegionDelta
-from lancewal_reader.reading.scan import result_schema
+from lancewal_reader.reading.scan import delta_keys, result_schema
 from lancewal_reader.unmerged.completed import FindAddresses, complete_rows
 from lancewal_reader.unmerged.load import DeltaContext, load
 from lancewal_reader.unmerged.loaded import Loaded
@@ -186,7 +186,7 @@ def count_plan(context: DeltaContext, find: FindAddresses, pinned: PinnedTable, 
     merged = sum(fragment.live_rows for fragment in pinned.fragments())
     if not any(delta.sources for delta in plan.deltas):
         return merged
-    loaded = load(context, plan.deltas, project(context.rows, ()), plan.in_force.conflicts)
+    loaded = delta_keys(context, plan)
     superseded = len(context.hidden.addresses(find, pinned, plan, loaded.mask))
     # A Partial is a row, whether it finds one in the table or not.
     unmerged = int(loaded.folded.rows.num_rows + loaded.folded.partials.num_rows)

@@ -21,6 +21,7 @@ import pyarrow as pa
 from lancewal_core.errors import ContractMismatch, InvalidSchema
 from lancewal_core.open import Address
 from lancewal_core.rows.column_types import format_type, parse_type
+from lancewal_core.rows.own_rows import has_struct
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.rows.ttl import check_ttl
 from lancewal_core.settings.declared import declared_keys, declared_ttl
@@ -120,7 +121,7 @@ def existing_rows(pinned: LancePinnedTable, settings: Settings) -> RowSchema:
                 f"column {field.name!r} is not nullable: a record may leave out any column but the key; allow nulls by "
                 f'`dataset.alter_columns({{"path": "{field.name}", "nullable": True}})`'
             )
-        if storage == "2.0" and _has_struct(field.type):
+        if storage == "2.0" and has_struct(field.type):
             problems.append(
                 f"column {field.name!r}: files of Lance's format 2.0 cannot hold a null struct: rewrite the table in 2.1"
             )
@@ -167,7 +168,3 @@ def _in_python(type_: pa.DataType) -> str:
 
 def _inner_names(type_: pa.DataType) -> list[str]:
     return [n for i in range(type_.num_fields) for n in (type_.field(i).name, *_inner_names(type_.field(i).type))]
-
-
-def _has_struct(type_: pa.DataType) -> bool:
-    return pa.types.is_struct(type_) or any(_has_struct(type_.field(i).type) for i in range(type_.num_fields))
