@@ -19,14 +19,14 @@ from functools import lru_cache
 
 import pyarrow as pa
 
-from lancewal_core.errors import InvalidInput, InvalidSchema, LancewalError, or_error
+from lancewal_core.errors import ContractChanged, InvalidInput, InvalidSchema, LancewalError, or_error
 from lancewal_core.region.flushes.manifest import read_flush
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.rows.carry import taken_whole
 from lancewal_core.rows.column_types import format_type, parse_type
 from lancewal_core.rows.schema import FieldIds, RowSchema
 from lancewal_core.table.checks import blob_columns, changed_by_others, columns_as
-from lancewal_core.table.contract import Contract, columns_version
+from lancewal_core.table.contract import Contract, columns_version, newer_contract
 from lancewal_core.table.protocol import ColumnsCommit, PinnedTable, columns_mark
 from lancewal_reader.plan.log_entries import EntryRef
 from lancewal_reader.plan.strong import FlushRef, ReadPlan, Source
@@ -35,8 +35,8 @@ from lancewal_reader.plan.strong import FlushRef, ReadPlan, Source
 def columns_of_plan(opened: OpenedTable, pinned: PinnedTable, plan: ReadPlan) -> RowSchema:
     """Return the columns of the plan's result; ``pinned`` is the plan's version.
 
-    ``ContractMismatch`` unless the version's primary key is the contract's, ``ContractChanged`` if rows are of a newer
-    contract."""
+    ``ContractMismatch`` unless the version's primary key is the contract's, ``ContractChanged`` if rows or columns are of a
+    newer contract."""
     contract, ids = opened.contract, pinned.field_ids
     if columns_mark(pinned) == contract.columns_change and [*ids.items()] == [*contract.fields_of.items()]:
         return contract.rows
@@ -44,6 +44,7 @@ def columns_of_plan(opened: OpenedTable, pinned: PinnedTable, plan: ReadPlan) ->
     if keys:
         raise changed_by_others(pinned, keys)
     named = _contract_of_version(opened, pinned)
+    _check_widened_ids(opened, pinned, named)
     newest = named
     if contract.columns_version > named.columns_version:
         newest = max((opened.contract_of(v) for v in _versions(opened, plan)), key=_age, default=named)
@@ -58,6 +59,20 @@ def columns_of_plan(opened: OpenedTable, pinned: PinnedTable, plan: ReadPlan) ->
     columns = pa.schema([*newest.rows.columns, *(field for field, _ in others)])
     found = (*newest.rows.ids, *(ids for _, ids in others))
     return RowSchema(columns, contract.primary_key, contract.region_key, found)
+
+
+def _check_widened_ids(opened: OpenedTable, pinned: PinnedTable, named: Contract) -> None:
+    """Raise ``ContractChanged`` if the version lacks fields, and there is a newer contract: that may know their wider ids.
+
+    A widening gets other ids if another change took them, and lands before the contract with the wider type."""
+    own = columns_as(pinned, named.rows, (named, opened.contract)).ids
+    there = {id_ for ids in own for id_ in ids}
+    lacks = not there.issuperset(id_ for ids in named.rows.ids for id_ in ids)
+    if lacks and newer_contract(opened.store, opened.contract) is not None:
+        raise ContractChanged(
+            f"version {pinned.version} may have wider columns of a contract after version {opened.contract.version}",
+            version=pinned.version,
+        )
 
 
 def check_no_blobs_asked(pinned: PinnedTable, names: Collection[str]) -> None:

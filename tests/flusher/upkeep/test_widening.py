@@ -22,6 +22,7 @@ from lancewal_flusher.service.service import run_once
 from lancewal_flusher.upkeep.compaction import FileSizes, compact_next
 from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
 from lancewal_flusher.upkeep.widening import Widened, WideningBegun, WideningHeld, WideningState, widen_next
+from lancewal_reader.table import open_table
 from tests.support.flusher_tables import COMBINE, OPEN_ROWS, FlusherTable, Operation, ScriptedTable, delete, patch
 
 LARGE = 2**40
@@ -239,6 +240,30 @@ def test_columns_that_were_added_since_it_was_asked_for(table: FlusherTable) -> 
     table.generation(0, [Operation(Op.UPSERT, 1, {"a": LARGE, "b": "b"})])
     round_of(table.context())
     table.check()
+
+
+def test_a_reader_meets_other_ids_than_were_asked_for(table: FlusherTable) -> None:
+    """It knows the contract that first asked.  The flusher dies between its commit and the contract with the wider type."""
+
+    class Dying(LanceTable):
+        def change_columns(self, commit: ColumnsCommit) -> CommitOutcome:
+            super().change_columns(commit)
+            raise Killed
+
+    table.ask_to_widen("a", "int64")
+    table.change_columns(b="string")
+    kept = open_table(table.uri)
+    kept.to_arrow()
+    widen(table.context())
+    table.take_up()
+    with pytest.raises(Killed):
+        widen(table.context(Dying(table.uri)))
+    for consistency in ("eventual", "strong"):  # the strong one alone asks for the newest contract
+        found = kept.to_arrow(consistency=consistency)
+        assert found.schema.field("a").type == pa.int64()
+        assert {(r["region"], r["id"]): r["a"] for r in found.to_pylist()} == {
+            k: r["a"] for k, r in table.model.items()
+        }
 
 
 def test_behind_other_changes(table: FlusherTable) -> None:
