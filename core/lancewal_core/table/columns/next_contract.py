@@ -201,7 +201,9 @@ def _is_made(contract: Contract, columns: Sequence[Tree], change: Change) -> boo
         case Dropped():
             return found is None and any((d.name, d.within) == (name, within) for d in contract.dropped)
         case Forgotten():
-            return any((d.name, d.within) == (name, within) and d.forgotten for d in contract.dropped)
+            named = [d.forgotten for d in contract.dropped if (d.name, d.within) == (name, within)]
+            named += [False for f in contract.former_names if f.name == name and f.id in {tree.id for tree in fields}]
+            return bool(named) and all(named)
         case Adopted() | Taken():
             return False
 
@@ -385,16 +387,15 @@ def _drop_names(fields: _Fields, path: Path) -> None:
 
 
 def _forget(fields: _Fields, path: Path) -> None:
-    """Forget a former or dropped name."""
+    """Forget a former or dropped name.  It stays as one that was forgotten, so that the same call is known again."""
     within, members = _place(fields.columns, path[:-1])
     name = path[-1]
     former = [f for f in fields.former if not (f.name == name and f.id in members)]
-    dropped = [
-        d.model_copy(update={"forgotten": True}) if (d.name, d.within) == (name, within) else d for d in fields.dropped
-    ]
-    if (former, dropped) == (fields.former, fields.dropped):
+    dropped = [d for d in fields.dropped if (d.name, d.within) != (name, within)]
+    if len(former) == len(fields.former) and all(d.forgotten for d in fields.dropped if d not in dropped):
         raise InvalidInput("it is neither a former name of a field nor the name of one that was dropped")
-    fields.former, fields.dropped = former, dropped
+    fields.former = former
+    fields.dropped = [*dropped, DroppedField(name=name, within=within, forgotten=True)]
 
 
 def _with_new(fields: _Fields, change: Added) -> list[Tree]:

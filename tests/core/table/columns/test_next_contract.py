@@ -260,6 +260,25 @@ def test_refusals_name_the_change_and_change_nothing(change: Change, named: str)
     assert str(error.value).endswith("Nothing was changed")
 
 
+def test_a_name_is_forgotten_each_time_and_the_same_call_is_known_again() -> None:
+    """A former name leaves nothing else behind.  A name that was forgotten once may have come, and gone, again."""
+    calls: list[Change] = [
+        Renamed(("fare",), "price"),
+        Forgotten(("fare",)),
+        Added(("fare",), pa.int8()),
+        Dropped(("fare",)),
+        Forgotten(("fare",)),
+    ]
+    now = contract()
+    for call in calls:
+        after = changed(now, [call], AROUND, "abc")
+        assert after.version == now.version + 1
+        assert changed(after, [call], AROUND, "abc") is after
+        now = after
+    assert not now.former_names
+    assert all(name.forgotten for name in now.dropped)
+
+
 def test_a_struct_keeps_a_member_and_a_name_may_change_its_case() -> None:
     with pytest.raises(InvalidInput, match="keeps at least one member"):
         changed(contract(), [Dropped(("address", "zip")), Dropped(("address", "street"))], AROUND, "abc")
