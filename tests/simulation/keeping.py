@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lancewal_core.errors import (
+    ContractMismatch,
     InvalidInput,
     MergedPositionUnknown,
     ObjectMissing,
@@ -61,6 +62,10 @@ class Keeping:
         known = dict(world.acknowledged)
         try:
             made = make_snapshot(self._context, self.table.reads, name, None if at is None else at[0], for_ms)
+        except InvalidInput as error:
+            require(world.columns is not None and "was widened to" in str(error), f"{self._process.name}:", error)
+            world.note("snapshot: a column was widened meanwhile")
+            return None
         except _NO_MORE as error:
             lost = world.losses.named_by(error)
             require(lost or not isinstance(error, ObjectMissing), f"{self._process.name}: nothing is lost, but", error)
@@ -75,7 +80,8 @@ class Keeping:
         where = f"snapshot {name} version {receipt.version}"
         branch = world.checker.table.branch(name)
         if not kept.may_be_gone(self._process.clock.now_ms()):
-            batches = list(branch.newest().scan(world.contract.rows.table.names))
+            shown = branch.newest()
+            batches = list(shown.scan(shown.schema.names))
             kept.rows = world.check_rows(batches, cut, receipt.version, where)
             require(at is None or kept.rows == at[1], f"{where}: other rows than the read at its receipt:", kept.rows)
         else:
@@ -124,6 +130,9 @@ def keeper(world: World, process: Process) -> None:
         except PASSING as error:
             world.note(f"snapshot: {type(error).__name__}")
             world.log(f"{process.name}: {error}")
+        except ContractMismatch as error:
+            world.note("snapshot: ContractMismatch")
+            world.check_misfits(error)
         world.scheduler.sleep(rng.choice([0.05, 0.4]))
 
 
@@ -133,6 +142,7 @@ def check_kept(world: World) -> None:
     for name, kept in sorted(world.snapshots.items()):
         keeping.read(name)
         if not kept.dropped and kept.until_ms is None:
-            batches = list(world.checker.table.branch(name).newest().scan(world.contract.rows.table.names))
+            shown = world.checker.table.branch(name).newest()
+            batches = list(shown.scan(shown.schema.names))
             found, _ = world.by_hand.split(batches, kept.receipt.version)
             require(found == kept.rows, f"branch {name}: rows", found, "instead of", kept.rows)

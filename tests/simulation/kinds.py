@@ -26,6 +26,17 @@ _SWARM = Settings(
     swarm=True,
 )
 
+_COLUMNS = replace(
+    _SMALL,
+    records=40,
+    changers=2,
+    flushers=2,
+    compactors=1,
+    readers=2,
+    user={"index": 1.0, "compact": 1.0, "add a column": 0.5, "rename a column": 0.3},
+)
+_COMMITS = (("commit", ""), ("put", "/contract/"), ("newest", "table"))
+
 KINDS: dict[str, Settings] = {
     "small": _SMALL,
     "merges": replace(_SMALL, members=1, flushers=3),
@@ -51,14 +62,22 @@ KINDS: dict[str, Settings] = {
     "snapshots": replace(_SMALL, records=30, keepers=2, flushers=2),
     # Where somebody keeps snapshots, versions go from between others.
     "points": replace(_SMALL, records=40, readers=0, travellers=2, keepers=1, history_window_s=2),
-    "columns": replace(
-        _SMALL,
-        records=40,
-        changers=2,
-        flushers=2,
-        compactors=1,
-        readers=2,
-        user={"index": 1.0, "compact": 1.0, "add a column": 0.5, "rename a column": 0.3},
+    "columns": _COLUMNS,
+    # Whoever changes columns, merges or widens is slow at each commit and contract, so that others come in between.
+    "slow columns": replace(
+        _COLUMNS,
+        records=80,
+        changers=3,
+        keepers=1,
+        travellers=1,
+        history_window_s=2,
+        user={**_COLUMNS.user, "restore": 0.03},
+        delays=(
+            *(Delay(f"flusher{i}", act, what, 0.3, 1.0) for i in range(2) for act, what in _COMMITS),
+            *(Delay(f"changer{i}", act, what, 0.3, 1.0) for i in range(3) for act, what in _COMMITS),
+            Delay("member0", "put", "/wal/", 0.2, 2.0),
+            Delay("reader0", "get", "/wal/", 0.3, 1.0),
+        ),
     ),
     "swarm": _SWARM,
     "slow members": replace(_SWARM, slow="member", readers=1, user={}, operator=False),

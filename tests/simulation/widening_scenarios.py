@@ -6,6 +6,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
+import pyarrow as pa
+
 from lancewal_core.errors import ContractMismatch, InvalidInput, TableRestored
 from lancewal_core.names.ids import TableVersion
 from lancewal_core.rows.schema import Op
@@ -14,6 +16,9 @@ from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.context import FlusherContext, by_newest_contract, with_newer_contract
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.upkeep.widening import Widened, WideningResult, WideningState, widen_next
+from lancewal_tables.load.deletes import DeletesSince
+from lancewal_tables.load.part import load_part
+from lancewal_tables.load.whole import _act_on, _begin
 from tests.simulation.checker import require
 from tests.simulation.column_scenarios import ColumnStage
 from tests.simulation.script import Crashed, crash, stops
@@ -47,6 +52,11 @@ class WideningStage(ColumnStage):
         """A patch is durable and flushed."""
         self.records(member, Op.PATCH, k=k, **values)
         self.seal(member)
+
+    def rows_of_table(self) -> list[dict[str, object]]:
+        """Rows of the newest version, by the names that it has."""
+        newest = self.checker.table.newest()
+        return [row for batch in newest.scan(newest.schema.names) for row in batch.to_pylist()]
 
     def is_wide(self) -> None:
         """The table and its contract have the wider type, and a value of it is taken."""
@@ -326,6 +336,31 @@ def table_is_restored_to_older_columns() -> None:
         stage.change(add=("e",))
 
 
+def load_begins_before_a_change() -> None:
+    """A part of a bulk load is about to be sent, when a column of it is dropped, and another program's gets its id.  Before
+    the next part a column is widened."""
+    stage = WideningStage()
+    stage.change(add=("c",))
+    context, rows = stage.flusher("load"), stage.contract.rows
+    deletes = DeletesSince(context, "load", _begin(context, "load"))
+
+    def dropped_and_taken() -> None:
+        stage.change(drop=("c",))
+        stage.foreign_column("theirs", "string")
+
+    stage.faults_of("load").before("commit", "table", dropped_and_taken)
+    for k in (100, 101):
+        values = {"k": [k, 0], "a": ["loaded"] * 2, "b": [1, 2], "g": [3, 4], "c": ["old"] * 2}
+        act = partial(_act_on, load_part, pa.table(values, rows.table), rows, deletes)
+        loaded = by_newest_contract(context, act)
+        require((loaded.inserted, loaded.present) == (1, 1), "the load says", loaded)
+        (row,) = [row for row in stage.rows_of_table() if row["k"] == k]
+        require(row == {"k": k, "a": "loaded", "b": 1, "g": 3, "theirs": None}, "the loaded row is", row)
+        if k == 100:
+            stage.change(widen=("g",))
+            stage.widens(stage.flusher("f"))
+
+
 def flusher_of_before_meets_a_dropped_id() -> None:
     """F knows ``c``.  It is dropped, and another program's column gets its id and has its type, before F merges values of
     ``c``: the version seems to fit."""
@@ -380,6 +415,7 @@ SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
     member_is_dropped_and_added_while_its_flush_waits: ("members are carried by names", "holds"),
     last_member_of_older_rows_is_to_be_dropped: ("a struct may lose all members of its files", "rows"),
     another_program_renames_a_column: ("names of columns say nothing", "ContractMismatch was expected"),
+    load_begins_before_a_change: ("a newer mark says nothing", "the loaded row is .*'theirs': 'old'"),
     flusher_of_before_meets_a_dropped_id: ("a newer mark says nothing", "of others': 'old'"),
 }
 
