@@ -12,8 +12,9 @@ Guarantees
 
 Steps of ``widen_next``
  1. Pin the newest version.  Wait while the merge in force there is unfinished.
- 2. Stop if an index is over one of the columns.  Ask for other ids unless the new ones are above all that the version names:
-    another program may have got one, or a column was added since.  Lance refuses a lower one for good.
+ 2. Stop if an index is over one of the columns, or another program has added a member to one.  Ask for other ids unless the
+    new ones are above all that the version names: another program may have got one, or a column was added since.  Lance
+    refuses a lower one for good.
  3. Write the columns of fragments that have no file yet, until the time of the turn is over.
  4. Send ONE commit with the files of all fragments.  If it is refused, the next turn writes what is missing.
  5. Swap in the contract with the wider types, and mark the table with that change.
@@ -35,7 +36,7 @@ from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.rows.column_types import parse_type
 from lancewal_core.rows.schema import FieldIds
-from lancewal_core.table.checks import in_version
+from lancewal_core.table.checks import foreign_columns, in_version
 from lancewal_core.table.columns.versions import ids_in_use
 from lancewal_core.table.contract import Column, Contract
 from lancewal_core.table.protocol import (
@@ -122,6 +123,12 @@ def widen_next(context: FlusherContext, state: WideningState, turn_s: float = TU
     if over:
         return WideningHeld(
             shown, f"index {over[0]} is over one of the columns {list(shown)}: drop the index, and build it again later"
+        )
+    others = [path for path in foreign_columns(pinned, context.contract) if path.partition(".")[0] in here]
+    if others:
+        return WideningHeld(
+            shown,
+            f"{others[0]!r} is a member of another program, which a wider column would lose: drop {others[0]!r} first",
         )
     highest = max(ids_in_use(pinned))
     if any(min(_new_ids(column)) <= highest for column in asked):

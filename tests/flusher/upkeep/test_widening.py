@@ -14,7 +14,7 @@ from lancewal_core.rows.schema import Op
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.checks import foreign_columns
 from lancewal_core.table.lance.table import LanceTable
-from lancewal_core.table.protocol import ColumnsCommit, CommitLost, CommitOutcome, columns_mark
+from lancewal_core.table.protocol import ColumnsCommit, CommitLost, CommitOutcome, Committed, columns_mark
 from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.context import FlusherContext, by_newest_contract, with_newer_contract
 from lancewal_flusher.service.round import RoundState, run_round
@@ -240,6 +240,27 @@ def test_columns_that_were_added_since_it_was_asked_for(table: FlusherTable) -> 
     table.generation(0, [Operation(Op.UPSERT, 1, {"a": LARGE, "b": "b"})])
     round_of(table.context())
     table.check()
+
+
+def test_a_member_of_another_program(table: FlusherTable) -> None:
+    """The wider column would not have it.  Merges go on."""
+    table.ask_to_widen("at", WIDER["at"])
+    lance_table = LanceTable(table.uri)
+    pinned = lance_table.newest()
+    if pinned.file_format == "2.0":
+        pytest.skip("members do not come and go")
+    members = pa.struct([("n", pa.int16()), ("t", pa.string()), ("e", pa.float32())])
+    fields = [f.with_type(pa.list_(members)) if f.name == "at" else f for f in pinned.schema]
+    ids = {**pinned.field_ids, "at": (*pinned.field_ids["at"], 90)}
+    assert isinstance(
+        lance_table.change_columns(ColumnsCommit(pinned.version, pa.schema(fields), ids, {}, columns_mark(pinned))),
+        Committed,
+    )
+    result = widen(table.context())
+    assert isinstance(result, WideningHeld)
+    assert "'at.e' is a member of another program" in result.reason
+    table.generation(0, [put(1, 1)])
+    round_of(table.context())
 
 
 def test_a_reader_meets_other_ids_than_were_asked_for(table: FlusherTable) -> None:
