@@ -20,7 +20,7 @@ from lancewal_reader.table import open_table
 
 PROBES_FROM = 1_000_000_000
 """``a`` of rows that have a value in a new column."""
-_OLDEST_S = 30
+_OLDEST_S = 60
 """Seconds after which a row counts as never seen."""
 _LAST_S = 60.0
 """Seconds for rows to appear once all are produced."""

@@ -15,6 +15,7 @@ partitions, and ingest seals and the flusher merges every few seconds, so that c
 from __future__ import annotations
 
 import json
+import math
 import os
 import resource
 import shutil
@@ -140,10 +141,11 @@ http: {{ingest_port: 0, flusher_port: 0}}
         at, fresh_ms = rows["produced"] / 1e6, rows["fresh"] / 1e3
 
         def p99(since: float, until: float) -> float:
-            return float(np.percentile(fresh_ms[(at >= since) & (at < until)], 99))
+            seen = fresh_ms[(at >= since) & (at < until)]
+            return float(np.percentile(seen, 99)) if len(seen) else math.inf
 
         probes = [said["probes"].get(str(PROBES_FROM + n), float("inf")) / 1e3 for n in range(self._probes)]
-        by_5_s = [round(p99(since, since + 5)) for since in np.arange(began, ended - 5, 5)]
+        by_5_s = [f"{p99(since, since + 5):.0f}" for since in np.arange(began, ended - 5, 5)]
         print(f"freshness p99 each 5 s: {by_5_s} ms; median read {said['read_median_s']:.2f} s; load {os.getloadavg()}")
         before = p99(began, changing)
         return {
