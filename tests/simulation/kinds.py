@@ -63,14 +63,12 @@ KINDS: dict[str, Settings] = {
     # Where somebody keeps snapshots, versions go from between others.
     "points": replace(_SMALL, records=40, readers=0, travellers=2, keepers=1, history_window_s=2),
     "columns": _COLUMNS,
+    "kept columns": replace(_COLUMNS, keepers=1, travellers=1, history_window_s=2),
     # Whoever changes columns, merges or widens is slow at each commit and contract, so that others come in between.
     "slow columns": replace(
         _COLUMNS,
         records=80,
         changers=3,
-        keepers=1,
-        travellers=1,
-        history_window_s=2,
         user={**_COLUMNS.user, "restore": 0.03},
         delays=(
             *(Delay(f"flusher{i}", act, what, 0.3, 1.0) for i in range(2) for act, what in _COMMITS),
