@@ -21,8 +21,6 @@ Steps
  2. For each region, find the generations above the watermarks, in its state and history pages; check that each can be read.
  3. Compare-and-swap each region's state: MERGED generations above become FLUSHED (``transitions.revived``).
  4. Put the records, oldest first.
- 5. Bring the table to the newest contract, if the restored version has the columns of an earlier one
-    (``lancewal_core.table.columns.restored``).  This is done also if no restore is undecided.
 """
 
 from __future__ import annotations
@@ -47,7 +45,6 @@ from lancewal_core.names.ids import Generation, Region, TableVersion
 from lancewal_core.region.history import generations_behind
 from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState
 from lancewal_core.region.transitions import revived
-from lancewal_core.table.columns.restored import bring_back
 from lancewal_core.table.conflicts_ref import ConflictsRef
 from lancewal_core.table.protocol import TransactionInfo
 from lancewal_core.table.watermarks import Decision, InForce, kind_of
@@ -78,9 +75,6 @@ class RestoredPlan:
     records: tuple[InForce, ...]
     again: Mapping[Region, tuple[GenerationRecord, ...]]
     """Generations that are to be merged again."""
-    columns: tuple[int, list[str]] | None = None
-    """Version of the contract whose columns the table has, with the names of the columns to write again.  None: it has the
-    newest columns."""
     decided: tuple[TableVersion, str] | None = None
     """If no restore is undecided: the newest restore with a decision, and the choice."""
 
@@ -90,16 +84,12 @@ class RestoredPlan:
 
     def lines(self) -> list[Told]:
         """Return sentences about the undecided restores, and about the effect of the choice."""
-        columns = self._columns()
-        nothing = "" if columns else ", nothing to do"
         if self.decided is not None:
             version, choice = self.decided
-            said = (
-                f"the restore at table version {version} is decided: {choice}. No other restore is undecided{nothing}"
-            )
-            return [told(said, version=version, rows_since=choice), *columns]
+            said = f"the restore at table version {version} is decided: {choice}. No other restore is undecided, nothing to do"
+            return [told(said, version=version, rows_since=choice)]
         if not self.records:
-            return [told(f"no restore is undecided: what is merged is known{nothing}"), *columns]
+            return [told("no restore is undecided: what is merged is known, nothing to do")]
         found = [
             told(
                 f"table version {r.version} is a restore of version {r.restored}",
@@ -126,17 +116,7 @@ class RestoredPlan:
                 + ("" if self.choice == "drop" else ", until they are merged again")
             )
             found.append(told(said, keys_in_conflict=conflicts.keys))
-        return [*found, *columns]
-
-    def _columns(self) -> list[Told]:
-        if self.columns is None:
-            return []
-        version, again = self.columns
-        wider = f"; {', '.join(again)} become wider, and are written again" if again else ""
-        said = (
-            f"the table has the columns of version {version} of the contract, and gets those of the newest one{wider}"
-        )
-        return [told(said, contract_version=version, columns=again)]
+        return found
 
 
 def plan_restored(context: RepairContext, choice: Choice) -> RestoredPlan:
@@ -154,7 +134,7 @@ def plan_restored(context: RepairContext, choice: Choice) -> RestoredPlan:
                 f"{choice} is no longer possible. Nothing was changed",
                 version=told[0],
             )
-        return RestoredPlan(choice, (), (), {}, _bring(context, look_only=True), told)
+        return RestoredPlan(choice, (), (), {}, told)
     decided: dict[int, InForce] = {}
     for restore in restores:
         base = restore.version - 1 if choice == "drop" else restore.restored
@@ -169,11 +149,11 @@ def plan_restored(context: RepairContext, choice: Choice) -> RestoredPlan:
         if any(r.state is GenerationState.MERGED for r in found):
             _check_readable(context, region, found)
             again[region] = tuple(r for r in found if r.state is GenerationState.MERGED)
-    return RestoredPlan(choice, restores, records, again, _bring(context, look_only=True))
+    return RestoredPlan(choice, restores, records, again)
 
 
 def repair_restored(context: RepairContext, plan: RestoredPlan) -> list[Told]:
-    """Revive generations, record the decision and bring the columns (steps 3 to 5); return what was done.
+    """Revive generations and record the decision (steps 3 and 4); return what was done.
 
     ``RepairRefused``: somebody else has decided otherwise."""
     # Step 3
@@ -188,21 +168,11 @@ def repair_restored(context: RepairContext, plan: RestoredPlan) -> list[Told]:
                 "status`",
                 version=record.version,
             )
-    # Step 5
-    brought = _bring(context)
-    done = []
-    if brought is not None:
-        said = f"the table has the columns of version {context.contract.version} of the contract"
-        done.append(told(said, contract_version=context.contract.version))
-    if plan.records:
-        version = plan.in_force.version
-        said = f"table version {version}: {plan.choice} is recorded; start the flusher, and open readers again"
-        done.append(told(said, version=version, rows_since=plan.choice))
-    return done
-
-
-def _bring(context: RepairContext, *, look_only: bool = False) -> tuple[int, list[str]] | None:
-    return bring_back(context.store, context.table, context.tasks, context.contract, look_only=look_only)
+    if not plan.records:
+        return []
+    version = plan.in_force.version
+    said = f"table version {version}: {plan.choice} is recorded; start the flusher, and open readers again"
+    return [told(said, version=version, rows_since=plan.choice)]
 
 
 def _undecided(context: RepairContext) -> tuple[Restore, ...]:

@@ -2,7 +2,7 @@
 
 ``changes`` name what is to change, and ``adopt`` finds out what other programs have changed.  ``next_contract`` makes the
 next version of the contract for them, and ``versions`` the commits that bring a version of the table to a contract.
-``steps`` takes table and contract there, and ``restored`` a version that a user has restored.
+``steps`` takes table and contract there.
 
 May import: errors, names, process, rows, store, table.
 """

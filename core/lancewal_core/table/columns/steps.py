@@ -29,10 +29,10 @@ from lancewal_core.errors import CommitUnknown, ContractChanged, ContractMismatc
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.failpoints import point
 from lancewal_core.store.object_store import ObjectStore
+from lancewal_core.table.checks import check_table
 from lancewal_core.table.columns.adopt import adoptions, check_adopted
 from lancewal_core.table.columns.changes import Adopted, Change, Dropped
 from lancewal_core.table.columns.next_contract import Surroundings, changed
-from lancewal_core.table.columns.restored import check_columns
 from lancewal_core.table.columns.versions import Mark, brought, grown, highest_field_id, version_trees
 from lancewal_core.table.contract import (
     Contract,
@@ -145,7 +145,7 @@ def _look(
         pinned = table.newest()
         contract = read_contract(store, "the table")
         try:
-            check_columns(store, pinned, contract)
+            check_table(pinned, contract)
         except ContractMismatch:
             if table.newest().version == pinned.version:
                 if adopts:
