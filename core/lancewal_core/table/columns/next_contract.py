@@ -10,13 +10,17 @@ Guarantees
  5. A name that this call gives away is not taken again by this call, since the table grows before it shrinks.
  6. A struct keeps a member of each version of the contract that has the struct.  A data file stores a struct by its
     members alone: where a file has none of them, Lance shows null, and no items of a list of structs.
+ 7. The default of a struct names the members as the new version does.  A member that was dropped is left out, and its value
+    does not come back with another member of this name.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import Any
 
 import pyarrow as pa
 
@@ -171,10 +175,10 @@ def _wider(contract: Contract) -> dict[int, tuple[pa.DataType, int]]:
     return found
 
 
-def _with_types(tree: Tree, wider: Mapping[int, tuple[pa.DataType, int]]) -> Tree:
+def _with_types(tree: Tree, wider: Mapping[int, pa.DataType]) -> Tree:
     if tree.within:
         return holding(tree, [_with_types(member, wider) for member in tree.within])
-    return replace(tree, type=wider[tree.id][0]) if tree.id in wider else tree
+    return replace(tree, type=wider.get(tree.id, tree.type))
 
 
 def _is_made(contract: Contract, columns: Sequence[Tree], change: Change) -> bool:
@@ -191,10 +195,10 @@ def _is_made(contract: Contract, columns: Sequence[Tree], change: Change) -> boo
             default = None if column is None else column.default
             return contract.format > 1 and found is not None and (found.type, default) == (change.type, change.default)
         case Widened():
-            if found is None or found.within:
-                return found is not None and found.type == change.type and contract.format > 1
-            asked, _ = _wider(contract).get(found.id, (found.type, 0))
-            return contract.format > 1 and change.type in (asked, found.type)
+            if found is None or contract.format < 2:
+                return False
+            asked = {id_: wider for id_, (wider, _) in _wider(contract).items()}
+            return change.type in (found.type, _with_types(found, asked).type)
         case Renamed():
             renamed = next((tree for tree in fields if tree.name == change.name), None)
             return renamed is not None and FormerName(id=renamed.id, name=name) in contract.former_names
@@ -315,10 +319,12 @@ def _made(fields: _Fields, change: Change) -> list[Tree]:
             field = _field(fields.columns, change.path)
             _take_name(fields, change.path[:-1], change.name)
             fields.former.append(FormerName(id=field.id, name=field.name))
+            _change_default(fields, change.path, change.name)
             return _replaced(fields.columns, change.path, lambda tree: replace(tree, name=change.name))
         case Dropped():
             _check_keeps_a_member(fields, change.path)
             _drop_names(fields, change.path)
+            _change_default(fields, change.path, None)
             return _replaced(fields.columns, change.path, lambda tree: None)
         case Forgotten():
             _forget(fields, change.path)
@@ -384,6 +390,39 @@ def _drop_names(fields: _Fields, path: Path) -> None:
     fields.dropped += [DroppedField(name=name, within=within) for name in names]
     fields.former = [f for f in fields.former if f.id not in gone]
     fields.wider = {i: wider for i, wider in fields.wider.items() if i not in gone}
+
+
+class _Literal(str):
+    """A number as its text, so that no digit is lost."""
+
+
+def _change_default(fields: _Fields, path: Path, name: str | None) -> None:
+    """Rename or, without a name, leave out a member in the default of its column (guarantee 7)."""
+    column, *members = path
+    id_ = _field(fields.columns, (column,)).id
+    if members and id_ in fields.defaults:
+        value = json.loads(fields.defaults[id_], parse_int=_Literal, parse_float=_Literal)
+        fields.defaults[id_] = _json(_with_member_named(value, members, name))
+
+
+def _with_member_named(value: Any, path: Sequence[str], name: str | None) -> Any:
+    if isinstance(value, list):
+        return [_with_member_named(item, path, name) for item in value]
+    if not isinstance(value, dict):
+        return value
+    first, *rest = path
+    if rest:
+        return {key: _with_member_named(item, rest, name) if key == first else item for key, item in value.items()}
+    called = {key: name if key == first else key for key in value}
+    return {called[key]: item for key, item in value.items() if called[key] is not None}
+
+
+def _json(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(key)}: {_json(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_json, value)) + "]"
+    return str(value) if isinstance(value, _Literal) else json.dumps(value)
 
 
 def _forget(fields: _Fields, path: Path) -> None:
@@ -495,7 +534,7 @@ def _column(tree: Tree, fields: _Fields) -> Column:
     first = tuple([inner.id for inner in tree.all()])
     ids = tuple([fields.own_ids[i] for i in first])
     wide = tuple([fields.wider[i][1] if i in fields.wider else fields.own_ids[i] for i in first])
-    wider = format_type(_with_types(tree, fields.wider).type)
+    wider = format_type(_with_types(tree, {i: type_ for i, (type_, _) in fields.wider.items()}).type)
     widening = Widening(type=wider, field_ids=wide, since_ms=fields.since_ms.get(tree.id, fields.now_ms))
     return Column(
         name=tree.name,

@@ -373,3 +373,46 @@ def test_fields_whose_own_type_changes_get_ids(old: str, new: str, ids: tuple[in
             changed(before, [change], Surroundings(8, {}), "abc")
     else:
         assert changed(before, [change], Surroundings(8, {}), "abc").columns[-1].widened.field_ids == ids
+
+
+@pytest.mark.parametrize(
+    ("type_", "default", "changes", "left"),
+    [
+        ("struct<x: int32, y: string>", '{"x": 1, "y": "q"}', [Renamed(("d", "y"), "z")], '{"x": 1, "z": "q"}'),
+        ("struct<x: int32, y: string>", '{"x": 1, "y": "q"}', [Dropped(("d", "y"))], '{"x": 1}'),
+        ("struct<x: int32, y: string>", '{"x": 1}', [Renamed(("d", "y"), "z")], '{"x": 1}'),
+        ("struct<x: int32, y: string>", '{"x": 1, "y": "q"}', [Renamed(("d",), "e")], '{"x": 1, "y": "q"}'),
+        (
+            "struct<x: float64, y: struct<u: string, w: int8>>", '{"x": 1.10, "y": {"u": "\\u00e4", "w": null}}',
+            [Renamed(("d", "y", "u"), "t"), Dropped(("d", "y", "w"))], '{"x": 1.10, "y": {"t": "\\u00e4"}}',
+        ),
+        (
+            "list<struct<x: int64, y: string>>", '[{"x": 9007199254740993, "y": "q"}, {"y": "r"}, null]',
+            [Renamed(("d", "x"), "z"), Dropped(("d", "y"))], '[{"z": 9007199254740993}, {}, null]',
+        ),
+    ],
+)  # fmt: skip
+def test_a_default_follows_its_members(type_: str, default: str, changes: list[Change], left: str) -> None:
+    """Each number keeps its text."""
+    added = changed(contract(), [Added(("d",), parse_type(type_), default)], AROUND, "abc")
+    around = replace(AROUND, highest_field_id=added.highest_field_id or 0)
+    found = changed(added, changes, around, "abd")
+    assert found.columns[-1].default == left
+
+
+def test_a_value_of_a_dropped_member_does_not_come_back_by_the_default() -> None:
+    added = changed(
+        contract(), [Added(("d",), parse_type("struct<x: int32, y: string>"), '{"x": 1, "y": "q"}')], AROUND, "abc"
+    )
+    for change in (Dropped(("d", "y")), Added(("d", "y"), parse_type("string"))):
+        added = changed(added, [change], replace(AROUND, highest_field_id=added.highest_field_id or 0), "abd")
+    assert added.columns[-1].default == '{"x": 1}'
+
+
+def test_an_open_widening_of_a_member_is_known_again() -> None:
+    wider = Widened(("lines",), parse_type("list<struct<price: float64, tags: list<string>>>"))
+    found = changed(contract(), [wider], AROUND, "abc")
+    again = changed(found, [wider], replace(AROUND, highest_field_id=found.highest_field_id or 0), "abd")
+    assert again == found
+    done_ = widened(found)
+    assert changed(done_, [wider], replace(AROUND, highest_field_id=found.highest_field_id or 0), "abe") == done_
