@@ -235,8 +235,8 @@ class FlusherTable:
         """Do a part of the widening that the newest contract asks for, if it asks for one."""
         self._take_up_newer_contract()
         result = self._by_newest_contract(lambda context: widen_next(context, self._widening))
-        if isinstance(result, Widened):
-            self._look_for_newer_contract()
+        if isinstance(result, Widened | WideningBegun):
+            self._look_for_newer_contract()  # the turn may have swapped one in
         before, self._widened = self._widened, result
         self.status.widening = result
         if (result != before and not isinstance(before, WideningBegun)) or not isinstance(result, WideningBegun):
