@@ -349,11 +349,11 @@ def kafka_drops_what_was_to_be_drained() -> None:
     require(isinstance(found, RetentionLost), "partition 0 stopped by", found)
     with stops(InvalidInput):
         alter(stage)
+    stage.seal(heir)
     accept_loss(
         heir.worker._context, OwnerId(heir.process.name), stage.region(0), lambda: heir.source.offsets(stage.region(0))
     )
     stage.round(stage.flusher("f"))
-    stage.seal(heir)
     stage.round(stage.flusher("f"))
     require(alter(stage).altered_at[0] == log.low, "altered at", stage.contract.altered_at)
 

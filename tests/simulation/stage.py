@@ -19,7 +19,7 @@ from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.settings.sections import Policy
 from lancewal_core.table.contract import Contract, encode_contract
-from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.context import FlusherContext, by_newest_contract
 from lancewal_flusher.garbage.collect import GarbageReport, GarbageState, collect_garbage
 from lancewal_flusher.garbage.table_versions import VersionsSeen
 from lancewal_flusher.merge.plan import MergeLimits
@@ -246,7 +246,8 @@ class Stage(World):
     def round(
         self, context: FlusherContext, limits: MergeLimits | None = None, state: RoundState | None = None
     ) -> RoundReport:
-        report = run_round(context, limits or MergeLimits(), state or RoundState(), sealed_grace_s=0.0)
+        limits, state = limits or MergeLimits(), state or RoundState()
+        report = by_newest_contract(context, lambda c: run_round(c, limits, state, sealed_grace_s=0.0))
         report.raise_held()
         return report
 

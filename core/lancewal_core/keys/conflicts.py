@@ -35,7 +35,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -104,7 +104,7 @@ class Conflicts:
     schema: RowSchema
     waiting: pa.Table
     owners: pa.Table
-    older_columns: bool = False
+    older_columns: bool = field(default=False, compare=False)
     """Whether the object was written with other columns than those of ``schema``."""
 
     @staticmethod
@@ -373,9 +373,9 @@ def _as(schema: pa.Schema, rows: pa.Table) -> pa.Table:
         raise ObjectCorrupt(f"its columns are not {schema.names}")
     rows = rows.cast(schema).combine_chunks()
     rows.validate(full=True)
-    for field in schema:
-        if not field.nullable and rows[field.name].null_count:
-            raise ObjectCorrupt(f"{field.name!r} holds nulls")
+    for column in schema:
+        if not column.nullable and rows[column.name].null_count:
+            raise ObjectCorrupt(f"{column.name!r} holds nulls")
     if len(pc.unique(rows[REGION])) > _REGIONS_MAX:
         raise ObjectCorrupt("it names too many regions")
     for name in pc.unique(rows[REGION]).to_pylist():

@@ -422,10 +422,10 @@ _SHOWN = re.compile(r"""filter="([^"]+)"|--filter "([^"]+)"|--filter '([^']+)'""
 def test_every_filter_that_a_page_shows_passes() -> None:
     schema = pa.schema(
         [
-            *[(name, pa.string()) for name in ("city", "status", "region")],
+            *[(name, pa.string()) for name in ("city", "status", "region", "body")],
             *[(name, pa.int64()) for name in ("id", "a", "unit price")],
             *[(name, pa.decimal128(18, 4)) for name in ("price", "amount", "total", "fare")],
-            *[("day", pa.date32()), ("at", pa.timestamp("us", "UTC"))],
+            *[("embedding", pa.list_(pa.float32(), 3)), ("day", pa.date32()), ("at", pa.timestamp("us", "UTC"))],
         ]
     )
     root = Path(__file__).parents[3]
