@@ -164,9 +164,13 @@ def without_fields(fragment_json: str, gone: Collection[int]) -> str:
 
     The values stay in the files.  If another program adds a column, which may get such an id, they are not its values."""
     found = json.loads(fragment_json)
-    for file in found["files"]:
-        file["fields"] = [FIELD_NOT_USED if i in gone else i for i in file["fields"]]
-    return json.dumps(found)
+    return json.dumps({**found, "files": files_without_fields(found["files"], gone)})
+
+
+def files_without_fields(files: Iterable[Mapping[str, Any]], gone: Collection[int]) -> list[dict[str, Any]]:
+    """Return files that no longer say that they have these fields, without those that have no other, as Lance does it."""
+    left = [{**file, "fields": [FIELD_NOT_USED if i in gone else i for i in file["fields"]]} for file in files]
+    return [file for file in left if any(i != FIELD_NOT_USED for i in file["fields"])]
 
 
 @dataclass(frozen=True, slots=True)

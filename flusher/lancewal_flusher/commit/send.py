@@ -12,7 +12,8 @@ Guarantees
     may keep the version read while a clean-up takes versions above it.  Their changes to a fragment would then be
     undone.  ``send`` therefore refuses if one of these versions is gone.  A clean-up may also take such a version while
     ``send`` runs.  ``send`` then raises ``MergeUnproven`` if the commit undid a change (``check_nothing_undone``).  The
-    check passes if a version that it needs is gone.  Finishing a merge repeats it.
+    check passes if a version that it needs is gone.  Files of a column that was dropped in between do not count.
+    Finishing a merge repeats it.
 
 A commit that was lost may still land after ``send`` has given it up.  The sentinel makes that harmless.  Either the
 commit lands before our next commit, which is then refused, or it is refused itself.
@@ -24,9 +25,11 @@ starts from the newest version.  That version shows what has landed: a merge by 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import chain
 from typing import assert_never
 
 from lancewal_core.errors import ATTACH_A_COPY, CommitUnknown, MergedPositionUnknown, MergeUnproven, VersionGone
@@ -46,6 +49,7 @@ from lancewal_core.table.protocol import (
     TransactionInfo,
     TransactionUnreadable,
     version_exists,
+    without_fields,
 )
 from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.context import FlusherContext
@@ -170,14 +174,16 @@ def check_nothing_undone(context: FlusherContext, read_version: TableVersion, ve
         return
     try:
         read, below, landed = (context.table.at(TableVersion(v)) for v in (read_version, version - 1, version))
+        ids = frozenset(chain.from_iterable(landed.field_ids.values()))
         before = {f.fragment_id: f for f in read.fragments()}
         left = {f.fragment_id: f for f in below.fragments()}
         now = {f.fragment_id for f in landed.fragments()}
         changed = [i for i, fragment in before.items() if left.get(i) != fragment]
+        changed = [i for i in changed if i not in left or _shown(read, i, ids) != _shown(below, i, ids)]
         undone = [
             i
             for i in changed
-            if (i in left) != (i in now) or (i in now and below.fragment_json(i) != landed.fragment_json(i))
+            if (i in left) != (i in now) or (i in now and _shown(below, i, ids) != _shown(landed, i, ids))
         ]
     except VersionGone:
         return
@@ -188,6 +194,16 @@ def check_nothing_undone(context: FlusherContext, read_version: TableVersion, ve
             f"{version - 1}, and have clean-ups leave versions alone that are younger than an hour",
             version=version,
         )
+
+
+def _shown(pinned: PinnedTable, fragment_id: int, ids: Collection[int]) -> object:
+    """Return a fragment without what its files have of dropped columns.  ``ids``: those of the table's fields.
+
+    A drop takes off the files of that column alone.  A commit computed before it puts them back, where they show
+    nothing."""
+    fragment = pinned.fragment_json(fragment_id)
+    held = {i for file in json.loads(fragment)["files"] for i in file["fields"]}
+    return json.loads(without_fields(fragment, held.difference(ids)))
 
 
 def is_finished(context: FlusherContext, in_force: InForce) -> bool:

@@ -23,7 +23,7 @@ from lancewal_core.names.paths import DATA
 from lancewal_core.rows.carry import Tree, trees
 from lancewal_core.rows.own_rows import whole_batches
 from lancewal_core.rows.schema import RowSchema
-from lancewal_core.table.protocol import FIELD_NOT_USED
+from lancewal_core.table.protocol import files_without_fields
 
 
 def write_column_file(
@@ -70,11 +70,7 @@ def write_column_file(
         "file_size_bytes": written.size_bytes,
         "base_id": None,
     }
-    left = [
-        {**file, "fields": [FIELD_NOT_USED if i in fields else i for i in file["fields"]]} for file in fragment["files"]
-    ]
-    used = [file for file in left if any(i != FIELD_NOT_USED for i in file["fields"])]
-    return {**fragment, "files": [*used, new]}
+    return {**fragment, "files": [*files_without_fields(fragment["files"], fields), new]}
 
 
 def _with_columns(column: Tree, held: Collection[int], file_format: str) -> list[int]:
