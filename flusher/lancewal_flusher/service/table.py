@@ -239,7 +239,8 @@ class FlusherTable:
             self._look_for_newer_contract()  # the turn may have swapped one in
         before, self._widened = self._widened, result
         self.status.widening = result
-        if (result != before and not isinstance(before, WideningBegun)) or not isinstance(result, WideningBegun):
+        goes_on = isinstance(before, WideningBegun) and isinstance(result, WideningBegun)
+        if result != before and not goes_on:
             self.metrics.widening(result)
         return result
 

@@ -11,6 +11,7 @@ from typing import Any
 import lance
 import pyarrow as pa
 import pytest
+from structlog.testing import capture_logs
 
 from lancewal_core.names import paths
 from lancewal_core.rows.schema import Op
@@ -153,3 +154,19 @@ def test_looking_for_a_widening_costs_no_request_of_its_own(
         service._silence.ask()
         assert isinstance(service.widen(), Widened)
         assert service.context.contract.version == 3
+
+
+def test_a_widening_that_is_held_is_logged_once(narrow: FlusherTable) -> None:
+    """However often the flusher looks; and again when it is held for another reason."""
+    for name in ("first", "second"):
+        narrow.dataset.create_scalar_index("a", "BTREE", name=name)
+    narrow.ask_to_widen("a", "int64")
+    with served(narrow) as service, capture_logs() as logs:
+        for name in ("first", "second"):
+            for _ in range(3):
+                service.widen()
+            narrow.dataset.drop_index(name)
+        for _ in range(3):
+            service.widen()
+    events = [log["event"] for log in logs if log["event"] in ("widening_held", "widening_begun", "column_widened")]
+    assert events == ["widening_held", "widening_held", "column_widened"]
