@@ -25,7 +25,8 @@ def contract_text(contract: Contract, *, made: bool = True) -> str:
 def changes_text(before: Contract, after: Contract) -> str:
     """Return one line for each term or column that differs: its name, its old value, and its new value."""
     was, becomes = _said(before), _said(after)
-    found = [(name, was.get(name, "none"), f"-> {text}") for name, text in becomes.items() if text != was.get(name)]
+    both = ((name, was.get(name, "none"), becomes.get(name, "none")) for name in dict.fromkeys([*was, *becomes]))
+    found = [(name, old, f"-> {new}") for name, old, new in both if old != new]
     old, new = _columns(before), _columns(after)
     for id_ in dict.fromkeys([*old, *new]):
         if old.get(id_) == new.get(id_):
