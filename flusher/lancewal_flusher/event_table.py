@@ -19,7 +19,7 @@ class FlusherEvents(ServiceEvents):
         "One commit has given columns a wider type, by files of their values.",
         *("version", "columns", "fragments", "written_bytes"),
     )
-    widening_begun = info("Columns get a wider type. Their values are written beside merges.", "columns", "fragments")
+    widening_begun = info("Columns get a wider type. Their values are written between merges.", "columns", "fragments")
     widening_refused = info("A widening of columns was refused, and is tried again.", "reason")
     widening_held = warning("Columns cannot be widened until a person has acted.", "columns", "reason")
     foreign_columns_seen = info(

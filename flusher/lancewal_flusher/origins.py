@@ -1,8 +1,7 @@
-"""Record and look up the regions through which keys came, as the contract's ``key_format`` requires.
+"""Record and look up the regions through which keys came, if rows do not tell them.
 
-``canonical``: a key tells its region itself, so nothing is recorded or looked up (``Origins``).  ``format.key:
-bytes`` (``RecordedOrigins``): each commit says through which regions its rows came, and so do entries of the key
-index.
+If a row tells its partition, nothing is recorded or looked up (``Origins``).  Otherwise (``RecordedOrigins``) each
+commit says through which regions its rows came, and so do entries of the key index.
 
 Steps of ``RecordedOrigins.find``, for one file that gets a key run
  1. Take the regions from the commit that brought the file (``commit.row_origins``).
@@ -78,7 +77,7 @@ class Origins:
 
 
 class RecordedOrigins(Origins):
-    """Origins of a table with ``format.key: bytes``; see the module docstring."""
+    """Origins of a table whose rows do not tell their partition; see the module docstring."""
 
     in_old_runs = True
 

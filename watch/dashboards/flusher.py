@@ -217,7 +217,7 @@ UPKEEP = Section(
         Panel(
             "Open widening",
             "Time since a command asked for the oldest widening of a column that is not done.",
-            "The flusher writes the column again beside merges. Its /status says how far it is, or what holds it.",
+            "The flusher writes the column again between merges. Its /status says how far it is, or what holds it.",
             [q("max by (table) (lancewal_flusher_open_widening_seconds{@})", "{{table}}")],
             "columns_changed",
             ("LancewalWideningOpen",),

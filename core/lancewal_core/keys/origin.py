@@ -1,8 +1,8 @@
-"""The region through which a key came, for tables whose rows cannot tell (``format.key: bytes``).
+"""The region through which a key came, for tables whose rows cannot tell (``Contract.rows_tell_partition``).
 
-With the encoding ``canonical`` the region of a row follows from its columns, so one key has one region by construction.
-With ``format.key: bytes`` producers may choose any record key.  If the record key is not a function of the primary key,
-one primary key comes through two partitions, and Kafka does not order these.  So the region of a row is remembered, and
+If a row tells its partition, one key has one region by construction.  With ``format.key: bytes`` or
+``partitioner: none`` producers may put a record anywhere.  If its place does not follow from the primary key, one
+primary key comes through two partitions, and Kafka does not order these.  So the region of a row is remembered, and
 compared wherever two rows of a key meet.  Different regions are a ``RegionConflict``.
 
 Guarantees

@@ -1,5 +1,6 @@
-"""Check that each key belongs to one region, for merges into a table with ``format.key: bytes``, and make the errors
-that name other keys.
+"""Check that each key belongs to one region, for merges into a table whose rows do not tell it.
+
+The errors that name other keys are made here too.
 
 ``regions_of_merge`` says through which region the rows of the merge's files came.
 

@@ -10,7 +10,7 @@ Guarantees
     merge leaves regions, by a ``RegionConflict`` each: those with the most keys to set aside, until the rest fits.  A
     decision makes room for a region.  If a region's share of a merge is larger than the whole object, the merge takes
     half of the region's generations, and so on.  A generation that is larger by itself stays left (decision 0053).
- 4. In a table with ``canonical`` keys nothing is checked: keys of different regions always differ there.
+ 4. In a table whose rows tell their partition nothing is checked: keys of different regions always differ there.
 
 Steps of ``sort_out``
  1. For keys already in conflict, set aside the operations of all regions but the owner.

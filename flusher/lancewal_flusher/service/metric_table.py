@@ -25,7 +25,7 @@ class FlusherMetricTable(StoreMetricTable, ServiceMetricTable, prefix="lancewal_
     fragments_scanned = counter("Fragments that merges scanned for keys, because the key index does not cover them.")
     unknown_partition_rows = counter(
         "Rows with a key that a merge had, but without a known partition: a record of any partition may replace them. Only "
-        "in tables keyed by bytes."
+        "in tables whose rows do not tell their partition."
     )
     contract_version = gauge("Version of the table's contract by which this process merges.")
     older_contract_rows = gauge(
@@ -36,7 +36,8 @@ class FlusherMetricTable(StoreMetricTable, ServiceMetricTable, prefix="lancewal_
         "Time since a command asked for the oldest widening of a column that is not done; 0 while none is open."
     )
     keys_in_conflict = gauge(
-        "Primary keys that came through two partitions and wait for a person's decision. Always 0 without `format.key: bytes`."
+        "Primary keys that came through two partitions and wait for a person's decision. Always 0 where rows "
+        "tell their partition."
     )
     conflicting_partitions = gauge(
         "Partitions that ingest has stopped, or merges leave, since too many of their keys are in conflict."

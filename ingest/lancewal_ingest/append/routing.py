@@ -26,7 +26,7 @@ from lancewal_kafka.records import Records
 
 Partitions = npt.NDArray[np.int32]
 _AROUND = 50
-"""Keys before a misrouted record, and behind it, that are asked which partitioner has put them there."""
+"""Keys before a misrouted record, and behind it, that tell which partitioner has put them there."""
 
 
 class Routing(Protocol):

@@ -6,8 +6,8 @@ Guarantees
  2. While the store does not answer, or the merged positions are unknown, the last known answer holds.
  3. The loop never waits for the store.
 
-Only tables with ``format.key: bytes`` can have keys in conflict; for other tables the store is not asked.  A look costs
-the requests of ``Watermarks.newest_known``.
+Only tables whose rows do not tell their partition can have keys in conflict.  For other tables the store is not asked.
+A look costs the requests of ``Watermarks.newest_known``.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class DeltaContext(PlanContext):
 
 
 class Folding:
-    """Rule by which deltas of several regions become one.  This one is for regions that share no key (``canonical``)."""
+    """Rule by which deltas of several regions become one.  This one is for regions that share no key."""
 
     on_conflict: OnConflict = "leave-out"
     by_regions = True
@@ -96,7 +96,7 @@ class Folding:
 
 
 class SideBySide(Folding):
-    """Rule that folds each region by itself, without keys in conflict (``format.key: bytes``).
+    """Rule that folds each region by itself, without keys in conflict: rows do not tell their region.
 
     No fold goes on from a remembered one, which does not say which key came through which region.
     """
@@ -213,7 +213,7 @@ def _folds_at_once(context: DeltaContext, groups: Groups, projected: RowSchema) 
 
     def folded(some: Sequence[RegionDelta]) -> Folded:
         regions = {delta.region for delta in some}
-        # In each region's order; between regions there is none to keep, since no two of them share a key (``canonical``).
+        # In each region's order; between regions there is none to keep, since no two of them share a key.
         of_regions = [
             [rows[delta.region, s.first] for s in delta.sources if isinstance(s, EntryRef) and s.rows] for delta in some
         ]

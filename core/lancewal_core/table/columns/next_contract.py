@@ -109,7 +109,7 @@ class _Fields:
 
 
 def changed(contract: Contract, changes: Sequence[Change], facts: Surroundings, change_id: str) -> Contract:
-    """Return the next version of the contract, with all changes made in their order (guarantees 1 to 5).  Return
+    """Return the next version of the contract, with all changes made in their order (guarantees 1 to 7).  Return
     ``contract`` itself if all were made before.
 
     ``change_id``: hex digits that no other change has."""
