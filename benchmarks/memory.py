@@ -31,7 +31,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from benchmarks.ingest import AS_SERVICE
 from benchmarks.workload import COLUMNS, upserts
-from lancewal_core.rows.region_key import encode_region_key
+from lancewal_core.record_keys.key_format import encode_region_key
 from lancewal_demo.stack import KafkaBroker
 
 BUDGET = 512 << 20

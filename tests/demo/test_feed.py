@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lancewal_core.rows.region_key import encode_region_key
+from lancewal_core.record_keys.key_format import encode_region_key
 from lancewal_demo.comparison import compare
 from lancewal_demo.expected import expected_by_carrier, expected_rows
 from lancewal_demo.feed import COLUMNS, PRIMARY_KEY, REGION_KEY, SENT_AT, Feed, Message

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from lancewal_core.errors import StoreUnavailable
+from lancewal_core.record_keys.key_format import encode_region_key
 from lancewal_core.rows.column_types import parse_type
 from lancewal_core.rows.murmur2 import partition_of
-from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.rows.schema import Op
 from tests.simulation.checker import require
 from tests.simulation.column_scenarios import ColumnStage

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from lancewal_core.errors import ContractMismatch, InvalidInput
-from lancewal_core.rows.region_key import encode_region_key
+from lancewal_core.record_keys.key_format import encode_region_key
 from lancewal_core.rows.schema import Op
 from lancewal_flusher.context import FlusherContext
 from tests.simulation import column_changes
@@ -93,8 +93,8 @@ def column_is_dropped_and_added_while_its_flush_waits() -> None:
     stage.check_rows_and_columns()
 
 
-def another_program_takes_a_dropped_id() -> None:
-    """The same, but the new column is another program's."""
+def _dropped_id_came_back() -> ColumnStage:
+    """Values of a dropped column wait for a merge, and another program's column has got its id."""
     stage = ColumnStage()
     stage.change(add=("c",))
     a = stage.started()
@@ -103,7 +103,12 @@ def another_program_takes_a_dropped_id() -> None:
     stage.change(drop=("c",))
     stage.foreign_column("theirs", "string")
     require(stage.dataset.newest.columns.ids["theirs"] == (3,), "it has another id:", stage.dataset.newest.columns.ids)
-    stage.check_rows_and_columns()
+    return stage
+
+
+def another_program_takes_a_dropped_id() -> None:
+    """The same, but the new column is another program's."""
+    _dropped_id_came_back().check_rows_and_columns()
 
 
 def another_program_s_column_stays() -> None:
@@ -120,13 +125,7 @@ def another_program_s_column_stays() -> None:
 
 def dropped_id_that_came_back_is_not_adopted() -> None:
     """The same, and somebody wants to adopt that column.  It would show the values that wait."""
-    stage = ColumnStage()
-    stage.change(add=("c",))
-    a = stage.started()
-    stage.records(a, c="old")
-    stage.seal(a)
-    stage.change(drop=("c",))
-    stage.foreign_column("theirs", "string")
+    stage = _dropped_id_came_back()
     with suppress(InvalidInput):
         stage.change(adopt=("theirs",))
     stage.check_rows_and_columns()

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from lancewal_core.keys.conflicts import read_conflicts
+from lancewal_core.record_keys.key_format import encode_region_key
 from lancewal_core.rows.murmur2 import partition_of
-from lancewal_core.rows.region_key import encode_region_key
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.merge.settle import settle
 from lancewal_flusher.service.round import RoundReport, RoundState, run_round

@@ -21,8 +21,8 @@ from lancewal_core.errors import (
     TopicTruncated,
 )
 from lancewal_core.names.ids import OwnerId, Position
+from lancewal_core.record_keys.key_format import encode_region_key
 from lancewal_core.rows.murmur2 import partition_of
-from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.settings.sections import POLICIES
 from lancewal_core.table.contract import Contract, read_contract
 from lancewal_ingest.operator.accept_loss import accept_loss

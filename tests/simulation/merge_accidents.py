@@ -18,7 +18,7 @@ from lancewal_core.errors import (
 )
 from lancewal_core.keys.catalog import RECENT_S
 from lancewal_core.names import paths
-from lancewal_core.rows.region_key import encode_region_key
+from lancewal_core.record_keys.key_format import encode_region_key
 from lancewal_core.rows.schema import Op
 from lancewal_flusher.commit.send import checkpoint
 from lancewal_flusher.context import FlusherContext

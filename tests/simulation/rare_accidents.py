@@ -15,9 +15,9 @@ from lancewal_core.errors import (
     PartitionCountChanged,
 )
 from lancewal_core.names import paths
+from lancewal_core.record_keys.key_format import encode_region_key
 from lancewal_core.region.flushes.manifest import Flush, FlushPart, encode_flush
 from lancewal_core.region.state import GenerationState
-from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.rows.schema import Op
 from lancewal_core.table.contract import encode_contract
 from lancewal_core.table.watermarks import TABLE_UUID

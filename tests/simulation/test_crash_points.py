@@ -13,7 +13,7 @@ from typing import TypeVar
 import pytest
 
 from lancewal_core.process import failpoints
-from lancewal_core.rows.region_key import encode_region_key
+from lancewal_core.record_keys.key_format import encode_region_key
 from lancewal_core.rows.schema import Op
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.garbage.collect import GarbageState

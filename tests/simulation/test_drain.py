@@ -12,8 +12,8 @@ from random import Random
 import pytest
 
 from lancewal_core.errors import ActionNeeded, ContractMismatch, Misrouted, PartitionCountChanged
+from lancewal_core.record_keys.key_format import encode_region_key
 from lancewal_core.rows.murmur2 import partition_of
-from lancewal_core.rows.region_key import encode_region_key
 from tests.simulation.checker import require
 from tests.simulation.drain_accidents import OLD, add_to_topic, alter, check_old_then_new
 from tests.simulation.script import Crashed, crash

@@ -19,10 +19,10 @@ from lancewal_core.errors import ContractMismatch, Refresh, Retry
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Making, Region
 from lancewal_core.process.tasks import Tasks
+from lancewal_core.record_keys.key_format import encode_region_key
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.states import RegionStates
 from lancewal_core.rows.murmur2 import partition_of
-from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.table.contract import Column, Contract, WrittenContracts, encode_contract
 from lancewal_core.table.watermarks import TABLE_UUID, Watermarks
 from lancewal_reader.point.receipt import Receipt

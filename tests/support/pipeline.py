@@ -31,10 +31,10 @@ from lancewal_core.names import paths
 from lancewal_core.names.ids import OwnerId, Position, Region
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.record_keys.key_format import encode_region_key
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.rows.column_types import format_type
 from lancewal_core.rows.murmur2 import partition_of
-from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.store.object_store import Done, put_once
 from lancewal_core.store.obstore import open_store
 from lancewal_core.table.contract import Column, Contract, encode_contract, read_contract

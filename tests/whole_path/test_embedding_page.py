@@ -14,7 +14,7 @@ import pytest
 import yaml
 from confluent_kafka import Producer
 
-from lancewal_core.rows.region_key import encode_region_key
+from lancewal_core.record_keys.key_format import encode_region_key
 from lancewal_demo.stack import KafkaBroker
 from lancewal_reader.table import open_table
 from tests.public.test_commands_as_written import written

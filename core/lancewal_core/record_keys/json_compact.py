@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lancewal_core.errors import InvalidInput, InvalidSchema
+from lancewal_core.rows.column_types import integer_range
 
 _ESCAPED = re.compile(r'[\x00-\x1f"\\\U00010000-\U0010ffff]')
 _ESCAPED_IN_ARRAYS = r'[\x00-\x1f"\\\x{10000}-\x{10ffff}]'
@@ -109,10 +110,7 @@ def _fits(type_: pa.DataType, value: object) -> bool:
         return isinstance(value, str)
     if pa.types.is_boolean(type_) or isinstance(value, bool):
         return isinstance(value, bool) and bool(pa.types.is_boolean(type_))
-    if not isinstance(value, int):
-        return False
-    signed, bits = pa.types.is_signed_integer(type_), type_.bit_width
-    return bool(-(1 << (bits - 1)) <= value < 1 << (bits - 1) if signed else 0 <= value < 1 << bits)
+    return isinstance(value, int) and int(value) in integer_range(type_)
 
 
 def _value(value: object) -> bytes:

@@ -26,8 +26,9 @@ import pyarrow.compute as pc
 
 from lancewal_core.errors import InvalidInput, InvalidSchema
 from lancewal_core.record_keys.json_compact import JsonCompactCodec, json_key
-from lancewal_core.rows.region_key import RegionKeyCodec
-from lancewal_core.rows.region_key import encode_region_key as canonical_key
+from lancewal_core.record_keys.partitioner import Partitioner
+from lancewal_core.rows.column_types import integer_range
+from lancewal_core.rows.region_key import RegionKeyCodec, canonical_key
 from lancewal_core.rows.schema import RowSchema
 
 KeyFormat = Literal["canonical", "short", "integer", "long", "json-compact", "bytes"]
@@ -79,6 +80,13 @@ def has_region_key(key_format: KeyFormat) -> bool:
     return key_format != "bytes"
 
 
+def why_rows_do_not_tell(key_format: KeyFormat, partitioner: Partitioner) -> str | None:
+    """Return the setting, and its value, by which rows do not tell their partition; None if they tell it."""
+    if not has_region_key(key_format):
+        return f"table.format.key is {key_format}"
+    return "table.partitioner is none" if partitioner == "none" else None
+
+
 def key_codec(rows: RowSchema, key_format: KeyFormat) -> KeyCodec | None:
     """Return the encoding of the table's record keys; None if they cannot be decoded."""
     fields = pa.schema([rows.columns.field(name) for name in rows.region_key])
@@ -118,11 +126,8 @@ class IntegerKeyCodec:
         self.named = f"the {_INTEGER_BYTES[key_format]} bytes of Kafka's serializer for {key_format}"
         self._name, self._type = field.name, field.type
         self._bytes = _INTEGER_BYTES[key_format]
-        bits = field.type.bit_width
-        signed = pa.types.is_signed_integer(field.type)
-        least, most = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
-        room = 1 << (8 * self._bytes - 1)
-        self._least, self._most = max(least, -room), min(most, room - 1)
+        values, room = integer_range(field.type), 1 << (8 * self._bytes - 1)
+        self._least, self._most = max(values[0], -room), min(values[-1], room - 1)
 
     def encode(self, values: Sequence[object]) -> bytes:
         (value,) = values if len(values) == 1 else [None]

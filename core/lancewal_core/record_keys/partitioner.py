@@ -24,17 +24,15 @@ import pyarrow as pa
 from lancewal_core.errors import InvalidInput
 from lancewal_core.rows import murmur2
 from lancewal_core.rows.byte_view import byte_view
-from lancewal_core.rows.murmur2 import NO_PARTITION
+from lancewal_core.rows.murmur2 import FEW_ROWS, NO_PARTITION
 
 Partitioner = Literal["murmur2", "crc32", "fnv1a", "none"]
 HASHING: tuple[Partitioner, ...] = ("murmur2", "crc32", "fnv1a")
 """Partitioners that place a key by its bytes."""
 
 _FNV_OFFSET, _FNV_PRIME = 0x811C9DC5, 0x01000193
-_FEW_ROWS = 64
-"""Rows left below which hashing one after the other is cheaper than numpy's calls."""
 _CERTAIN = 10_000
-"""Keys that lie where a partitioner puts them are no chance from this many possible ways to place them on."""
+"""Ways to place some keys from which on a partitioner that puts them all where they lie does not do so by chance."""
 
 
 def partition_of(key: bytes, partitions: int, partitioner: Partitioner = "murmur2") -> int:
@@ -90,7 +88,7 @@ def _fnv1a(keys: pa.Array) -> npt.NDArray[np.uint32]:
     starts, lengths = view.borders[:-1][order], view.lengths[order]
     state = np.full(len(order), _FNV_OFFSET, np.uint32)
     at, rows = 0, int(np.searchsorted(-lengths, 0, side="left"))
-    while rows >= _FEW_ROWS:
+    while rows >= FEW_ROWS:
         state[:rows] = (state[:rows] ^ view.data[starts[:rows] + at]) * np.uint32(_FNV_PRIME)
         at += 1
         rows = int(np.searchsorted(-lengths, -at, side="left"))

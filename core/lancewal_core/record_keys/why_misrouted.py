@@ -30,14 +30,19 @@ def why_misrouted(
         if not columns:
             return "A record without a key belongs in no partition"
         return f"The record has no key: the producer must send {named} of {region_key}"
-    if columns and encoded is not None and key != encoded and same_json(key, encoded):
+    if encoded is not None and key != encoded and same_json(key, encoded):
         return f"The bytes of its key are another text of the same JSON: they must be {named} of {region_key}"
     if columns and key != encoded:
         return f"The bytes of its key are wrong: they are not {named} of {region_key}"
     if not key and partitioner == "crc32":
         return "The record's key is empty: producers with crc32 put such a record into any partition"
+    wrong = (
+        "The record's key is right, its partition is not"
+        if columns
+        else "The record's partition is not that of its key"
+    )
     return (
-        f"The record's key is right, its partition is not: the producer does not use {partitioner}, or chooses partitions "
+        f"{wrong}: the producer does not use {partitioner}, or chooses partitions "
         f"itself. The property of librdkafka is partitioner={LIBRDKAFKA[partitioner]}"
     )
 

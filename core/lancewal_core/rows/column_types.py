@@ -52,6 +52,12 @@ def parse_type(text: str) -> pa.DataType:
     return type_
 
 
+def integer_range(type_: pa.DataType) -> range:
+    """Return all values of an integer type.  Ask it for a plain ``int``: Python looks for one of a subclass step by step."""
+    bits = type_.bit_width
+    return range(-(1 << (bits - 1)), 1 << (bits - 1)) if pa.types.is_signed_integer(type_) else range(1 << bits)
+
+
 def format_type(type_: pa.DataType) -> str:
     """Return the canonical text of ``type_``; ``InvalidSchema`` if lancewal has no such type."""
     if type_ in _NAMES:

@@ -31,7 +31,7 @@ _STRIDE = 32
 """Bytes fetched for each row at once.  A fetch costs the same for 4 and for 32 bytes."""
 _ROWS = 8192
 """Rows hashed at once.  More would need temporaries so large that each is new memory from the system."""
-_FEW_ROWS = 64
+FEW_ROWS = 64
 """Rows left below which hashing one after the other is cheaper than numpy's calls."""
 _TAIL_MASK = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF], np.uint32)
 
@@ -124,7 +124,7 @@ def _hashes_longest_first(
     m = np.uint32(_M)
     begin = 0
     rows = _rows_longer_than([begin], lengths)[0]
-    while rows >= _FEW_ROWS:
+    while rows >= FEW_ROWS:
         width = min(_STRIDE, -(-(int(lengths[0]) - begin) // 4) * 4)
         windows = np.ndarray((len(data) - width + 1,), f"V{width}", data, strides=(1,))
         words = np.ascontiguousarray(windows[starts[:rows] + begin].view("<u4").reshape(rows, width // 4).T)

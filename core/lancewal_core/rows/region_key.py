@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 
 from lancewal_core.errors import ActionNeeded, InvalidInput, InvalidSchema
 from lancewal_core.rows.byte_view import byte_view
+from lancewal_core.rows.column_types import integer_range
 
 _EPOCH = datetime.date(1970, 1, 1)
 _FIRST_DAY = (datetime.date.min - _EPOCH).days
@@ -64,28 +65,25 @@ class _Column:
     name: str
     type: pa.DataType
     kind: _Kind
-    smallest: int
-    largest: int
+    integers: range
+    """Allowed values, if it is an integer column."""
 
     @staticmethod
     def of(field: pa.Field) -> _Column:
-        kind, smallest, largest = _kind_of(field.type), 0, 0
+        kind = _kind_of(field.type)
         if kind is None:
             raise InvalidSchema(
                 f"table.region_key: column {field.name!r} has type {field.type}; "
                 "region keys are strings, integers, booleans, dates (date32) or binaries"
             )
-        if kind is _Kind.INTEGER:
-            bits = field.type.bit_width
-            signed = pa.types.is_signed_integer(field.type)
-            smallest, largest = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
-        return _Column(field.name, field.type, kind, smallest, largest)
+        integers = integer_range(field.type) if kind is _Kind.INTEGER else range(0)
+        return _Column(field.name, field.type, kind, integers)
 
     def accepts(self, value: object) -> bool:
         """Return whether a Python value has the column's type and range."""
         if _kind_of_value(value) is not self.kind:
             return False
-        return not isinstance(value, int) or self.kind is _Kind.BOOLEAN or self.smallest <= value <= self.largest
+        return not isinstance(value, int) or self.kind is _Kind.BOOLEAN or int(value) in self.integers
 
 
 class RegionKeyCodec:
@@ -114,7 +112,7 @@ class RegionKeyCodec:
                     f"region key column {column.name!r} of type {column.type} cannot hold "
                     f"a {type(value).__name__} {_shown(value)}; pass a value of the column's type and range"
                 )
-        return encode_region_key(*values)
+        return canonical_key(*values)
 
     def decode(self, key: bytes) -> tuple[object, ...] | None:
         """Return the values whose encoding is ``key``; None for bytes in any other form than the canonical one."""
@@ -153,7 +151,7 @@ class RegionKeyCodec:
         return pc.binary_join_element_wise(*pieces, last, pa.scalar(b"", pa.binary()))
 
 
-def encode_region_key(*values: object) -> bytes:
+def canonical_key(*values: object) -> bytes:
     """Return the Kafka key of a row, from its region key's values in order: str, int, bool, datetime.date, bytes.
 
     Raise ``InvalidSchema`` for another type or no value.  Raise ``InvalidInput`` for an integer of more than 64 bits,

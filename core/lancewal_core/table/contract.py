@@ -29,7 +29,7 @@ from lancewal_core.names.ids import Making, Page, Position, Region, TableUuid, T
 from lancewal_core.names.words import TOPIC_FORM, dead_letters_of, is_topic, word
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.tasks import Tasks
-from lancewal_core.record_keys.key_format import KeyCodec, KeyFormat, check_region_key, key_codec
+from lancewal_core.record_keys.key_format import KeyCodec, KeyFormat, check_region_key, key_codec, why_rows_do_not_tell
 from lancewal_core.record_keys.partitioner import Partitioner, partition_of, partitions_of
 from lancewal_core.rows.column_types import format_type, parse_type
 from lancewal_core.rows.schema import COLUMNS_MAX, RowSchema, check_row_schema
@@ -126,6 +126,11 @@ class Column(BaseModel):
     def ids(self) -> tuple[int, ...]:
         """Ids that tell the fields apart through all versions of the contract."""
         return self.field_ids if self.first_ids is None else self.first_ids
+
+    @property
+    def lance_ids(self) -> tuple[int, ...]:
+        """Lance's ids of the fields: those in force, and those that an open widening gives."""
+        return (*self.field_ids, *self.widened.field_ids)
 
     @property
     def widened(self) -> Column:
@@ -299,12 +304,12 @@ class Contract(BaseModel):
     @property
     def rows_tell_partition(self) -> bool:
         """Whether the columns of a row tell its record's key, and the key its partition."""
-        return self.key_codec is not None and self.partitioner != "none"
+        return self.why_rows_do_not_tell is None
 
     @property
-    def why_rows_do_not_tell(self) -> str:
-        """Why the columns of a row do not tell its partition: the setting and its value."""
-        return f"table.format.key is {self.key_format}" if self.key_codec is None else "table.partitioner is none"
+    def why_rows_do_not_tell(self) -> str | None:
+        """The setting, and its value, by which the columns of a row do not tell its partition; None if they tell it."""
+        return why_rows_do_not_tell(self.key_format, self.partitioner)
 
     @property
     def ttl(self) -> Ttl | None:

@@ -93,7 +93,7 @@ def swap_columns(
         columns, version = columns_of(newest), newest.version + 1
         if columns == newest.columns:
             return None
-        ids = [i for c in columns for own in (c.field_ids, c.widened.field_ids) for i in own]
+        ids = [id_ for column in columns for id_ in column.lance_ids]
         terms = {
             "format": 2,
             "version": version,

@@ -1,4 +1,4 @@
-"""Widen columns: write their values again with a wider type, beside merges, and commit them between two rounds.
+"""Widen columns: write their values again with a wider type, and commit them, between rounds.
 
 The contract asks for it (``Column.widening``).  A turn does a bounded part of the work, and the caller runs it between
 two merges of its own process.
@@ -220,7 +220,7 @@ def _renumbered(newest: Contract, highest: int) -> tuple[Column, ...]:
     """Return the columns, with widenings to ids above all that any version of the contract or the table has named.
 
     ``highest``: the highest id of the table."""
-    known = {id_ for c in newest.columns for own in (c.field_ids, c.widened.field_ids) for id_ in own}
+    known = {id_ for column in newest.columns for id_ in column.lance_ids}
     following = max([newest.highest_field_id or 0, *known, highest]) + 1
     columns = []
     for column in newest.columns:

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from lancewal_core.cli.output import one_line
 from lancewal_core.errors import InvalidInput
+from lancewal_core.rows.column_types import integer_range
 from lancewal_core.rows.key_set import KeySet
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.store.json_object import JsonFault, parse_value
@@ -139,9 +140,8 @@ def _expected(type_: pa.DataType) -> str:
         return (
             f"a time such as 2026-01-31T12:00:00{zone}, no finer than {type_.unit}{'' if zone else ', without a zone'}"
         )
-    bits = type_.bit_width
-    low, end = (-(1 << bits - 1), 1 << bits - 1) if pa.types.is_signed_integer(type_) else (0, 1 << bits)
-    return f"an integer from {low} to {end - 1}"
+    values = integer_range(type_)
+    return f"an integer from {values[0]} to {values[-1]}"
 
 
 def _bytes(value: str) -> bytes | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lancewal_core.errors import KafkaForbidden, TopicMissing, TopicUnsuitable
-from lancewal_core.record_keys.key_format import has_region_key
+from lancewal_core.record_keys.key_format import has_region_key, why_rows_do_not_tell
 from lancewal_core.rows.schema import RowSchema, alike_but_for_case
 from lancewal_core.settings.load import Settings
 from lancewal_core.settings.sections import TableSettings
@@ -117,9 +117,8 @@ def check_carries(topic: TopicState, rows: RowSchema, settings: TableSettings) -
     """
     if not topic.compacted:
         return
-    keys = settings.format.key
-    if not has_region_key(keys) or settings.partitioner == "none":
-        why = f"table.format.key is {keys}" if not has_region_key(keys) else "table.partitioner is none"
+    why = why_rows_do_not_tell(settings.format.key, settings.partitioner)
+    if why is not None:
         raise TopicUnsuitable(
             f"topic {topic.topic!r} is compacted (cleanup.policy contains compact) and {why}. "
             "Nothing says that a record key is one primary key, and compaction would remove rows of others. Use "

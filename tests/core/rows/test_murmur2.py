@@ -14,8 +14,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lancewal_core.errors import InvalidSchema, InvalidSettings
+from lancewal_core.record_keys.key_format import encode_region_key
 from lancewal_core.rows.murmur2 import murmur2, partition_of, partitions_of
-from lancewal_core.rows.region_key import RegionKeyCodec, encode_region_key
+from lancewal_core.rows.region_key import RegionKeyCodec
 
 LARGEST = 0x7FFFFFFF
 """A partition count that shows nearly all bits of the hash."""

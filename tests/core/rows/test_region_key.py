@@ -15,8 +15,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lancewal_core.errors import InvalidInput, InvalidSchema
+from lancewal_core.record_keys.key_format import encode_region_key
 from lancewal_core.rows.murmur2 import murmur2, partitions_of
-from lancewal_core.rows.region_key import RegionKeyCodec, encode_region_key
+from lancewal_core.rows.region_key import RegionKeyCodec
 
 VECTORS: list[dict[str, Any]] = json.loads((Path(__file__).parent / "region_key_vectors.json").read_text())["vectors"]
 

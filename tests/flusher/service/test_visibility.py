@@ -12,10 +12,10 @@ from confluent_kafka import Producer
 
 from lancewal_core.errors import KafkaUnavailable, LancewalError, StoreUnavailable
 from lancewal_core.names.ids import LogId, OwnerId, Position, Region, Sequence, TopicId
+from lancewal_core.record_keys.key_format import encode_region_key
 from lancewal_core.region.durable_position import durable_positions
 from lancewal_core.region.states import RegionStates
 from lancewal_core.region.transitions import Claimant, first_claim
-from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.settings.load import Settings
 from lancewal_demo.stack import KafkaBroker
 from lancewal_flusher.event_table import FlusherEvents

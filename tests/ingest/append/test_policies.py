@@ -8,8 +8,8 @@ import pytest
 
 from lancewal_core.errors import BadRecord, Misrouted
 from lancewal_core.names.ids import Position, Region, TopicId
+from lancewal_core.record_keys.key_format import encode_region_key
 from lancewal_core.rows.murmur2 import partition_of
-from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.settings.sections import POLICIES, Policy
 from lancewal_core.table.contract import Column, Contract
 from lancewal_ingest.append.prepare import Consumed, Preparer, lenient

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from lancewal_core.errors import RecordsUnreadable
 from lancewal_core.names.ids import Position
+from lancewal_core.record_keys.key_format import encode_region_key
 from lancewal_core.rows.murmur2 import partition_of
-from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.settings.load import load_settings
 from lancewal_demo.stack import KafkaBroker
 from lancewal_ingest.commands.offset import app

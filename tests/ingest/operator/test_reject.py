@@ -11,9 +11,9 @@ import pytest
 
 from lancewal_core.errors import InvalidInput, KafkaUnavailable, PartitionCountChanged, RecordsUnreadable
 from lancewal_core.names.ids import OwnerId, Position, Region
+from lancewal_core.record_keys.key_format import encode_region_key
 from lancewal_core.region.durable_position import durable_position
 from lancewal_core.rows.murmur2 import partition_of
-from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.table.drain import Drain
 from lancewal_core.wal import segment
 from lancewal_ingest.decode.outcomes import Rejected

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 from lancewal_core.errors import KafkaForbidden, KafkaUnavailable, TopicMissing
 from lancewal_core.names.ids import Position, Region
 from lancewal_core.process.clock import SystemClock
-from lancewal_core.rows.region_key import encode_region_key
+from lancewal_core.record_keys.key_format import encode_region_key
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.obstore import open_store
 from lancewal_core.table import control

@@ -17,9 +17,9 @@ import pytest
 from lancewal_core.errors import BadRecord
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Position
+from lancewal_core.record_keys.key_format import encode_region_key
 from lancewal_core.rows.column_types import parse_type
 from lancewal_core.rows.murmur2 import partition_of
-from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.contract import Column, Contract
 from lancewal_core.wal import segment

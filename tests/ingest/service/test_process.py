@@ -11,8 +11,8 @@ import pytest
 from lancewal_core.errors import FormerGroup, InvalidSettings, RetentionLost, StoreNotWritable, TopicMissing
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Position, Region
+from lancewal_core.record_keys.key_format import encode_region_key
 from lancewal_core.region.state import GenerationState
-from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.object_store import Done, PutOutcome, put_once
 from lancewal_core.table.contract import Contract, encode_contract

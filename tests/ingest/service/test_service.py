@@ -48,12 +48,12 @@ from lancewal_core.open import Address
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.health import Health, HealthServer, Problem
 from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.record_keys.key_format import encode_region_key
 from lancewal_core.region.flushes.manifest import read_flushed_generation
 from lancewal_core.region.generation_entries import entries_of
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.state import GenerationState, RegionState
 from lancewal_core.region.states import RegionStates
-from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.rows.schema import OFFSET, SYSTEM_FIELDS, TIMESTAMP
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.obstore import open_store

@@ -27,11 +27,11 @@ from lancewal_core.names.ids import Sequence as Number
 from lancewal_core.names.paths import flushes_prefix
 from lancewal_core.process.health import LOOP_LIMIT_S
 from lancewal_core.process.tasks import Task
+from lancewal_core.record_keys.key_format import encode_region_key
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.state import GenerationRecord, GenerationState
 from lancewal_core.region.states import RegionStates
 from lancewal_core.rows.murmur2 import partition_of
-from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.object_store import PutOutcome, PutUnknown
 from lancewal_core.table.contract import Column, Contract

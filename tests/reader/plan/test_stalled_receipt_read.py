@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from lancewal_core.errors import OutsideHistoryWindow
+from lancewal_core.record_keys.key_format import encode_region_key
 from lancewal_core.region.state import GenerationRecord
 from lancewal_core.rows.murmur2 import partition_of
-from lancewal_core.rows.region_key import encode_region_key
 from lancewal_ingest.regions.seal import seal_and_reanchor, to_move
 from lancewal_reader.plan import at_receipt as plan_at
 from lancewal_reader.point.receipt import receipt_of

@@ -14,11 +14,11 @@ from lancewal_core.errors import ObjectMissing
 from lancewal_core.names import paths
 from lancewal_core.names.ids import LogId, Sequence
 from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.record_keys.key_format import encode_region_key
 from lancewal_core.region.durable_position import durable_position
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.state import GenerationRecord
 from lancewal_core.rows.murmur2 import partition_of
-from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.wal.segment_cache import SegmentCache
 from lancewal_ingest.regions.seal import seal_and_reanchor, to_move

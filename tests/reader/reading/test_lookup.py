@@ -27,9 +27,9 @@ from lancewal_core.keys.parts import PartSource
 from lancewal_core.keys.run import Entries
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Position, Region, TopicId
+from lancewal_core.record_keys.key_format import encode_region_key
 from lancewal_core.rows.column_types import parse_type
 from lancewal_core.rows.murmur2 import partition_of
-from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.contract import Column, Contract, encode_contract
 from lancewal_core.table.lance.pinned import LancePinnedTable

@@ -218,7 +218,7 @@ def _check_ids(store: ObjectStore, contract: Contract, taken: Sequence[Taken]) -
 
 def _ids_of(contract: Contract) -> Iterator[int]:
     for column in contract.columns:
-        yield from (*column.ids, *column.field_ids, *column.widened.field_ids)
+        yield from (*column.ids, *column.lance_ids)
 
 
 def _check_number(contract: Contract, taken: Sequence[Taken]) -> None:

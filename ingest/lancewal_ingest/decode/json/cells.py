@@ -18,6 +18,7 @@ from typing import NoReturn
 
 import pyarrow as pa
 
+from lancewal_core.rows.column_types import integer_range
 from lancewal_ingest.decode.json.strict import Number, given_twice
 from lancewal_ingest.decode.naming import Names
 from lancewal_ingest.decode.outcomes import Refusal
@@ -96,8 +97,7 @@ def _boolean(value: object, path: str) -> object:
 
 
 def _integer(type_: pa.DataType) -> CellReader:
-    bits = type_.bit_width
-    allowed = range(-(2 ** (bits - 1)), 2 ** (bits - 1)) if pa.types.is_signed_integer(type_) else range(2**bits)
+    allowed = integer_range(type_)
     expected = f"an integer from {allowed.start} to {allowed.stop - 1}, written without fraction and exponent"
 
     def read(value: object, path: str) -> object:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from lancewal_core.rows.column_types import integer_range
 from lancewal_reader.forms.narrow_times import PER_SECOND
 from lancewal_reader.forms.sql_literals import time_literal
 
@@ -107,11 +108,7 @@ def place(value: Value, type_: pa.DataType) -> tuple[int, bool]:
             raise Inexact
         steps, rest = _scaled(value, type_.scale if pa.types.is_decimal(type_) else 0)
         if pa.types.is_integer(type_):
-            signed = pa.types.is_signed_integer(type_)
-            low, high = (
-                (-(2 ** (type_.bit_width - 1)), 2 ** (type_.bit_width - 1)) if signed else (0, 2**type_.bit_width)
-            )
-            if rest or not low <= steps < high:
+            if rest or steps not in integer_range(type_):
                 raise Inexact
         elif abs(steps) >= 10**type_.precision:
             raise Inexact
