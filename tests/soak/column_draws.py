@@ -137,7 +137,7 @@ class Changes:
         for _ in range(20 * count):
             columns = [f for f in now.fields if f.name not in used]
             made = self._drawn(now, columns, free)
-            if made is None:
+            if made is None or (made.act == "forget" and made.path[-1] in used):
                 continue
             changes.append(made)
             used |= {made.path[0], made.to}

@@ -83,7 +83,10 @@ class Known:
     pending: list[list[Change]] = field(default_factory=list)
     """Calls of the command that may yet store their contract."""
     tables: list[Columns] = field(default_factory=lambda: [first_columns()])
-    """What the table may look like."""
+    """What the table may look like.  It may have fields of changes that were given up, behind those of the contract, since
+    only fields that no data file has go again.  No record sets them, so they are null."""
+    settled: bool = True
+    """Whether the newest change has come to its end: no other fields go or come until the next one."""
     entries: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
     """By partition, entries of the log: first and next position, and version of the contract."""
     seen: set[str] = field(default_factory=set)
@@ -100,22 +103,29 @@ class Known:
             found.append(self.newest.after([change for call in self.pending for change in call]))
         return found
 
+    @property
+    def ever(self) -> set[int]:
+        """Numbers of the fields that some version of the contract has."""
+        return {f.number for columns in self.versions.values() for _, f in columns.all()}
+
     def begin(self, *calls: list[Change]) -> None:
+        self.settled = False
         self.pending += calls
         self._spread()
 
     def end(self) -> None:
-        """All commands have done what they were to do.  The table has the columns of the contract.
-
-        It may also have those of a change that was given up, if a merge has written them, with nulls."""
+        """All commands have done what they were to do: the table was brought to the contract."""
         assert not self.pending, f"not in the contract after the command: {self.pending}"
-        ours = {f.number for columns in self.versions.values() for _, f in columns.all()}
-        gone = ours - {f.number for _, f in self.newest.all()}
-        left = [table.grown_to(self.newest).without(gone) for table in self.tables]
-        self.tables = [self.newest, *(table for table in left if table != self.newest)]
+        self.settled = True
+        self.tables = self._brought()
 
     def give_up(self) -> None:
         self.pending.clear()
+
+    def show(self, schema: pa.Schema) -> None:
+        """The newest version of the table has shown its columns."""
+        if self.settled:
+            self.tables = [table for table in self.tables if table.shows(schema)]
 
     def look(self, uri: str) -> None:
         """Read new versions of the contract, and new entries."""
@@ -134,9 +144,8 @@ class Known:
             self.versions[version] = found
             if call is not None:
                 self.pending.remove(call)
-            self.tables = (
-                [found] if not self.pending and call is None and len(self.tables) == 1 else [*self.tables, found]
-            )
+            brought = self._brought()
+            self.tables = brought if self.settled else _distinct([*self.tables, *brought])
             self._spread()
         for info in store.list("_lancewal/wal/"):
             if info.key in self.seen or paths.parse_wal_segment(info.key) is None:
@@ -157,13 +166,26 @@ class Known:
         assert known[at][0] <= offset < known[at][1], f"no entry has partition {partition} offset {offset}"
         return known[at][2]
 
+    def _brought(self) -> list[Columns]:
+        """What the table may look like once somebody has brought it to the newest contract."""
+        gone = self.ever - {f.number for _, f in self.newest.all()}
+        return _distinct([self.newest, *(table.grown_to(self.newest).without(gone) for table in self.tables)])
+
     def _spread(self) -> None:
-        for call in self.pending:
-            after = self.newest.after(call)
-            for table in list(self.tables):
-                for state in (table.grown_to(after), after):
-                    if state not in self.tables:
-                        self.tables.append(state)
+        """Add what pending calls may make of the table, in any order."""
+        count = 0
+        while count < len(self.tables):
+            count = len(self.tables)
+            for call in self.pending:
+                after = self.newest.after(call)
+                dropped = {f.number for _, f in self.newest.all()} - {f.number for _, f in after.all()}
+                grown = [table.grown_to(after) for table in self.tables]
+                shrunk = [table.without(dropped) for table in grown]
+                self.tables = _distinct([*self.tables, *grown, *shrunk])
+
+
+def _distinct(tables: Sequence[Columns]) -> list[Columns]:
+    return [table for place, table in enumerate(tables) if table not in tables[:place]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,6 +368,7 @@ class ColumnSoak:
             self._check(rows, [*before, *self.known.tables], consistency)
             kept = Kept.of(rows, merged=merged)
             if merged:
+                self.known.show(rows.schema)
                 self._check_lance(kept)
             if len(self._kept) < RECEIPTS:
                 self._kept.append(kept)
@@ -367,8 +390,8 @@ class ColumnSoak:
 
     def _difference(self, found: Mapping[Key, Any], expected: Mapping[Key, Row], columns: Columns) -> str:
         """How rows differ from the oracle, in fields that are not being dropped; empty: they do not."""
-        alive = {f.number for _, f in self.known.newest.all()}
-        gone = {(place, f.name) for place, f in columns.all() if f.number not in alive}
+        dropped = self.known.ever - {f.number for _, f in self.known.newest.all()}
+        gone = {(place, f.name) for place, f in columns.all() if f.number in dropped}
         if found.keys() != expected.keys():
             return f"keys {sorted(found.keys() ^ expected.keys())[:5]} are in one of them"
         for key, row in expected.items():
@@ -466,9 +489,7 @@ class ColumnSoak:
         self.feed.produce_everywhere()
         self._until_caught_up()
         self._audit()
-        for slot in self._slots:
-            if slot.service.running:
-                slot.service.stop()
+        self._stop()
         self.world.merge_all()
         self._audit()
         for kept in self._kept:
@@ -480,6 +501,16 @@ class ColumnSoak:
         found = letters_found(self.world.servers, self.feed.topic, len(self._letters))
         assert found == self._letters, f"dead letters {found}, expected {self._letters}"
 
+    def _stop(self) -> None:
+        """End the services well.  A failpoint may kill one meanwhile: its successor ends once it has taken over."""
+        while self._slots:
+            if _ends_well(self._slots[-1].service):
+                del self._slots[-1]
+                continue
+            self._look_after()
+            self.feed.produce_everywhere()
+            self._until_caught_up()
+
     def end(self) -> None:
         for slot in self._slots:
             if slot.service.running:
@@ -489,6 +520,15 @@ class ColumnSoak:
     def _note(self, act: str, **more: object) -> None:
         self._log.write(json.dumps({"at": round(time.time(), 3), "act": act, **more}) + "\n")
         self._log.flush()
+
+
+def _ends_well(service: Service) -> bool:
+    """End a service; False if something else has ended it."""
+    if service.running:
+        service.terminate()
+        until(lambda: not service.running, lambda: service.tail)
+        return service.exit_code == 0
+    return False
 
 
 def _schema(table: pa.Table) -> list[tuple[str, str]]:
