@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -81,6 +82,22 @@ def test_renamed_columns_are_read(made: KeyedTable, names: list[tuple[str, str]]
     assert sorted(table.to_arrow().to_pylist(), key=lambda row: row["k"]) == expected
     assert table.get([3]).to_arrow().to_pylist() == [expected[3]]
     assert table.count_rows(f"{now['b']} < -1") == 3
+
+
+def test_a_renamed_member_is_read(tmp_path: Path) -> None:
+    """The names of members are those of the version, too, merged or not."""
+    struct = pa.struct([("p", pa.int64()), ("q", pa.int64())])
+    columns = pa.schema([pa.field("k", pa.int64(), nullable=False), ("s", struct), ("l", pa.list_(struct))])
+    with closing(KeyedTable(tmp_path, 1, columns=columns, primary_key=("k",))) as table:
+        rows = [{"s": {"p": k, "q": -k}, "l": [{"p": k, "q": -k}]} for k in range(2)]
+        for k, row in enumerate(rows):
+            table.generation(0, [Operation(Op.UPSERT, (k,), row)])
+            if not k:
+                table.round()
+        renamed(table, ("s.p", "theirs"), ("l.item.q", "theirs"))
+        expected = [{"k": k, "s": {"theirs": k, "q": -k}, "l": [{"p": k, "theirs": -k}]} for k in range(2)]
+        found = open_table(table.uri).to_arrow()
+        assert sorted(found.to_pylist(), key=lambda row: row["k"]) == expected
 
 
 def test_other_columns_are_read(made: KeyedTable) -> None:

@@ -38,7 +38,7 @@ def columns_of_plan(opened: OpenedTable, pinned: PinnedTable, plan: ReadPlan) ->
     ``ContractMismatch`` unless the version's primary key is the contract's, ``ContractChanged`` if rows or columns are of a
     newer contract."""
     contract, ids = opened.contract, pinned.field_ids
-    if columns_mark(pinned) == contract.columns_change and [*ids.items()] == [*contract.fields_of.items()]:
+    if columns_mark(pinned) == contract.columns_change and _has_all_names(pinned, contract):
         return contract.rows
     keys = [name for name in contract.primary_key if ids.get(name) != contract.fields_of[name]]
     if keys:
@@ -59,6 +59,14 @@ def columns_of_plan(opened: OpenedTable, pinned: PinnedTable, plan: ReadPlan) ->
     columns = pa.schema([*newest.rows.columns, *(field for field, _ in others)])
     found = (*newest.rows.ids, *(ids for _, ids in others))
     return RowSchema(columns, contract.primary_key, contract.region_key, found)
+
+
+def _has_all_names(pinned: PinnedTable, contract: Contract) -> bool:
+    """Return whether a version has the contract's columns alone, and all names are the contract's, those of members too."""
+    nested = [field for field in contract.rows.columns if pa.types.is_nested(field.type)]
+    return [*pinned.field_ids.items()] == [*contract.fields_of.items()] and all(
+        _plain(pinned.schema.field(field.name).type) == field.type for field in nested
+    )
 
 
 def _check_widened_ids(opened: OpenedTable, pinned: PinnedTable, named: Contract) -> None:
