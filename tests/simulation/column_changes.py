@@ -76,7 +76,10 @@ def changer(world: World, process: Process) -> None:
         else:
             world.note("change of columns")
             for act in ("add", "default", "rename", "drop", "widen", "forget", "adopt"):
-                world.counts[f"columns: {act}"] = world.counts.get(f"columns: {act}", 0) + bool(getattr(change, act))
+                asked = getattr(change, act)
+                world.counts[f"columns: {act}"] = world.counts.get(f"columns: {act}", 0) + bool(asked)
+                if any("." in name for name in asked):
+                    world.note(f"columns: {act} members")
             world.log(f"{process.name}: {change} is version {contract.version}")
 
 
@@ -88,10 +91,14 @@ def drawn(world: World, rng: Random) -> Change:
     structs = {name: _struct(part) for name, part in columns.items()}
     places: dict[str, tuple[Mapping[str, Part], Mapping[str, str]]] = {"": (columns, TYPES)}
     places |= {f"{n}.": ({m.name: m for m in part.within}, MEMBERS) for n, part in structs.items() if part is not None}
-    outer = rng.choice(sorted(places))
+    # A struct is there for a part of the time only, so members change twice as often as columns then.
+    outer = rng.choice([*places, *(place for place in places if place)])
     now, names = places[outer]
     free = [name for name in names if name not in now]
+    nested = [name for name in free if "<" in names[name]]
     match rng.choices(("add", "default", "rename", "drop", "widen", "forget", "adopt"), (4, 2, 3, 2, 5, 1, 2))[0]:
+        case "add" if nested and rng.random() < 0.6:
+            return Change(add=(rng.choice(nested),))
         case "add" if free:
             return Change(add=tuple(outer + n for n in rng.sample(free, rng.randint(1, min(2, len(free))))))
         case "default" if plain := [name for name in TYPES if name not in columns and TYPES[name] in DEFAULTS]:

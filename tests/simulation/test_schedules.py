@@ -49,14 +49,14 @@ EVENTS = [
     "user: restore", "read: TableRestored", "read of a restored table", "round: TableRestored", "operator: pause ingest",
     "operator: pause for a while flusher", "ingest turns, paused", "flusher waits, paused", "drained",
     "segment lost", "failed open: a segment is lost", "change of columns", "columns: default", "columns: forget",
-    "widening: Widened", "round: ContractMismatch",
+    "columns: add members", "widening: Widened", "round: ContractMismatch",
 ]  # fmt: skip
 """What must have happened, in some schedule."""
 SELDOM = {
     "follow-up", "compaction", "compaction refused", "index extended", "user: restore", "read: TableRestored",
     "read of a restored table", "round: TableRestored", "operator: pause for a while flusher", "ingest turns, paused",
     "flusher waits, paused", "failed open: a segment is lost", "read at least: TokenRejected", "columns: default",
-    "columns: forget", "widening: Widened", "round: ContractMismatch",
+    "columns: forget", "columns: add members", "widening: Widened", "round: ContractMismatch",
 }  # fmt: skip
 """Events of a few schedules: those of ``--every-case`` have them.  Accidents have them in every run."""
 
