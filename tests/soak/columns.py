@@ -123,9 +123,9 @@ class Known:
         self.pending.clear()
 
     def show(self, schema: pa.Schema) -> None:
-        """The newest version of the table has shown its columns."""
+        """The table has shown its columns, perhaps those before a widening that is known by now."""
         if self.settled:
-            self.tables = [table for table in self.tables if table.shows(schema)]
+            self.tables = [table for table in self.tables if table.shows(schema)] or self.tables
 
     def look(self, uri: str) -> None:
         """Read new versions of the contract, and new entries."""
@@ -523,7 +523,8 @@ class ColumnSoak:
 
 
 def _ends_well(service: Service) -> bool:
-    """End a service; False if something else has ended it."""
+    """End a service; False if something else has ended it.  One that has just started does not know the signal yet."""
+    until(lambda: bool(service.events) or not service.running, lambda: service.tail)
     if service.running:
         service.terminate()
         until(lambda: not service.running, lambda: service.tail)
