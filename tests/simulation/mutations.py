@@ -685,7 +685,7 @@ def _the_contract_is_read_before_the_table(patch: pytest.MonkeyPatch) -> None:
     def contract_first(store: Any, table: Any, **how: Any) -> Any:
         contract: Any = newest_contract(store)
         pinned = table.newest()
-        return pinned, contract, lancewal_core.table.columns.versions.brought(pinned, contract, contract)
+        return pinned, contract, lancewal_core.table.columns.versions.brought(pinned, contract, contract.field_ids)
 
     patch.setattr(COMMAND, "_look", contract_first)
 
@@ -695,12 +695,20 @@ def _what_a_command_has_added_goes(patch: pytest.MonkeyPatch) -> None:
 
 
 def _ids_alone_say_what_was_dropped(patch: pytest.MonkeyPatch) -> None:
-    def by_ids(pinned: Any, contract: Any, before: Any) -> Any:
-        before = SimpleNamespace(field_ids=range((contract.highest_field_id or 0) + 1))
-        return brought(pinned, contract, before)
+    def by_ids(pinned: Any, contract: Any, own: Any) -> Any:
+        return brought(pinned, contract, range((contract.highest_field_id or 0) + 1))
 
     brought = COMMAND.brought
     patch.setattr(COMMAND, "brought", by_ids)
+
+
+def _only_the_ids_of_the_contract_s_fields_go(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(COMMAND, "ids_of", lambda pinned, contract: contract.field_ids)
+
+
+def _fields_that_files_have_are_others(patch: pytest.MonkeyPatch) -> None:
+    versions = lancewal_core.table.columns.versions
+    patch.setattr(versions, "_filled", lambda pinned, ids: set(versions._held(pinned)))
 
 
 def _what_a_dead_process_has_added_is_not_known(patch: pytest.MonkeyPatch) -> None:
@@ -783,7 +791,7 @@ def _members_are_carried_by_names(patch: pytest.MonkeyPatch) -> None:
 
 
 def _a_struct_may_lose_all_members_of_its_files(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(COMMAND, "former_columns", lambda store, contract: ())
+    patch.setattr(COMMAND, "replace", lambda facts, earlier: facts)
 
 
 def _names_of_columns_say_nothing(patch: pytest.MonkeyPatch) -> None:
@@ -867,6 +875,8 @@ MUTATIONS: dict[str, Patch] = {
     "what a command has added goes": _what_a_command_has_added_goes,
     "ids that come back are adopted": _ids_that_come_back_are_adopted,
     "ids alone say what was dropped": _ids_alone_say_what_was_dropped,
+    "only the ids of the contract's fields go": _only_the_ids_of_the_contract_s_fields_go,
+    "fields that files have are others'": _fields_that_files_have_are_others,
     "what a dead process has added is not known": _what_a_dead_process_has_added_is_not_known,
     "a silent store refuses a column": _a_silent_store_refuses_a_column,
     "a dropped name is added again": _a_dropped_name_is_added_again,

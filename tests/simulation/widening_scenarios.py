@@ -201,6 +201,39 @@ def column_is_dropped_while_it_is_to_be_widened() -> None:
     stage.check_rows_and_columns()
 
 
+def widening_lands_while_its_column_is_dropped() -> None:
+    """A command has stored the contract that drops the column, when F, which knows only the one before, widens it."""
+    stage = WideningStage()
+    stage.change(widen=("g",))
+    f, landed = stage.flusher("f"), []
+    stage.faults_of("command").before(
+        "commit", "table", lambda: landed.append(widen_next(f, WideningState(), turn_s=60.0)), 2
+    )
+    stage.change(drop=("g",))
+    require(isinstance(landed[0], Widened), "it has not landed:", landed)
+    require("g" not in stage.dataset.schema.names, "the column stays:", stage.dataset.schema)
+    stage.change(add=("g",))
+    stage.check_rows_and_columns()
+
+
+def flusher_stores_a_contract_before_the_one_of_a_growth() -> None:
+    """A command has grown the table.  A merge of patches writes nulls into the new column, and a widening is done."""
+    stage = WideningStage()
+    stage.change(widen=("g",))
+    f = stage.flusher("f")
+
+    def overtaken() -> None:
+        stage.patches(stage.first, g=7)
+        stage.rounds(f)
+        while not isinstance(stage.widens(f), Widened):
+            pass
+
+    stage.faults_of("command").before("put", "/contract/", overtaken)
+    stage.change(add=("d",))
+    require([c.name for c in stage.contract.columns] == ["k", "a", "b", "g", "d"], "columns:", stage.contract.columns)
+    stage.is_wide()
+
+
 def member_meets_a_value_of_the_wider_type() -> None:
     """A knows the contract of before, when the column is wide and a record has a value that it was too narrow for."""
     stage = WideningStage()
@@ -410,6 +443,8 @@ SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
     rows_are_deleted_between_the_files_of_a_widening_and_its_commit: ("a widening brings deletes back", "rows"),
     flusher_dies_before_the_contract_of_a_widening: ("rows are written beside a widening", "the contract has"),
     command_runs_before_the_contract_of_a_widening: ("a command minds no widening", "rows|holds|columns"),
+    widening_lands_while_its_column_is_dropped: ("only the ids of the contract's fields go", "the column stays"),
+    flusher_stores_a_contract_before_the_one_of_a_growth: ("fields that files have are others'", "InvalidInput|'d'"),
     member_meets_a_value_of_the_wider_type: ("a value is rejected by an old contract", "decided by an old contract"),
     defaults_fill_upserts_alone: ("defaults fill nothing", "holds"),
     member_is_dropped_and_added_while_its_flush_waits: ("members are carried by names", "holds"),

@@ -13,6 +13,9 @@ import pytest
 from lancewal_core.rows.schema import Op
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.checks import foreign_columns
+from lancewal_core.table.columns import steps
+from lancewal_core.table.columns.changes import Added, Dropped
+from lancewal_core.table.contract import put_next
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.protocol import ColumnsCommit, CommitLost, CommitOutcome, Committed, columns_mark
 from lancewal_flusher.commit.send import Refused
@@ -305,6 +308,31 @@ def test_a_merge_lands_behind_the_drop_of_the_widened_column(table: FlusherTable
     assert scripted.before == []
     table.check()
     table.generation(0, [Operation(Op.UPSERT, 1, {"s": "later"})])
+    round_of(table.context())
+    table.check()
+
+
+def test_the_column_is_dropped_meanwhile(table: FlusherTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The widening lands between the contract without the column and the table's.  The name is free afterwards."""
+    table.ask_to_widen("a", "int64")
+    context = table.context()
+    landed: list[object] = []
+
+    def put_and_widen(*of: Any) -> None:
+        put_next(*of)
+        if not landed:
+            landed.append(widen_next(context, WideningState(), 60.0))
+
+    monkeypatch.setattr(steps, "put_next", put_and_widen)
+    means = table.store, context.table, context.clock, context.new_id
+    steps.change_columns(*means, [Dropped(("a",))])
+    assert isinstance(landed[0], Widened)
+    assert "a" not in LanceTable(table.uri).newest().schema.names
+    steps.change_columns(*means, [Added(("a",), pa.string())])
+    table.take_up()
+    for row in table.model.values():
+        row["a"] = None
+    table.generation(0, [Operation(Op.UPSERT, 1, {"a": "x"})])
     round_of(table.context())
     table.check()
 

@@ -240,12 +240,13 @@ def _in_table(contract: Contract, change: Added | Renamed, facts: Surroundings) 
         return None
     if found.id in facts.left_over and isinstance(change, Added) and (found.name, found.type) == (name, change.type):
         return found
-    has = f"the table has {found.name!r} of type {format_type(found.type)}"
+    path = ".".join([*change.path[:-1], found.name])
+    has = f"the table has {path!r} of type {format_type(found.type)}"
     if found.id in facts.left_over:
         raise InvalidInput(
             f"{has}, from a change that was not finished. Make another change first, or choose another name"
         )
-    raise InvalidInput(f"{has}, which is not the contract's. Choose another name")
+    raise InvalidInput(f"{has}, which is not the contract's. Choose another name, or adopt it: `--adopt-column {path}`")
 
 
 def _members_of(columns: Sequence[Tree], id_: int) -> Sequence[Tree]:

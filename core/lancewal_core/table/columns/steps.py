@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from itertools import chain
 
 from lancewal_core.errors import CommitUnknown, ContractChanged, ContractMismatch
 from lancewal_core.process.clock import Clock
@@ -33,14 +34,13 @@ from lancewal_core.table.checks import check_table
 from lancewal_core.table.columns.adopt import adoptions, check_adopted
 from lancewal_core.table.columns.changes import Adopted, Change, Dropped
 from lancewal_core.table.columns.next_contract import Surroundings, changed
-from lancewal_core.table.columns.versions import Mark, brought, grown, highest_field_id, version_trees
+from lancewal_core.table.columns.versions import Mark, brought, grown, highest_field_id, ids_of, version_trees
 from lancewal_core.table.contract import (
     Contract,
     columns_version,
     former_columns,
     put_next,
     read_contract,
-    read_contract_version,
 )
 from lancewal_core.table.protocol import (
     ColumnsCommit,
@@ -154,8 +154,9 @@ def _look(
         else:
             break
     made = columns_version(Mark.of(pinned).made)
-    before = contract if made >= contract.version else read_contract_version(store, contract, made)
-    return pinned, contract, brought(pinned, contract, before)
+    # The last version with those columns: it knows the ids of a widening that was asked for since.
+    before = next(c for c in chain([contract], former_columns(store, contract)) if c.columns_version <= made)
+    return pinned, contract, brought(pinned, contract, ids_of(pinned, before))
 
 
 def _committed(table: Table, commit: ColumnsCommit | None, step: AbstractContextManager[None]) -> bool:

@@ -5,7 +5,7 @@ Fields are told apart by Lance's ids.  docs/protocol.md has the steps of a chang
  1. ``grown`` gives a version the names and order of a contract that will be stored, and adds fields that it lacks.  All other
     fields stay.
  2. ``brought`` gives it those of the newest contract.  Fields that the contract has dropped since the version's mark go, at
-    any depth.  So do fields of a change that can no longer store its contract, if no data file has them.
+    any depth.  So do fields of a change that can no longer store its contract, unless another program has put values in.
  3. All other fields of the version stay, behind the contract's.  Other programs have added them.
  4. No commit is made of a version with the contract's mark, or while another change may yet store its contract.
 """
@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from lancewal_core.rows.carry import Tree, tree_of
 from lancewal_core.rows.column_types import parse_type
-from lancewal_core.table.checks import fields_with_ids
+from lancewal_core.table.checks import fields_with_ids, in_version
 from lancewal_core.table.contract import Contract, columns_version
 from lancewal_core.table.protocol import ColumnsCommit, PinnedTable, columns_mark
 
@@ -66,20 +66,25 @@ def grown(pinned: PinnedTable, contract: Contract) -> ColumnsCommit:
     return _commit(pinned, found, contract, Mark(mark.made, contract.columns_change, (*mark.added, *sorted(added))))
 
 
-def brought(pinned: PinnedTable, contract: Contract, before: Contract) -> ColumnsCommit | None:
+def brought(pinned: PinnedTable, contract: Contract, own: Collection[int]) -> ColumnsCommit | None:
     """Return the commit that brings the version to ``contract``, the newest one; None if none is to be made (4).
 
-    ``before``: the contract that the version's mark names (``Mark.made``)."""
+    ``own``: ids of the fields that the version has from the contract which its mark names (``ids_of``)."""
     mark = Mark.of(pinned)
     if mark == Mark(contract.columns_change) or mark.is_ahead(contract):
         return None
-    gone = set(before.field_ids)
-    if mark.added:
-        gone |= set(mark.added) - _held(pinned)
     have = version_trees(pinned)
     wanted = contract_trees(contract, {tree.id for tree in _all(have)})
-    found = _together(wanted, have, gone - {tree.id for tree in _all(wanted)})
-    return _commit(pinned, found, contract, Mark(contract.columns_change))
+    kept = {tree.id for tree in _all(wanted)}
+    gone = set(own) - kept
+    if not gone.issuperset(mark.added):
+        gone |= set(mark.added) - kept - _filled(pinned, set(mark.added) - kept)
+    return _commit(pinned, _together(wanted, have, gone), contract, Mark(contract.columns_change))
+
+
+def ids_of(pinned: PinnedTable, contract: Contract) -> frozenset[int]:
+    """Return the ids that the fields of a contract have in a version, where a widening may have landed."""
+    return frozenset(id_ for column in contract.columns for id_ in in_version(pinned, column).field_ids)
 
 
 def _commit(pinned: PinnedTable, columns: Sequence[Tree], contract: Contract, mark: Mark) -> ColumnsCommit:
@@ -94,10 +99,37 @@ def _all(columns: Sequence[Tree]) -> Iterator[Tree]:
     return chain.from_iterable(tree.all() for tree in columns)
 
 
-def _held(pinned: PinnedTable) -> set[int]:
-    """Return the ids of the fields that data files have."""
-    files = (json.loads(pinned.fragment_json(f.fragment_id))["files"] for f in pinned.fragments())
-    return {id_ for file in chain.from_iterable(files) for id_ in file.get("fields", ())}
+def _held(pinned: PinnedTable) -> dict[int, list[int]]:
+    """Return the fragments whose data files have each field, by the field's id."""
+    found: dict[int, list[int]] = {}
+    for fragment in pinned.fragments():
+        for file in json.loads(pinned.fragment_json(fragment.fragment_id))["files"]:
+            for id_ in file.get("fields", ()):
+                found.setdefault(id_, []).append(fragment.fragment_id)
+    return found
+
+
+def _filled(pinned: PinnedTable, ids: Collection[int]) -> set[int]:
+    """Return those of these fields that have a value in a row.
+
+    A merge that completes rows writes nulls into a field that an unfinished change has added.  Only another program writes
+    values there."""
+    held, found = _held(pinned), set[int]()
+    for column in version_trees(pinned):
+        asked = {tree.id for tree in column.all()} & set(ids)
+        fragments = sorted({f for id_ in asked for f in held.get(id_, ())})
+        for batch in pinned.scan([column.name], fragment_ids=fragments) if fragments else ():
+            found |= {tree.id for tree, values in _arrays(column, batch.column(0)) if values.null_count < len(values)}
+    return found & set(ids)
+
+
+def _arrays(tree: Tree, values: pa.Array) -> Iterator[tuple[Tree, pa.Array]]:
+    """Yield the values of a field and of those within; what is within a null counts as null."""
+    yield tree, values
+    if tree.within:
+        inner = [values.flatten()] if pa.types.is_list(values.type) else values.flatten()
+        for member, held in zip(tree.within, inner, strict=True):
+            yield from _arrays(member, held)
 
 
 def version_trees(pinned: PinnedTable) -> tuple[Tree, ...]:

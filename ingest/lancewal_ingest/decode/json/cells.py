@@ -284,7 +284,10 @@ def named(
     by_name = {called[name]: value for name, value in members.items() if called[name] in names.present}
     twice = names.twice(list(members)) or next((n for n in given_twice(members) if called[n] in names.present), None)
     if twice is not None:
-        raise Refusal("duplicate_member", "expected each member of an object once, and by one of its names", twice)
+        struct = f"column {path!r}: " if path else ""
+        raise Refusal(
+            "duplicate_member", f"{struct}expected each member of an object once, and by one of its names", twice
+        )
     return by_name
 
 

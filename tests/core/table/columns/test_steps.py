@@ -312,16 +312,36 @@ def test_a_command_that_has_pinned_an_older_version_than_the_contract_looks_agai
     }
 
 
-def test_a_field_that_was_left_and_that_data_files_have_stays(table: FlusherTable) -> None:
+@pytest.mark.parametrize(
+    ("path", "row", "stays"),
+    [
+        ("note", {"note": "theirs"}, True),
+        ("note", {"note": None}, False),
+        ("address.city", {"address": {"street": "s", "zip": 1, "city": "theirs"}}, True),
+        ("address.city", {"address": {"street": "s", "zip": 1, "city": None}}, False),
+        ("address.city", {"address": None}, False),
+    ],
+)
+def test_a_field_that_was_left_and_that_has_a_value_stays(
+    table: FlusherTable, path: str, row: dict[str, Any], stays: bool
+) -> None:
+    """A merge that completes rows writes nulls into such a field; only another program writes values."""
+    left = tuple(path.split("."))
     steps = Steps()
     steps.after[0] = die
     with pytest.raises(Killed):
-        change(table, [Added(("note",), pa.string())], steps)
-    table.dataset.insert(pa.Table.from_pylist([{"region": "r0", "id": 1, "note": "theirs"}], table.dataset.schema))
+        change(table, [Added(left, pa.string())], steps)
+    table.dataset.insert(pa.Table.from_pylist([{"region": "r0", "id": 1, **row}], table.dataset.schema))
     change(table, [Renamed(("a",), "b")])
-    assert LanceTable(table.uri).newest().schema.names[-1] == "note"
-    with pytest.raises(InvalidInput, match="the table has 'note'"):
-        change(table, [Added(("note",), pa.string())])
+    schema = LanceTable(table.uri).newest().schema
+    members = [f"address.{member.name}" for member in schema.field("address").type]
+    assert (path in [*schema.names, *members]) == stays
+    if stays:
+        with pytest.raises(InvalidInput, match=f"the table has '{path}'"):
+            change(table, [Added(left, pa.string())])
+    else:
+        change(table, [Added(left, pa.string())])
+        shown(table)
 
 
 def test_a_command_that_sleeps_undoes_no_newer_change(table: FlusherTable) -> None:
