@@ -41,6 +41,10 @@ def altered_terms(
         what, _, policy = text.partition("=")
         term = _ON.get(what.replace("_", "-"))
         allowed = _UNKNOWN_COLUMN if term == "on_unknown_column" else POLICIES
+        if (term, policy) == ("on_unknown_column", "add"):
+            raise InvalidInput(
+                f"--on {text}: no format of values has a schema that says the type of a new column; use reject or ignore"
+            )
         if term is None or policy not in allowed:
             raise InvalidInput(f"--on {text}: expected one of {', '.join(_ON)}, then = and one of {', '.join(allowed)}")
         if term in terms:

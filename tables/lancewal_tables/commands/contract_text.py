@@ -9,6 +9,7 @@ from lancewal_core.cli.output import aligned, one_line
 from lancewal_core.errors import counted
 
 if TYPE_CHECKING:
+    from lancewal_core.rows.carry import Tree
     from lancewal_core.table.contract import Contract
 
 
@@ -48,16 +49,47 @@ def _columns(contract: Contract) -> Mapping[int, tuple[str, str]]:
     former: dict[int, list[str]] = {}
     for name in contract.former_names:
         former.setdefault(name.id, []).append(name.name)
-    found = {}
+    paths, found = _paths(contract), {}
     for place, column in enumerate(contract.columns):
         more = [f"default {column.default}"] if column.default is not None else []
         more += [] if column.widening is None else [f"being widened to {column.widening.type}"]
-        more += [f"also known as {', '.join(former[i])}" for i in column.ids[:1] if i in former]
+        for id_ in column.ids:
+            known = f"also known as {', '.join(former.get(id_, ()))}"
+            more += [known if id_ == column.ids[0] else f"{paths[id_]} {known}"] if id_ in former else []
         found[column.ids[0] if column.ids else place] = (
             one_line(column.name),
             one_line(", ".join([column.type, *more])),
         )
     return found
+
+
+def _paths(contract: Contract) -> Mapping[int, str]:
+    """Return the path of each field by its first id, as ``address.zip``.  Items of lists have no name in a path."""
+    import pyarrow as pa
+
+    from lancewal_core.rows.carry import tree_of
+    from lancewal_core.rows.column_types import parse_type
+
+    found: dict[int, str] = {}
+
+    def walk(tree: Tree, path: str) -> None:
+        found[tree.id] = path
+        for member in tree.within:
+            walk(member, path if pa.types.is_list(tree.type) else f"{path}.{member.name}")
+
+    for column in contract.columns:
+        if column.ids:  # a contract that is not stored has none
+            tree = tree_of(pa.field(column.name, parse_type(column.type)), column.ids)
+            walk(tree, tree.name)
+    return found
+
+
+def _passed_over(contract: Contract) -> list[str]:
+    """Return the names of dropped fields that are passed over.  A member counts while its struct is there."""
+    paths = _paths(contract)
+    fields = [field for field in contract.dropped if not field.forgotten]
+    found = [f"{paths[f.within]}.{f.name}" for f in fields if f.within is not None and f.within in paths]
+    return list(dict.fromkeys([*(f.name for f in fields if f.within is None), *found]))
 
 
 def _said(contract: Contract) -> Mapping[str, str]:
@@ -83,7 +115,7 @@ def _said(contract: Contract) -> Mapping[str, str]:
         "freshness target": f"{contract.freshness_target_s:g} s",
         "rows expire": "never" if contract.ttl is None else f"{contract.ttl.seconds} s after {contract.ttl.column}",
     }
-    passed_over = dict.fromkeys(field.name for field in contract.dropped if not field.forgotten)
+    passed_over = _passed_over(contract)
     if passed_over:
         found["names passed over"] = ", ".join(passed_over)
     return {name: one_line(text) for name, text in found.items()}

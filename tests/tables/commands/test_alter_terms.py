@@ -60,7 +60,7 @@ def test_terms() -> None:
         ({"letters": "t" * 250}, "expected the name of a topic: 1 to 249"),
         (
             {"on": ["unknown-column=add"]},
-            "--on unknown-column=add: expected one of .*, then = and one of reject, ignore",
+            "--on unknown-column=add: no format of values has a schema .*; use reject or ignore",
         ),
         ({"on": ["unknown-column=stop"]}, "then = and one of reject, ignore"),
         ({"on": ["misrouted=stop", "misrouted=ignore"]}, "misrouted is given twice"),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from lancewal_core.table.columns.changes import Dropped, Forgotten
+import pyarrow as pa
+
+from lancewal_core.table.columns.changes import Added, Dropped, Forgotten, Renamed
 from lancewal_core.table.columns.next_contract import Surroundings, changed
 from lancewal_core.table.contract import Contract
-from lancewal_tables.commands.contract_text import changes_text
+from lancewal_tables.commands.contract_text import changes_text, contract_text
 from tests.golden.json_formats import CONTRACT
 
 
@@ -28,3 +30,16 @@ def test_a_term_that_ends_is_shown() -> None:
     assert [line.split() for line in shown if "passed over" in line] == [
         ["names", "passed", "over", "vector", "->", "none"]
     ]
+
+
+def test_names_of_members_have_their_path() -> None:
+    item = pa.struct([("price", pa.int64()), ("unit", pa.string()), ("size", pa.int32())])
+    facts = Surroundings(7, {}, members_change=True)
+    added = changed(CONTRACT, [Added(("lines",), pa.list_(item))], facts, "abc")
+    renamed = changed(added, [Renamed(("lines", "price"), "cost"), Dropped(("lines", "unit"))], facts, "def")
+    shown = contract_text(renamed).splitlines()
+    assert [line.split(None, 3)[-1] for line in shown if "passed over" in line] == ["lines.unit"]
+    lines = next(line for line in shown if line.startswith("lines "))
+    assert lines.endswith("list<struct<cost: int64, size: int32>>, lines.cost also known as price")
+    gone = changed(renamed, [Dropped(("lines",))], facts, "abe")
+    assert [line.split(None, 3)[-1] for line in contract_text(gone).splitlines() if "passed over" in line] == ["lines"]
