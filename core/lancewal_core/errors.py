@@ -291,6 +291,10 @@ class BadRecord(ActionNeeded):
     """A bad record under the policy ``stop``."""
 
 
+class WrongFormat(ActionNeeded):
+    """The first records of a partition are of another format than the table's, or are all bad of one kind."""
+
+
 class RecordsUnreadable(ActionNeeded):
     """Records in Kafka that its client cannot unpack, or that fail their checksum."""
 

@@ -35,7 +35,7 @@ from lancewal_core.rows.fold import fold
 from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.rows.schema import Op, RowSchema
 from lancewal_core.wal.bundle import Bundle, Copy, encode_bundle
-from lancewal_core.wal.entry import Entry, RejectedOffset
+from lancewal_core.wal.entry import Entry, NoRowYet, RejectedOffset
 from lancewal_core.wal.segment import Fence, Segment, encode_fence, encode_segment
 
 FOLDER = Path(__file__).parent
@@ -195,6 +195,7 @@ INDEX = RegionState(
     "5a0c1b77",
 )
 
+INDEX_WITHOUT_ROWS = replace(INDEX, no_row_yet=NoRowYet(41, "not_json"))
 INDEX_WITH_RECORD_TIME = replace(INDEX, trimmed_record_time_max_ms=1_709_207_989_000)
 
 EAST = Region("orders.eu", TopicId("AAAAAAAAQACAAAAAAAAAAQ"), 7)
@@ -207,7 +208,12 @@ STATES = StatePage(
         7: PageRecord(
             pack_record(
                 encode_state(
-                    first_claim(EAST, 3, Position(12), Claimant(OwnerId("ingest-1"), LogId("11aa"), Sequence(4)), "b7")
+                    replace(  # as a release claims that does not count rejected records
+                        first_claim(
+                            EAST, 3, Position(12), Claimant(OwnerId("ingest-1"), LogId("11aa"), Sequence(4)), "b7"
+                        ),
+                        no_row_yet=None,
+                    )
                 )
             ),
             1_709_208_000_250,
@@ -252,6 +258,7 @@ def encoded() -> dict[str, bytes]:
         "fence_1.arrow": encode_fence(FENCE),
         "region_index_1.binpb": encode_state(INDEX),
         "region_index_1_record_time.binpb": encode_state(INDEX_WITH_RECORD_TIME),
+        "region_index_1_no_row_yet.binpb": encode_state(INDEX_WITHOUT_ROWS),
         "state_page_1.binpb": encode_page(STATES),
         "key_part_1.arrow": encode_part(KEY_ENTRIES),
         "key_part_1_regions.arrow": encode_part(KEY_ENTRIES_WITH_REGIONS),

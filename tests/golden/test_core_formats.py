@@ -101,7 +101,11 @@ def test_the_key_part_with_regions_is_read() -> None:
 
 
 def test_the_index_is_read() -> None:
-    for name, expected in (("", golden.INDEX), ("_record_time", golden.INDEX_WITH_RECORD_TIME)):
+    for name, expected in (
+        ("", golden.INDEX),
+        ("_record_time", golden.INDEX_WITH_RECORD_TIME),
+        ("_no_row_yet", golden.INDEX_WITHOUT_ROWS),
+    ):
         assert decode_state(stored(f"region_index_1{name}.binpb"), golden.STATES_KEY, golden.NORTH) == expected
 
 

@@ -215,7 +215,19 @@ class Checker:
                 self._check_kept(region, record)
                 self._check_sealed(region, record)
                 end = record.next or 0
+        self._check_first_records(region, state)
         return end
+
+    def _check_first_records(self, region: Region, state: RegionState) -> None:
+        """A state that knows of no row counts all bad records before its OPEN generation, and nothing else lies there."""
+        newest = state.newest
+        if state.no_row_yet is None or newest is None or self._topic.partitions[region.partition].lost:
+            return
+        records = self._between(region, 0, newest.first if newest.next is None else newest.next)
+        require(not any(r.op is not None for r in records), f"{region.name}: has rows, and", state, "knows of none")
+        require(
+            state.no_row_yet.rejected == len(records), f"{region.name}:", len(records), "bad records, not as in", state
+        )
 
     def _check_kept(self, region: Region, record: GenerationRecord) -> None:
         if record.next != record.first:  # trimming takes the lowest numbers of a log

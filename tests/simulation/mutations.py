@@ -65,12 +65,13 @@ from lancewal_core.region.flush_files import Flushable
 from lancewal_core.region.flushes.manifest import FlushedGeneration
 from lancewal_core.region.history import History, SoundHistories, generations_behind, read_sound_histories
 from lancewal_core.region.state import GenerationRecord, GenerationState
-from lancewal_core.region.transitions import Claimant, claim, trim
+from lancewal_core.region.transitions import Claimant, Ended, claim, trim
 from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.store.object_store import Done, ObjectInfo, Unknown, put_once
 from lancewal_core.table.contract import newest_contract
 from lancewal_core.table.watermarks import InForce, Watermarks
 from lancewal_core.wal.bundle import Copy
+from lancewal_core.wal.entry import NoRowYet
 from lancewal_core.wal.log_end import end_log
 from lancewal_core.wal.segment import Fence
 from lancewal_core.wal.walk import Walk, walk_sound
@@ -275,6 +276,28 @@ def _keys_have_no_making(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         tests.simulation.world, "_contract", lambda settings: contract(settings).model_copy(update={"making": None})
     )
+
+
+def _first_records_stop_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Preparer, "_other_format", lambda *arguments: None)
+
+
+def _a_claim_counts_no_records(patch: pytest.MonkeyPatch) -> None:
+    def ended_at(*arguments: Any) -> Any:
+        found = end_of(*arguments)
+        return replace(found, no_row=NoRowYet()) if isinstance(found, Ended) else found
+
+    end_of = lancewal_core.region.end_region.ended_at
+    for module in (lancewal_core.region.end_region, lancewal_ingest.regions.open):
+        patch.setattr(module, "ended_at", ended_at)
+
+
+def _a_seal_counts_no_records(patch: pytest.MonkeyPatch) -> None:
+    def seal_and_forget(*arguments: Any, no_row: Any, **known: Any) -> Any:
+        return seal_of(*arguments, no_row=NoRowYet(), **known)
+
+    seal_of = lancewal_core.region.transitions.seal
+    patch.setattr(lancewal_ingest.regions.seal, "seal", seal_and_forget)
 
 
 def _a_claim_of_another_group_is_not_noticed(patch: pytest.MonkeyPatch) -> None:
@@ -803,6 +826,9 @@ def _a_newer_mark_says_nothing(patch: pytest.MonkeyPatch) -> None:
 
 
 MUTATIONS: dict[str, Patch] = {
+    "first records stop nothing": _first_records_stop_nothing,
+    "a claim counts no records": _a_claim_counts_no_records,
+    "a seal counts no records": _a_seal_counts_no_records,
     "no fence": _no_fence,
     "others' generations tell nothing of a log": _others_generations_tell_nothing_of_a_log,
     "declined is claimed too": _declined_is_claimed_too,
@@ -962,10 +988,14 @@ NOT_IN_SCHEDULES = {
     "groups are not compared",
     "too many keys in conflict end the merge",
     "ingest goes on beside keys in conflict",
+    "first records stop nothing",
+    "a claim counts no records",
+    "a seal counts no records",
 }
-"""Mutations that no random schedule can show: none of them replaces a segment, minds a true copy of a lost one,
-makes another version of the contract, damages a page or the name of a branch, tags a version, takes the name of a
-snapshot again, has a person decide about a restore, leaves a flush for a week, flushes a generation again while one
-that wrote it before stands still, drops the table or the topic and makes it again, has two consumer groups, keys by bytes, or
-removes a version that a user made from between two others and then asks for its time.  One of a listing can be shown,
-but 216 schedules did not: a listing must hide the very segment of a dead letter whose token is used then."""
+"""Mutations that no random schedule can show: none of them has many bad records before its first row, replaces a segment,
+minds a true copy of a lost one, makes another version of the contract, damages a page or the name of a branch, tags a
+version, takes the name of a snapshot again, has a person decide about a restore, leaves a flush for a week, flushes a
+generation again while one that wrote it before stands still, drops the table or the topic and makes it again, has two
+consumer groups, keys by bytes, or removes a version that a user made from between two others and then asks for its
+time.  One of a listing can be shown, but 216 schedules did not: a listing must hide the very segment of a dead letter
+whose token is used then."""

@@ -14,6 +14,7 @@ from tests.simulation import (
     conflict_scenarios,
     drain_accidents,
     expiry_scenarios,
+    first_row_scenarios,
     flush_scenarios,
     group_scenarios,
     ingest_scenarios,
@@ -26,6 +27,7 @@ from tests.simulation import (
 
 SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
     **ingest_scenarios.SCENARIOS,
+    **first_row_scenarios.SCENARIOS,
     **flush_scenarios.SCENARIOS,
     **merge_scenarios.SCENARIOS,
     **trim_scenarios.SCENARIOS,

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!lancewal_core/proto/mem_wal.proto\x12\x08lancewal\"\xa9\t\n\x12MemWalIndexDetails\x12\x39\n\x0cmem_wal_list\x18\x01 \x03(\x0b\x32#.lancewal.MemWalIndexDetails.MemWal\x12\x16\n\x0e\x66ormat_version\x18\x64 \x01(\r\x12\x35\n\x07\x63ontent\x18\x65 \x01(\x0e\x32$.lancewal.MemWalIndexDetails.Content\x12\r\n\x05topic\x18\x66 \x01(\t\x12\x10\n\x08topic_id\x18g \x01(\t\x12\x11\n\tpartition\x18h \x01(\r\x12\x18\n\x10\x63ontract_version\x18i \x01(\x04\x12\x1a\n\x12trimmed_generation\x18j \x01(\x04\x12\x18\n\x10trimmed_position\x18k \x01(\x04\x12\x10\n\x08write_id\x18l \x01(\t\x12\'\n\x1atrimmed_record_time_max_ms\x18m \x01(\x12H\x00\x88\x01\x01\x12\x10\n\x08\x63hecksum\x18\x7f \x01(\x07\x1a.\n\x08MemWalId\x12\x0e\n\x06region\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x04\x1a\xac\x05\n\x06MemWal\x12\x31\n\x02id\x18\x01 \x01(\x0b\x32%.lancewal.MemWalIndexDetails.MemWalId\x12\x1a\n\x12mem_table_location\x18\x02 \x01(\t\x12\x14\n\x0cwal_location\x18\x03 \x01(\t\x12\x13\n\x0bwal_entries\x18\x04 \x01(\x0c\x12\x38\n\x05state\x18\x05 \x01(\x0e\x32).lancewal.MemWalIndexDetails.MemWal.State\x12\x10\n\x08owner_id\x18\x06 \x01(\t\x12$\n\x1clast_updated_dataset_version\x18\x07 \x01(\x04\x12\x16\n\x0e\x66irst_position\x18\x64 \x01(\x04\x12\x1a\n\rnext_position\x18\x65 \x01(\x04H\x00\x88\x01\x01\x12\x16\n\x0e\x66irst_sequence\x18\x66 \x01(\x04\x12\x19\n\x0c\x65nd_sequence\x18g \x01(\x04H\x01\x88\x01\x01\x12\x19\n\x0cmerged_at_ms\x18h \x01(\x04H\x02\x88\x01\x01\x12\x19\n\x0csealed_at_ms\x18i \x01(\x04H\x03\x88\x01\x01\x12\x1a\n\rflushed_at_ms\x18j \x01(\x04H\x04\x88\x01\x01\x12\x1f\n\x12record_time_min_ms\x18k \x01(\x12H\x05\x88\x01\x01\x12\x1f\n\x12record_time_max_ms\x18l \x01(\x12H\x06\x88\x01\x01\"6\n\x05State\x12\x08\n\x04OPEN\x10\x00\x12\n\n\x06SEALED\x10\x01\x12\x0b\n\x07\x46LUSHED\x10\x02\x12\n\n\x06MERGED\x10\x03\x42\x10\n\x0e_next_positionB\x0f\n\r_end_sequenceB\x0f\n\r_merged_at_msB\x0f\n\r_sealed_at_msB\x10\n\x0e_flushed_at_msB\x15\n\x13_record_time_min_msB\x15\n\x13_record_time_max_ms\":\n\x07\x43ontent\x12\x17\n\x13\x43ONTENT_UNSPECIFIED\x10\x00\x12\t\n\x05INDEX\x10\x01\x12\x0b\n\x07HISTORY\x10\x02\x42\x1d\n\x1b_trimmed_record_time_max_msb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!lancewal_core/proto/mem_wal.proto\x12\x08lancewal\"\x90\n\n\x12MemWalIndexDetails\x12\x39\n\x0cmem_wal_list\x18\x01 \x03(\x0b\x32#.lancewal.MemWalIndexDetails.MemWal\x12\x16\n\x0e\x66ormat_version\x18\x64 \x01(\r\x12\x35\n\x07\x63ontent\x18\x65 \x01(\x0e\x32$.lancewal.MemWalIndexDetails.Content\x12\r\n\x05topic\x18\x66 \x01(\t\x12\x10\n\x08topic_id\x18g \x01(\t\x12\x11\n\tpartition\x18h \x01(\r\x12\x18\n\x10\x63ontract_version\x18i \x01(\x04\x12\x1a\n\x12trimmed_generation\x18j \x01(\x04\x12\x18\n\x10trimmed_position\x18k \x01(\x04\x12\x10\n\x08write_id\x18l \x01(\t\x12\'\n\x1atrimmed_record_time_max_ms\x18m \x01(\x12H\x00\x88\x01\x01\x12\x39\n\nno_row_yet\x18n \x01(\x0b\x32%.lancewal.MemWalIndexDetails.NoRowYet\x12\x10\n\x08\x63hecksum\x18\x7f \x01(\x07\x1a.\n\x08MemWalId\x12\x0e\n\x06region\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x04\x1a\xac\x05\n\x06MemWal\x12\x31\n\x02id\x18\x01 \x01(\x0b\x32%.lancewal.MemWalIndexDetails.MemWalId\x12\x1a\n\x12mem_table_location\x18\x02 \x01(\t\x12\x14\n\x0cwal_location\x18\x03 \x01(\t\x12\x13\n\x0bwal_entries\x18\x04 \x01(\x0c\x12\x38\n\x05state\x18\x05 \x01(\x0e\x32).lancewal.MemWalIndexDetails.MemWal.State\x12\x10\n\x08owner_id\x18\x06 \x01(\t\x12$\n\x1clast_updated_dataset_version\x18\x07 \x01(\x04\x12\x16\n\x0e\x66irst_position\x18\x64 \x01(\x04\x12\x1a\n\rnext_position\x18\x65 \x01(\x04H\x00\x88\x01\x01\x12\x16\n\x0e\x66irst_sequence\x18\x66 \x01(\x04\x12\x19\n\x0c\x65nd_sequence\x18g \x01(\x04H\x01\x88\x01\x01\x12\x19\n\x0cmerged_at_ms\x18h \x01(\x04H\x02\x88\x01\x01\x12\x19\n\x0csealed_at_ms\x18i \x01(\x04H\x03\x88\x01\x01\x12\x1a\n\rflushed_at_ms\x18j \x01(\x04H\x04\x88\x01\x01\x12\x1f\n\x12record_time_min_ms\x18k \x01(\x12H\x05\x88\x01\x01\x12\x1f\n\x12record_time_max_ms\x18l \x01(\x12H\x06\x88\x01\x01\"6\n\x05State\x12\x08\n\x04OPEN\x10\x00\x12\n\n\x06SEALED\x10\x01\x12\x0b\n\x07\x46LUSHED\x10\x02\x12\n\n\x06MERGED\x10\x03\x42\x10\n\x0e_next_positionB\x0f\n\r_end_sequenceB\x0f\n\r_merged_at_msB\x0f\n\r_sealed_at_msB\x10\n\x0e_flushed_at_msB\x15\n\x13_record_time_min_msB\x15\n\x13_record_time_max_ms\x1a*\n\x08NoRowYet\x12\x10\n\x08rejected\x18\x01 \x01(\x04\x12\x0c\n\x04kind\x18\x02 \x01(\t\":\n\x07\x43ontent\x12\x17\n\x13\x43ONTENT_UNSPECIFIED\x10\x00\x12\t\n\x05INDEX\x10\x01\x12\x0b\n\x07HISTORY\x10\x02\x42\x1d\n\x1b_trimmed_record_time_max_msb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,13 +32,15 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'lancewal_core.proto.mem_wal
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_MEMWALINDEXDETAILS']._serialized_start=48
-  _globals['_MEMWALINDEXDETAILS']._serialized_end=1241
-  _globals['_MEMWALINDEXDETAILS_MEMWALID']._serialized_start=417
-  _globals['_MEMWALINDEXDETAILS_MEMWALID']._serialized_end=463
-  _globals['_MEMWALINDEXDETAILS_MEMWAL']._serialized_start=466
-  _globals['_MEMWALINDEXDETAILS_MEMWAL']._serialized_end=1150
-  _globals['_MEMWALINDEXDETAILS_MEMWAL_STATE']._serialized_start=963
-  _globals['_MEMWALINDEXDETAILS_MEMWAL_STATE']._serialized_end=1017
-  _globals['_MEMWALINDEXDETAILS_CONTENT']._serialized_start=1152
-  _globals['_MEMWALINDEXDETAILS_CONTENT']._serialized_end=1210
+  _globals['_MEMWALINDEXDETAILS']._serialized_end=1344
+  _globals['_MEMWALINDEXDETAILS_MEMWALID']._serialized_start=476
+  _globals['_MEMWALINDEXDETAILS_MEMWALID']._serialized_end=522
+  _globals['_MEMWALINDEXDETAILS_MEMWAL']._serialized_start=525
+  _globals['_MEMWALINDEXDETAILS_MEMWAL']._serialized_end=1209
+  _globals['_MEMWALINDEXDETAILS_MEMWAL_STATE']._serialized_start=1022
+  _globals['_MEMWALINDEXDETAILS_MEMWAL_STATE']._serialized_end=1076
+  _globals['_MEMWALINDEXDETAILS_NOROWYET']._serialized_start=1211
+  _globals['_MEMWALINDEXDETAILS_NOROWYET']._serialized_end=1253
+  _globals['_MEMWALINDEXDETAILS_CONTENT']._serialized_start=1255
+  _globals['_MEMWALINDEXDETAILS_CONTENT']._serialized_end=1313
 # @@protoc_insertion_point(module_scope)

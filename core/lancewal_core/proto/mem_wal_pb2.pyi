@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class MemWalIndexDetails(_message.Message):
-    __slots__ = ("mem_wal_list", "format_version", "content", "topic", "topic_id", "partition", "contract_version", "trimmed_generation", "trimmed_position", "write_id", "trimmed_record_time_max_ms", "checksum")
+    __slots__ = ("mem_wal_list", "format_version", "content", "topic", "topic_id", "partition", "contract_version", "trimmed_generation", "trimmed_position", "write_id", "trimmed_record_time_max_ms", "no_row_yet", "checksum")
     class Content(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         CONTENT_UNSPECIFIED: _ClassVar[MemWalIndexDetails.Content]
@@ -69,6 +69,13 @@ class MemWalIndexDetails(_message.Message):
         record_time_min_ms: int
         record_time_max_ms: int
         def __init__(self, id: _Optional[_Union[MemWalIndexDetails.MemWalId, _Mapping]] = ..., mem_table_location: _Optional[str] = ..., wal_location: _Optional[str] = ..., wal_entries: _Optional[bytes] = ..., state: _Optional[_Union[MemWalIndexDetails.MemWal.State, str]] = ..., owner_id: _Optional[str] = ..., last_updated_dataset_version: _Optional[int] = ..., first_position: _Optional[int] = ..., next_position: _Optional[int] = ..., first_sequence: _Optional[int] = ..., end_sequence: _Optional[int] = ..., merged_at_ms: _Optional[int] = ..., sealed_at_ms: _Optional[int] = ..., flushed_at_ms: _Optional[int] = ..., record_time_min_ms: _Optional[int] = ..., record_time_max_ms: _Optional[int] = ...) -> None: ...
+    class NoRowYet(_message.Message):
+        __slots__ = ("rejected", "kind")
+        REJECTED_FIELD_NUMBER: _ClassVar[int]
+        KIND_FIELD_NUMBER: _ClassVar[int]
+        rejected: int
+        kind: str
+        def __init__(self, rejected: _Optional[int] = ..., kind: _Optional[str] = ...) -> None: ...
     MEM_WAL_LIST_FIELD_NUMBER: _ClassVar[int]
     FORMAT_VERSION_FIELD_NUMBER: _ClassVar[int]
     CONTENT_FIELD_NUMBER: _ClassVar[int]
@@ -80,6 +87,7 @@ class MemWalIndexDetails(_message.Message):
     TRIMMED_POSITION_FIELD_NUMBER: _ClassVar[int]
     WRITE_ID_FIELD_NUMBER: _ClassVar[int]
     TRIMMED_RECORD_TIME_MAX_MS_FIELD_NUMBER: _ClassVar[int]
+    NO_ROW_YET_FIELD_NUMBER: _ClassVar[int]
     CHECKSUM_FIELD_NUMBER: _ClassVar[int]
     mem_wal_list: _containers.RepeatedCompositeFieldContainer[MemWalIndexDetails.MemWal]
     format_version: int
@@ -92,5 +100,6 @@ class MemWalIndexDetails(_message.Message):
     trimmed_position: int
     write_id: str
     trimmed_record_time_max_ms: int
+    no_row_yet: MemWalIndexDetails.NoRowYet
     checksum: int
-    def __init__(self, mem_wal_list: _Optional[_Iterable[_Union[MemWalIndexDetails.MemWal, _Mapping]]] = ..., format_version: _Optional[int] = ..., content: _Optional[_Union[MemWalIndexDetails.Content, str]] = ..., topic: _Optional[str] = ..., topic_id: _Optional[str] = ..., partition: _Optional[int] = ..., contract_version: _Optional[int] = ..., trimmed_generation: _Optional[int] = ..., trimmed_position: _Optional[int] = ..., write_id: _Optional[str] = ..., trimmed_record_time_max_ms: _Optional[int] = ..., checksum: _Optional[int] = ...) -> None: ...
+    def __init__(self, mem_wal_list: _Optional[_Iterable[_Union[MemWalIndexDetails.MemWal, _Mapping]]] = ..., format_version: _Optional[int] = ..., content: _Optional[_Union[MemWalIndexDetails.Content, str]] = ..., topic: _Optional[str] = ..., topic_id: _Optional[str] = ..., partition: _Optional[int] = ..., contract_version: _Optional[int] = ..., trimmed_generation: _Optional[int] = ..., trimmed_position: _Optional[int] = ..., write_id: _Optional[str] = ..., trimmed_record_time_max_ms: _Optional[int] = ..., no_row_yet: _Optional[_Union[MemWalIndexDetails.NoRowYet, _Mapping]] = ..., checksum: _Optional[int] = ...) -> None: ...

@@ -32,6 +32,7 @@ from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState
 from lancewal_core.region.transitions import Ended, retire
 from lancewal_core.rows.record_times import RecordTimes
+from lancewal_core.wal.entry import NoRowYet
 from lancewal_core.wal.log_end import NOTHING_SETTLED, end_log
 from lancewal_core.wal.segment import Trailer
 from lancewal_core.wal.walk import Walk
@@ -131,4 +132,4 @@ def ended_at(region: Region, record: GenerationRecord, walked: Walk[Trailer], no
             )
         position = entry.next
     times = RecordTimes.joined(e.record_times for e in entries)
-    return Ended(record.generation, record.log, position, walked.end, times, now_ms)
+    return Ended(record.generation, record.log, position, walked.end, times, now_ms, NoRowYet.of(entries))

@@ -7,6 +7,9 @@ A change of a region's state is a compare-and-swap of the page that holds it (``
 3. Any changed, missing or added byte is found: the message ends with a crc32c of everything before it.
 4. A format version that this release does not know raises ``FormatUnknown``; such a message is never partly read.
 
+Until a region has a row, its state counts the rejected records (``no_row_yet``).  A release that does not know the count
+drops it, and a state without it counts as one of a region with a row.
+
 On the wire this is the protobuf message ``MemWalIndexDetails`` (``proto/mem_wal.proto``); the checksum is an ordinary
 last field, so any protobuf reader can read the message.  History pages, which hold MERGED generations that left the
 state, are the same message, marked as a history page.
@@ -33,6 +36,7 @@ from lancewal_core.names.words import FORM, is_word
 from lancewal_core.proto import mem_wal_pb2
 from lancewal_core.region.flushes.u64_segment import encode_u64_segment
 from lancewal_core.rows.record_times import RecordTimes
+from lancewal_core.wal.entry import NoRowYet
 
 FORMAT_VERSION = 1
 _CHECKSUM_TAG = b"\xfd\x07"
@@ -184,6 +188,9 @@ class RegionState:
     trimmed_record_time_max_ms: int | None = None
     """Highest record time of all trimmed rows, ``NO_ROW_MS`` if the trimmed generations have no rows.  None if the time
     is not known, or nothing is trimmed."""
+    no_row_yet: NoRowYet | None = None
+    """Rejected records of all generations but the OPEN one, while none of these has a row.  None: one has, or it is not
+    known."""
 
     @property
     def newest(self) -> GenerationRecord | None:
@@ -216,6 +223,9 @@ class RegionState:
             raise _broken(self.region, f"trimmed at generation {self.trimmed_generation}, position {self.trimmed}")
         if self.newest is not None and self.trimmed_generation > self.newest.generation:
             raise _broken(self.region, f"trimmed generation {self.trimmed_generation} is above the newest")
+        told = self.no_row_yet
+        if told is not None and (told.rejected < 0 or (told.kind and not (told.rejected and is_word(told.kind)))):
+            raise _broken(self.region, f"it counts {told.rejected} rejected records of the kind {told.kind[:60]!a}")
         if self.trimmed_record_time_max_ms is not None and not self.trimmed_generation:
             raise _broken(self.region, "it has a record time of trimmed rows, but no generation is trimmed")
         for record in self.generations:
@@ -320,6 +330,9 @@ def encode_state(state: RegionState, before: Before | None = None) -> bytes:
     message.write_id = state.write_id
     if state.trimmed_record_time_max_ms is not None:
         message.trimmed_record_time_max_ms = state.trimmed_record_time_max_ms
+    if state.no_row_yet is not None:
+        message.no_row_yet.SetInParent()
+        message.no_row_yet.rejected, message.no_row_yet.kind = state.no_row_yet.rejected, state.no_row_yet.kind
     return _seal(message)
 
 
@@ -346,6 +359,9 @@ def decode_state(data: bytes, where: str, region: Region | None = None, before: 
         write_id=message.write_id,
         trimmed_record_time_max_ms=(
             message.trimmed_record_time_max_ms if message.HasField("trimmed_record_time_max_ms") else None
+        ),
+        no_row_yet=(
+            NoRowYet(message.no_row_yet.rejected, message.no_row_yet.kind) if message.HasField("no_row_yet") else None
         ),
     )
     _check_read(index, where, _same(generations, there))

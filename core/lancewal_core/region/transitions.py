@@ -29,6 +29,7 @@ from lancewal_core.errors import StoreInconsistent
 from lancewal_core.names.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion
 from lancewal_core.region.state import NO_ROW_MS, GenerationRecord, GenerationState, RegionState
 from lancewal_core.rows.record_times import RecordTimes
+from lancewal_core.wal.entry import NoRowYet
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,8 @@ class Ended:
     """Times of its entries' rows."""
     at_ms: int
     """Time when the end was found, by the clock of the process that ended it, which writes the state SEALED."""
+    no_row: NoRowYet | None = None
+    """Rejected records of its entries; None if one of them has a row, or it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +90,7 @@ def first_claim(
 ) -> RegionState:
     """Return the first version of a region's state: generation 1 OPEN at ``start``."""
     record = _open_record(1, start, claimant)
-    return RegionState(region, contract_version, (record,), Generation(0), Position(0), write_id)
+    return RegionState(region, contract_version, (record,), Generation(0), Position(0), write_id, no_row_yet=NoRowYet())
 
 
 def claim(
@@ -98,18 +101,25 @@ def claim(
     newest = state.newest
     if newest is None:
         raise StoreInconsistent(f"state of region {state.region.name} has no generation", region=state.region.name)
-    generations = state.generations
+    generations, no_row_yet = state.generations, state.no_row_yet
     if newest.state is GenerationState.OPEN:
         sealed = None if ended is None else _sealed_where_ended(state.region, newest, ended)
-        if sealed is None:
+        if ended is None or sealed is None:
             return None
         generations = (*generations[:-1], sealed)
+        no_row_yet = no_row_yet and no_row_yet.joined(ended.no_row)
     first = generations[-1].next
     if first is None:
         raise StoreInconsistent(f"region {state.region.name}: a sealed generation has no end")
     opened = _open_record(newest.generation + 1, first, claimant)
     version = max(state.contract_version, contract_version)  # a claim never leads back
-    return replace(state, contract_version=version, generations=(*generations, opened), write_id=write_id)
+    return replace(
+        state,
+        contract_version=version,
+        generations=(*generations, opened),
+        write_id=write_id,
+        no_row_yet=no_row_yet,
+    )
 
 
 def retire(state: RegionState, ended: Ended, write_id: str) -> RegionState | None:
@@ -120,7 +130,8 @@ def retire(state: RegionState, ended: Ended, write_id: str) -> RegionState | Non
     sealed = _sealed_where_ended(state.region, newest, ended)
     if sealed is None:
         return None
-    return replace(state, generations=(*state.generations[:-1], sealed), write_id=write_id)
+    no_row_yet = state.no_row_yet and state.no_row_yet.joined(ended.no_row)
+    return replace(state, generations=(*state.generations[:-1], sealed), write_id=write_id, no_row_yet=no_row_yet)
 
 
 def _sealed_where_ended(region: Region, newest: GenerationRecord, ended: Ended) -> GenerationRecord | None:
@@ -157,11 +168,12 @@ def seal(
     record_times: RecordTimes | None,
     now_ms: int,
     hand_over: bool,
+    no_row: NoRowYet | None = None,
 ) -> RegionState | None:
     """SEAL our OPEN generation at ``next_``; unless ``hand_over``, open the following one after it.
 
     ``claimant.first_sequence`` is the next segment not yet sent: it ends the sealed generation and begins the next.
-    ``record_times`` are those of its entries' rows.
+    ``record_times`` are those of its entries' rows, ``no_row`` is as in ``Ended``.
     """
     if not is_ours(state, generation, claimant.owner, claimant.log):
         return None
@@ -170,7 +182,8 @@ def seal(
     generations = (*state.generations[:-1], sealed)
     if not hand_over:
         generations = (*generations, _open_record(generation + 1, next_, claimant))
-    return replace(state, generations=generations, write_id=write_id)
+    no_row_yet = state.no_row_yet and state.no_row_yet.joined(no_row)
+    return replace(state, generations=generations, write_id=write_id, no_row_yet=no_row_yet)
 
 
 def reanchor(state: RegionState, generation: Generation, claimant: Claimant, write_id: str) -> RegionState | None:

@@ -182,6 +182,10 @@ class TableSettings(Section):
     """Policy for a record that cannot become a row: ``stop`` its partition, make it a ``dead-letter``, or ``ignore`` it
     (skip and count it).  Dead letters, because one bad record should not hold back all others, and it stays listed and
     repairable."""
+    on_wrong_format: Literal["stop", "dead-letter"] = "stop"
+    """Policy for the first records of a partition, until one of them is a row.  ``stop`` the partition before a record of
+    another format, and before its hundredth record if all are bad of one kind.  ``dead-letter`` lets ``on_bad_record``
+    decide, as it does later.  Stop, because otherwise a wrong topic becomes dead letters to its end."""
     on_misrouted: Policy = "stop"
     """Policy for a record in another partition than its region key's.  Stop, because it nearly always means that a whole
     producer uses another partitioner."""

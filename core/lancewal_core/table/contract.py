@@ -40,7 +40,7 @@ from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.versioned import FIRST_VERSION, Declined, Family, Swapped, Version, newest_version, swap
 
 FORMAT = 2
-POLICIES = frozenset({"on_bad_record", "on_misrouted", "dead_letter_topic"})
+POLICIES = frozenset({"on_bad_record", "on_wrong_format", "on_misrouted", "dead_letter_topic"})
 """Terms about records that cannot become rows.  A process that works by an older version of these terms does no harm."""
 MISROUTED = "misrouted"
 """Kind of a record that lies in another partition than the one where it belongs; all other kinds are bad records."""
@@ -75,7 +75,7 @@ COLUMN_TERMS = frozenset(
 )
 """Terms about columns.  Rows of two versions that differ in these alone go together (``rows.carry``), so a running process
 takes them up."""
-_LATER_TERMS = COLUMN_TERMS - {"format", "columns"} | {"partitioner"}
+_LATER_TERMS = COLUMN_TERMS - {"format", "columns"} | {"partitioner", "on_wrong_format"}
 """Terms that the first release did not have.  Their defaults say what it does."""
 PARTITIONS_MAX = 200_000
 """Most partitions.  Regions are enumerated from the contract.  No topic has so many, but a damaged contract may say so."""
@@ -200,6 +200,8 @@ class Contract(BaseModel):
     patches: bool = True
     record_bytes_max: int = Field(default=1_000_000, ge=1)
     on_bad_record: Policy = "dead-letter"
+    on_wrong_format: Literal["stop", "dead-letter"] = "stop"
+    """Policy for the first records of a partition, until one of them is a row."""
     on_misrouted: Policy = "stop"
     dead_letter_topic: str | None = None
     """Topic of dead letters.  None: ``<topic>.dead-letters``."""

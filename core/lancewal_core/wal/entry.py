@@ -35,6 +35,40 @@ class RejectedOffset:
     kind: str
 
 
+@dataclass(frozen=True, slots=True)
+class NoRowYet:
+    """The rejected records of some entries of a region, none of which has a row."""
+
+    rejected: int = 0
+    """Number of rejected records."""
+    kind: str = ""
+    """Kind of all of them; empty if there are none, or of several kinds."""
+
+    @classmethod
+    def of(cls, entries: Iterable[Described]) -> NoRowYet | None:
+        """Return the rejected records of these entries; None if one of them has a row."""
+        found: NoRowYet | None = cls()
+        for entry in entries:
+            found = found and found.then(entry)
+        return found
+
+    def then(self, entry: Described) -> NoRowYet | None:
+        """Add the rejected records of a further entry; return None if that entry has a row."""
+        if entry.row_count:
+            return None
+        kinds = {record.kind for record in entry.rejected}
+        return self.joined(NoRowYet(len(entry.rejected), kinds.pop() if len(kinds) == 1 else ""))
+
+    def joined(self, more: NoRowYet | None) -> NoRowYet | None:
+        """Add the rejected records of further entries; return None if these have a row, so that ``more`` is None."""
+        if more is None:
+            return None
+        if not more.rejected:
+            return self
+        same = not self.rejected or self.kind == more.kind
+        return NoRowYet(self.rejected + more.rejected, more.kind if same else "")
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Entry:
     """The records of one region in one segment: all of ``[first, next)``."""

@@ -4,7 +4,9 @@ Guarantees
  1. An entry over [first, next) is the same under every policy.  Good records are rows, and all others are listed in
     it with what is wrong with them.  Policies decide where an entry ends and which of the listed records become dead
     letters.
- 2. If a policy is ``stop``, the partition stops right before the first such record.
+ 2. If a policy is ``stop``, the partition stops right before the first such record.  ``on_wrong_format`` counts for a
+    partition without a row alone (``NoRowYet``), and stops it before a record that is recognised as of another format.  It
+    also stops before record ``FIRST_RECORDS`` since the table's start, if all are bad of one kind.
  3. Letters and entry are of one version of the contract, and the entry names it.  That version says whether a listed
     record became a dead letter or was ignored.
 """
@@ -21,17 +23,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lancewal_core.errors import BadRecord, LancewalError, Misrouted
+from lancewal_core.errors import BadRecord, LancewalError, Misrouted, WrongFormat
 from lancewal_core.names.ids import Position, Region
 from lancewal_core.rows.row_range import RowRange
 from lancewal_core.rows.schema import OFFSET
 from lancewal_core.table.contract import MISROUTED, Contract
 from lancewal_core.table.drain import Drain
-from lancewal_core.wal.entry import Entry, RejectedOffset
+from lancewal_core.wal.entry import Entry, NoRowYet, RejectedOffset
 from lancewal_ingest.append.draining import DrainLimit
 from lancewal_ingest.append.routing import Partitions, routing_of
 from lancewal_ingest.append.shared_rows import SharedPart
 from lancewal_ingest.decode.decoder import Decoder
+from lancewal_ingest.decode.foreign import WRONG_FORMAT
 from lancewal_ingest.decode.naming import OtherName, naming_of
 from lancewal_ingest.decode.outcomes import OF_COLUMNS, Decoded, Rejected
 from lancewal_ingest.decode.value_decoder import Weights
@@ -44,6 +47,9 @@ R = TypeVar("R", Rejected, RejectedOffset)
 TOGETHER_BYTES = 8 << 20
 """Most weight of regions that are decoded together into one batch.  While one of them keeps its rows, the whole batch
 stays in memory.  A single region may weigh more."""
+FIRST_RECORDS = 100
+"""A partition without a row stops before this record since the table's start, if all are bad of one kind.  Enough that a
+few bad records stop no partition, and so few that a person can look through the letters."""
 _RECORD_BYTES = 1 << 10
 """Least weight that a record counts for in this limit: more than some thousand records at a time gain nothing."""
 
@@ -58,6 +64,9 @@ class Consumed:
     records: Records
     nbytes: int = 0
     """Weight of the records (``decode.weight``); ``Preparer.prepare_all`` groups regions by this weight."""
+    no_row_yet: NoRowYet | None = None
+    """Rejected records before ``first``, while the region has had no row.  None: it has had one, or nobody asks, since the
+    records are read again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,10 +231,13 @@ class Preparer:
         """Return the position of the first record that stops the partition, and the error.  ``(0, None)`` if none does."""
         region, records = consumed.region, consumed.records
         bad = next((r for r in rejected if self.contract.policy_of(r.kind) == "stop"), None)
+        other = self._other_format(
+            consumed, rows.column(OFFSET).filter(pa.array(belongs == region.partition)), rejected
+        )
         wrong = np.flatnonzero(belongs != region.partition)
         if len(wrong):
             offset = rows.column(OFFSET)[int(wrong[0])].as_py()
-            if bad is None or offset < bad.offset:
+            if all(one is None or offset < one.offset for one in (bad, other)):
                 at = records.offsets.index(offset)
                 cause = self._routing.cause(records, at, rows.slice(int(wrong[0]), 1), region)
                 return Position(offset), Misrouted(
@@ -244,7 +256,35 @@ class Preparer:
                 f"`lancewal offset reject {region.topic}-{region.partition}-{bad.offset}`",
                 **region.place, offset=bad.offset,
             )  # fmt: skip
+        if other is not None:
+            first = "" if other.kind == WRONG_FORMAT else f"the first {FIRST_RECORDS} records are all bad of one kind: "
+            return Position(other.offset), WrongFormat(
+                f"topic {region.topic} partition {region.partition} offset {other.offset}: {first}{other.message} "
+                f"({other.kind}). The partition has no row yet, and table.on_wrong_format is 'stop'. To make bad records of "
+                "them, without a restart: `lancewal table alter --on wrong-format=dead-letter`; to go on without this record "
+                f"alone: `lancewal offset reject {region.topic}-{region.partition}-{other.offset}`",
+                **region.place, offset=other.offset,
+            )  # fmt: skip
         return Position(0), None
+
+    def _other_format(self, consumed: Consumed, here: pa.Array, rejected: Sequence[Rejected]) -> Rejected | None:
+        """Return the first record by which a partition without a row stops under ``on_wrong_format``; None if none does.
+
+        ``here``: offsets of the rows that belong to the partition."""
+        told = consumed.no_row_yet
+        if told is None or self.contract.on_wrong_format != "stop":
+            return None
+        first_row = here[0].as_py() if len(here) else consumed.next
+        for one in rejected:
+            if one.offset > first_row:
+                return None
+            if one.kind == WRONG_FORMAT:
+                return one
+            if told is not None and told.rejected < FIRST_RECORDS:
+                told = told.joined(NoRowYet(1, one.kind))
+                if told is not None and told.rejected == FIRST_RECORDS and told.kind not in ("", MISROUTED):
+                    return one
+        return None
 
 
 def _by_columns(decoded: Decoded) -> bool:

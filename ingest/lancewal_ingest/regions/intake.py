@@ -190,7 +190,14 @@ class Intake:
                 if pending.rows:
                     taken.first_ms[memtable.region] = pending.records.timestamps[0]
                 taken.consumed.append(
-                    Consumed(memtable.region, memtable.position, pending.next, pending.records, pending.nbytes)
+                    Consumed(
+                        memtable.region,
+                        memtable.position,
+                        pending.next,
+                        pending.records,
+                        pending.nbytes,
+                        memtable.no_row_yet,
+                    )
                 )
             if one.pending is not None:
                 # Next time this partition comes first if it got nothing now, else the one after it.

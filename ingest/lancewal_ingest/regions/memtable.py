@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from lancewal_core.names.ids import Generation, Position, Region, Sequence
-from lancewal_core.wal.entry import Entry
+from lancewal_core.wal.entry import Entry, NoRowYet
 from lancewal_ingest.append.shared_rows import SharedPart, own_rows_of
 
 
@@ -37,12 +37,21 @@ class MemTable:
     """Contract version of each batch."""
     contract_version: int = 0
     """The newest contract version that an entry names, also one without rows; 0 without entries."""
+    before: NoRowYet | None = None
+    """Rejected records of the generations before; None if these have a row, or it is not known."""
+    no_row: NoRowYet | None = field(default_factory=NoRowYet)
+    """Rejected records of its own entries; None once one of these has a row."""
     rows: int = 0
     nbytes: int = 0
     last_entry_at: float = 0.0
     _shared: list[SharedPart] = field(default_factory=list)
     """Rows in shared batches, which follow those of ``batches``; all of one contract version."""
     _shared_version: int = 0
+
+    @property
+    def no_row_yet(self) -> NoRowYet | None:
+        """Rejected records of the region up to ``position``; None if it has had a row, or it is not known."""
+        return self.before and self.before.joined(self.no_row)
 
     def apply(self, entry: Entry, now: float, shared: SharedPart | None = None) -> None:
         """Add the next durable entry, at the monotonic time ``now``.
@@ -57,6 +66,7 @@ class MemTable:
         self.position = entry.next
         self.last_entry_at = now
         self.contract_version = max(self.contract_version, entry.contract_version)
+        self.no_row = self.no_row and self.no_row.then(entry)
         count = entry.row_count
         if not count:
             return

@@ -74,6 +74,7 @@ from lancewal_core.table.contract import changed_terms, newer_contract
 from lancewal_core.table.drain import check_open, read_drain
 from lancewal_core.table.group import check_group
 from lancewal_core.table.watermarks import InForce
+from lancewal_core.wal.entry import NoRowYet
 from lancewal_core.wal.walk import walk_sound
 from lancewal_core.wal.writer import LogWriter
 from lancewal_ingest.append.newer_contract import TAKEN_UP
@@ -92,6 +93,8 @@ class Opened:
 
     record: GenerationRecord
     unflushed: tuple[GenerationRecord, ...]
+    no_row_yet: NoRowYet | None = None
+    """Rejected records before it, while the region has had no row; None: it has had one, or it is not known."""
 
 
 AskOffsets = Callable[[Collection[Region]], Mapping[Region, Offsets | LancewalError]]
@@ -176,7 +179,7 @@ def open_regions(
     for region, index in claimed.items():
         if region not in answers:
             unflushed = tuple(r for r in index.generations if r.state is GenerationState.SEALED)
-            answers[region] = Opened(_newest(index), unflushed)
+            answers[region] = Opened(_newest(index), unflushed, index.no_row_yet)
     return {region: answers[region] for region in regions}
 
 

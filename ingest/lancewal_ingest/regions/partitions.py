@@ -191,6 +191,7 @@ class Partitions:
         del self.to_open[region]
         self._refused.pop(region, None)
         memtable = MemTable(region, record.generation, record.first_sequence, record.first, now, length)
+        memtable.before = opened.no_row_yet
         self.open[region] = OpenRegion(memtable, record.first)
         # A position noted before another member had the partition must not be committed any more.
         self._commits.reached(region, record.first)

@@ -69,6 +69,7 @@ class Fixed:
             self.length,
         )
         found.last_entry_at = ended.last_entry_at
+        found.before = ended.no_row_yet
         return found
 
 
@@ -141,6 +142,7 @@ def _sealing(context: IngestContext, fixed: Fixed, *, hand_over: bool) -> Decide
             record_times=times,
             now_ms=fixed.at_ms,
             hand_over=hand_over,
+            no_row=memtable.no_row,
         )
 
     return decide

@@ -16,9 +16,15 @@ if TYPE_CHECKING:
 _WINDOWS = {"--history-window": "history_window_s", "--version-window": "version_window_s"}
 _LETTERS = "--dead-letter-topic"
 _NAMED = {_LETTERS: "dead_letter_topic", "--group": "group_id"}
-_ON = {"bad-record": "on_bad_record", "misrouted": "on_misrouted", "unknown-column": "on_unknown_column"}
-_UNKNOWN_COLUMN = ("reject", "ignore")
-"""Policies of ``--on unknown-column``.  No format of values has schemas, which ``add`` needs."""
+_ON = {
+    "bad-record": "on_bad_record",
+    "wrong-format": "on_wrong_format",
+    "misrouted": "on_misrouted",
+    "unknown-column": "on_unknown_column",
+}
+_OTHER_POLICIES = {"on_unknown_column": ("reject", "ignore"), "on_wrong_format": ("stop", "dead-letter")}
+"""Policies of terms that do not have all of ``POLICIES``.  No format of values has schemas, which ``--on
+unknown-column=add`` needs."""
 
 
 def altered_terms(
@@ -40,7 +46,7 @@ def altered_terms(
     for text in on:
         what, _, policy = text.partition("=")
         term = _ON.get(what.replace("_", "-"))
-        allowed = _UNKNOWN_COLUMN if term == "on_unknown_column" else POLICIES
+        allowed = _OTHER_POLICIES.get(term or "", POLICIES)
         if (term, policy) == ("on_unknown_column", "add"):
             raise InvalidInput(
                 f"--on {text}: no format of values has a schema that says the type of a new column; use reject or ignore"
@@ -50,7 +56,7 @@ def altered_terms(
         if term in terms:
             raise InvalidInput(f"--on {text}: {what} is given twice")
         terms[term] = policy
-        if term == "on_unknown_column":
+        if term == "on_unknown_column" or (term, policy) == ("on_wrong_format", "dead-letter"):
             terms["format"] = 2  # older releases know no such term
     for option, text in named.items():
         if option == _LETTERS and text and not is_topic(text):

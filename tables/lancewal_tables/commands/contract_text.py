@@ -107,6 +107,7 @@ def _said(contract: Contract) -> Mapping[str, str]:
         "values": f"{contract.value_format}, at most {contract.record_bytes_max} bytes, "
         + ("patches allowed" if contract.patches else "no patches"),
         "bad records": contract.on_bad_record,
+        "wrong format": contract.on_wrong_format,
         "misrouted": contract.on_misrouted,
         "unknown columns": contract.on_unknown_column,
         "dead letters": contract.dead_letters,

@@ -131,7 +131,7 @@ def first_contract(
     ``pinned``: the table, whose columns have the ids that Lance has assigned; None if there is no table yet."""
     ids = {} if pinned is None else pinned.field_ids
     columns = [Column(name=f.name, type=format_type(f.type), field_ids=ids.get(f.name, ())) for f in rows.columns]
-    later = ("on_unknown_column", "columns_max", "partitioner")
+    later = ("on_unknown_column", "columns_max", "partitioner", "on_wrong_format")
     plain = all(getattr(settings, term) == Contract.model_fields[term].default for term in later)
     plain = plain and settings.format.key in OF_FIRST_RELEASE
     return Contract(
@@ -151,6 +151,7 @@ def first_contract(
         columns=tuple(columns),
         patches=settings.patches,
         on_bad_record=settings.on_bad_record,
+        on_wrong_format=settings.on_wrong_format,
         on_misrouted=settings.on_misrouted,
         dead_letter_topic=settings.dead_letter_topic or None,
         record_bytes_max=int(settings.record_bytes_max),

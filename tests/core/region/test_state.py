@@ -29,6 +29,7 @@ from lancewal_core.region.state import (
     encode_state,
 )
 from lancewal_core.rows.record_times import RecordTimes
+from lancewal_core.wal.entry import NoRowYet
 
 REGION = Region("orders", TopicId("AAAAAAAAQACAAAAAAAAAAQ"), 17)
 KEY = paths.page_version(Page.of(REGION, 128, None), 3)
@@ -75,6 +76,7 @@ FULL = RegionState(
     Position(130),
     "w-8f",
     -3,
+    NoRowYet(7, "not_json"),
 )
 PAGE = HistoryPage(REGION, 2, (record(1, GenerationState.MERGED, 0, 60), record(2, GenerationState.MERGED, 60, 90)))
 
@@ -97,7 +99,8 @@ def indexes(draw: st.DrawFn) -> RegionState:
     trimmed = (Generation(0), Position(0)) if boundary is None else (boundary.generation, boundary.next or Position(0))
     write_id = draw(st.text("ab.-_0", min_size=3, max_size=5))
     time = None if boundary is None else draw(st.sampled_from([None, NO_ROW_MS, -1, 0, 1_700_000_000_000]))
-    return RegionState(region, draw(st.integers(1, 99)), tuple(generations), *trimmed, write_id, time)
+    no_row_yet = draw(st.sampled_from([None, NoRowYet(), NoRowYet(2**63, ""), NoRowYet(1, "type")]))
+    return RegionState(region, draw(st.integers(1, 99)), tuple(generations), *trimmed, write_id, time, no_row_yet)
 
 
 @given(indexes())
@@ -156,6 +159,12 @@ def test_what_a_repair_cannot_know_is_absent() -> None:
     unknown = tuple(replace(r, sealed_at_ms=None, flushed_at_ms=None, record_times=None) for r in FULL.generations)
     index = replace(FULL, generations=unknown)
     assert decode_state(encode_state(index), KEY) == index
+
+
+def test_a_state_of_an_older_release_has_had_a_row() -> None:
+    older = message()
+    older.ClearField("no_row_yet")
+    assert decode_state(sealed_again(older), KEY) == replace(FULL, no_row_yet=None)
 
 
 def test_a_history_page_comes_back_as_it_was() -> None:
@@ -238,6 +247,9 @@ BROKEN = {
     ),
     "time of nothing": replace(FULL, trimmed_generation=Generation(0), trimmed=Position(0)),
     "trimmed position": replace(FULL, trimmed=Position(129)),
+    "a kind of no records": replace(FULL, no_row_yet=NoRowYet(0, "type")),
+    "a kind that is no word": replace(FULL, no_row_yet=NoRowYet(1, "a kind")),
+    "fewer rejected records than none": replace(FULL, no_row_yet=NoRowYet(-1)),
     "trimmed below zero": replace(FULL, trimmed_generation=Generation(-1)),
 }
 

@@ -40,6 +40,7 @@ from lancewal_core.region.transitions import (
     trim,
 )
 from lancewal_core.rows.record_times import RecordTimes
+from lancewal_core.wal.entry import NoRowYet
 
 REGION = Region("orders", TopicId("topic-id-1"), 0)
 
@@ -266,6 +267,44 @@ def test_who_ends_a_generation_says_between_which_times_its_records_lie() -> Non
     ):
         assert [r.record_times for r in sure(index).generations][:1] == [TIMES]
     assert OPEN.generations[0].record_times is None
+
+
+BAD = NoRowYet(7, "type")
+
+
+def enders(state: RegionState, no_row: NoRowYet | None) -> list[NoRowYet | None]:
+    """What the state says after each change that ends its OPEN generation."""
+    end = replace(ended(25, 6), no_row=no_row)
+    found = [claim(state, end, 2, owner("b", 0), "w2"), retire(state, end, "w2")]
+    for hand_over in (False, True):
+        found.append(
+            seal(
+                state, Generation(1), owner("a", 6), Position(25), "w2", record_times=None, now_ms=1,
+                hand_over=hand_over, no_row=no_row,
+            )
+        )  # fmt: skip
+    return [sure(one).no_row_yet for one in found]
+
+
+def test_rejected_records_count_until_there_is_a_row() -> None:
+    assert OPEN.no_row_yet == NoRowYet()
+    assert enders(OPEN, BAD) == [BAD] * 4
+    counted = replace(OPEN, no_row_yet=BAD)
+    assert enders(counted, NoRowYet(3, "type")) == [NoRowYet(10, "type")] * 4
+    assert enders(counted, NoRowYet(3, "range")) == [NoRowYet(10, "")] * 4
+    assert enders(counted, NoRowYet()) == [BAD] * 4
+    assert enders(counted, None) == [None] * 4
+    assert enders(replace(OPEN, no_row_yet=None), BAD) == [None] * 4
+
+
+def test_a_claim_after_a_hand_over_counts_nothing_twice() -> None:
+    handed = sure(
+        seal(
+            OPEN, Generation(1), owner("a", 5), Position(30), "w", hand_over=True, record_times=None, now_ms=50,
+            no_row=BAD,
+        )
+    )  # fmt: skip
+    assert sure(claim(handed, replace(ended(25, 6), no_row=BAD), 1, owner("b", 9), "w")).no_row_yet == BAD
 
 
 def test_merged_follows_the_watermark() -> None:

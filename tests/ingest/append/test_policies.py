@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import pytest
 
-from lancewal_core.errors import BadRecord, Misrouted
+from lancewal_core.errors import BadRecord, LancewalError, Misrouted, WrongFormat
 from lancewal_core.names.ids import Position, Region, TopicId
 from lancewal_core.record_keys.key_format import encode_region_key
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.settings.sections import POLICIES, Policy
 from lancewal_core.table.contract import Column, Contract
+from lancewal_core.wal.entry import NoRowYet
 from lancewal_ingest.append.prepare import Consumed, Preparer, lenient
 from lancewal_kafka.records import Records
 
@@ -67,3 +69,80 @@ def test_an_entry_is_read_again_alike_whatever_the_policies(on_bad_record: Polic
     assert entry == expected
     ignored = {o for o in BAD if on_bad_record == "ignore"} | {o for o in WRONG if on_misrouted == "ignore"}
     assert {letter.offset for letter in letters} == {*BAD, *WRONG} - ignored
+
+
+FRAMED = b"\x00\x00\x00\x00\x07\x02a"
+ROW, TYPE = VALUES[0], b'{"id": "%d"}' % HERE[0]
+
+
+def told(
+    values: Sequence[bytes], no_row_yet: NoRowYet | None, **terms: object
+) -> tuple[int, int, LancewalError | None]:
+    """Where the entry ends, how many letters it has, and what stops the partition."""
+    records = Records(
+        [*range(len(values))], [0] * len(values), [None] * len(values), list(values), [None] * len(values)
+    )
+    consumed = Consumed(
+        Region("t", TopicId("i"), 1), Position(0), Position(len(values)), records, no_row_yet=no_row_yet
+    )
+    entry, letters, stop = Preparer(CONTRACT.model_copy(update=terms)).prepare(consumed)
+    return 0 if entry is None else entry.next, len(letters), None if stop is None else stop.error
+
+
+@pytest.mark.parametrize(
+    ("values", "before", "end"),
+    [
+        ([FRAMED], NoRowYet(), 0),
+        ([TYPE, FRAMED, ROW], NoRowYet(), 1),
+        ([FRAMED], NoRowYet(5000, ""), 0),
+        ([ROW, FRAMED], NoRowYet(), None),
+        ([FRAMED], None, None),
+        ([TYPE] * 100, NoRowYet(), 99),
+        ([TYPE] * 99 + [ROW], NoRowYet(), None),
+        ([TYPE] * 50, NoRowYet(50, "type"), 49),
+        ([TYPE] * 50, NoRowYet(50, "range"), None),
+        ([TYPE] * 50, NoRowYet(50, ""), None),
+        ([TYPE] * 50, NoRowYet(100, "type"), None),
+        ([b"{}"] + [TYPE] * 200, NoRowYet(), None),
+        ([TYPE] * 98 + [ROW] + [TYPE] * 50, NoRowYet(), None),
+        ([TYPE] * 200, None, None),
+    ],
+)
+def test_first_records_stop_a_partition_without_a_row(
+    values: Sequence[bytes], before: NoRowYet | None, end: int | None
+) -> None:
+    found, letters, error = told(values, before)
+    assert found == (len(values) if end is None else end)
+    assert isinstance(error, WrongFormat) == (end is not None)
+    assert letters == sum(value != ROW for value in values[:found])
+    lenient_, _, none = told(values, before, on_wrong_format="dead-letter")
+    assert (lenient_, none) == (len(values), None)
+
+
+def test_a_stop_says_where_why_and_what_to_do() -> None:
+    _, _, error = told([TYPE, FRAMED], NoRowYet())
+    assert error is not None
+    assert (error.where["offset"], error.where["partition"], error.kind) == (1, 1, "wrong_format")
+    for part in (
+        "topic t partition 1 offset 1: expected plain JSON", "Confluent's wire format", "table.format.value",
+        "table.on_wrong_format is 'stop'", "--on wrong-format=dead-letter", "lancewal offset reject t-1-1",
+    ):  # fmt: skip
+        assert part in str(error)
+    assert "the first 100 records are all bad of one kind" in str(told([TYPE] * 100, NoRowYet())[2])
+
+
+@pytest.mark.parametrize("values", [[FRAMED, VALUES[2]], [VALUES[2], FRAMED]])
+def test_the_first_of_two_stops_counts(values: Sequence[bytes]) -> None:
+    end, _, error = told(values, NoRowYet())
+    assert (end, type(error)) == (0, WrongFormat if values[0] == FRAMED else Misrouted)
+
+
+def test_misrouted_records_are_neither_rows_nor_of_another_format() -> None:
+    assert told([VALUES[2]] * 100, NoRowYet(), on_misrouted="dead-letter") == (100, 100, None)
+    end, _, error = told([VALUES[2], FRAMED], NoRowYet(), on_misrouted="dead-letter")
+    assert (end, type(error)) == (1, WrongFormat)
+
+
+def test_a_bad_record_stops_by_its_own_policy_first() -> None:
+    end, _, error = told([FRAMED], NoRowYet(), on_bad_record="stop")
+    assert (end, type(error)) == (0, BadRecord)

@@ -35,6 +35,8 @@ def test_terms() -> None:
     assert terms("30d", "at") == {"ttl_column": "at", "ttl_s": 30 * 86400}
     assert terms(no_ttl=True, window="2d") == {"ttl_column": None, "ttl_s": None, "history_window_s": 2 * 86400}
     assert terms(on=["unknown-column=ignore"]) == {"on_unknown_column": "ignore", "format": 2}
+    assert terms(on=["wrong-format=dead-letter"]) == {"on_wrong_format": "dead-letter", "format": 2}
+    assert terms(on=["wrong-format=stop"]) == {"on_wrong_format": "stop"}
     assert terms(on=["misrouted=dead-letter", "bad-record=ignore"], letters="d") == {
         "on_misrouted": "dead-letter", "on_bad_record": "ignore", "dead_letter_topic": "d",
     }  # fmt: skip
@@ -50,9 +52,9 @@ def test_terms() -> None:
         ({"window": "500ms"}, "--history-window 500ms: .*whole seconds"),
         (
             {"on": ["misrouted=dlq"]},
-            "--on misrouted=dlq: expected one of bad-record, misrouted, unknown-column, then = and one of stop",
+            "--on misrouted=dlq: expected one of bad-record, wrong-format, misrouted, unknown-column, then = and one of stop",
         ),
-        ({"on": ["unknown=stop"]}, "--on unknown=stop: expected one of bad-record, misrouted"),
+        ({"on": ["unknown=stop"]}, "--on unknown=stop: expected one of bad-record, wrong-format, misrouted"),
         ({"on": ["misrouted"]}, "--on misrouted: expected"),
         ({"letters": "dead\nletters"}, r"--dead-letter-topic 'dead\\nletters': expected the name of a topic"),
         ({"letters": " "}, "expected the name of a topic"),
@@ -63,6 +65,7 @@ def test_terms() -> None:
             "--on unknown-column=add: no format of values has a schema .*; use reject or ignore",
         ),
         ({"on": ["unknown-column=stop"]}, "then = and one of reject, ignore"),
+        ({"on": ["wrong-format=ignore"]}, "then = and one of stop, dead-letter"),
         ({"on": ["misrouted=stop", "misrouted=ignore"]}, "misrouted is given twice"),
     ],
 )
