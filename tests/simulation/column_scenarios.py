@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
 from lancewal_core.errors import ContractMismatch, InvalidInput
 from lancewal_core.record_keys.key_format import encode_region_key
 from lancewal_core.rows.schema import Op
+from lancewal_core.table.protocol import CommitLost, CommitOutcome, Table, TableCommit
 from lancewal_flusher.context import FlusherContext
 from tests.simulation import column_changes
 from tests.simulation.checker import require
@@ -244,6 +247,52 @@ def two_commands_grow_at_once() -> None:
     stage.check_rows_and_columns()
 
 
+@dataclass
+class _Sleeping:
+    """The table of a flusher that falls asleep when it is about to send a commit."""
+
+    table: Table
+    sent: list[TableCommit] = field(default_factory=list)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.table, name)
+
+    def commit(self, commit: TableCommit) -> CommitOutcome:
+        self.sent.append(commit)
+        return CommitLost("asleep")
+
+
+def merge_lands_after_its_fields_were_given_up() -> None:
+    """A command has added ``c``, and died.  Another contract comes, so that nobody stores the command's any more.  A merge was
+    planned meanwhile, whose file has ``c``.  It lands when another command has looked at the table, and adds ``d``."""
+    stage = ColumnStage()
+    a = stage.started()
+    stage.records(a, a="x")
+    stage.seal(a)
+    stage.merge()
+    stage.records(a, Op.PATCH, b=1)
+    stage.seal(a)
+    stage.dies(lambda: stage.faults_of("dead").before("put", "/contract/", crash), add=("c",))
+    stage.alter(history_window_s=5)
+    flusher = stage.flusher("f")
+    asleep = _Sleeping(flusher.table)
+    stage.round(replace(flusher, table=cast("Table", asleep)))
+
+    def wakes() -> None:
+        if asleep.sent and "c" not in stage.dataset.schema.names:
+            stage.dataset.land(asleep.sent[0])
+            asleep.sent.clear()
+
+    for passing in (1, 2):
+        stage.faults_of("command").before("commit", "table", wakes, passing)
+    stage.change(add=("d",))
+    wakes()
+    require(not asleep.sent, "the merge is to land")
+    stage.check()
+    stage.records(stage.started(), Op.PATCH, d=1)
+    stage.check_rows_and_columns()
+
+
 def rename_and_add_the_same_name() -> None:
     """Rows under three contracts wait in one generation, in which one name means two fields."""
     stage = ColumnStage()
@@ -344,6 +393,7 @@ SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
     command_sleeps_while_another_runs: ("the contract is read before the table", "the table's columns are"),
     command_finds_what_another_is_about_to_add: ("what a command has added goes", "column 'c' is missing"),
     member_sleeps_through_two_changes_and_claims: ("a region is claimed by an older contract", "went back"),
+    merge_lands_after_its_fields_were_given_up: ("ids of fields given up are free", "a file has field 3 as string"),
     rename_and_add_the_same_name: ("rows are carried by names", "holds"),
     another_program_s_column_stays: ("ids alone say what was dropped", "another program's column is gone"),
     dropped_id_that_came_back_is_not_adopted: ("ids that come back are adopted", r"'3@4', 'old'"),

@@ -714,6 +714,7 @@ def _the_contract_is_read_before_the_table(patch: pytest.MonkeyPatch) -> None:
 
 
 def _what_a_command_has_added_goes(patch: pytest.MonkeyPatch) -> None:
+    _ids_of_fields_given_up_are_free(patch)
     patch.setattr(lancewal_core.table.columns.versions.Mark, "is_ahead", lambda mark, contract: False)
 
 
@@ -732,6 +733,13 @@ def _only_the_ids_of_the_contract_s_fields_go(patch: pytest.MonkeyPatch) -> None
 def _fields_that_files_have_are_others(patch: pytest.MonkeyPatch) -> None:
     versions = lancewal_core.table.columns.versions
     patch.setattr(versions, "_filled", lambda pinned, ids: set(versions._held(pinned)))
+
+
+def _ids_of_fields_given_up_are_free(patch: pytest.MonkeyPatch) -> None:
+    versions = lancewal_core.table.columns.versions
+    named = versions.highest_named
+    patch.setattr(versions, "highest_named", lambda contract: 1 << 30)
+    patch.setattr(COMMAND, "highest_field_id", lambda pinned, c: max(named(c), *versions.ids_in_use(pinned)))
 
 
 def _what_a_dead_process_has_added_is_not_known(patch: pytest.MonkeyPatch) -> None:
@@ -903,6 +911,7 @@ MUTATIONS: dict[str, Patch] = {
     "ids alone say what was dropped": _ids_alone_say_what_was_dropped,
     "only the ids of the contract's fields go": _only_the_ids_of_the_contract_s_fields_go,
     "fields that files have are others'": _fields_that_files_have_are_others,
+    "ids of fields given up are free": _ids_of_fields_given_up_are_free,
     "what a dead process has added is not known": _what_a_dead_process_has_added_is_not_known,
     "a silent store refuses a column": _a_silent_store_refuses_a_column,
     "a dropped name is added again": _a_dropped_name_is_added_again,
@@ -950,6 +959,7 @@ KINDS_TO_SEARCH: dict[str, str] = {
     "the contract is read before the table": "columns",
     "what a command has added goes": "columns",
     "ids alone say what was dropped": "columns",
+    "ids of fields given up are free": "columns",
     "ids that come back are adopted": "columns",
     "rows are carried by names": "columns",
     "files of a widening stay right": "columns",

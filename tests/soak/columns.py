@@ -83,10 +83,8 @@ class Known:
     pending: list[list[Change]] = field(default_factory=list)
     """Calls of the command that may yet store their contract."""
     tables: list[Columns] = field(default_factory=lambda: [first_columns()])
-    """What the table may look like.  It may have fields of changes that were given up, behind those of the contract, since
-    only fields that no data file has go again.  No record sets them, so they are null."""
-    settled: bool = True
-    """Whether the newest change has come to its end: no other fields go or come until the next one."""
+    """What the table may look like.  Until the next change has ended, it may have fields of one that was given up, behind
+    those of the contract.  No record sets them, so they are null."""
     entries: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
     """By partition, entries of the log: first and next position, and version of the contract."""
     seen: set[str] = field(default_factory=set)
@@ -109,23 +107,16 @@ class Known:
         return {f.number for columns in self.versions.values() for _, f in columns.all()}
 
     def begin(self, *calls: list[Change]) -> None:
-        self.settled = False
         self.pending += calls
         self._spread()
 
     def end(self) -> None:
-        """All commands have done what they were to do: the table was brought to the contract."""
+        """All commands have done what they were to do.  The table has the columns of the contract, and no others."""
         assert not self.pending, f"not in the contract after the command: {self.pending}"
-        self.settled = True
-        self.tables = self._brought()
+        self.tables = [self.newest]
 
     def give_up(self) -> None:
         self.pending.clear()
-
-    def show(self, schema: pa.Schema) -> None:
-        """The table has shown its columns, perhaps those before a widening that is known by now."""
-        if self.settled:
-            self.tables = [table for table in self.tables if table.shows(schema)] or self.tables
 
     def look(self, uri: str) -> None:
         """Read new versions of the contract, and new entries."""
@@ -144,8 +135,8 @@ class Known:
             self.versions[version] = found
             if call is not None:
                 self.pending.remove(call)
-            brought = self._brought()
-            self.tables = brought if self.settled else _distinct([*self.tables, *brought])
+            at_rest = not self.pending and call is None and len(self.tables) == 1
+            self.tables = [found] if at_rest else _distinct([*self.tables, *self._brought()])
             self._spread()
         for info in store.list("_lancewal/wal/"):
             if info.key in self.seen or paths.parse_wal_segment(info.key) is None:
@@ -167,7 +158,8 @@ class Known:
         return known[at][2]
 
     def _brought(self) -> list[Columns]:
-        """What the table may look like once somebody has brought it to the newest contract."""
+        """What the table may look like once somebody has brought it to the newest contract.  Fields of a change that was given
+        up stay until the contract has named their ids."""
         gone = self.ever - {f.number for _, f in self.newest.all()}
         return _distinct([self.newest, *(table.grown_to(self.newest).without(gone) for table in self.tables)])
 
@@ -344,6 +336,14 @@ class ColumnSoak:
         )
 
     def _send_letter(self, name: str) -> None:
+        version, since = max(self.known.versions), time.monotonic()
+
+        def taken_up() -> bool:
+            self._look_after()
+            return self._taken_up(version, since)
+
+        # A member that knows only a contract with the column takes a record with its name.
+        until(taken_up, lambda: self.world.lancewal.tails)
         value = json.dumps({"customer": "customer-1", "id": 1, name: None}).encode()
         partition, offset = self.feed.send_raw(value, b"customer-1")
         self._letters.add(f"{self.feed.topic}-{partition}-{offset}")
@@ -368,7 +368,6 @@ class ColumnSoak:
             self._check(rows, [*before, *self.known.tables], consistency)
             kept = Kept.of(rows, merged=merged)
             if merged:
-                self.known.show(rows.schema)
                 self._check_lance(kept)
             if len(self._kept) < RECEIPTS:
                 self._kept.append(kept)

@@ -1015,6 +1015,8 @@ def _one_array(column: pa.ChunkedArray) -> pa.Array:
 def _within(array: pa.Array, old: Tree, new: Tree) -> pa.Array:
     """The values of one field with other names and members within, nulls in those that it lacks."""
     if not new.within:
+        if old.type != new.type:
+            raise ValueError(f"a file has field {old.id} as {old.type}, the version has it as {new.type}")
         return array
     members = {tree.id: (place, tree) for place, tree in enumerate(old.within)}
     if pa.types.is_struct(new.type):

@@ -6,6 +6,8 @@ Fields are told apart by Lance's ids.  docs/protocol.md has the steps of a chang
     fields stay.
  2. ``brought`` gives it those of the newest contract.  Fields that the contract has dropped since the version's mark go, at
     any depth.  So do fields of a change that can no longer store its contract, unless another program has put values in.
+    While the id of such a field is above all that the contract has named, the field stays, and the mark names it: a merge
+    that was planned before may yet bring a file with this id, so no other field may get it.
  3. All other fields of the version stay, behind the contract's.  Other programs have added them.
  4. No commit is made of a version with the contract's mark, or while another change may yet store its contract.
 """
@@ -76,10 +78,16 @@ def brought(pinned: PinnedTable, contract: Contract, own: Collection[int]) -> Co
     have = version_trees(pinned)
     wanted = contract_trees(contract, {tree.id for tree in _all(have)})
     kept = {tree.id for tree in _all(wanted)}
-    gone = set(own) - kept
-    if not gone.issuperset(mark.added):
-        gone |= set(mark.added) - kept - _filled(pinned, set(mark.added) - kept)
-    return _commit(pinned, _together(wanted, have, gone), contract, Mark(contract.columns_change))
+    gone, given_up = set(own) - kept, set(mark.added) - kept
+    waiting = {id_ for id_ in given_up if id_ > highest_named(contract)}
+    if not gone.issuperset(given_up - waiting):
+        gone |= given_up - waiting - _filled(pinned, given_up - waiting)
+    found, new = _together(wanted, have, gone - waiting), Mark(contract.columns_change)
+    if waiting:
+        new = Mark(contract.columns_change, mark.growing, tuple(sorted(waiting)))
+        if (found, new) == (have, mark):
+            return None
+    return _commit(pinned, found, contract, new)
 
 
 def ids_of(pinned: PinnedTable, contract: Contract) -> frozenset[int]:
@@ -166,7 +174,12 @@ def _landed(tree: Tree, wide: Tree, there: Collection[int]) -> Tree:
 
 def highest_field_id(pinned: PinnedTable, contract: Contract) -> int:
     """Return the highest field id that any version of the contract, the version's schema or its data files name."""
-    return max(chain(contract.field_ids, ids_in_use(pinned), [contract.highest_field_id or 0]))
+    return max(highest_named(contract), *ids_in_use(pinned))
+
+
+def highest_named(contract: Contract) -> int:
+    """Return the highest field id that any version of the contract has named."""
+    return max(contract.highest_field_id or 0, *contract.field_ids)
 
 
 def ids_in_use(pinned: PinnedTable) -> frozenset[int]:
