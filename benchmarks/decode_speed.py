@@ -1,7 +1,8 @@
 """Compare the decoder's speed with a bare pass of Arrow's JSON reader over the same bytes.
 
 ``bare`` is ``read_json(b"\\n".join(values))`` with its defaults (threads, inferred schema). ``bare 1`` is the same with
-one thread, which is what a busy ingest process has.  The program prints the best and the median of ``ROUNDS`` runs, in
+one thread, which is what a busy ingest process has.  ``strict`` and ``lenient`` decode the same rows, of which the second
+have half of the columns in lenient forms.  The program prints the best and the median of ``ROUNDS`` runs, in
 milliseconds of CPU time of all threads, and the decoder's speed relative to each bare pass.
 """
 
@@ -11,14 +12,17 @@ import json
 import random
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 
 import pyarrow as pa
 import pyarrow.json as pj
 
 from lancewal_core.rows.schema import RowSchema
+from lancewal_core.settings.sections import JsonForm
 from lancewal_ingest.decode.decoder import Decoder
 from lancewal_ingest.decode.json.decoder import JsonDecoder
+from lancewal_ingest.decode.naming import Naming
 from lancewal_kafka.records import Records
 
 MESSAGES, ROUNDS = 10_000, 60
@@ -50,6 +54,40 @@ def upserts(seed: int) -> Records:
         }
         for number in range(MESSAGES)
     ]
+    return _records([_compact(row) for row in rows], [None] * MESSAGES)
+
+
+TYPES: dict[str, tuple[pa.DataType, JsonForm | None]] = {
+    "id": (pa.int64(), None),
+    "region": (pa.string(), None),
+    "a": (pa.int64(), "number_text"),
+    "b": (pa.float64(), None),
+    "name": (pa.string(), None),
+    "at": (pa.timestamp("us", tz="UTC"), "epoch_ms"),
+    "local": (pa.timestamp("us", tz="UTC"), "utc"),
+    "code": (pa.string(), "text"),
+    "pad": (pa.string(), None),
+    "ok": (pa.bool_(), "bool_text"),
+}
+"""Columns of ``forms``, half of which are lenient."""
+
+
+def forms(seed: int, *, lenient: bool) -> Records:
+    """The rows of ``upserts`` with more types, written strictly or in the lenient forms."""
+    rng = random.Random(seed)
+    rows = []
+    for number in range(MESSAGES):
+        millis, code, ok = 1_700_000_000_000 + number, rng.randrange(10**6), rng.random() < 0.5
+        text = datetime.fromtimestamp(millis / 1000, UTC).isoformat(timespec="milliseconds").removesuffix("+00:00")
+        a = rng.randrange(1000)
+        rows.append(
+            {
+                "id": rng.randrange(1 << 40), "region": f"eu-{rng.randrange(50)}", "a": str(a) if lenient else a,
+                "b": rng.random(), "name": f"user-{number}", "at": millis if lenient else f"{text}Z",
+                "local": text if lenient else f"{text}Z", "code": code if lenient else str(code), "pad": "x" * 40,
+                "ok": str(ok).lower() if lenient else ok,
+            }
+        )  # fmt: skip
     return _records([_compact(row) for row in rows], [None] * MESSAGES)
 
 
@@ -119,10 +157,32 @@ def main() -> None:
                 times[case].append((time.process_time() - start) * 1e3)
         size = sum(map(len, values)) // len(values)
         print(f"{name}: {len(values)} values of {size} bytes, {values_decoder.single_records // ROUNDS} one by one")
-        for case, took in times.items():
-            best, median = min(took), statistics.median(took)
-            shares = f"{best / min(times['decode']):.2f} {median / statistics.median(times['decode']):.2f}"
-            print(f"  {case:8} best {best:6.2f} ms, median {median:6.2f} ms, share {shares}")
+        _show(times, "decode")
+    _compare_forms()
+
+
+def _compare_forms() -> None:
+    rows = RowSchema(pa.schema([(name, type_) for name, (type_, _) in TYPES.items()]), ("id", "region"), ("region",))
+    lenient = {name: form for name, (_, form) in TYPES.items() if form is not None}
+    decoders = {"strict": JsonDecoder(rows), "lenient": JsonDecoder(rows, Naming(forms=lenient))}
+    times: dict[str, list[float]] = {case: [] for case in decoders}
+    given = {case: forms(5, lenient=case == "lenient") for case in decoders}
+    for _ in range(ROUNDS):
+        for case, values in decoders.items():
+            decoder = Decoder(rows, values, patches=True, record_bytes_max=1 << 20, key_decoder=None)
+            start = time.process_time()
+            decoder.decode(given[case])
+            times[case].append((time.process_time() - start) * 1e3)
+    print(f"{len(lenient)} of {len(TYPES)} columns lenient: {decoders['lenient'].single_records} values one by one")
+    _show(times, "strict")
+
+
+def _show(times: Mapping[str, Sequence[float]], one: str) -> None:
+    """Print the times of each case, and how many times as long as the case ``one`` they are."""
+    for case, took in times.items():
+        best, median = min(took), statistics.median(took)
+        shares = f"{best / min(times[one]):.2f} {median / statistics.median(times[one]):.2f}"
+        print(f"  {case:8} best {best:6.2f} ms, median {median:6.2f} ms, share {shares}")
 
 
 if __name__ == "__main__":

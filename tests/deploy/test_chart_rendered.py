@@ -293,7 +293,7 @@ def test_the_pod_reads_the_settings_that_the_values_say(everything: Rendered, co
         "LANCEWAL_KAFKA__TOPICS": "trips, trips.dead-letters",
     }
     if component == "table-create":
-        said["LANCEWAL_TABLE__COLUMNS"] = json.dumps({c["name"]: c["type"] for c in values["tableCreate"]["columns"]})
+        said["LANCEWAL_TABLE__COLUMNS"] = json.dumps({c.pop("name"): c for c in values["tableCreate"]["columns"]})
     expected = load_settings(tmp_path / "said" / "lancewal.yaml", said)
     assert settings_in_pod(everything, component, tmp_path, SECRETS) == expected
     assert expected.ingest.seal_rows == 2_000_000  # Helm writes large numbers as 2e+06 if one lets it

@@ -73,6 +73,16 @@ CONTRACT_WITH_CHANGED_COLUMNS = CONTRACT_OF_A_GROUP.model_copy(
         "columns_max": 300,
     }
 )
+CONTRACT_WITH_SOURCES = CONTRACT_OF_A_GROUP.model_copy(
+    update={
+        "format": 2,
+        "columns": (
+            *CONTRACT.columns[:2],
+            Column(name="price", type="decimal128(10, 2)", field_ids=(2,), field="total_amount"),
+            Column(name="changed", type="timestamp[us, UTC]", field_ids=(3,), json_form="epoch_ms", field="ts"),
+        ),
+    }
+)
 _FRAGMENT = json.dumps(
     {"id": 0, "files": [{"path": "abc.lance", "fields": [0, 1], "file_size_bytes": 2048}], "physical_rows": 3}
 )
@@ -161,6 +171,7 @@ def encoded() -> dict[str, bytes]:
         "contract_1_place.json": encode_contract(CONTRACT_OF_A_PLACE),
         "contract_1_making.json": encode_contract(CONTRACT_OF_A_MAKING),
         "contract_1_group.json": encode_contract(CONTRACT_OF_A_GROUP),
+        "contract_2_sources.json": encode_contract(CONTRACT_WITH_SOURCES),
         "contract_2.json": encode_contract(CONTRACT_WITH_CHANGED_COLUMNS),
         "flush_1.json": encode_flush(FLUSH),
         "flush_1_repaired.json": encode_flush(REPAIRED),

@@ -19,7 +19,7 @@ from lancewal_core.table.drain import decode_drain
 from lancewal_core.table.load_record import decode_load
 from lancewal_core.table.store_proof import decode_way
 from lancewal_core.table.watermarks import InForce, Watermarks
-from lancewal_ingest.decode.naming import naming_of
+from lancewal_ingest.decode.naming import Naming, naming_of
 from lancewal_reader.point.receipt import Receipt
 from tests.golden import json_formats as golden
 from tests.golden.core_formats import NORTH, ROWS, SOUTH
@@ -54,6 +54,12 @@ def test_the_contract_with_changed_columns_is_read() -> None:
     assert (names.former, names.ignores) == ({"price": "amount", "cost": "amount"}, True)
     assert names.dropped == frozenset({"vector"})
     assert naming_of(read).defaults == {"note": '"none"'}
+
+
+def test_the_contract_with_sources_of_columns_is_read() -> None:
+    read = decode_contract(stored("contract_2_sources.json"), "here")
+    assert read == golden.CONTRACT_WITH_SOURCES
+    assert naming_of(read) == Naming(None, {}, {"price": "total_amount", "changed": "ts"}, {"ts": "epoch_ms"})
 
 
 @pytest.mark.parametrize(

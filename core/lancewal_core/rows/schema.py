@@ -15,7 +15,7 @@ included, in ``ceil(columns / 8)`` bytes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
@@ -86,6 +86,12 @@ class RowSchema:
         """Name, type and ids of each column, for keys of caches.  An altered policy does not change it."""
         ids = self.ids or ((),) * len(self.columns)
         return tuple((field.name, field.type, own) for field, own in zip(self.table, ids, strict=True))
+
+    def called(self, names: Mapping[str, str]) -> RowSchema:
+        """Return the same columns and keys with other names for some columns."""
+        columns = pa.schema([f.with_name(names.get(f.name, f.name)) for f in self.columns])
+        primary, region = (tuple(names.get(n, n) for n in key) for key in (self.primary_key, self.region_key))
+        return RowSchema(columns, primary, region, self.ids)
 
     @property
     def present_bytes(self) -> int:

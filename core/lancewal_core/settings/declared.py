@@ -1,6 +1,15 @@
-"""The settings' declarations of a table's rows (columns, keys, expiry), and faults in them that do not depend on Kafka."""
+"""The settings' declarations of a table's rows (columns, keys, expiry), and faults in them that do not depend on Kafka.
+
+Where a column's values come from in records (``ColumnSource``)
+ 1. Each column has one name in records, its *field*: another one than the column's, if the declaration says so.
+ 2. A lenient form is one of a type (``_FITS``).  Columns of the primary key have none: two forms of one key could lie in two
+    partitions, and a reader of keys would have to know them.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -9,7 +18,91 @@ from lancewal_core.record_keys.key_format import check_region_key, has_region_ke
 from lancewal_core.rows.column_types import parse_type
 from lancewal_core.rows.schema import RowSchema, check_row_schema
 from lancewal_core.rows.ttl import Ttl, check_ttl
-from lancewal_core.settings.sections import TableSettings
+from lancewal_core.settings.sections import ColumnText, JsonForm, TableSettings
+
+_FITS: Mapping[JsonForm, tuple[str, Callable[[pa.DataType], bool]]] = {
+    "epoch_s": ("timestamp", pa.types.is_timestamp),
+    "epoch_ms": ("timestamp", pa.types.is_timestamp),
+    "epoch_us": ("timestamp", pa.types.is_timestamp),
+    "utc": ("timestamp with UTC", lambda type_: pa.types.is_timestamp(type_) and type_.tz is not None),
+    "number_text": (
+        "integer or float (decimals take a number in a string without it)",
+        lambda type_: pa.types.is_integer(type_) or pa.types.is_floating(type_),
+    ),
+    "text": ("string", pa.types.is_string),
+    "bool_text": ("bool", pa.types.is_boolean),
+}
+"""Types of the columns that may have a form: in words, and as a test."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnSource:
+    """Source of a column's values in records."""
+
+    json: JsonForm | None = None
+    """A form in which the value may come, beside the strict one."""
+    field: str | None = None
+    """The name that records use.  None: that of the column."""
+
+    @property
+    def text(self) -> str:
+        """The source in words that follow the type; empty for a column of its own name in strict form."""
+        said = ("json", self.json), ("field", self.field)
+        return "".join(f", {what} {value}" for what, value in said if value is not None)
+
+
+OF_ITSELF = ColumnSource()
+"""The source of a column of its own name in strict form."""
+
+
+def check_sources(rows: RowSchema, sources: Mapping[str, ColumnSource]) -> None:
+    """Raise ``InvalidSchema`` unless records can fill the columns from their sources.
+
+    ``sources``: those of all columns that have one of their own, by name."""
+    columns_of: dict[str, str] = {}
+    for column in rows.columns:
+        source = sources.get(column.name, OF_ITSELF)
+        if source.json is not None:
+            if column.name in rows.primary_key:
+                raise InvalidSchema(
+                    f"column {column.name!r} has json {source.json}, and is in the primary key: keys have one form alone. "
+                    "Leave json out, or take a type that has the producers' form (int64 for numbers)"
+                )
+            words, fits = _FITS[source.json]
+            if not fits(column.type):
+                raise InvalidSchema(
+                    f"column {column.name!r} has json {source.json}, which is a form of type {words}, not of {column.type}"
+                )
+        if source.field is not None and "." in source.field:
+            raise InvalidSchema(
+                f"column {column.name!r} has field {source.field!r}: members of nested objects are no columns yet. Declare a "
+                "column of type struct<...>"
+            )
+        field = column.name if source.field is None else source.field
+        if field in columns_of:
+            raise InvalidSchema(
+                f"columns {columns_of[field]!r} and {column.name!r} have one name in records: {field!r}. Give one of them "
+                "another field"
+            )
+        columns_of[field] = column.name
+
+
+def type_text(column: ColumnText) -> str:
+    """Return the type of a column in the settings."""
+    return column if isinstance(column, str) else column["type"]
+
+
+def column_source(column: ColumnText) -> ColumnSource:
+    """Return where the values of a column in the settings come from."""
+    if isinstance(column, str):
+        return OF_ITSELF
+    json: JsonForm | None = column.get("json")  # type: ignore[assignment]  # its validator has seen to it
+    return ColumnSource(json, column.get("field"))
+
+
+def declared_sources(table: TableSettings) -> dict[str, ColumnSource]:
+    """Return the sources of the declared columns, by name."""
+    return {name: column_source(column) for name, column in table.columns.items()}
 
 
 def declared_ttl(table: TableSettings) -> Ttl | None:
@@ -17,7 +110,7 @@ def declared_ttl(table: TableSettings) -> Ttl | None:
 
 
 def declared_columns(table: TableSettings) -> pa.Schema:
-    return pa.schema([pa.field(name, parse_type(text)) for name, text in table.columns.items()])
+    return pa.schema([pa.field(name, parse_type(type_text(column))) for name, column in table.columns.items()])
 
 
 def declared_keys(columns: pa.Schema, table: TableSettings) -> RowSchema:
@@ -25,6 +118,7 @@ def declared_keys(columns: pa.Schema, table: TableSettings) -> RowSchema:
     rows = RowSchema(columns, table.primary_key, table.region_key)
     check_row_schema(rows)
     check_region_key(rows, table.format.key)
+    check_sources(rows, declared_sources(table))
     return rows
 
 
@@ -43,6 +137,7 @@ def check_declared(table: TableSettings) -> None:
         check_row_schema(rows)
         if table.region_key:
             check_region_key(rows, table.format.key)
+        check_sources(rows, declared_sources(table))
         check_ttl(declared_ttl(table), rows, table.patches)
         return
     missing = [name for name in table.region_key if table.primary_key and name not in table.primary_key]

@@ -15,9 +15,11 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
+    PlainValidator,
     field_validator,
     model_validator,
 )
+from pydantic_core import PydanticCustomError
 
 from lancewal_core.errors import InvalidSchema, InvalidSettings
 from lancewal_core.names.words import TOPIC_FORM, dead_letters_of, is_topic
@@ -130,6 +132,35 @@ class FormatSettings(Section):
     because a text key needs no setting in most clients, and ingest notices a row in a wrong partition."""
 
 
+JsonForm = Literal["epoch_s", "epoch_ms", "epoch_us", "utc", "number_text", "text", "bool_text"]
+"""A form in which the JSON of a column may come, beside the strict one."""
+JSON_FORMS: tuple[JsonForm, ...] = get_args(JsonForm)
+ColumnText = str | dict[str, str]
+"""A column in the settings: its type, or a mapping with ``type`` and what else is said of it."""
+_COLUMN_KEYS = ("type", "json", "field")
+
+
+def checked_column(value: object) -> ColumnText:
+    """Return a column as settings hold it; ``ValueError`` says what is wrong with it."""
+    if isinstance(value, str):
+        return _column_type(value)
+    if not isinstance(value, dict):
+        raise PydanticCustomError("column_form", "needs a type")
+    given = {str(name): text for name, text in value.items()}
+    unknown = [name for name in given if name not in _COLUMN_KEYS]
+    if unknown:
+        raise ValueError(f"{unknown[0]!a}: a column has {', '.join(_COLUMN_KEYS)}")
+    wrong = [name for name in given if not isinstance(given[name], str) or not given[name]]
+    if wrong or "type" not in given:
+        raise ValueError(f"{wrong[0] if wrong else 'type'} needs a text: put a type with a comma or brackets in quotes")
+    if given.get("json", JSON_FORMS[0]) not in JSON_FORMS:
+        raise ValueError(f"json is {given['json']!a}: expected one of {', '.join(JSON_FORMS)}")
+    if any("\ud800" <= letter <= "\udfff" for letter in given.get("field", "")):
+        raise ValueError("field is not Unicode text")
+    _column_type(given["type"])
+    return given["type"] if len(given) == 1 else {key: given[key] for key in _COLUMN_KEYS if key in given}
+
+
 def _column_type(text: str) -> str:
     from lancewal_core.rows.column_types import parse_type  # pyarrow loads slowly, and most starts do not need it
 
@@ -158,8 +189,10 @@ class TableSettings(Section):
     """The topic.  No default; only ``table create`` and ``table attach`` need it, afterwards the contract names it."""
     dead_letter_topic: str = ""
     """Topic for dead letters, which must exist.  By default ``<topic>.dead-letters``."""
-    columns: dict[str, Annotated[str, AfterValidator(_column_type)]] = {}
-    """Column names and types, in the table's order.  No default; only ``table create`` needs it."""
+    columns: dict[str, Annotated[ColumnText, PlainValidator(checked_column)]] = {}
+    """Column names and types, in the table's order.  In place of a type there may be a mapping: ``type``, ``json`` and
+    ``field``.  ``json``: a form that records may use beside the strict one.  ``field``: the name that records use.  No
+    default; only ``table create`` needs it."""
     primary_key: Names = ()
     """Columns that identify a row.  No default: a wrong guess would merge different rows."""
     region_key: Names = ()
@@ -263,7 +296,7 @@ class TableSettings(Section):
 
     @field_validator("columns")
     @classmethod
-    def _unicode_names(cls, columns: dict[str, str]) -> dict[str, str]:
+    def _unicode_names(cls, columns: dict[str, ColumnText]) -> dict[str, ColumnText]:
         wrong = [ascii(name) for name in columns if any("\ud800" <= c <= "\udfff" for c in name)]
         if wrong:
             raise ValueError(f"{', '.join(wrong)}: a column's name is not Unicode text")

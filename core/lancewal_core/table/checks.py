@@ -6,7 +6,7 @@ drop columns, restore versions, and recreate tables at the same place.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,9 @@ from lancewal_core.errors import ContractMismatch, InvalidSchema, TableElsewhere
 from lancewal_core.rows.carry import Tree, taken_whole, tree_of
 from lancewal_core.rows.column_types import format_type, parse_type
 from lancewal_core.rows.schema import FieldIds, RowSchema
+from lancewal_core.settings.declared import column_source, type_text
 from lancewal_core.settings.load import Settings, variable
+from lancewal_core.settings.sections import ColumnText
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.place import place_of, same_place
 from lancewal_core.table.contract import Column, Contract, former_columns
@@ -32,6 +34,10 @@ _TABLE_TERMS = (
 contract holds the offsets that it stood for when the table was made."""
 
 
+_ANOTHER_COLUMN = (
+    ". A column keeps its json and its field for good: if producers have changed them, add a column, `lancewal table alter "
+    "--add-column 'NAME: {type: TYPE, json: FORM, field: NAME}'`"
+)
 _Pair = tuple[str, Any, Any]
 """A setting's key, its value, and the contract's value."""
 
@@ -55,7 +61,7 @@ def check_settings(settings: Settings, contract: Contract, store: ObjectStore | 
     for name, theirs in (("value", contract.value_format), ("key", contract.key_format)):
         if name in formats.model_fields_set:
             pairs.append((f"table.format.{name}", getattr(formats, name), theirs))
-    _check_equal(pairs)
+    _check_equal(pairs, _ANOTHER_COLUMN if _sources_alone_differ(settings.table.columns, contract) else "")
 
 
 def former_setting(settings: Settings, contract: Contract, store: ObjectStore) -> int | None:
@@ -107,7 +113,7 @@ def _topics(settings: Settings, contract: Contract) -> list[_Pair]:
     ]
 
 
-def _check_equal(pairs: Collection[_Pair]) -> None:
+def _check_equal(pairs: Collection[_Pair], advice: str = "") -> None:
     empty: tuple[Any, ...] = ((), "")
     wrong = [(key, ours, theirs) for key, ours, theirs in pairs if ours not in empty and ours != theirs]
     if wrong:
@@ -116,7 +122,9 @@ def _check_equal(pairs: Collection[_Pair]) -> None:
             for key, ours, theirs in wrong
         ]
         raise ContractMismatch(
-            "; ".join(lines) + ": correct or remove the setting (a contract changes by `lancewal table` commands only)",
+            "; ".join(lines)
+            + ": correct or remove the setting (a contract changes by `lancewal table` commands only)"
+            + advice,
             settings=tuple(key for key, _, _ in wrong),
         )
 
@@ -365,11 +373,19 @@ def _pair(name: str, setting: Any, term: Any) -> _Pair:
 
 
 def _columns(contract: Contract) -> list[tuple[str, str]]:
-    return [(column.name, column.type) for column in contract.columns]
+    return [(column.name, column.type + column.source.text) for column in contract.columns]
 
 
-def _canonical(columns: dict[str, str]) -> list[tuple[str, str]]:
-    return [(name, format_type(parse_type(text))) for name, text in columns.items()]
+def _canonical(columns: Mapping[str, ColumnText]) -> list[tuple[str, str]]:
+    return [
+        (name, format_type(parse_type(type_text(column))) + column_source(column).text)
+        for name, column in columns.items()
+    ]
+
+
+def _sources_alone_differ(columns: Mapping[str, ColumnText], contract: Contract) -> bool:
+    types = [(name, format_type(parse_type(type_text(column)))) for name, column in columns.items()]
+    return types == [(column.name, column.type) for column in contract.columns]
 
 
 def _type_text(type_: Any) -> str:

@@ -34,7 +34,8 @@ from lancewal_core.record_keys.partitioner import Partitioner, partition_of, par
 from lancewal_core.rows.column_types import format_type, parse_type
 from lancewal_core.rows.schema import COLUMNS_MAX, RowSchema, check_row_schema
 from lancewal_core.rows.ttl import Ttl, check_ttl
-from lancewal_core.settings.sections import OnUnknownColumn, Policy
+from lancewal_core.settings.declared import OF_ITSELF, ColumnSource, check_sources
+from lancewal_core.settings.sections import JsonForm, OnUnknownColumn, Policy
 from lancewal_core.store.json_model import Version1, Version2, Word, decode_model
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.versioned import FIRST_VERSION, Declined, Family, Swapped, Version, newest_version, swap
@@ -86,6 +87,7 @@ TYPES_LENGTH_MAX = 1 << 20
 _INT64_MAX = 2**63 - 1
 _TTL_S_MAX = 100 * 366 * 24 * 3600
 _SHOWN = 300
+_FIELD_LENGTH_MAX = 1 << 10
 _VERSION_DIGITS = 18
 
 
@@ -121,6 +123,15 @@ class Column(BaseModel):
     default: str | None = None
     """JSON of the value that an upsert without the column gets.  None: null."""
     widening: Widening | None = None
+    json_form: JsonForm | None = None
+    """A form in which the JSON value may come, beside the strict one.  None: the strict one alone."""
+    field: Annotated[str, Field(min_length=1, max_length=_FIELD_LENGTH_MAX)] | None = None
+    """The name that records use.  None: the column's."""
+
+    @property
+    def source(self) -> ColumnSource:
+        """Source of the column's values in records."""
+        return ColumnSource(self.json_form, self.field)
 
     @property
     def ids(self) -> tuple[int, ...]:
@@ -237,6 +248,16 @@ class Contract(BaseModel):
         ids = tuple(c.ids for c in self.columns)
         return RowSchema(pa.schema(fields), self.primary_key, self.region_key, ids if all(ids) else ())
 
+    @cached_property
+    def sources(self) -> Mapping[str, ColumnSource]:
+        """Sources of the columns' values in records, by name.  Columns without a source of their own are left out."""
+        return {c.name: c.source for c in self.columns if c.source != OF_ITSELF}
+
+    @cached_property
+    def record_rows(self) -> RowSchema:
+        """``rows`` with the names that records use for the columns."""
+        return self.rows.called({c.name: c.field for c in self.columns if c.field is not None})
+
     @property
     def columns_unchanged(self) -> bool:
         """Whether the columns are those of version 1 of the contract."""
@@ -293,7 +314,7 @@ class Contract(BaseModel):
     @cached_property
     def key_codec(self) -> KeyCodec | None:
         """Encoding of the record keys; None if they cannot be decoded."""
-        return key_codec(self.rows, self.key_format)
+        return key_codec(self.record_rows, self.key_format)
 
     def partition_of(self, key: bytes) -> int:
         """Return the partition in which a record with this key belongs; -1 if in none."""
@@ -397,6 +418,7 @@ def decode_contract(data: bytes, where: str) -> Contract:
         check_row_schema(contract.rows)
         check_region_key(contract.rows, contract.key_format)
         check_ttl(contract.ttl, contract.rows, contract.patches)
+        check_sources(contract.rows, contract.sources)
         for column in contract.columns:
             parse_type(column.widened.type)
         paths.region_prefix(contract.regions[0], None)

@@ -1,6 +1,7 @@
-"""Names by which records may call the fields of a table, and values of columns that they leave out.
+"""How records of a contract call the columns and write them, and values of columns that they leave out.
 
-A field has its present name.  After a change of columns, records may still use a *former* name of a field, or the name of a
+A column may have another name in records than in the table (``Column.field``).  It is the column's present name here.  A
+field has its present name.  After a change of columns, records may still use a *former* name of a field, or the name of a
 *dropped* one, which is passed over.  A contract that ignores unknown columns has *unknown* names passed over too.
 """
 
@@ -13,6 +14,7 @@ from typing import Literal, NamedTuple
 import pyarrow as pa
 
 from lancewal_core.rows.carry import Tree, trees
+from lancewal_core.settings.sections import JsonForm
 from lancewal_core.table.contract import Contract
 
 
@@ -69,12 +71,17 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """Names that records of a contract may use, and columns that they may leave out."""
+    """Names that records of a contract may use, forms of values, and columns that records may leave out."""
 
     names: Names | None = None
     """None: only present names are allowed."""
     defaults: Mapping[str, str] = field(default_factory=dict)
     """JSON of the value of each column that an upsert may leave out without setting it to null."""
+    fields: Mapping[str, str] = field(default_factory=dict)
+    """The present name of each column that has another name in the table, by that one.  ``names`` and all other mappings have
+    present names."""
+    forms: Mapping[str, JsonForm] = field(default_factory=dict)
+    """The lenient form of each column that has one."""
 
 
 PLAIN = Naming()
@@ -82,12 +89,15 @@ PLAIN = Naming()
 
 def naming_of(contract: Contract) -> Naming:
     """Return the naming of the records that a contract takes."""
-    defaults = {column.name: column.default for column in contract.columns if column.default is not None}
+    fields = {column.name: column.field for column in contract.columns if column.field is not None}
+    present = {column: fields.get(column.name, column.name) for column in contract.columns}
+    defaults = {name: column.default for column, name in present.items() if column.default is not None}
+    forms = {name: column.json_form for column, name in present.items() if column.json_form is not None}
     ignores = contract.on_unknown_column == "ignore"
-    if not (contract.former_names or contract.dropped or ignores):
-        return Naming(None, defaults)
-    names = _names(trees(contract.rows), None, contract)
-    return Naming(None if names.only_present else names, defaults)
+    names = None
+    if contract.former_names or contract.dropped or ignores:
+        names = _names(trees(contract.record_rows), None, contract)
+    return Naming(None if names is None or names.only_present else names, defaults, fields, forms)
 
 
 def _names(fields: Sequence[Tree], within: int | None, contract: Contract) -> Names:

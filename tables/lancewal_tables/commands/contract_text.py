@@ -58,7 +58,7 @@ def _columns(contract: Contract) -> Mapping[int, tuple[str, str]]:
             more += [known if id_ == column.ids[0] else f"{paths[id_]} {known}"] if id_ in former else []
         found[column.ids[0] if column.ids else place] = (
             one_line(column.name),
-            one_line(", ".join([column.type, *more])),
+            one_line(", ".join([column.type + column.source.text, *more])),
         )
     return found
 

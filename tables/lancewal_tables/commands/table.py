@@ -124,8 +124,8 @@ def alter(
         typer.Option(
             "--add-column",
             help="Add a column, or a member of a struct, with nulls in the rows that are there: 'note: string', "
-            "'address.zip: int32'. With a default, JSON that fills upserts without the column: 'note: string = \"none\"'. May "
-            "be repeated, as all options about columns.",
+            "'address.zip: int32'. In place of the type, a mapping as in table.columns. With a default, JSON that fills "
+            "upserts without the column: 'note: string = \"none\"'. May be repeated, as all options about columns.",
             metavar="'NAME: TYPE'",
         ),
     ] = None,

@@ -24,7 +24,7 @@ from lancewal_core.rows.column_types import format_type, parse_type
 from lancewal_core.rows.own_rows import has_struct
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.rows.ttl import check_ttl
-from lancewal_core.settings.declared import declared_keys, declared_ttl
+from lancewal_core.settings.declared import declared_keys, declared_ttl, type_text
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.contract import Contract, column_texts
 from lancewal_core.table.lance.pinned import LancePinnedTable
@@ -127,7 +127,7 @@ def existing_rows(pinned: LancePinnedTable, settings: Settings) -> RowSchema:
             )
     if problems:
         raise InvalidSchema(f"{settings.table.uri} cannot be attached: " + "; ".join(problems))
-    declared = settings.table.columns
+    declared = {name: type_text(column) for name, column in settings.table.columns.items()}
     if declared and list(declared.items()) != list(column_texts(pinned.schema).items()):
         raise ContractMismatch(
             f"table.columns declares {declared}, the table at {settings.table.uri} has {column_texts(pinned.schema)}; "

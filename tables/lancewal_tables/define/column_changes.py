@@ -10,8 +10,11 @@ import pyarrow as pa
 from lancewal_core.errors import InvalidInput, InvalidSchema
 from lancewal_core.open import Address
 from lancewal_core.process.clock import SystemClock
+from lancewal_core.process.library_errors import first_line
 from lancewal_core.rows.column_types import parse_type
+from lancewal_core.settings.declared import OF_ITSELF, ColumnSource, column_source, type_text
 from lancewal_core.settings.load import Settings
+from lancewal_core.settings.sections import checked_column
 from lancewal_core.table.checks import check_place
 from lancewal_core.table.columns.changes import Added, Adopted, Change, Dropped, Forgotten, Path, Renamed, Widened
 from lancewal_core.table.columns.steps import change_columns
@@ -28,20 +31,23 @@ def alter_columns(settings: Settings, changes: Sequence[Change], *, look_only: b
 
 
 def parse_added(text: str) -> Added:
-    """Return the change of ``note: string`` or ``note: string = "none"``."""
-    path, type_text = _named(text, "NAME: TYPE or NAME: TYPE = DEFAULT")
-    type_text, equals, default = type_text.partition("=")
-    type_ = _type(text, type_text)
+    """Return the change of ``note: string`` or ``note: string = "none"``.
+
+    In place of the type there may be a mapping as in the settings: ``at: {type: "timestamp[us, UTC]", json: epoch_ms}``."""
+    path, declared = _named(text, "NAME: TYPE or NAME: TYPE = DEFAULT")
+    declared, equals, default = declared.partition("=")
+    declared, source = _with_source(text, declared)
+    type_ = _type(text, declared)
     if equals:
         from lancewal_ingest.decode.json.defaults import default_cell
 
         try:
-            cell = default_cell(pa.field(path[-1], type_), default.strip())
+            cell = default_cell(pa.field(path[-1], type_), default.strip(), form=source.json)
         except InvalidSchema as error:
             raise InvalidInput(f"{text!r}: {error}") from error
         if cell is None:
             raise InvalidInput(f"{text!r}: null is the default of every column. Leave it out")
-    return Added(path, type_, default.strip() if equals else None)
+    return Added(path, type_, default.strip() if equals else None, source)
 
 
 def parse_widened(text: str) -> Widened:
@@ -104,6 +110,19 @@ def _named(text: str, form: str) -> tuple[Path, str]:
 
 def _path(text: str) -> Path:
     return tuple(part.strip() for part in text.split("."))
+
+
+def _with_source(text: str, declared: str) -> tuple[str, ColumnSource]:
+    """Return the type, and where values come from, of a type or of a mapping as in the settings."""
+    if not declared.strip().startswith("{"):
+        return declared, OF_ITSELF
+    import yaml
+
+    try:
+        given = checked_column(yaml.safe_load(declared))
+    except (ValueError, yaml.YAMLError) as error:
+        raise InvalidInput(f"{text!r}: {getattr(error, 'problem', None) or first_line(error)}") from error
+    return type_text(given), column_source(given)
 
 
 def _type(text: str, type_text: str) -> pa.DataType:

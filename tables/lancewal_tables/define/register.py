@@ -31,6 +31,8 @@ from contextlib import closing
 from typing import assert_never
 from uuid import uuid4
 
+import pyarrow as pa
+
 from lancewal_core.errors import LancewalError, StoreNotWritable, StoreUnavailable, TableExists, TableMissing
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Making, TableVersion
@@ -39,7 +41,8 @@ from lancewal_core.process.library_errors import first_line, way_on
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.record_keys.key_format import OF_FIRST_RELEASE
 from lancewal_core.rows.column_types import format_type
-from lancewal_core.rows.schema import RowSchema
+from lancewal_core.rows.schema import FieldIds, RowSchema
+from lancewal_core.settings.declared import OF_ITSELF, ColumnSource, declared_sources
 from lancewal_core.settings.load import Settings
 from lancewal_core.settings.sections import TableSettings
 from lancewal_core.store.object_store import Done, Lost, ObjectStore, Unknown, put_once
@@ -130,10 +133,12 @@ def first_contract(
 
     ``pinned``: the table, whose columns have the ids that Lance has assigned; None if there is no table yet."""
     ids = {} if pinned is None else pinned.field_ids
-    columns = [Column(name=f.name, type=format_type(f.type), field_ids=ids.get(f.name, ())) for f in rows.columns]
+    sources = declared_sources(settings)
+    columns = [_column(f, ids.get(f.name, ()), sources.get(f.name, OF_ITSELF)) for f in rows.columns]
     later = ("on_unknown_column", "columns_max", "partitioner", "on_wrong_format")
     plain = all(getattr(settings, term) == Contract.model_fields[term].default for term in later)
     plain = plain and settings.format.key in OF_FIRST_RELEASE
+    plain = plain and all(column.source == OF_ITSELF for column in columns)
     return Contract(
         format=1 if plain else 2,
         table_uuid=str(uuid4()),
@@ -163,6 +168,12 @@ def first_contract(
         ttl_s=settings.ttl_s or None,
         on_unknown_column=settings.on_unknown_column,
         columns_max=settings.columns_max,
+    )
+
+
+def _column(field: pa.Field, ids: FieldIds, source: ColumnSource) -> Column:
+    return Column(
+        name=field.name, type=format_type(field.type), field_ids=ids, json_form=source.json, field=source.field
     )
 
 

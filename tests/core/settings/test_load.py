@@ -116,6 +116,38 @@ def test_a_type_that_needs_quotes_is_said_so(file: Path) -> None:
     assert found.startswith(f"{file}:2: table.columns: '2)' needs a type as text: put a type with a comma")
 
 
+def test_forms_and_fields_of_columns(file: Path) -> None:
+    said = {"type": "timestamp[us, UTC]", "json": "epoch_ms", "field": "ts"}
+    file.write_text(f"table: {{columns: {{id: int64, at: {json.dumps(said)}, n: {{type: int8}}}}}}")
+    settings = load_settings(file, {})
+    assert settings.table.columns == {"id": "int64", "at": said, "n": "int8"}
+    assert settings.masked()["table"]["columns"] == {"id": "int64", "at": said, "n": "int8"}
+    variable_ = {"LANCEWAL_TABLE__COLUMNS": json.dumps({"at": said})}
+    assert load_settings(None, variable_).table.columns == {"at": said}
+
+
+@pytest.mark.parametrize(
+    ("column", "named"),
+    [
+        ("{type: int64, jsn: text}", "'jsn': a column has type, json, field"),
+        ("{json: epoch_ms}", "type needs a text"),
+        (
+            "{type: int64, json: millis}",
+            "json is 'millis': expected one of epoch_s, epoch_ms, epoch_us, utc, number_text",
+        ),
+        ("{type: int64, field: ''}", "field needs a text"),
+        ("{type: int63}", "column type 'int63'"),
+        ("7", "'at' needs a type as text"),
+        ("[int64]", "'at' needs a type as text"),
+    ],
+)
+def test_what_is_no_column_is_named(file: Path, column: str, named: str) -> None:
+    file.write_text(f"table:\n  columns:\n    id: int64\n    at: {column}\n")
+    found = problems(file, {})
+    assert named in found[0]
+    assert found[0].startswith(f"{file}:{2 if 'needs a type' in named else 4}: table.columns")
+
+
 def test_each_column_is_named_at_its_own_line(file: Path) -> None:
     file.write_text(
         "table:\n  columns:\n    id: int64\n    a_b: integer\n    ok: bool\n"

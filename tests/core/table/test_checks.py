@@ -60,6 +60,30 @@ def test_settings_in_force_are_those_of_the_contract() -> None:
     check_settings(Settings.model_validate(shown), NEVER)
 
 
+SOURCES = Contract.model_validate(
+    {
+        **TERMS,
+        "format": 2,
+        "columns": (
+            Column(name="k", type="int64", field_ids=(0,), field="key"),
+            Column(name="at", type="timestamp[us, UTC]", field_ids=(1,), json_form="epoch_ms"),
+        ),
+    }
+)
+
+
+def test_forms_and_fields_of_columns_are_those_of_the_contract() -> None:
+    right = {"k": {"type": "int64", "field": "key"}, "at": {"json": "epoch_ms", "type": "timestamp[us,UTC]"}}
+    check_settings(settings(columns=right), SOURCES)
+    for wrong in ({**right, "k": "int64"}, {**right, "at": {"type": "timestamp[us, UTC]", "json": "epoch_s"}}):
+        with pytest.raises(
+            ContractMismatch, match=r"at: timestamp\[us, UTC\], json epoch_ms.*if producers.*--add-column"
+        ):
+            check_settings(settings(columns=wrong), SOURCES)
+    with pytest.raises(ContractMismatch, match=r"only\)$"):
+        check_settings(settings(columns={"k": "int64"}), SOURCES)
+
+
 def allowing(*topics: str, **table: Any) -> Settings:
     return Settings.model_validate({"table": table, "kafka": {"topics": list(topics)}})
 

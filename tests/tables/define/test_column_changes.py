@@ -9,6 +9,7 @@ import pytest
 
 from lancewal_core.errors import InvalidInput
 from lancewal_core.rows.column_types import parse_type
+from lancewal_core.settings.declared import ColumnSource
 from lancewal_core.table.columns.changes import Added, Dropped, Renamed, Widened
 from lancewal_tables.define.column_changes import parse_added, parse_dropped, parse_renamed, parse_widened
 
@@ -23,6 +24,9 @@ from lancewal_tables.define.column_changes import parse_added, parse_dropped, pa
         ('s: string = "a = b: c"', Added(("s",), pa.string(), '"a = b: c"')),
         ("address.city: struct<a: int32, b: list<date32>>",
          Added(("address", "city"), parse_type("struct<a: int32, b: list<date32>>"))),
+        ('at: {type: "timestamp[us, UTC]", json: epoch_ms, field: ts} = 1000',
+         Added(("at",), pa.timestamp("us", "UTC"), "1000", ColumnSource("epoch_ms", "ts"))),
+        ("n: {type: int64}", Added(("n",), pa.int64())),
     ],
 )  # fmt: skip
 def test_what_adds_is_parsed(text: str, parsed: Added) -> None:
@@ -38,6 +42,9 @@ def test_what_adds_is_parsed(text: str, parsed: Added) -> None:
         (parse_added, "note: text", "did you mean string"),
         (parse_added, "note: string = none", "its default 'none' is not a value of its type"),
         (parse_added, "note: string =", "is not a value of its type"),
+        (parse_added, "n: {type: int64, form: text}", "a column has type, json, field"),
+        (parse_added, "n: {json: text}", "type needs a text"),
+        (parse_added, "n: {type: string", "expected ',' or '}'"),
         (parse_widened, "fare", "expected NAME: TYPE"),
         (parse_widened, "fare: double", "did you mean float64"),
         (parse_renamed, "fare", "expected OLD=NEW"),

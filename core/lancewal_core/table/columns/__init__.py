@@ -4,5 +4,5 @@
 next version of the contract for them, and ``versions`` the commits that bring a version of the table to a contract.
 ``steps`` takes table and contract there.
 
-May import: errors, names, process, rows, store, table.
+May import: errors, names, process, rows, settings, store, table.
 """

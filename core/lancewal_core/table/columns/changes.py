@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lancewal_core.rows.carry import Tree
+from lancewal_core.settings.declared import OF_ITSELF, ColumnSource
 
 Path = tuple[str, ...]
 
@@ -23,6 +24,8 @@ class Added:
     path: Path
     type: pa.DataType
     default: str | None = None
+    source: ColumnSource = OF_ITSELF
+    """Source of the column's values in records."""
 
 
 @dataclass(frozen=True, slots=True)

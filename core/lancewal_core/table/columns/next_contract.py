@@ -10,7 +10,9 @@ Guarantees
  5. A name that this call gives away is not taken again by this call, since the table grows before it shrinks.
  6. A struct keeps a member of each version of the contract that has the struct.  A data file stores a struct by its
     members alone: where a file has none of them, Lance shows null, and no items of a list of structs.
- 7. The default of a struct names the members as the new version does.  A member that was dropped is left out, and its value
+ 7. A column keeps its source in records (``json``, ``field``) when it is renamed or widened.  One that is dropped and added
+    again has the source with which it is added.
+ 8. The default of a struct names the members as the new version does.  A member that was dropped is left out, and its value
     does not come back with another member of this name.
 """
 
@@ -29,6 +31,7 @@ from lancewal_core.names import paths
 from lancewal_core.rows.carry import Tree, fields_within, tree_of, trees, widens
 from lancewal_core.rows.column_types import format_type, parse_type
 from lancewal_core.rows.schema import check_row_schema, is_reserved
+from lancewal_core.settings.declared import OF_ITSELF, ColumnSource
 from lancewal_core.table.columns.changes import (
     Added,
     Adopted,
@@ -94,6 +97,8 @@ class _Fields:
     now_ms: int
     next_id: int
     earlier: Sequence[Contract]
+    sources: dict[int, ColumnSource]
+    """Sources of the columns' values in records, by the ids of the columns."""
     left_over: Tree | None = None
     """The field that the change under way adds, if the table has it from a change that was not finished."""
 
@@ -109,7 +114,7 @@ class _Fields:
 
 
 def changed(contract: Contract, changes: Sequence[Change], facts: Surroundings, change_id: str) -> Contract:
-    """Return the next version of the contract, with all changes made in their order (guarantees 1 to 7).  Return
+    """Return the next version of the contract, with all changes made in their order (guarantees 1 to 8).  Return
     ``contract`` itself if all were made before.
 
     ``change_id``: hex digits that no other change has."""
@@ -129,6 +134,7 @@ def changed(contract: Contract, changes: Sequence[Change], facts: Surroundings, 
         now_ms=facts.now_ms,
         next_id=facts.highest_field_id + 1,
         earlier=facts.earlier,
+        sources={c.ids[0]: c.source for c in contract.columns},
     )
     given_up: set[tuple[Path, str]] = set()
     for change in changes:
@@ -193,7 +199,9 @@ def _is_made(contract: Contract, columns: Sequence[Tree], change: Change) -> boo
         case Added():
             column = None if outer else next((c for c in contract.columns if c.name == name), None)
             default = None if column is None else column.default
-            return contract.format > 1 and found is not None and (found.type, default) == (change.type, change.default)
+            source = OF_ITSELF if column is None else column.source
+            wanted = (change.type, change.default, change.source)
+            return contract.format > 1 and found is not None and (found.type, default, source) == wanted
         case Widened():
             if found is None or contract.format < 2:
                 return False
@@ -384,11 +392,14 @@ def _drop_names(fields: _Fields, path: Path) -> None:
     within, _ = _place(fields.columns, path[:-1])
     field = _field(fields.columns, path)
     gone = {tree.id for tree in field.all()}
-    names = [field.name, *(f.name for f in fields.former if f.id == field.id)]
+    called = fields.sources.get(field.id, OF_ITSELF).field or field.name
+    names = [called, *(f.name for f in fields.former if f.id == field.id)]
     fields.dropped = [
         d for d in fields.dropped if (d.within, d.name) not in {(within, name) for name in names} or d.forgotten
     ]
     fields.dropped += [DroppedField(name=name, within=within) for name in names]
+    if field.name not in names:  # no record has used it, but the same call is known by it when it comes again
+        fields.dropped.append(DroppedField(name=field.name, within=within, forgotten=True))
     fields.former = [f for f in fields.former if f.id not in gone]
     fields.wider = {i: wider for i, wider in fields.wider.items() if i not in gone}
 
@@ -398,7 +409,7 @@ class _Literal(str):
 
 
 def _change_default(fields: _Fields, path: Path, name: str | None) -> None:
-    """Rename or, without a name, leave out a member in the default of its column (guarantee 7)."""
+    """Rename or, without a name, leave out a member in the default of its column (guarantee 8)."""
     column, *members = path
     id_ = _field(fields.columns, (column,)).id
     if members and id_ in fields.defaults:
@@ -445,6 +456,12 @@ def _with_new(fields: _Fields, change: Added) -> list[Tree]:
     fields.own_ids |= {tree.id: tree.id for tree in new.all()}
     if change.default is not None:
         fields.defaults[new.id] = change.default
+    if change.source != OF_ITSELF:
+        if outer:
+            raise InvalidInput("only a column has json or field, not a member of a struct")
+        fields.sources[new.id] = change.source
+        if change.source.field is not None:
+            _take_name(fields, (), change.source.field)
     if not outer:
         return [*fields.columns, new]
     return _replaced(fields.columns, tuple(outer), lambda tree: _with_member(tree, new))
@@ -537,6 +554,7 @@ def _column(tree: Tree, fields: _Fields) -> Column:
     wide = tuple([fields.wider[i][1] if i in fields.wider else fields.own_ids[i] for i in first])
     wider = format_type(_with_types(tree, {i: type_ for i, (type_, _) in fields.wider.items()}).type)
     widening = Widening(type=wider, field_ids=wide, since_ms=fields.since_ms.get(tree.id, fields.now_ms))
+    source = fields.sources.get(tree.id, OF_ITSELF)
     return Column(
         name=tree.name,
         type=format_type(tree.type),
@@ -544,4 +562,6 @@ def _column(tree: Tree, fields: _Fields) -> Column:
         first_ids=None if ids == first else first,
         default=fields.defaults.get(tree.id),
         widening=None if wide == ids else widening,
+        json_form=source.json,
+        field=source.field,
     )

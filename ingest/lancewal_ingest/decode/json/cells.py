@@ -4,6 +4,15 @@
 ``pyarrow.array`` accepts for the type.  The function raises ``Refusal`` of kind ``type`` if the value does not have
 the JSON form of the type.  The kind is ``range`` if the column cannot hold the value exactly.  Null is allowed
 everywhere except in vectors.  The caller checks that a primary key is not null.
+
+A column may have a *lenient* form beside the strict one (``JsonForm``).  Each form means one value:
+
+* ``epoch_s``, ``epoch_ms``, ``epoch_us``: a number of units since 1970, in any spelling of that number.  It is exact: a
+  fraction that the column cannot hold is of kind ``range``.  A column without a zone gets the time in UTC.
+* ``utc``: a time without zone is UTC.
+* ``number_text``: a string with a JSON number in it means what that number means.
+* ``text``: an integer, written as one, is the string of its digits.
+* ``bool_text``: the strings ``"true"`` and ``"false"``.
 """
 
 from __future__ import annotations
@@ -19,6 +28,7 @@ from typing import NoReturn
 import pyarrow as pa
 
 from lancewal_core.rows.column_types import integer_range
+from lancewal_core.settings.sections import JsonForm
 from lancewal_ingest.decode.json.strict import Number, given_twice
 from lancewal_ingest.decode.naming import Names
 from lancewal_ingest.decode.outcomes import Refusal
@@ -41,14 +51,19 @@ _TIMESTAMP = re.compile(
     r"(Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])?"
 )
 _DECIMAL = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]+))?")
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _EXPONENT_DIGITS_MAX = 9
+_INT64_DIGITS = 19
 
 
-def cell_reader(type_: pa.DataType, names: Names | None = None) -> CellReader:
+def cell_reader(type_: pa.DataType, names: Names | None = None, form: JsonForm | None = None) -> CellReader:
     """Return the reader of cells for one type, which ``types.check_json_types`` must allow.
 
-    ``names``: names of the members of a struct, or of the structs in a list; None: only the present ones are allowed."""
+    ``names``: names of the members of a struct, or of the structs in a list; None: only the present ones are allowed.
+    ``form``: a form that is taken beside the strict one."""
     read = _value_reader(type_, names)
+    if form is not None:
+        read = _lenient(type_, form, read)
 
     def nullable(value: object, path: str) -> object:
         return None if value is None else read(value, path)
@@ -78,6 +93,108 @@ def _value_reader(type_: pa.DataType, names: Names | None) -> CellReader:
     if pa.types.is_fixed_size_list(type_):
         return _vector(type_)
     return _list(type_, names)
+
+
+def _lenient(type_: pa.DataType, form: JsonForm, strict: CellReader) -> CellReader:
+    """Return a reader that takes the form, and leaves all other values to the reader of the strict form."""
+    taken, words = _FORMS[form](type_, strict)
+
+    def read(value: object, path: str) -> object:
+        found = taken(value, path)
+        if found is not None:
+            return found
+        try:
+            return strict(value, path)
+        except Refusal as refusal:
+            if refusal.kind != "type":
+                raise
+            _wrong_type(path, f"{words}, or {str(refusal).removeprefix(f'column {path!r}: expected ')}")
+
+    return read
+
+
+def _epoch(words: str, form_digits: int) -> Callable[[pa.DataType, CellReader], tuple[CellReader, str]]:
+    def make(type_: pa.DataType, _: CellReader) -> tuple[CellReader, str]:
+        digits = FRACTION_DIGITS[type_.unit]
+        precision = f"{words} that {type_} holds exactly"
+
+        def read(value: object, path: str) -> object:
+            match = _DECIMAL.fullmatch(value) if isinstance(value, Number) else None
+            if match is None:
+                return None
+            found = _exact(match, digits - form_digits)
+            if found is None or found not in _INT64:
+                _out_of_range(path, precision)
+            if not _FIRST_S <= found // 10**digits < _END_S:
+                _out_of_range(path, f"a time that {type_} holds, in the years 0001 to 9999")
+            return found
+
+        return read, words
+
+    return make
+
+
+def _utc(type_: pa.DataType, _: CellReader) -> tuple[CellReader, str]:
+    zoneless = _timestamp(pa.timestamp(type_.unit))
+
+    def read(value: object, path: str) -> object:
+        match = _TIMESTAMP.fullmatch(value) if isinstance(value, str) and not isinstance(value, Number) else None
+        return None if match is None or match[6] is not None else zoneless(value, path)
+
+    return read, "a string YYYY-MM-DDTHH:MM:SS without a zone"
+
+
+def _number_text(_: pa.DataType, strict: CellReader) -> tuple[CellReader, str]:
+    def read(value: object, path: str) -> object:
+        return strict(Number(value), path) if _is_text(value) and _NUMBER.fullmatch(str(value)) else None
+
+    return read, "a string with a JSON number in it"
+
+
+def _integer_as_text(_: pa.DataType, strict: CellReader) -> tuple[CellReader, str]:
+    def read(value: object, path: str) -> object:
+        if not isinstance(value, Number) or not _is_integer(value):
+            return None
+        return "0" if value == "-0" else str(value)
+
+    return read, "an integer, written without fraction and exponent"
+
+
+def _bool_text(_: pa.DataType, strict: CellReader) -> tuple[CellReader, str]:
+    def read(value: object, path: str) -> object:
+        return {"true": True, "false": False}.get(value) if isinstance(value, str) else None
+
+    return read, 'the string "true" or "false"'
+
+
+_FORMS: Mapping[JsonForm, Callable[[pa.DataType, CellReader], tuple[CellReader, str]]] = {
+    "epoch_s": _epoch("a number of seconds since 1970", 0),
+    "epoch_ms": _epoch("a number of milliseconds since 1970", 3),
+    "epoch_us": _epoch("a number of microseconds since 1970", 6),
+    "utc": _utc,
+    "number_text": _number_text,
+    "text": _integer_as_text,
+    "bool_text": _bool_text,
+}
+"""For each form its reader, which returns None for a value of another form, and words for it."""
+
+
+def _exact(match: re.Match[str], shift: int) -> int | None:
+    """Return ten to the ``shift`` times a number; None if that is no integer, or one far beyond 64 bits."""
+    sign, whole, fraction, exponent = match[1], match[2], match[3] or "", match[4] or "0"
+    digits = (whole + fraction).lstrip("0")
+    if not digits:
+        return 0
+    power = exponent.lstrip("+-0") or "0"
+    if len(power) > _EXPONENT_DIGITS_MAX:
+        return None
+    shift += (-int(power) if exponent.startswith("-") else int(power)) - len(fraction)
+    shift += len(digits) - len(digits.rstrip("0"))
+    digits = digits.rstrip("0")
+    if shift < 0 or len(digits) + shift > _INT64_DIGITS:
+        return None
+    number: int = int(f"{sign}{digits}") * 10**shift
+    return number
 
 
 def _wrong_type(path: str, expected: str) -> NoReturn:

@@ -18,7 +18,7 @@ overflow, and ``transport`` finds the rest.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.json as pj
 
 from lancewal_core.rows.schema import RowSchema
+from lancewal_ingest.decode.json.forms import Shape, ShapeReader, Spelling
 from lancewal_ingest.decode.json.other_names import fields_with_former, one_name_each
 from lancewal_ingest.decode.json.transport import Mask, either, lift, transport_type
 from lancewal_ingest.decode.naming import Names
@@ -33,6 +34,7 @@ from lancewal_ingest.decode.naming import Names
 TEXT_BYTES_MAX = 1 << 30
 """Longest text that is given to Arrow, whose blocks and string columns have 32-bit lengths."""
 
+_WAYS_KEPT = 64
 _OPEN, _CLOSE = b'{"_":', b"}\n"
 _BETWEEN = _CLOSE + _OPEN
 
@@ -45,32 +47,31 @@ class Columns:
     """True for each row that the reference path must decide on.  None if there are no such rows."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How values of one shape are read."""
+
+    parse: pj.ParseOptions
+    lenient: Mapping[int, Spelling]
+
+
 class ColumnReader:
     """Reader of many values, fast if nearly all are good.  An absent column is null, whatever the operation is."""
 
-    def __init__(self, rows: RowSchema, names: Names | None = None) -> None:
+    def __init__(self, rows: RowSchema, names: Names | None = None, shapes: ShapeReader | None = None) -> None:
+        """``rows``: by present names."""
         self._columns = rows.columns
         self._names = names
+        self._shapes = shapes
         self._key_places = [rows.columns.get_field_index(name) for name in rows.primary_key]
-        row_type = pa.struct([pa.field(f.name, transport_type(f.type)) for f in rows.columns])
-        self._parse = pj.ParseOptions(
-            explicit_schema=pa.schema([pa.field("_", row_type)]), unexpected_field_behavior="error"
-        )
-        if names is not None:
-            other_type = pa.struct(fields_with_former(rows.columns, names))
-            self._parse_other = pj.ParseOptions(
-                explicit_schema=pa.schema([pa.field("_", other_type)]), unexpected_field_behavior="ignore"
-            )
+        self._ways: dict[tuple[Shape, bool], _Way] = {}
 
-    def read(self, values: Sequence[bytes]) -> Columns | None:
-        """Return columns with one row for each value; None if it is not proven that each value gave one row."""
-        return self._read(values, self._parse, None)
+    def read(self, values: Sequence[bytes], shape: Shape = (), *, other_names: bool = False) -> Columns | None:
+        """Return columns with one row for each value; None if it is not proven that each value gave one row.
 
-    def read_other_names(self, values: Sequence[bytes]) -> Columns | None:
-        """Do the same for values whose names ``NameReader`` has read, none of them doubtful."""
-        return self._read(values, self._parse_other, self._names)
-
-    def _read(self, values: Sequence[bytes], parse: pj.ParseOptions, names: Names | None) -> Columns | None:
+        ``shape``: that of all values.  ``other_names``: ``NameReader`` has read the names of the values, none of which is
+        doubtful."""
+        way = self._way(shape, other_names)
         text = _BETWEEN.join((b"", *values, b""))
         if len(text) > TEXT_BYTES_MAX:
             return None
@@ -80,7 +81,7 @@ class ColumnReader:
             table = pj.read_json(
                 pa.BufferReader(lines),
                 read_options=pj.ReadOptions(use_threads=False, block_size=len(text)),
-                parse_options=parse,
+                parse_options=way.parse,
             )
             if table.num_rows != len(values) or table.column(0).num_chunks != 1:
                 return None
@@ -88,17 +89,38 @@ class ColumnReader:
             if read.null_count:
                 return None
             read.validate(full=True)
-            if names is not None:
-                read = one_name_each(read, self._columns, names)
-            return self._lift(read)
+            if other_names and self._names is not None:
+                read = one_name_each(read, self._columns, self._names)
+            return self._lift(read, way.lenient)
         except (pa.ArrowInvalid, pa.ArrowCapacityError, UnicodeDecodeError):
             return None
 
-    def _lift(self, read: pa.StructArray) -> Columns:
+    def _way(self, shape: Shape, other_names: bool) -> _Way:
+        known = self._ways.get((shape, other_names))
+        if known is not None:
+            return known
+        lenient = {} if self._shapes is None else self._shapes.of(shape)
+        types = {self._columns.names[place]: spelling.transport for place, spelling in lenient.items()}
+        if other_names and self._names is not None:
+            fields = fields_with_former(self._columns, self._names, types)
+        else:
+            fields = [pa.field(f.name, types.get(f.name) or transport_type(f.type)) for f in self._columns]
+        parse = pj.ParseOptions(
+            explicit_schema=pa.schema([pa.field("_", pa.struct(fields))]),
+            unexpected_field_behavior="ignore" if other_names else "error",
+        )
+        way = _Way(parse, lenient)
+        if len(self._ways) < _WAYS_KEPT:
+            self._ways[shape, other_names] = way
+        return way
+
+    def _lift(self, read: pa.StructArray, lenient: Mapping[int, Spelling]) -> Columns:
         doubtful: Mask | None = None
         arrays: list[pa.Array] = []
         for number, field in enumerate(self._columns):
-            lifted, doubts = lift(read.field(number), field.type)
+            spelling = lenient.get(number)
+            column = read.field(number)
+            lifted, doubts = lift(column, field.type) if spelling is None else spelling.lift(column)
             arrays.append(lifted)
             doubtful = either(doubtful, doubts)
         for place in self._key_places:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -19,9 +20,10 @@ import pyarrow as pa
 from lancewal_core.rows.schema import Op, RowSchema
 from lancewal_ingest.decode.json.columnar import ColumnReader, without
 from lancewal_ingest.decode.json.defaults import Defaults
+from lancewal_ingest.decode.json.forms import Shape, ShapeReader
 from lancewal_ingest.decode.json.growth import JsonGrowth
 from lancewal_ingest.decode.json.hazards import has_decimals, hazardous
-from lancewal_ingest.decode.json.other_names import NameReader
+from lancewal_ingest.decode.json.other_names import NameReader, Used
 from lancewal_ingest.decode.json.presence import PresenceReader
 from lancewal_ingest.decode.json.reference import ReferenceDecoder
 from lancewal_ingest.decode.json.types import check_json_types
@@ -40,13 +42,16 @@ class JsonDecoder:
 
     def __init__(self, rows: RowSchema, naming: Naming = PLAIN) -> None:
         check_json_types(rows.columns)
+        rows = rows.called(naming.fields)
         self._defaults = Defaults(rows, naming)
         self.growth = JsonGrowth(rows, self._defaults.nbytes)
-        self._columns = ColumnReader(rows, naming.names)
+        self._shapes = ShapeReader(rows, naming)
+        self._columns = ColumnReader(rows, naming.names, self._shapes)
         self._names = None if naming.names is None else NameReader(naming.names)
         self._decimals = any(has_decimals(field.type) for field in rows.columns)
         self._presence = PresenceReader(rows, naming.names)
-        self._reference = ReferenceDecoder(rows, naming.names, self._defaults.cells)
+        self._reference = ReferenceDecoder(rows, naming, self._defaults.cells)
+        self._examines = bool(naming.forms) or naming.names is not None
         self.single_records = 0
         """Number of values that were decoded one by one so far, bad ones included."""
 
@@ -57,18 +62,23 @@ class JsonDecoder:
             together, singly = np.delete(together, hazards), hazards
         parts: list[DecodedPart] = []
         others = Counter[OtherName]()
-        ahead = [together] if len(together) else []
+        ahead = [_Piece(together)] if len(together) else []
         while ahead:
-            indexes = ahead.pop()
-            part, doubtful = self._part(values, indexes, ops, others)
-            if part is not None:
+            piece = ahead.pop()
+            found = self._part(values, piece, ops, others)
+            if found is not None:
+                part, doubtful = found
                 parts.append(part)
                 singly.extend(doubtful)
-            elif len(indexes) <= SINGLY_MAX:
-                singly.extend(indexes.tolist())
+            elif self._examines and piece.shape is None:
+                pieces_, doubtful = self._examined(values, piece.indexes)
+                ahead += pieces_
+                singly.extend(doubtful)
+            elif len(piece.indexes) <= SINGLY_MAX:
+                singly.extend(piece.indexes.tolist())
             else:
-                middle = len(indexes) // 2
-                ahead += [indexes[:middle], indexes[middle:]]
+                middle = len(piece.indexes) // 2
+                ahead += [piece.part(0, middle), piece.part(middle, None)]
         refused: list[RefusedValue] = []
         singly.sort()
         for few in _singly_pieces(values, singly):
@@ -79,35 +89,76 @@ class JsonDecoder:
         return DecodedValues(parts, refused, others)
 
     def _part(
-        self, values: Sequence[bytes], indexes: npt.NDArray[np.int64], ops: Ops, others: Counter[OtherName]
-    ) -> tuple[DecodedPart | None, list[int]]:
-        """Return the rows of the values at ``indexes``, and the doubtful indexes among them.  Count the names other than
+        self, values: Sequence[bytes], piece: _Piece, ops: Ops, others: Counter[OtherName]
+    ) -> tuple[DecodedPart, list[int]] | None:
+        """Return the rows of the values of a piece, and the doubtful indexes among them.  Count the names other than
         present ones that the rows use.
 
-        The part is None if the caller must split ``indexes`` and try again."""
+        None if the caller must split the piece and try again."""
+        indexes, used = piece.indexes, piece.used
         chosen = values if len(indexes) == len(values) else [values[i] for i in indexes.tolist()]
-        columns, used, doubtful = self._columns.read(chosen), None, list[int]()
-        if columns is None and self._names is not None:
-            read = list(map(self._names.read, chosen))
-            sure = [place for place, names in enumerate(read) if names is not None]
-            doubtful = np.delete(indexes, sure).tolist()
-            if not sure:
-                return self._reference.decode(values, ops, (), others)[0], doubtful
-            indexes, chosen, used = indexes[sure], [chosen[place] for place in sure], [read[place] for place in sure]
-            columns = self._columns.read_other_names(chosen)
+        shape = piece.shape
+        if shape is None:
+            shape = self._shapes.first(chosen)
+            if self._hazardous(shape, chosen):
+                return None
+        columns = self._columns.read(chosen, shape, other_names=used is not None)
         if columns is None:
-            return None, []
-        arrays = columns.arrays
+            return None
+        arrays, doubtful = columns.arrays, list[int]()
         if columns.doubtful is not None:
-            arrays, doubtful = without(arrays, columns.doubtful), doubtful + indexes[columns.doubtful].tolist()
+            arrays, doubtful = without(arrays, columns.doubtful), indexes[columns.doubtful].tolist()
             kept = np.flatnonzero(~columns.doubtful)
             indexes, chosen = indexes[kept], [chosen[place] for place in kept.tolist()]
             used = None if used is None else [used[place] for place in kept.tolist()]
-        others.update(name for names in used or () for name in names or ())
+        others.update(name for names in used or () for name in names)
         ops = ops if len(indexes) == len(values) else ops[indexes]
         patches = ops == Op.PATCH
         present = self._presence.read(arrays, patches, chosen) if patches.any() else pa.nulls(len(indexes), pa.binary())
         return DecodedPart(indexes, self._defaults.fill(arrays, ops, chosen), pa.array(ops), present), doubtful
+
+    def _examined(self, values: Sequence[bytes], indexes: npt.NDArray[np.int64]) -> tuple[list[_Piece], list[int]]:
+        """Return pieces of values that have one shape and whose names are known, and the indexes of doubtful values."""
+        chosen = [values[i] for i in indexes.tolist()]
+        shapes = self._shapes.read(chosen)
+        used = None if self._names is None else list(map(self._names.read, chosen))
+        by_shape: dict[Shape, list[int]] = {}
+        doubtful: list[int] = []
+        for place, shape in enumerate(shapes):
+            if shape is None or (used is not None and used[place] is None):
+                doubtful.append(int(indexes[place]))
+            else:
+                by_shape.setdefault(shape, []).append(place)
+        for shape, places in by_shape.items():
+            hazards = self._hazardous(shape, [chosen[place] for place in places])
+            doubtful += [int(indexes[places[at]]) for at in hazards]
+            by_shape[shape] = [place for at, place in enumerate(places) if at not in hazards]
+        return [
+            _Piece(indexes[places], shape, None if used is None else [used[place] or () for place in places])
+            for shape, places in by_shape.items()
+            if places
+        ], doubtful
+
+    def _hazardous(self, shape: Shape, values: Sequence[bytes]) -> set[int]:
+        """Return the places of values that Arrow must not be given in this shape (``hazards``)."""
+        if self._decimals or not self._shapes.needs_decimals(shape):
+            return set()  # hazardous values of a table with decimals never come here
+        return set(hazardous(values))
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Values that are decoded together."""
+
+    indexes: npt.NDArray[np.int64]
+    shape: Shape | None = None
+    """The shape of all; None: nobody has looked at each of them."""
+    used: Sequence[Used] | None = None
+    """The other names that each value uses; None: they are expected to use none."""
+
+    def part(self, begin: int, end: int | None) -> _Piece:
+        used = None if self.used is None else self.used[begin:end]
+        return _Piece(self.indexes[begin:end], self.shape, used)
 
 
 def _singly_pieces(values: Sequence[bytes], indexes: list[int]) -> list[list[int]]:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from lancewal_core.errors import InvalidSchema
 from lancewal_core.rows.schema import Op, RowSchema
+from lancewal_core.settings.sections import JsonForm
 from lancewal_ingest.decode.json.cells import cell_reader
 from lancewal_ingest.decode.json.strict import parse_object
 from lancewal_ingest.decode.naming import Names, Naming
@@ -23,7 +24,10 @@ class Defaults:
     def __init__(self, rows: RowSchema, naming: Naming) -> None:
         self.cells: Mapping[str, object] = {
             name: default_cell(
-                rows.columns.field(name), text, None if naming.names is None else naming.names.present[name]
+                rows.columns.field(name),
+                text,
+                None if naming.names is None else naming.names.present[name],
+                naming.forms.get(name),
             )
             for name, text in naming.defaults.items()
         }
@@ -61,13 +65,13 @@ class Defaults:
         return filled
 
 
-def default_cell(field: pa.Field, text: str, names: Names | None = None) -> object:
+def default_cell(field: pa.Field, text: str, names: Names | None = None, form: JsonForm | None = None) -> object:
     """Return the value of a default as ``pyarrow.array`` accepts it; ``InvalidSchema`` if it is not one of the column."""
     try:
         members = parse_object(b'{"_":' + text.encode("utf-8", "surrogatepass") + b"}")
         if list(members) != ["_"]:
             raise Refusal("not_json", "expected one JSON value")
-        return cell_reader(field.type, names)(members["_"], field.name)
+        return cell_reader(field.type, names, form)(members["_"], field.name)
     except Refusal as refusal:
         raise InvalidSchema(
             f"column {field.name!r}: its default {text[:100]!a} is not a value of its type: {refusal}"

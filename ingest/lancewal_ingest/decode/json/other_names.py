@@ -12,6 +12,7 @@ be refused.  Therefore orjson reads each value first:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import orjson
 import pyarrow as pa
@@ -106,9 +107,15 @@ def with_former(type_: pa.DataType, names: Names | None) -> pa.DataType:
     return pa.struct(fields_with_former(type_, names))
 
 
-def fields_with_former(level: pa.Schema | pa.StructType, names: Names) -> list[pa.Field]:
-    """Return the fields of a level in transport types, and after them one for each former name."""
-    types = {child.name: with_former(child.type, names.present[child.name]) for child in level}
+def fields_with_former(
+    level: pa.Schema | pa.StructType, names: Names, lenient: Mapping[str, pa.DataType] = MappingProxyType({})
+) -> list[pa.Field]:
+    """Return the fields of a level in transport types, and after them one for each former name.
+
+    ``lenient``: the transport types of columns that have lenient forms, by name."""
+    types = {
+        child.name: lenient.get(child.name) or with_former(child.type, names.present[child.name]) for child in level
+    }
     return [pa.field(name, type_) for name, type_ in types.items()] + [
         pa.field(former, types[present]) for former, present in names.former.items()
     ]

@@ -19,7 +19,7 @@ from lancewal_core.rows.schema import Op, RowSchema
 from lancewal_ingest.decode.json.cells import CellReader, cell_reader, named
 from lancewal_ingest.decode.json.other_names import other_names
 from lancewal_ingest.decode.json.strict import parse_object
-from lancewal_ingest.decode.naming import Names, OtherName
+from lancewal_ingest.decode.naming import PLAIN, Naming, OtherName
 from lancewal_ingest.decode.outcomes import Refusal
 from lancewal_ingest.decode.part import DecodedPart, present_bitmap
 from lancewal_ingest.decode.value_decoder import Ops, RefusedValue
@@ -28,17 +28,21 @@ from lancewal_ingest.decode.value_decoder import Ops, RefusedValue
 class ReferenceDecoder:
     """Decoder of single values.  Tests compare the columnar path with this one.
 
-    ``names``: names that are allowed; None: only those of columns.  ``defaults``: cells of columns that an upsert leaves
-    out."""
+    ``naming``: names and forms that are allowed.  ``defaults``: cells of columns that an upsert leaves out."""
 
     def __init__(
-        self, rows: RowSchema, names: Names | None = None, defaults: Mapping[str, object] = MappingProxyType({})
+        self, rows: RowSchema, naming: Naming = PLAIN, defaults: Mapping[str, object] = MappingProxyType({})
     ) -> None:
+        """``rows`` and ``defaults``: by present names."""
+        names = naming.names
         self._rows = rows
         self._names = names
         self._defaults = defaults
+        self._columns = {present: column for column, present in naming.fields.items()}
         self._readers: dict[str, CellReader] = {
-            field.name: cell_reader(field.type, None if names is None else names.present[field.name])
+            field.name: cell_reader(
+                field.type, None if names is None else names.present[field.name], naming.forms.get(field.name)
+            )
             for field in rows.columns
         }
 
@@ -79,5 +83,11 @@ class ReferenceDecoder:
     def _cells(self, members: Mapping[str, object]) -> dict[str, object]:
         for name in self._rows.primary_key:
             if members.get(name) is None:
-                raise Refusal("missing_key", f"column {name!r}: expected a value, it is in the primary key")
-        return {name: read(members.get(name), name) for name, read in self._readers.items()}
+                raise Refusal(
+                    "missing_key", f"column {self._column(name)!r}: expected a value, it is in the primary key"
+                )
+        return {name: read(members.get(name), self._column(name)) for name, read in self._readers.items()}
+
+    def _column(self, present: str) -> str:
+        """Return the table's name of a column, for messages."""
+        return self._columns.get(present, present)

@@ -27,7 +27,7 @@ Mask = npt.NDArray[np.bool_]
 _EXACT = {"float": float(2**24), "double": float(2**53)}
 _DATE = "^[1-8][0-9]{3}-[0-9]{2}-[0-9]{2}$"
 _CLOCK = "[T ]([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
-_ZONE = "(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
+ZONE = "(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
 # 64 bits of nanoseconds reach from 1677 to 2262.
 _DAY = {"ns": "(1[7-9]|2[01])[0-9]{2}-[0-9]{2}-[0-9]{2}"}
 _DAY_WIDE = "[1-8][0-9]{3}-[0-9]{2}-[0-9]{2}"
@@ -58,9 +58,9 @@ def lift(array: pa.Array, type_: pa.DataType) -> tuple[pa.Array, Mask | None]:
     if pa.types.is_decimal128(type_):
         return array.cast(type_), None
     if pa.types.is_date32(type_):
-        return _cast_text(array, type_, _DATE)
+        return cast_text(array, type_, _DATE)
     if pa.types.is_timestamp(type_):
-        return _cast_text(array, type_, _timestamp_form(type_))
+        return cast_text(array, type_, timestamp_form(type_))
     if pa.types.is_binary(type_):
         return _lift_binary(array)
     if pa.types.is_struct(type_):
@@ -81,7 +81,8 @@ def _large(array: pa.Array) -> Mask | None:
     return large
 
 
-def _cast_text(array: pa.Array, type_: pa.DataType, form: str) -> tuple[pa.Array, Mask | None]:
+def cast_text(array: pa.Array, type_: pa.DataType, form: str) -> tuple[pa.Array, Mask | None]:
+    """Cast texts of a form, a regular expression, to a type; the others become null, and are doubtful."""
     plain = pc.match_substring_regex(array, form)
     if pc.all(plain).as_py() is not False:
         return array.cast(type_), None
@@ -89,10 +90,11 @@ def _cast_text(array: pa.Array, type_: pa.DataType, form: str) -> tuple[pa.Array
     return pc.if_else(plain, array, pa.scalar(None, pa.string())).cast(type_), other
 
 
-def _timestamp_form(type_: pa.DataType) -> str:
+def timestamp_form(type_: pa.DataType) -> str:
+    """Return the plain form of a timestamp, as a regular expression."""
     digits = FRACTION_DIGITS[type_.unit]
     fraction = rf"(\.[0-9]{{1,{digits}}})?" if digits else ""
-    return f"^{_DAY.get(type_.unit, _DAY_WIDE)}{_CLOCK}{fraction}{'' if type_.tz is None else _ZONE}$"
+    return f"^{_DAY.get(type_.unit, _DAY_WIDE)}{_CLOCK}{fraction}{'' if type_.tz is None else ZONE}$"
 
 
 def _lift_binary(array: pa.Array) -> tuple[pa.Array, Mask | None]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from lancewal_core.errors import InvalidInput
+from lancewal_core.errors import InvalidInput, ObjectCorrupt
 from lancewal_core.rows.carry import Tree
 from lancewal_core.rows.column_types import format_type, parse_type
+from lancewal_core.settings.declared import OF_ITSELF, ColumnSource
 from lancewal_core.table.columns.changes import Added, Change, Dropped, Forgotten, Renamed, Widened
 from lancewal_core.table.columns.next_contract import Surroundings, changed
 from lancewal_core.table.contract import (
@@ -416,3 +418,67 @@ def test_an_open_widening_of_a_member_is_known_again() -> None:
     assert again == found
     done_ = widened(found)
     assert changed(done_, [wider], replace(AROUND, highest_field_id=found.highest_field_id or 0), "abe") == done_
+
+
+EPOCH = ColumnSource("epoch_ms", "ts")
+
+
+def sourced() -> Contract:
+    """``contract`` with a column whose values have a source of their own in records."""
+    at = Column(name="sent", type="timestamp[ms]", field_ids=(13,), json_form="epoch_ms", field="ts")
+    of = contract(format=2)
+    return of.model_copy(update={"columns": (*of.columns, at)})
+
+
+def source_of(found: Contract, name: str) -> ColumnSource:
+    return next(column.source for column in found.columns if column.name == name)
+
+
+def test_a_column_keeps_its_source_when_it_is_renamed_and_widened() -> None:
+    found = changed(sourced(), [Renamed(("sent",), "at_sea"), Widened(("at_sea",), pa.timestamp("us"))], AROUND, "a")
+    assert source_of(found, "at_sea") == EPOCH
+    assert source_of(widened(found), "at_sea") == EPOCH
+
+
+def test_a_column_is_added_with_its_source_once() -> None:
+    added = Added(("seen",), pa.string(), '"x"', ColumnSource("text", "gone"))
+    of = contract(format=2, dropped=(DroppedField(name="gone"),))
+    found = changed(of, [added], AROUND, "a")
+    assert source_of(found, "seen") == added.source
+    assert found.dropped == (DroppedField(name="gone", forgotten=True),)
+    assert changed(found, [added], AROUND, "b") is found
+    with pytest.raises(InvalidInput, match="'seen' is taken"):
+        changed(found, [replace(added, source=OF_ITSELF)], AROUND, "b")
+
+
+def test_records_may_still_use_the_field_of_a_dropped_column() -> None:
+    found = changed(sourced(), [Dropped(("sent",))], AROUND, "a")
+    assert found.dropped == (DroppedField(name="ts"), DroppedField(name="sent", forgotten=True))
+    assert changed(found, [Dropped(("sent",))], AROUND, "b") is found
+    again = changed(found, [Added(("sent",), pa.timestamp("ms"))], AROUND, "b")
+    assert source_of(again, "sent") == OF_ITSELF
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (Added(("ts",), pa.string()), "columns 'sent' and 'ts' have one name in records: 'ts'"),
+        (Added(("n",), pa.int64(), None, EPOCH), "json epoch_ms, which is a form of type timestamp, not of int64"),
+        (Added(("n",), pa.int64(), None, ColumnSource(None, "region")), "'region' and 'n' have one name in records"),
+        (Added(("n",), pa.int64(), None, ColumnSource(None, "a.b")), "field 'a.b': members of nested objects"),
+        (Added(("address", "n"), pa.int64(), None, ColumnSource("number_text")), "only a column has json or field"),
+        (Renamed(("fare",), "ts"), "have one name in records: 'ts'"),
+    ],
+)
+def test_sources_that_no_record_could_have_are_refused(change: Change, named: str) -> None:
+    with pytest.raises(InvalidInput, match=re.escape(named)):
+        changed(sourced(), [change], AROUND, "a")
+
+
+def test_no_key_has_two_forms() -> None:
+    key = COLUMNS["region"]
+    of = contract(format=2)
+    lenient = Column(name="region", type=key[0], field_ids=key[1], json_form="text")
+    of = of.model_copy(update={"columns": (of.columns[0], lenient, *of.columns[2:])})
+    with pytest.raises(ObjectCorrupt, match="is in the primary key: keys have one form alone"):
+        decode_contract(encode_contract(of), "here")

@@ -85,8 +85,9 @@ class Singly:
     """The reference path alone."""
 
     def __init__(self, rows: RowSchema, naming: Naming = PLAIN) -> None:
+        rows = rows.called(naming.fields)
         self.growth = JsonGrowth(rows)
-        self._reference = ReferenceDecoder(rows, naming.names, Defaults(rows, naming).cells)
+        self._reference = ReferenceDecoder(rows, naming, Defaults(rows, naming).cells)
 
     def decode(self, values: Sequence[bytes], ops: Ops) -> DecodedValues:
         others = Counter[OtherName]()

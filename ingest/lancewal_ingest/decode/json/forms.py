@@ -1,0 +1,230 @@
+"""Lenient forms on the fast path: the columns that values of one *shape* have in Arrow, and their conversion.
+
+Arrow's reader takes each column in one kind of JSON (string, number, boolean), and a lenient column may come in two.  A
+value's *shape* is the kind of each lenient column in it.  Values of one shape are read together:
+
+1. The kinds of the first values are tried for all.  Producers write a column in one form, so this nearly always fits.  If it
+   does not, Arrow refuses the text, and ``read`` finds the shape of each value.
+2. A shape decides how values are read, never what they mean: a cell whose meaning is not certain is doubtful, as in
+   ``transport``.  Each other cell has the reference path's value.
+3. A null, and a column that is absent, fit every shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lancewal_core.rows.schema import RowSchema
+from lancewal_core.settings.sections import JsonForm
+from lancewal_ingest.decode.json.cells import FRACTION_DIGITS
+from lancewal_ingest.decode.json.transport import ZONE, Mask, cast_text, either, lift, timestamp_form, transport_type
+from lancewal_ingest.decode.naming import Naming
+
+Lift = Callable[[pa.Array], tuple[pa.Array, Mask | None]]
+Shape = tuple[int, ...]
+"""For each lenient column the place of its spelling among those of its form."""
+_FIRST = 8
+"""Most values whose kinds are tried for all."""
+_KEPT = 1024
+"""Most combinations of kinds whose shapes are remembered."""
+_INTEGER = "^-?(0|[1-9][0-9]*)$"
+_NUMBER = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
+_EPOCH_DIGITS = {"epoch_s": 0, "epoch_ms": 3, "epoch_us": 6}
+_DECIMAL_DIGITS = 76
+# Years 1000 to 8999, for which no later step overflows; in nanoseconds 1700 to 2199.
+_FIRST_DAY, _LAST_DAY = np.datetime64("1000-01-01", "s"), np.datetime64("9000-01-01", "s")
+_FIRST_DAY_NS, _LAST_DAY_NS = np.datetime64("1700-01-01", "s"), np.datetime64("2200-01-01", "s")
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """One kind of JSON in which a lenient column comes."""
+
+    kinds: tuple[type, ...]
+    """Python's types of such values."""
+    transport: pa.DataType
+    """The type in which Arrow's reader takes them."""
+    lift: Lift
+    """Conversion of an array of that type to the column's (``transport.lift``)."""
+
+
+def spellings(type_: pa.DataType, form: JsonForm) -> tuple[Spelling, ...]:
+    """Return the spellings of a column of a lenient form, the most likely one first."""
+    match form:
+        case "epoch_s" | "epoch_ms" | "epoch_us":
+            shift = FRACTION_DIGITS[type_.unit] - _EPOCH_DIGITS[form]
+            exact = pa.decimal256(_DECIMAL_DIGITS, max(shift, 0))
+            return (
+                Spelling((int,), pa.int64(), lambda array: _instants(_integers(array), array, shift, type_)),
+                _strict(type_, str),
+                Spelling((float,), exact, lambda array: _from_decimals(array, min(shift, 0), type_)),
+            )
+        case "utc":
+            return (Spelling((str,), pa.string(), lambda array: _with_zone(array, type_)),)
+        case "number_text":
+            form_ = _INTEGER if pa.types.is_integer(type_) else _NUMBER
+            kinds = (int,) if pa.types.is_integer(type_) else (int, float)
+            return Spelling((str,), pa.string(), lambda array: _numbers(array, type_, form_)), _strict(type_, *kinds)
+        case "text":
+            return Spelling((int,), pa.int64(), lambda array: (array.cast(pa.string()), None)), _strict(type_, str)
+        case "bool_text":
+            return Spelling((str,), pa.string(), _truths), _strict(type_, bool)
+
+
+def _strict(type_: pa.DataType, *kinds: type) -> Spelling:
+    return Spelling(kinds, transport_type(type_), lambda array: lift(array, type_))
+
+
+class ShapeReader:
+    """The lenient columns of a table, and the shapes of values."""
+
+    def __init__(self, rows: RowSchema, naming: Naming) -> None:
+        """``rows``: by present names."""
+        self._spellings = {
+            place: spellings(field.type, naming.forms[field.name])
+            for place, field in enumerate(rows.columns)
+            if field.name in naming.forms
+        }
+        former = {} if naming.names is None else naming.names.former
+        self._names: list[str] = []
+        """Names of lenient columns, present and former ones."""
+        self._owners: list[int] = []
+        """For each of them, the place of the column among the lenient ones."""
+        for number, place in enumerate(self._spellings):
+            present = rows.columns.names[place]
+            names = [present, *(old for old, new in former.items() if new == present)]
+            self._names += names
+            self._owners += [number] * len(names)
+        self._places = [
+            {kind: at for at, spelling in enumerate(of) for kind in spelling.kinds} for of in self._spellings.values()
+        ]
+        self._known: dict[tuple[type, ...], tuple[int | None, ...] | None] = {}
+        self.likely: Shape = (0,) * len(self._spellings)
+        """The shape of values in which each lenient column has its form."""
+
+    def of(self, shape: Shape) -> Mapping[int, Spelling]:
+        """Return the spelling of each lenient column, by its place among the columns."""
+        return {place: of[at] for (place, of), at in zip(self._spellings.items(), shape, strict=True)}
+
+    def needs_decimals(self, shape: Shape) -> bool:
+        """Return whether values of the shape are read as decimals of Arrow, so that none may be hazardous."""
+        return any(pa.types.is_decimal(spelling.transport) for spelling in self.of(shape).values())
+
+    def first(self, values: Sequence[bytes]) -> Shape:
+        """Return the shape of the first values, to be tried for all."""
+        if not self._spellings:
+            return ()
+        found = [kinds for kinds in map(self._kinds, values[:_FIRST]) if kinds is not None]
+        return self._filled(found, self.likely)
+
+    def read(self, values: Sequence[bytes]) -> list[Shape | None]:
+        """Return the shape of each value; None for those that must be decided one by one."""
+        found = list(map(self._kinds, values))
+        usual = self._filled([kinds for kinds in found if kinds is not None], self.likely)
+        return [None if kinds is None else self._filled([kinds], usual) for kinds in found]
+
+    def _filled(self, found: Sequence[tuple[int | None, ...]], usual: Shape) -> Shape:
+        """Return for each lenient column its first known place in ``found``; if there is none, that of ``usual``."""
+        if len(found) == 1 and None not in found[0]:
+            return found[0]  # type: ignore[return-value]  # none is None
+        return tuple(
+            next((kinds[number] for kinds in found if kinds[number] is not None), at)  # type: ignore[misc]  # likewise
+            for number, at in enumerate(usual)
+        )
+
+    def _kinds(self, value: bytes) -> tuple[int | None, ...] | None:
+        try:
+            members = orjson.loads(value)
+        except orjson.JSONDecodeError:
+            return None
+        if not isinstance(members, dict):
+            return None
+        types = tuple(map(type, map(members.get, self._names)))
+        if types not in self._known:
+            if len(self._known) >= _KEPT:
+                return self._places_of(types)
+            self._known[types] = self._places_of(types)
+        return self._known[types]
+
+    def _places_of(self, types: tuple[type, ...]) -> tuple[int | None, ...] | None:
+        found: list[int | None] = [None] * len(self._places)
+        for owner, kind in zip(self._owners, types, strict=True):
+            if kind is type(None):
+                continue
+            if kind not in self._places[owner] or found[owner] is not None:
+                return None
+            found[owner] = self._places[owner][kind]
+        return tuple(found)
+
+
+def _integers(array: pa.Array) -> npt.NDArray[np.int64]:
+    integers: npt.NDArray[np.int64] = array.fill_null(0).to_numpy(zero_copy_only=False)
+    return integers
+
+
+def _from_decimals(array: pa.Array, shift: int, type_: pa.DataType) -> tuple[pa.Array, Mask | None]:
+    limbs = np.frombuffer(array.buffers()[1], np.int64).reshape(-1, 4)[array.offset : array.offset + len(array)]
+    low = np.where(_valid(array), limbs[:, 0], 0)
+    wide: Mask = (limbs[:, 1:] != (limbs[:, :1] >> 63)).any(axis=1) & _valid(array)
+    return _instants(np.where(wide, 0, low), array, shift, type_, wide)
+
+
+def _instants(
+    numbers: npt.NDArray[np.int64], array: pa.Array, shift: int, type_: pa.DataType, wide: Mask | None = None
+) -> tuple[pa.Array, Mask | None]:
+    """Return ten to the ``shift`` times the numbers as times, null where ``array`` is.  ``wide``: rows that are doubtful."""
+    unit = 10 ** FRACTION_DIGITS[type_.unit]
+    days = (_FIRST_DAY_NS, _LAST_DAY_NS) if type_.unit == "ns" else (_FIRST_DAY, _LAST_DAY)
+    first, last = (int(day.astype(np.int64)) * unit for day in days)
+    factor = 10 ** abs(shift)
+    if shift >= 0:
+        far = (numbers < -(-first // factor)) | (numbers >= last // factor)
+        instants = np.where(far, 0, numbers) * factor
+    else:
+        instants, rest = np.divmod(numbers, factor)
+        far = (instants < first) | (instants >= last) | (rest != 0)
+    far = far if wide is None else far | wide
+    # A null is 0 here, which is near enough.
+    nulls = None if array.null_count == 0 else ~_valid(array)
+    found = pa.array(instants, mask=nulls).cast(pa.timestamp(type_.unit)).cast(type_)
+    return found, far if far.any() else None
+
+
+def _valid(array: pa.Array) -> Mask:
+    valid: Mask = array.is_valid().to_numpy(zero_copy_only=False)
+    return valid
+
+
+def _with_zone(array: pa.Array, type_: pa.DataType) -> tuple[pa.Array, Mask | None]:
+    zoneless, doubts = cast_text(array, pa.timestamp(type_.unit), timestamp_form(pa.timestamp(type_.unit)))
+    if doubts is None:
+        return zoneless.cast(pa.int64()).cast(type_), None
+    zoned = pc.match_substring_regex(array, f"{ZONE}$")
+    zoned_times, zoned_doubts = lift(pc.if_else(zoned, array, pa.scalar(None, pa.string())), type_)
+    zoneless = zoneless.cast(pa.int64()).cast(type_)
+    left: Mask = doubts & ~pc.fill_null(zoned, False).to_numpy(zero_copy_only=False)
+    return pc.coalesce(zoneless, zoned_times), either(left if left.any() else None, zoned_doubts)
+
+
+def _numbers(array: pa.Array, type_: pa.DataType, form: str) -> tuple[pa.Array, Mask | None]:
+    numbers, doubts = cast_text(array, type_, form)
+    if pa.types.is_floating(type_):
+        numbers, large = lift(numbers, type_)
+        doubts = either(doubts, large)
+    return numbers, doubts
+
+
+def _truths(array: pa.Array) -> tuple[pa.Array, Mask | None]:
+    true = pc.equal(array, "true")
+    known = pc.or_(true, pc.equal(array, "false"))
+    if pc.all(known).as_py() is not False:
+        return true, None
+    other: Mask = pc.fill_null(pc.invert(known), False).to_numpy(zero_copy_only=False)
+    return true, other

@@ -1,0 +1,266 @@
+"""Lenient forms of columns: what each value means by plain Python, and that both paths agree.
+
+The oracle computes with ``Fraction`` and ``datetime``, and shares no code with either path."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lancewal_core.rows.schema import RowSchema
+from lancewal_core.settings.sections import JsonForm
+from lancewal_core.table.contract import Column, Contract
+from lancewal_ingest.decode.json.decoder import JsonDecoder
+from lancewal_ingest.decode.naming import Names, Naming, naming_of
+from tests.ingest.decode.json.cases import Header, Ways, records
+
+EXAMPLES = 40
+# With 600 they found nothing more.
+FORMS: dict[str, tuple[pa.DataType, JsonForm]] = {
+    "es": (pa.timestamp("us", tz="UTC"), "epoch_s"),
+    "ems": (pa.timestamp("us", tz="UTC"), "epoch_ms"),
+    "ems_s": (pa.timestamp("s"), "epoch_ms"),
+    "eus_ns": (pa.timestamp("ns"), "epoch_us"),
+    "eus": (pa.timestamp("ms", tz="UTC"), "epoch_us"),
+    "utc": (pa.timestamp("us", tz="UTC"), "utc"),
+    "i8": (pa.int8(), "number_text"),
+    "u64": (pa.uint64(), "number_text"),
+    "i64": (pa.int64(), "number_text"),
+    "f": (pa.float64(), "number_text"),
+    "f4": (pa.float32(), "number_text"),
+    "t": (pa.string(), "text"),
+    "b": (pa.bool_(), "bool_text"),
+}
+COLUMNS = pa.schema([("id", pa.int64()), ("k", pa.string()), *((name, type_) for name, (type_, _) in FORMS.items())])
+ROWS = RowSchema(COLUMNS, ("id", "k"), ("k",))
+NAMING = Naming(None, {}, {}, {name: form for name, (_, form) in FORMS.items()})
+STRICT = Naming()
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+UNIT = {"epoch_s": 10**6, "epoch_ms": 10**3, "epoch_us": 1}
+"""Microseconds."""
+TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+FIXED = [
+    ("ems", "1618540600943", datetime(2021, 4, 16, 2, 36, 40, 943000, tzinfo=UTC)),
+    ("ems", "1.618540600943E12", datetime(2021, 4, 16, 2, 36, 40, 943000, tzinfo=UTC)),
+    ("ems", "161854060094300e-2", datetime(2021, 4, 16, 2, 36, 40, 943000, tzinfo=UTC)),
+    ("ems", "1618540600943.125", datetime(2021, 4, 16, 2, 36, 40, 943125, tzinfo=UTC)),
+    ("ems", '"2021-04-16T02:36:40.943Z"', datetime(2021, 4, 16, 2, 36, 40, 943000, tzinfo=UTC)),
+    ("ems", "-1", datetime(1969, 12, 31, 23, 59, 59, 999000, tzinfo=UTC)),
+    ("ems", "-62135596800000", datetime(1, 1, 1, tzinfo=UTC)),
+    ("ems", "-0", EPOCH),
+    ("ems", "0e99", EPOCH),
+    ("es", "1618540600.943000", datetime(2021, 4, 16, 2, 36, 40, 943000, tzinfo=UTC)),
+    ("ems_s", "-1000", datetime(1969, 12, 31, 23, 59, 59)),
+    ("utc", '"2021-04-16T02:36:40"', datetime(2021, 4, 16, 2, 36, 40, tzinfo=UTC)),
+    ("utc", '"2021-04-16 02:36:40.5"', datetime(2021, 4, 16, 2, 36, 40, 500000, tzinfo=UTC)),
+    ("utc", '"2021-04-16T02:36:40+02:00"', datetime(2021, 4, 16, 0, 36, 40, tzinfo=UTC)),
+    ("i8", '"-128"', -128), ("i8", '"-0"', 0), ("i8", "7", 7), ("u64", '"18446744073709551615"', 2**64 - 1),
+    ("f", '"1e3"', 1000.0), ("f", '"0.1"', 0.1), ("f", "0.1", 0.1), ("f4", '"16777216"', 16777216.0),
+    ("t", "42", "42"), ("t", "-0", "0"), ("t", "123456789012345678901234567890", "123456789012345678901234567890"),
+    ("t", '"x"', "x"), ("t", "-9223372036854775808", "-9223372036854775808"),
+    ("b", '"true"', True), ("b", '"false"', False), ("b", "true", True),
+]  # fmt: skip
+REFUSED = [
+    ("ems", "1618540600943.1234567", "range"), ("ems_s", "1500", "range"), ("ems_s", "0.5", "range"), ("eus", "1", "range"),
+    ("ems", "253402300800000", "range"), ("ems", "-62135596800001", "range"), ("ems", "1e30", "range"),
+    ("ems", "1e999999999999", "range"), ("ems", "1e-999999999999", "range"), ("eus_ns", "9223372036854776", "range"),
+    ("es", "9223372036854775807", "range"), ("ems", '"1618540600943"', "type"), ("ems", "true", "type"),
+    ("ems", "01", "not_json"), ("ems", '"2021-04-16T02:36:40"', "type"), ("utc", "1618540600943", "type"),
+    ("utc", '"2021-02-30T00:00:00"', "range"), ("utc", '"2021-04-16"', "type"),
+    ("i8", '"128"', "range"), ("i8", '"1.0"', "type"), ("i8", '"1e1"', "type"), ("i8", '"+1"', "type"), ("i8", '" 1"', "type"),
+    ("i8", '""', "type"), ("i8", '"01"', "type"), ("i8", '"0x1"', "type"), ("i8", "1.0", "type"), ("u64", '"-1"', "range"),
+    ("f", '"NaN"', "type"), ("f", '"inf"', "type"), ("f", '"1e400"', "range"), ("f", '"9007199254740993"', "range"),
+    ("f", '".5"', "type"), ("f4", '"1e39"', "range"), ("f4", '"16777217"', "range"),
+    ("t", "1.5", "type"), ("t", "1e3", "type"), ("t", "true", "type"), ("t", '"\\ud800"', "range"),
+    ("b", '"True"', "type"), ("b", '"TRUE"', "type"), ("b", "1", "type"), ("b", '"1"', "type"), ("b", '""', "type"),
+]  # fmt: skip
+
+
+def value(name: str, text: str) -> bytes:
+    return f'{{"id":1,"k":"a","{name}":{text}}}'.encode()
+
+
+@pytest.mark.parametrize(("name", "text", "expected"), FIXED)
+def test_each_form_means_one_value(name: str, text: str, expected: object) -> None:
+    found = Ways(naming=NAMING, rows=ROWS).both(records([value(name, text)]))
+    assert found.rows[name].to_pylist() == [expected]
+
+
+@pytest.mark.parametrize(("name", "text", "kind"), REFUSED)
+def test_what_is_neither_the_form_nor_strict_is_refused(name: str, text: str, kind: str) -> None:
+    found = Ways(naming=NAMING, rows=ROWS).both(records([value(name, text), value("t", '"x"')]))
+    assert [one.kind for one in found.rejected] == [kind]
+
+
+def test_a_refusal_names_both_forms() -> None:
+    found = Ways(naming=NAMING, rows=ROWS).both(records([value("ems", '"x"'), value("ems_s", "1500")]))
+    assert [one.message for one in found.rejected] == [
+        "column 'ems': expected a number of milliseconds since 1970, or a string YYYY-MM-DDTHH:MM:SS, with Z or an offset "
+        "like +02:00",
+        "column 'ems_s': expected a number of milliseconds since 1970 that timestamp[s] holds exactly",
+    ]
+
+
+digits = st.integers(-(10**16), 10**16).map(str) | st.integers(-(2**65), 2**65).map(str)
+numbers = st.builds(
+    "{}{}{}".format,
+    digits,
+    st.sampled_from(["", "", "", ".0", ".5", ".125", ".000000", ".1234567"]),
+    st.sampled_from(["", "", "", "e0", "E3", "e-3", "e-6", "E+12", "e-20"]),
+)
+times = st.builds(
+    '"{}{}{}"'.format,
+    st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30)).map(lambda at: at.isoformat(timespec="seconds")),
+    st.sampled_from(["", "", ".5", ".123456", ".1230000", ".1234567891"]),
+    st.sampled_from(["", "Z", "+02:00"]),
+)
+texts = st.sampled_from(
+    ["true", "false", '"true"', '"false"', '"x"', '"\\u0031"', '"True"', "[]", "{}", '"0x1"', '" 1"']
+)
+cells = st.one_of(numbers, numbers, numbers.map('"{}"'.format), times, texts, st.just("null"))
+
+
+@st.composite
+def lenient_values(draw: st.DrawFn) -> bytes:
+    names = draw(st.lists(st.sampled_from(sorted(FORMS)), max_size=5, unique=True))
+    members = ['"id":1', '"k":"a"', *(f'"{name}":{draw(cells)}' for name in names)]
+    return ("{" + ",".join(members) + "}").encode()
+
+
+HEADERS: list[list[Header] | None] = [None, None, [("lancewal.op", b"patch")], [("lancewal.op", b"delete")]]
+
+
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data())
+def test_both_paths_agree(data: st.DataObject) -> None:
+    values = data.draw(st.lists(lenient_values(), min_size=1, max_size=10))
+    headers = data.draw(st.lists(st.sampled_from(HEADERS), min_size=len(values), max_size=len(values)))
+    Ways(naming=NAMING, rows=ROWS).both(records(values, headers=headers), singly_max=data.draw(st.sampled_from([1, 3])))
+
+
+FORMER = Names(dict.fromkeys(COLUMNS.names), {"old": "ems", "number": "i64"}, frozenset(["gone"]))
+
+
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data())
+def test_both_paths_agree_about_former_names(data: st.DataObject) -> None:
+    values = data.draw(st.lists(lenient_values(), min_size=1, max_size=10))
+    chosen = data.draw(st.lists(st.sampled_from([0, 0, 1, 2]), min_size=len(values), max_size=len(values)))
+    values = [
+        [one, one.replace(b'"ems"', b'"old"').replace(b'"i64"', b'"number"'), one[:-1] + b',"gone":[1]}'][at]
+        for one, at in zip(values, chosen, strict=True)
+    ]
+    naming = Naming(FORMER, {"i64": '"5"', "ems": "1000"}, {}, NAMING.forms)
+    Ways(naming=naming, rows=ROWS).both(records(values), singly_max=1)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from([n for n, (_, f) in FORMS.items() if f in UNIT]), numbers), min_size=1))
+def test_a_number_is_the_exact_time(drawn: list[tuple[str, str]]) -> None:
+    found = Ways(naming=NAMING, rows=ROWS).both(records([value(name, text) for name, text in drawn]))
+    kinds = {one.offset: one.kind for one in found.rejected}
+    rows = dict(zip(found.rows["_offset"].to_pylist(), range(found.rows.num_rows), strict=True))
+    for number, (name, text) in enumerate(drawn):
+        type_, form = FORMS[name]
+        ticks = Fraction(text) * UNIT[form] / 10**6 * TICKS[type_.unit]
+        seconds = ticks / TICKS[type_.unit]
+        first, end = (datetime(1, 1, 1, tzinfo=UTC) - EPOCH), (datetime(9999, 12, 31, tzinfo=UTC) - EPOCH)
+        fits = first.total_seconds() <= seconds < (end + timedelta(days=1)).total_seconds()
+        offset = 100 + 3 * number
+        if ticks.denominator == 1 and fits and -(2**63) <= ticks < 2**63:
+            assert found.rows[name].cast(pa.int64())[rows[offset]].as_py() == ticks
+        else:
+            assert kinds[offset] == "range"
+
+
+strict_cells: dict[str, st.SearchStrategy[Any]] = {
+    **dict.fromkeys(("es", "ems", "utc"), times.map(lambda text: text.replace('+02:00"', 'Z"'))),
+    "i64": st.integers(-(2**63), 2**63 - 1).map(str),
+    "i8": st.integers(-130, 130).map(str),
+    "f": st.floats(allow_nan=False, allow_infinity=False).map(repr),
+    "t": st.text("ab1", max_size=3).map(json.dumps),
+    "b": st.sampled_from(["true", "false"]),
+}
+strict_rows = st.fixed_dictionaries({}, optional={n: st.just("null") | cell for n, cell in strict_cells.items()})
+
+
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.lists(
+        st.fixed_dictionaries({}, optional={n: st.just("null") | cell for n, cell in strict_cells.items()}), min_size=1
+    )
+)
+def test_a_strict_row_is_what_it_is_without_forms(drawn: list[dict[str, str]]) -> None:
+    """Every row of the strict decoder is a row of the lenient one, with the same cells."""
+    texts = ["{" + ",".join(['"id":1', '"k":"a"', *(f'"{n}":{t}' for n, t in one.items())]) + "}" for one in drawn]
+    batch = records([text.encode() for text in texts])
+    strict, lenient = Ways(naming=STRICT, rows=ROWS).both(batch).rows, Ways(naming=NAMING, rows=ROWS).both(batch).rows
+    offsets = set(strict["_offset"].to_pylist())
+    kept = lenient.filter(pa.array([offset in offsets for offset in lenient["_offset"].to_pylist()], pa.bool_()))
+    assert kept.equals(strict)
+
+
+def test_many_values_of_two_producers_stay_on_the_fast_path() -> None:
+    """One writes the forms and one writes strictly; columns are absent, null, and floats at times."""
+    decoder = JsonDecoder(ROWS, NAMING)
+    ours = [
+        b'{"id":1,"k":"a","ems":1618540600943,"i64":"5","t":7,"b":"true","utc":"2021-04-16T02:36:40"}',
+        b'{"id":2,"k":"a","ems":"2021-04-16T02:36:40Z","i64":5,"t":"7","b":true,"utc":"2021-04-16T02:36:40Z"}',
+        b'{"id":3,"k":"a","ems":1.618540600943E12,"i64":null,"b":"false"}',
+        b'{"id":4,"k":"a","es":1618540600.5,"f":"1.5","f4":2}',
+    ] * 100
+    found = Ways(rows=ROWS).decoder(decoder).decode(records(ours))
+    assert found.rows.num_rows == 400
+    assert decoder.single_records == 0
+
+
+def test_values_that_arrow_must_not_be_given_are_not_given_to_it() -> None:
+    """As a decimal, an exponent so far below zero would let Arrow read outside its tables, and end the process."""
+    decoder = JsonDecoder(ROWS, NAMING)
+    ours = [value("ems", "1.5E3"), value("ems", "1e-999999999"), value("ems", "25E-1")] * 50
+    found = Ways(rows=ROWS).decoder(decoder).decode(records(ours))
+    assert [one.kind for one in found.rejected] == ["range"] * 50
+    assert found.rows.num_rows == 100
+    assert decoder.single_records == 50
+
+
+def contract(*columns: Column, **terms: Any) -> Contract:
+    ids = tuple([column.model_copy(update={"field_ids": (place,)}) for place, column in enumerate(columns)])
+    return Contract(
+        format=2, table_uuid="t", topic="orders", topic_id="i", partitions=1, primary_key=("id",), region_key=("id",),
+        start=(0,), columns=ids, **terms,
+    )  # fmt: skip
+
+
+def test_records_use_the_name_of_the_field_alone() -> None:
+    of = contract(
+        Column(name="id", type="int64", field_ids=(), field="key"),
+        Column(name="a", type="string", field_ids=(), field="b", default='"none"'),
+        Column(name="b", type="timestamp[ms, UTC]", field_ids=(), field="a", json_form="epoch_ms"),
+    )
+    values = [
+        b'{"key":1,"b":"x","a":1000}', b'{"key":2,"a":1}', b'{"id":3}', b'{"key":4,"a":"x"}', b'{"key":5,"b":null}', b"{}",
+    ]  # fmt: skip
+    headers: list[list[Header] | None] = [None, None, None, None, [("lancewal.op", b"patch")], None]
+    found = Ways(rows=of.rows, naming=naming_of(of)).both(records(values, headers=headers))
+    at = EPOCH + timedelta(seconds=1)
+    assert found.rows.select(["id", "a", "b", "_present"]).to_pylist() == [
+        {"id": 1, "a": "x", "b": at, "_present": None},
+        {"id": 2, "a": "none", "b": EPOCH + timedelta(milliseconds=1), "_present": None},
+        {"id": 5, "a": None, "b": None, "_present": b"\x03"},
+    ]
+    assert [(one.kind, one.message) for one in found.rejected] == [
+        ("unknown_column", "expected no members but the columns ['key', 'b', 'a']"),
+        ("type", "column 'b': expected a number of milliseconds since 1970, or a string YYYY-MM-DDTHH:MM:SS, with Z or an "
+         "offset like +02:00"),
+        ("missing_key", "column 'id': expected a value, it is in the primary key"),
+    ]  # fmt: skip

@@ -1,0 +1,51 @@
+"""The first contract of a table: what settings say of columns, and the format by which older releases refuse it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lancewal_core.errors import InvalidSchema
+from lancewal_core.settings.declared import ColumnSource
+from lancewal_core.settings.load import Settings
+from lancewal_core.table.contract import Contract
+from lancewal_kafka.topic import TopicState
+from lancewal_tables.define.create import declared_rows
+from lancewal_tables.define.register import first_contract
+from lancewal_tables.define.topic import FittingTopic
+
+TOPIC = FittingTopic(TopicState("orders", "id", 1, compacted=False), [0], [])
+
+
+def made(columns: dict[str, Any], **table: Any) -> Contract:
+    given = {"columns": columns, "primary_key": ["id"], "region_key": ["id"], **table}
+    settings = Settings.model_validate({"table": given})
+    return first_contract("/tables/t", None, declared_rows(settings), settings.table, TOPIC)
+
+
+def test_columns_have_the_sources_that_settings_say() -> None:
+    contract = made({"id": {"type": "int64", "field": "key"}, "at": {"type": "timestamp[ms, UTC]", "json": "epoch_ms"}})
+    assert contract.sources == {"id": ColumnSource(None, "key"), "at": ColumnSource("epoch_ms")}
+    assert contract.format == 2
+
+
+def test_without_sources_the_first_release_takes_the_table() -> None:
+    assert made({"id": {"type": "int64"}, "at": "timestamp[ms, UTC]"}).format == 1
+
+
+@pytest.mark.parametrize(
+    ("columns", "named"),
+    [
+        ({"id": {"type": "int64", "json": "number_text"}}, "'id' has json number_text, and is in the primary key"),
+        ({"id": "int64", "at": {"type": "timestamp[ms]", "json": "utc"}}, "'at' has json utc, which is a form of type"),
+        (
+            {"id": "int64", "n": {"type": "decimal128(3, 1)", "json": "number_text"}},
+            "decimals take a number in a string",
+        ),
+        ({"id": "int64", "a": {"type": "int8", "field": "id"}}, "columns 'id' and 'a' have one name in records: 'id'"),
+    ],
+)
+def test_sources_that_no_record_could_have(columns: dict[str, Any], named: str) -> None:
+    with pytest.raises(InvalidSchema, match=named):
+        made(columns)
