@@ -822,7 +822,7 @@ def _members_are_carried_by_names(patch: pytest.MonkeyPatch) -> None:
 
 
 def _a_struct_may_lose_all_members_of_its_files(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(COMMAND, "replace", lambda facts, earlier: facts)
+    patch.setattr(COMMAND, "replace", lambda facts, **_: facts)
 
 
 def _names_of_columns_say_nothing(patch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,7 @@ def test_a_term_that_ends_is_shown() -> None:
 
 def test_names_of_members_have_their_path() -> None:
     item = pa.struct([("price", pa.int64()), ("unit", pa.string()), ("size", pa.int32())])
-    facts = Surroundings(7, {}, members_change=True)
+    facts = Surroundings(7, {})
     added = changed(CONTRACT, [Added(("lines",), pa.list_(item))], facts, "abc")
     renamed = changed(added, [Renamed(("lines", "price"), "cost"), Dropped(("lines", "unit"))], facts, "def")
     shown = contract_text(renamed).splitlines()

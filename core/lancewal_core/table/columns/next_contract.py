@@ -8,8 +8,9 @@ Guarantees
  4. A name means one field: that of a column, or member, of its place.  A former or dropped name that a field gets is no
     longer a former or dropped one.
  5. A name that this call gives away is not taken again by this call, since the table grows before it shrinks.
- 6. A struct keeps a member of each version of the contract that has the struct.  A data file stores a struct by its
-    members alone: where a file has none of them, Lance shows null, and no items of a list of structs.
+ 6. A struct keeps a member of each version of the contract that has the struct, and of each fragment of the table that has
+    members of it.  A data file stores a struct by its members alone: where a file has none of them, Lance shows null, and
+    no items of a list of structs.
  7. A column keeps its source in records (``json``, ``field``) when it is renamed or widened.  One that is dropped and added
     again has the source with which it is added.
  8. The default of a struct names the members as the new version does.  A member that was dropped is left out, and its value
@@ -30,6 +31,7 @@ from lancewal_core.errors import InvalidInput, InvalidSchema, ObjectCorrupt
 from lancewal_core.names import paths
 from lancewal_core.rows.carry import Tree, fields_within, tree_of, trees, widens
 from lancewal_core.rows.column_types import format_type, parse_type
+from lancewal_core.rows.own_rows import has_struct
 from lancewal_core.rows.schema import check_row_schema, is_reserved
 from lancewal_core.settings.declared import OF_ITSELF, ColumnSource
 from lancewal_core.table.columns.changes import (
@@ -69,10 +71,12 @@ class Surroundings:
     left_over: Collection[int] = ()
     """Ids of fields of the table that a change has added which has not stored its contract yet.  The next change that adds
     such a field takes it."""
-    members_change: bool = True
-    """Whether the files' format has structs whose members come and go: 2.2 and later."""
+    file_format: str = "2.2"
+    """Format of the table's files.  Structs may be null from 2.1 on, and their members come and go from 2.2 on."""
     earlier: Sequence[Contract] = ()
     """Earlier versions of the contract, one for each state of the columns, if a member is dropped."""
+    held: Collection[frozenset[int]] = ()
+    """Ids of fields that the files of a fragment have, of each fragment of the table, if a member is dropped."""
     pinned: PinnedTable | None = None
     """The newest version of the table, for what is adopted."""
     now_ms: int = 0
@@ -97,6 +101,7 @@ class _Fields:
     now_ms: int
     next_id: int
     earlier: Sequence[Contract]
+    held: Collection[frozenset[int]]
     sources: dict[int, ColumnSource]
     """Sources of the columns' values in records, by the ids of the columns."""
     left_over: Tree | None = None
@@ -135,6 +140,7 @@ def changed(contract: Contract, changes: Sequence[Change], facts: Surroundings, 
         next_id=facts.highest_field_id + 1,
         earlier=facts.earlier,
         sources={c.ids[0]: c.source for c in contract.columns},
+        held=facts.held,
     )
     given_up: set[tuple[Path, str]] = set()
     for change in changes:
@@ -300,7 +306,12 @@ def _check_allowed(contract: Contract, change: Change, facts: Surroundings) -> N
         raise InvalidInput(
             f"rows expire by {column!r}. Choose another column first: `lancewal table alter --ttl-column`"
         )
-    if member and not facts.members_change and not isinstance(change, Widened):
+    if isinstance(change, Added) and facts.file_format == "2.0" and has_struct(change.type):
+        raise InvalidInput(
+            "the table's files have format 2.0, which cannot hold a null struct. Add a column for each member, or copy the "
+            "table by rows and attach the copy (docs/how-to/attach-a-table.md)"
+        )
+    if member and facts.file_format in ("2.0", "2.1") and not isinstance(change, Widened):
         raise InvalidInput(
             "the table's files have a format in which members of structs cannot come and go (2.0 or 2.1). Add a column of "
             "the new type beside it"
@@ -385,6 +396,20 @@ def _check_keeps_a_member(fields: _Fields, path: Path) -> None:
                 f"rows of version {version.version} of the contract have no other member of the struct, and would lose "
                 "which structs are null. Add a column of the new type, write both for a time, and drop the whole struct"
             )
+    kept, all_ = (_lance_ids(fields, trees) for trees in ([t for t in siblings if t.id in left], siblings))
+    if any(held & all_ and not held & kept for held in fields.held):
+        raise InvalidInput(
+            "some rows of the table were written without any other member of the struct, and would lose which structs are "
+            "null. Add a column of the new type, write both for a time, and drop the whole struct"
+        )
+
+
+def _lance_ids(fields: _Fields, trees: Sequence[Tree]) -> frozenset[int]:
+    """Return Lance's ids of fields and of those within, also those that widenings give them."""
+    first = [tree.id for outer in trees for tree in outer.all()]
+    return frozenset(
+        [*map(fields.own_ids.__getitem__, first), *(fields.wider[i][1] for i in first if i in fields.wider)]
+    )
 
 
 def _drop_names(fields: _Fields, path: Path) -> None:

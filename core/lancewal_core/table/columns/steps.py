@@ -34,7 +34,15 @@ from lancewal_core.table.checks import check_table
 from lancewal_core.table.columns.adopt import adoptions, check_adopted
 from lancewal_core.table.columns.changes import Adopted, Change, Dropped
 from lancewal_core.table.columns.next_contract import Surroundings, changed
-from lancewal_core.table.columns.versions import Mark, brought, grown, highest_field_id, ids_of, version_trees
+from lancewal_core.table.columns.versions import (
+    Mark,
+    brought,
+    grown,
+    held_together,
+    highest_field_id,
+    ids_of,
+    version_trees,
+)
 from lancewal_core.table.contract import (
     Contract,
     columns_version,
@@ -79,7 +87,8 @@ def change_columns(
             adopted = adoptions(store, facts.pinned, contract, asked)
         made = [*adopted, *others]
         if any(isinstance(change, Dropped) and len(change.path) > 1 for change in made):
-            facts = replace(facts, earlier=tuple(former_columns(store, contract)))
+            held = () if facts.pinned is None else held_together(facts.pinned)
+            facts = replace(facts, earlier=tuple(former_columns(store, contract)), held=held)
         if asked and facts.pinned is not None:
             check_adopted(facts.pinned, changed(contract, adopted, facts, change_id), contract)
         return changed(contract, made, facts, change_id)
@@ -187,7 +196,7 @@ def _surroundings(pinned: PinnedTable, contract: Contract, clock: Clock) -> Surr
         indexed,
         version_trees(pinned),
         left_over=set(Mark.of(pinned).added) - set(contract.field_ids),
-        members_change=pinned.file_format not in ("2.0", "2.1"),
+        file_format=pinned.file_format,
         pinned=pinned,
         now_ms=clock.now_ms(),
     )

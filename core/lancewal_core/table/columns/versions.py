@@ -117,6 +117,15 @@ def _held(pinned: PinnedTable) -> dict[int, list[int]]:
     return found
 
 
+def held_together(pinned: PinnedTable) -> frozenset[frozenset[int]]:
+    """Return the ids of the fields that the data files of a fragment have, of each fragment."""
+    found: dict[int, set[int]] = {}
+    for id_, fragments in _held(pinned).items():
+        for fragment in fragments:
+            found.setdefault(fragment, set()).add(id_)
+    return frozenset(map(frozenset, found.values()))
+
+
 def _filled(pinned: PinnedTable, ids: Collection[int]) -> set[int]:
     """Return those of these fields that have a value in a row.
 

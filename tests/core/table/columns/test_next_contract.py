@@ -308,10 +308,16 @@ def test_a_struct_keeps_a_member_of_each_version() -> None:
 @pytest.mark.parametrize("change", [Added(("address", "n"), pa.int8()), Renamed(("address", "zip"), "code"),
                                     Dropped(("address", "zip"))])  # fmt: skip
 def test_members_of_older_formats_stay(change: Change) -> None:
-    older = Surroundings(19, {}, members_change=False)
+    older = Surroundings(19, {}, file_format="2.0")
     with pytest.raises(InvalidInput, match=r"2\.0 or 2\.1"):
         changed(contract(), [change], older, "abc")
     assert "n" in {c.name for c in changed(contract(), [Added(("n",), pa.int8())], older, "abc").columns}
+    for type_ in ("struct<n: int8>", "list<struct<n: int8>>"):
+        with pytest.raises(
+            InvalidInput, match=r"format 2\.0, which cannot hold a null struct\. Add a column for each member"
+        ):
+            changed(contract(), [Added(("n",), parse_type(type_))], older, "abc")
+        changed(contract(), [Added(("n",), parse_type(type_))], replace(older, file_format="2.1"), "abc")
     found = widened(changed(contract(), [Widened(("address", "zip"), pa.int32())], older, "abc"))
     assert "zip: int32" in next(c.type for c in found.columns if c.name == "address")
 

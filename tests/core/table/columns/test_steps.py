@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import lance
 import pyarrow as pa
 import pytest
 
@@ -129,6 +130,24 @@ def test_columns_change(table: FlusherTable) -> None:
     versions = len(table.dataset.versions())
     assert change(table, CHANGES) == contract
     assert len(table.dataset.versions()) == versions
+
+
+def test_rows_of_another_program_keep_their_structs(table: FlusherTable) -> None:
+    """Its file has one member of the struct.  Without that, Lance would show null."""
+    one = pa.schema(
+        [f.with_type(pa.struct([("street", pa.string())])) if f.name == "address" else f for f in table.dataset.schema]
+    )
+    row = {"region": "r0", "id": 99, "address": {"street": "x"}}
+    lance.write_dataset(pa.Table.from_pylist([row], schema=one), table.uri, mode="append")
+    change(table, [Added(("address", "city"), pa.string()), Widened(("address", "zip"), pa.int64())])
+    with pytest.raises(
+        InvalidInput, match="without any other member of the struct, and would lose which structs are null"
+    ):
+        change(table, [Dropped(("address", "street"))])
+    change(table, [Dropped(("address", "city"))])
+    change(table, [Dropped(("address", "zip"))])
+    found = table.dataset.to_table(filter="id = 99")["address"].to_pylist()
+    assert found == [{"street": "x"}]
 
 
 def test_nothing_is_stored_where_it_only_looks(table: FlusherTable) -> None:

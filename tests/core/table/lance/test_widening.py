@@ -99,6 +99,36 @@ def test_all_values_are_the_same(tmp_path: Path, name: str, file_format: Any) ->
     assert lance.dataset(uri).to_table().num_rows == 6
 
 
+@pytest.mark.parametrize("file_format", ["2.1", "2.2"])
+def test_structs_that_are_null_and_files_without_a_member(tmp_path: Path, file_format: Any) -> None:
+    uri = str(tmp_path / "t")
+    old, new = (pa.struct([("a", type_), ("b", pa.string())]) for type_ in (pa.int16(), pa.int64()))
+    schema = pa.schema([KEY, ("s", old), ("l", pa.list_(old))])
+    rows: list[Any] = [
+        {"k": 0, "s": {"a": 1, "b": "x"}, "l": [{"a": 1, "b": None}, {"a": None, "b": None}, None]},
+        {"k": 1, "s": None, "l": None},
+        {"k": 2, "s": {"a": None, "b": None}, "l": []},
+    ]
+    lance.write_dataset(pa.Table.from_pylist(rows, schema), uri, data_storage_version=file_format)
+    if file_format == "2.2":  # earlier formats refuse it
+        for member in ("a", "b"):
+            part = pa.struct([old.field(member)])
+            less = pa.schema([KEY, ("s", part), ("l", pa.list_(part))])
+            more = [{**row, "k": row["k"] + 3 * (1 + (member == "b"))} for row in rows]
+            lance.write_dataset(pa.Table.from_pylist(more, less), uri, mode="append")
+    expected = lance.dataset(uri).to_table().to_pylist()
+    table = LanceTable(uri)
+    pinned = table.newest()
+    ids = {"k": pinned.field_ids["k"], "s": (1, 20, 3), "l": (4, 5, 21, 7)}
+    wide = pa.schema([("s", new), ("l", pa.list_(new))])
+    fragments = tuple(pinned.write_widened(f.fragment_id, wide, ids) for f in pinned.fragments())
+    commit = ColumnsCommit(pinned.version, pa.schema([KEY, *wide]), ids, {}, fragments=fragments)
+    assert isinstance(table.change_columns(commit), Committed)
+    found: Any = lance.dataset(uri)
+    assert found.schema.field("s").type == new
+    assert found.to_table().to_pylist() == expected
+
+
 def test_what_does_not_widen_is_refused(tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     lance.write_dataset(pa.table({"k": [1], "x": pa.array([2**62], pa.timestamp("s"))}), uri)
