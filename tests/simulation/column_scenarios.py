@@ -170,6 +170,44 @@ def what_another_program_did_is_adopted() -> None:
         stage.check_rows_and_columns()
 
 
+def another_program_gives_names_to_other_columns() -> None:
+    """Values of the old contract wait in a flush, when another program swaps the names of ``b`` and ``d``, drops ``c``, and
+    gives its name to ``e``.  A command adopts all this; another one has died in each of its steps before."""
+    for place in ("before its contract", "before it shrinks", "at once"):
+        stage = ColumnStage()
+        stage.change(add=("c", "d", "e"))
+        a = stage.started()
+        stage.records(a, b=1, c="c", d=2, e="e")
+        stage.seal(a)
+        stage.merge()
+        stage.records(a, Op.PATCH, b=10, e="later")
+        stage.records(a, k=1, b=3, d=4)
+        stage.seal(a)
+        table = stage.checker.table
+        for path, name in (("b", "x"), ("d", "b"), ("x", "d")):
+            table.rename_column(path, name)
+        table.drop_column("c")
+        table.rename_column("e", "c")
+        script = stage.faults_of("dead")
+        if place == "before its contract":
+            stage.dies(lambda: script.before("put", "/contract/", crash), adopt=("*",))  # noqa: B023
+        elif place == "before it shrinks":
+            stage.dies(
+                lambda: script.before("put", "/contract/", lambda: script.before("commit", "table", crash)),  # noqa: B023
+                adopt=("*",),
+            )
+        stage.change(adopt=("*",))
+        names = [column.name for column in stage.contract.columns]
+        require(names == ["k", "a", "d", "b", "c"], "the contract has", names)
+        former = [former.name for former in stage.contract.former_names]
+        require(former == ["e"], "former names are", former)
+        b = stage.started()
+        stage.records(b, Op.PATCH, k=0, b=20)
+        stage.records(b, k=2, d=5, b=6, e="by its old name")
+        stage.seal(b)
+        stage.check_rows_and_columns()
+
+
 def command_dies_before_its_contract() -> None:
     """A command that adds and drops dies between the table and the contract; rows are merged; another one runs."""
     stage = ColumnStage()
@@ -395,6 +433,7 @@ SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
     member_sleeps_through_two_changes_and_claims: ("a region is claimed by an older contract", "went back"),
     merge_lands_after_its_fields_were_given_up: ("ids of fields given up are free", "a file has field 3 as string"),
     rename_and_add_the_same_name: ("rows are carried by names", "holds"),
+    another_program_gives_names_to_other_columns: ("rows are carried by names", "holds"),
     another_program_s_column_stays: ("ids alone say what was dropped", "another program's column is gone"),
     dropped_id_that_came_back_is_not_adopted: ("ids that come back are adopted", r"'3@4', 'old'"),
 }

@@ -756,7 +756,7 @@ def _a_dropped_name_is_added_again(patch: pytest.MonkeyPatch) -> None:
 
 
 def _ids_that_come_back_are_adopted(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(lancewal_core.table.columns.adopt, "_check_ids", lambda *_: None)
+    patch.setattr(lancewal_core.table.columns.adopt._After, "used", frozenset())
 
 
 def _rows_are_carried_by_names(patch: pytest.MonkeyPatch) -> None:

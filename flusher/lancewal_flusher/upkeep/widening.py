@@ -23,6 +23,7 @@ Steps of ``widen_next``
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, assert_never
@@ -128,7 +129,8 @@ def widen_next(context: FlusherContext, state: WideningState, turn_s: float = TU
     if others:
         return WideningHeld(
             shown,
-            f"{others[0]!r} is a member of another program, which a wider column would lose: drop {others[0]!r} first",
+            f"{others[0]!r} is a member of another program, which a wider column would lose. Take it into the contract: "
+            f"`lancewal table alter --adopt-column {shlex.quote(others[0])}`. Or drop it",
         )
     highest = max(ids_in_use(pinned))
     if any(min(_new_ids(column)) <= highest for column in asked):

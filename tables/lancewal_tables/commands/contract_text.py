@@ -44,6 +44,42 @@ def changes_text(before: Contract, after: Contract) -> str:
     return "\n".join(aligned(found))
 
 
+def moved_names(before: Contract, after: Contract) -> list[str]:
+    """Return a sentence for each name that means another field to records under the contract ``after``."""
+    then, now = _meanings(before), _meanings(after)
+    was, is_ = ({id_: name for (_, name), (id_, present) in found.items() if present} for found in (then, now))
+    found = []
+    for (outer, name), (id_, _) in now.items():
+        past = then.get((outer, name))
+        if past is None or past[0] == id_ or id_ is None:
+            continue
+        target = f"the field that was called {was[id_]!r}" if id_ in was else "a field that was added"
+        if past[0] is None:
+            meant = "this name was passed over"
+        else:
+            meant = f"the field that is now called {is_[past[0]]!r}" if past[0] in is_ else "a field that was dropped"
+        found.append(f"the name {name!r} in a record now means {target}; before, {meant}")
+    return found
+
+
+def _meanings(contract: Contract) -> Mapping[tuple[int | None, str], tuple[int | None, bool]]:
+    """Return the field that each name means to a record, by the struct in which the field is, and whether it is a present
+    name.  Fields and structs have their first ids.  A name that is passed over means None."""
+    from lancewal_core.rows.carry import trees
+
+    found = dict[tuple[int | None, str], tuple[int | None, bool]]()
+    for dropped in contract.dropped:
+        if not dropped.forgotten:
+            found[dropped.within, dropped.name] = None, False
+    columns = trees(contract.record_rows)
+    levels = [(None, columns), *((tree.id, tree.within) for column in columns for tree in column.all())]
+    for within, fields in levels:
+        ids = {tree.id for tree in fields}
+        found |= {(within, former.name): (former.id, False) for former in contract.former_names if former.id in ids}
+        found |= {(within, tree.name): (tree.id, True) for tree in fields}
+    return found
+
+
 def _columns(contract: Contract) -> Mapping[int, tuple[str, str]]:
     """Return the name of each column and a text about it, by its first id, or by its place while it has no id."""
     former: dict[int, list[str]] = {}

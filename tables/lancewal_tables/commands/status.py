@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Callable, Collection
 from dataclasses import asdict
@@ -127,11 +128,7 @@ def status_text(status: TableStatus) -> str:
         f"keys      primary {primary}; region {region or 'record key'}",
         f"contract  version {status.contract_version}, table {one_line(status.table_uuid)}",
         f"group     {one_line(status.group)}, {_members(status.group_members)}",
-        *(
-            [f"columns   of other programs: {one_line(', '.join(status.foreign_columns))}"]
-            if status.foreign_columns
-            else []
-        ),
+        *_foreign_columns(status),
         *(f"paused    {service} {_until(until)}" for service, until in status.paused.items()),
         *([_IN_CONFLICT.format(counted(status.keys_in_conflict, "key"))] if status.keys_in_conflict else []),
         *([_OLDER.format(counted(status.older_contract_rows, "row"))] if status.older_contract_rows else []),
@@ -162,6 +159,16 @@ def _diagnosis(found: Diagnosis) -> list[str]:
     return [
         f"state     {found.state} at {found.step}: {found.kind}: {one_line(found.message)}",
         *([f"do        {one_line(found.do)}"] if found.do else []),
+    ]
+
+
+def _foreign_columns(status: TableStatus) -> list[str]:
+    if not status.foreign_columns:
+        return []
+    options = " ".join(f"--adopt-column {shlex.quote(name)}" for name in status.foreign_columns)
+    return [
+        f"columns   of other programs: {one_line(', '.join(status.foreign_columns))}. To take them into the contract, so that "
+        f"records may set them: `lancewal table alter {one_line(options)}`"
     ]
 
 

@@ -11,11 +11,14 @@ from lancewal_core.cli.groups import CommandApp
 from lancewal_core.cli.options import Asked, DryRunOption, TableAsked
 from lancewal_core.cli.output import one_line, say
 from lancewal_core.errors import InvalidInput
-from lancewal_tables.commands.contract_text import changes_text, contract_text
+from lancewal_tables.commands.contract_text import changes_text, contract_text, moved_names
 from lancewal_tables.commands.load import command as load_command
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lancewal_core.settings.load import Settings
+    from lancewal_core.table.columns.changes import Change
     from lancewal_core.table.contract import Contract
 
 app = CommandApp(help="Create and change lancewal tables, load rows into them, and show their contracts.")
@@ -197,7 +200,7 @@ def alter(
             "--on WHAT=POLICY, --dead-letter-topic TOPIC, --group GROUP"
         )
     settings = asked.settings()
-    before = _contract(settings) if dry_run else None
+    before = _contract(settings) if dry_run or columns else None
     if partitions is not None:
         after = alter_partitions(settings, partitions, look_only=dry_run)
     elif topic_id:
@@ -206,7 +209,9 @@ def alter(
         after = alter_columns(settings, columns, look_only=dry_run)
     else:
         after = alter_terms(settings, terms, warn=_warn, look_only=dry_run)
-    if before is None:
+    if before is not None and columns:
+        _tell_of_columns(before, after, columns)
+    if before is None or not dry_run:
         _show(after, asked)
     else:
         both = {"before": before.model_dump(mode="json"), "after": after.model_dump(mode="json")}
@@ -252,6 +257,27 @@ def _contract(settings: Settings) -> Contract:
 
     settings.need("table.uri")
     return Address.of(settings).contract()
+
+
+def _tell_of_columns(before: Contract, after: Contract, changes: Sequence[Change]) -> None:
+    """Print what the contract alone does not show, to stderr: that nothing was to be done, and names that moved."""
+    from lancewal_core.table.columns.changes import Adopted
+
+    if after.version == before.version:
+        if all(isinstance(change, Adopted) and not change.path for change in changes):
+            say(
+                "nothing to adopt: the table has the columns of the contract, and no others. Nothing was changed",
+                err=True,
+            )
+        else:
+            say(
+                f"nothing to do: version {after.version} of the contract has all of this. Nothing was changed", err=True
+            )
+    moved = moved_names(before, after)
+    for text in moved:
+        _warn(text)
+    if moved:
+        _warn("ingest takes this up within 10 s. Let producers use these names in their new sense only then")
 
 
 def _warn(text: str) -> None:

@@ -10,11 +10,13 @@ import lance
 import pyarrow as pa
 import pytest
 
+from lancewal_core.process.clock import SystemClock
 from lancewal_core.rows.schema import Op
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.checks import foreign_columns
 from lancewal_core.table.columns import steps
-from lancewal_core.table.columns.changes import Added, Dropped
+from lancewal_core.table.columns.changes import Added, Adopted, Dropped
+from lancewal_core.table.columns.steps import change_columns
 from lancewal_core.table.contract import put_next
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.protocol import ColumnsCommit, CommitLost, CommitOutcome, Committed, columns_mark
@@ -248,8 +250,9 @@ def test_columns_that_were_added_since_it_was_asked_for(table: FlusherTable) -> 
     table.check()
 
 
-def test_a_member_of_another_program(table: FlusherTable) -> None:
-    """The wider column would not have it.  Merges go on."""
+@pytest.mark.parametrize("way", ["adopt", "drop"])
+def test_a_member_of_another_program(table: FlusherTable, way: str) -> None:
+    """The wider column would not have it.  Merges go on, and the column is widened once the member is adopted or dropped."""
     table.ask_to_widen("at", WIDER["at"])
     lance_table = LanceTable(table.uri)
     pinned = lance_table.newest()
@@ -265,8 +268,26 @@ def test_a_member_of_another_program(table: FlusherTable) -> None:
     result = widen(table.context())
     assert isinstance(result, WideningHeld)
     assert "'at.e' is a member of another program" in result.reason
+    assert "`lancewal table alter --adopt-column at.e`. Or drop it" in result.reason
     table.generation(0, [put(1, 1)])
     round_of(table.context())
+    if way == "drop":
+        table.dataset.drop_columns(["at.item.e"])
+    else:
+        change_columns(table.store, lance_table, SystemClock(), table.new_id, [Adopted(("at", "e"))])
+    while not isinstance(widen(table.context()), Widened):
+        pass
+    table.take_up()
+    (found,) = [column for column in table.contract.columns if column.name == "at"]
+    assert found.type == ("list<struct<n: int64, t: string, e: float32>>" if way == "adopt" else WIDER["at"])
+    assert found.widening is None
+    member = {"e": 0.5} if way == "adopt" else {}
+    table.generation(0, [patch(2, at=[{"n": LARGE, "t": "y", **member}])])
+    round_of(table.context())
+    rows = {row["id"]: row["at"] for row in table.rows() if row["region"] == "r0"}
+    none = dict.fromkeys(member)
+    assert rows[1] == [{"n": 1, "t": "x", **none}]
+    assert rows[2] == [{"n": LARGE, "t": "y", **member}]
 
 
 def test_a_reader_meets_other_ids_than_were_asked_for(table: FlusherTable) -> None:

@@ -377,7 +377,11 @@ def test_columns_of_other_programs(settings: Settings, contract: Contract) -> No
     lance.dataset(uri).add_columns(pa.schema([("heat", pa.float32()), ("score", pa.int8())]))
     status = status_of(settings, uri)
     assert (status.foreign_columns, status.problems) == (("heat", "score"), ())
-    assert "\ncolumns   of other programs: heat, score\n" in status_text(status)
+    way = "`lancewal table alter --adopt-column heat --adopt-column score`\n"
+    assert (
+        f"\ncolumns   of other programs: heat, score. To take them into the contract, so that records may set them: {way}"
+        in (status_text(status))
+    )
     lance.dataset(uri).add_columns({"stops": "7"})
     status = status_of(settings, uri)
     assert status.foreign_columns == ()

@@ -6,6 +6,7 @@ naming their items: ``lines.price`` is the member ``price`` of the structs in th
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -61,17 +62,28 @@ class Forgotten:
 @dataclass(frozen=True, slots=True)
 class Adopted:
     """Something that another program has done to a column or member.  ``path``: its name in the table, or in the contract
-    if it was dropped; the empty path stands for all such things.  ``adopt`` makes other changes of it."""
+    if it was dropped; the empty path stands for all such things.  ``adopt`` makes one ``Adoption`` of them."""
 
     path: Path
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A column or member that the table has already, from another program."""
+    """A column or member that the table has already, from another program.  ``path``: its name in the table."""
 
     path: Path
     tree: Tree
 
 
-Change = Added | Widened | Renamed | Dropped | Forgotten | Adopted | Taken
+@dataclass(frozen=True, slots=True)
+class Adoption:
+    """Changes by other programs, taken into the contract all at once.  So a field may have a name that another one gives up.
+    Fields of the contract are known by the ids that they had at first."""
+
+    names: Mapping[int, str]
+    """New names of fields."""
+    dropped: frozenset[int]
+    taken: Sequence[Taken]
+
+
+Change = Added | Widened | Renamed | Dropped | Forgotten | Adopted

@@ -7,7 +7,8 @@ Guarantees
  3. Keys and the column by which rows expire stay as they are.
  4. A name means one field: that of a column, or member, of its place.  A former or dropped name that a field gets is no
     longer a former or dropped one.
- 5. A name that this call gives away is not taken again by this call, since the table grows before it shrinks.
+ 5. A name that this call gives away is not taken again by this call, since the table grows before it shrinks.  An adoption
+    may do so: the table has the names of then already.
  6. A struct keeps a member of each version of the contract that has the struct, and of each fragment of the table that has
     members of it.  A data file stores a struct by its members alone: where a file has none of them, Lance shows null, and
     no items of a list of structs.
@@ -19,11 +20,9 @@ Guarantees
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
 
 import pyarrow as pa
 
@@ -37,14 +36,15 @@ from lancewal_core.settings.declared import OF_ITSELF, ColumnSource
 from lancewal_core.table.columns.changes import (
     Added,
     Adopted,
+    Adoption,
     Change,
     Dropped,
     Forgotten,
     Path,
     Renamed,
-    Taken,
     Widened,
 )
+from lancewal_core.table.columns.defaults import carried_default
 from lancewal_core.table.columns.versions import contract_trees, holding
 from lancewal_core.table.contract import (
     Column,
@@ -88,8 +88,8 @@ class _Fields:
     """Columns while they change, as trees of fields with their first ids."""
 
     columns: list[Tree]
-    defaults: dict[int, str]
-    """By the id of the column."""
+    defaults: dict[int, tuple[str, Tree]]
+    """Defaults, and the columns as they name them, by the id of the column."""
     wider: dict[int, tuple[pa.DataType, int]]
     """Wider types of plain fields and Lance's ids with them, by first ids."""
     former: list[FormerName]
@@ -118,7 +118,7 @@ class _Fields:
         return Tree(name, type_, own, tuple([self.numbered(f.name, f.type) for f in fields_within(type_)]))
 
 
-def changed(contract: Contract, changes: Sequence[Change], facts: Surroundings, change_id: str) -> Contract:
+def changed(contract: Contract, changes: Sequence[Change | Adoption], facts: Surroundings, change_id: str) -> Contract:
     """Return the next version of the contract, with all changes made in their order (guarantees 1 to 8).  Return
     ``contract`` itself if all were made before.
 
@@ -130,7 +130,11 @@ def changed(contract: Contract, changes: Sequence[Change], facts: Surroundings, 
     ids = zip(chain.from_iterable(c.ids for c in contract.columns), contract.field_ids, strict=True)
     fields = _Fields(
         columns=list(columns),
-        defaults={c.ids[0]: c.default for c in contract.columns if c.default is not None},
+        defaults={
+            c.ids[0]: (c.default, tree)
+            for c, tree in zip(contract.columns, columns, strict=True)
+            if c.default is not None
+        },
         wider=_wider(contract),
         former=list(contract.former_names),
         dropped=list(contract.dropped),
@@ -148,14 +152,13 @@ def changed(contract: Contract, changes: Sequence[Change], facts: Surroundings, 
             _check_allowed(contract, change, facts)
             if isinstance(change, Added | Renamed):
                 fields.left_over = _in_table(contract, change, facts)
-            if isinstance(change, Added | Renamed | Taken):
                 _check_not_given_up(change, given_up)
             fields.columns = _made(fields, change)
         except (InvalidInput, InvalidSchema) as error:
             raise InvalidInput(f"{_act(change)}: {error}. Nothing was changed") from error
         if isinstance(change, Renamed | Dropped):
             given_up.add((change.path[:-1], change.path[-1].lower()))
-    moves = any(isinstance(change, Added | Renamed | Dropped | Taken) for change in changes)
+    moves = any(isinstance(change, Added | Renamed | Dropped | Adoption) for change in changes)
     try:
         found = contract.model_copy(
             update={
@@ -193,8 +196,10 @@ def _with_types(tree: Tree, wider: Mapping[int, pa.DataType]) -> Tree:
     return replace(tree, type=wider.get(tree.id, tree.type))
 
 
-def _is_made(contract: Contract, columns: Sequence[Tree], change: Change) -> bool:
+def _is_made(contract: Contract, columns: Sequence[Tree], change: Change | Adoption) -> bool:
     """Return whether the contract has the change already: the same call was made before, and its answer was lost."""
+    if isinstance(change, Adoption):
+        return False
     *outer, name = change.path
     at = _fields_at(columns, outer)
     if at is None:
@@ -222,7 +227,7 @@ def _is_made(contract: Contract, columns: Sequence[Tree], change: Change) -> boo
             named = [d.forgotten for d in contract.dropped if (d.name, d.within) == (name, within)]
             named += [False for f in contract.former_names if f.name == name and f.id in {tree.id for tree in fields}]
             return bool(named) and all(named)
-        case Adopted() | Taken():
+        case Adopted():
             return False
 
 
@@ -270,13 +275,15 @@ def _members_of(columns: Sequence[Tree], id_: int) -> Sequence[Tree]:
     return ()
 
 
-def _check_not_given_up(change: Added | Renamed | Taken, given_up: Collection[tuple[Path, str]]) -> None:
+def _check_not_given_up(change: Added | Renamed, given_up: Collection[tuple[Path, str]]) -> None:
     name = change.name if isinstance(change, Renamed) else change.path[-1]
     if (change.path[:-1], name.lower()) in given_up:
         raise InvalidInput(f"the same call drops or renames {name!r}. Do that first, in a call of its own")
 
 
-def _act(change: Change) -> str:
+def _act(change: Change | Adoption) -> str:
+    if isinstance(change, Adoption):
+        return "adopting what other programs have done"
     name = ".".join(change.path)
     match change:
         case Added():
@@ -289,15 +296,15 @@ def _act(change: Change) -> str:
             return f"dropping {name!r}"
         case Forgotten():
             return f"forgetting {name!r}"
-        case Adopted() | Taken():
+        case Adopted():
             return f"adopting {name!r}"
 
 
-def _check_allowed(contract: Contract, change: Change, facts: Surroundings) -> None:
+def _check_allowed(contract: Contract, change: Change | Adoption, facts: Surroundings) -> None:
     """Raise ``InvalidInput`` for a change that may never be made to this column."""
-    column, member = change.path[0], len(change.path) > 1
-    if isinstance(change, Forgotten):
+    if isinstance(change, Forgotten | Adoption):
         return
+    column, member = change.path[0], len(change.path) > 1
     if not all(change.path):
         raise InvalidInput("a part of the name is empty")
     if column in contract.primary_key:
@@ -324,7 +331,7 @@ def _check_allowed(contract: Contract, change: Change, facts: Surroundings) -> N
         )
 
 
-def _made(fields: _Fields, change: Change) -> list[Tree]:
+def _made(fields: _Fields, change: Change | Adoption) -> list[Tree]:
     match change:
         case Added():
             if len(change.path) > 1 and change.default is not None:
@@ -339,23 +346,61 @@ def _made(fields: _Fields, change: Change) -> list[Tree]:
             field = _field(fields.columns, change.path)
             _take_name(fields, change.path[:-1], change.name)
             fields.former.append(FormerName(id=field.id, name=field.name))
-            _change_default(fields, change.path, change.name)
             return _replaced(fields.columns, change.path, lambda tree: replace(tree, name=change.name))
         case Dropped():
             _check_keeps_a_member(fields, change.path)
             _drop_names(fields, change.path)
-            _change_default(fields, change.path, None)
             return _replaced(fields.columns, change.path, lambda tree: None)
         case Forgotten():
             _forget(fields, change.path)
             return fields.columns
-        case Taken():
-            fields.left_over = change.tree
-            found = _with_new(fields, Added(change.path, change.tree.type))
-            _take_name(fields, change.path[:-1], change.path[-1])
-            return found
+        case Adoption():
+            return _adopted(fields, change)
         case Adopted():
-            raise AssertionError("other changes stand for it (adopt)")
+            raise AssertionError("an adoption stands for it (adopt)")
+
+
+def _adopted(fields: _Fields, change: Adoption) -> list[Tree]:
+    """Drop, rename and add fields as other programs have done it (``adopt`` has checked it).
+
+    Names are given up before any is taken, so that fields may swap them."""
+    for id_ in change.dropped:
+        path = _path_of(fields.columns, id_)
+        if path is not None:  # else it was in another one that is dropped
+            _drop_names(fields, path)
+            fields.columns = _replaced(fields.columns, path, lambda tree: None)
+    apart = {
+        id_ for id_, source in fields.sources.items() if source.field is not None
+    }  # records use no name of the table
+    named = {id_: _path_of(fields.columns, id_) for id_ in change.names if id_ not in apart}
+    fields.former += [FormerName(id=id_, name=path[-1]) for id_, path in named.items() if path is not None]
+    fields.columns = [_with_names(tree, change.names) for tree in fields.columns]
+    for taken in change.taken:
+        fields.left_over = taken.tree
+        fields.columns = _with_new(fields, Added(taken.path, taken.tree.type))
+    for path in (*(_path_of(fields.columns, id_) for id_ in named), *(taken.path for taken in change.taken)):
+        if path is not None:
+            _take_name(fields, path[:-1], path[-1])
+    return fields.columns
+
+
+def _path_of(columns: Sequence[Tree], id_: int) -> Path | None:
+    """Return the path of a field, without the items of lists; None if there is no such field."""
+    for tree in columns:
+        if tree.id == id_:
+            return (tree.name,)
+        inner = tree
+        while pa.types.is_list(inner.type):
+            inner = inner.within[0]
+        path = _path_of(inner.within, id_)
+        if path is not None:
+            return (tree.name, *path)
+    return None
+
+
+def _with_names(tree: Tree, names: Mapping[int, str]) -> Tree:
+    within = [_with_names(member, names) for member in tree.within]
+    return replace(holding(tree, within) if within else tree, name=names.get(tree.id, tree.name))
 
 
 def _field(columns: Sequence[Tree], path: Path) -> Tree:
@@ -429,39 +474,6 @@ def _drop_names(fields: _Fields, path: Path) -> None:
     fields.wider = {i: wider for i, wider in fields.wider.items() if i not in gone}
 
 
-class _Literal(str):
-    """A number as its text, so that no digit is lost."""
-
-
-def _change_default(fields: _Fields, path: Path, name: str | None) -> None:
-    """Rename or, without a name, leave out a member in the default of its column (guarantee 8)."""
-    column, *members = path
-    id_ = _field(fields.columns, (column,)).id
-    if members and id_ in fields.defaults:
-        value = json.loads(fields.defaults[id_], parse_int=_Literal, parse_float=_Literal)
-        fields.defaults[id_] = _json(_with_member_named(value, members, name))
-
-
-def _with_member_named(value: Any, path: Sequence[str], name: str | None) -> Any:
-    if isinstance(value, list):
-        return [_with_member_named(item, path, name) for item in value]
-    if not isinstance(value, dict):
-        return value
-    first, *rest = path
-    if rest:
-        return {key: _with_member_named(item, rest, name) if key == first else item for key, item in value.items()}
-    called = {key: name if key == first else key for key in value}
-    return {called[key]: item for key, item in value.items() if called[key] is not None}
-
-
-def _json(value: Any) -> str:
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{json.dumps(key)}: {_json(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_json, value)) + "]"
-    return str(value) if isinstance(value, _Literal) else json.dumps(value)
-
-
 def _forget(fields: _Fields, path: Path) -> None:
     """Forget a former or dropped name.  It stays as one that was forgotten, so that the same call is known again."""
     within, members = _place(fields.columns, path[:-1])
@@ -480,7 +492,7 @@ def _with_new(fields: _Fields, change: Added) -> list[Tree]:
     new = fields.left_over or fields.numbered(name, change.type)
     fields.own_ids |= {tree.id: tree.id for tree in new.all()}
     if change.default is not None:
-        fields.defaults[new.id] = change.default
+        fields.defaults[new.id] = change.default, new
     if change.source != OF_ITSELF:
         if outer:
             raise InvalidInput("only a column has json or field, not a member of a struct")
@@ -577,6 +589,7 @@ def _column(tree: Tree, fields: _Fields) -> Column:
     first = tuple([inner.id for inner in tree.all()])
     ids = tuple([fields.own_ids[i] for i in first])
     wide = tuple([fields.wider[i][1] if i in fields.wider else fields.own_ids[i] for i in first])
+    default = carried_default(*fields.defaults[tree.id], tree) if tree.id in fields.defaults else None
     wider = format_type(_with_types(tree, {i: type_ for i, (type_, _) in fields.wider.items()}).type)
     widening = Widening(type=wider, field_ids=wide, since_ms=fields.since_ms.get(tree.id, fields.now_ms))
     source = fields.sources.get(tree.id, OF_ITSELF)
@@ -585,7 +598,7 @@ def _column(tree: Tree, fields: _Fields) -> Column:
         type=format_type(tree.type),
         field_ids=ids,
         first_ids=None if ids == first else first,
-        default=fields.defaults.get(tree.id),
+        default=default,
         widening=None if wide == ids else widening,
         json_form=source.json,
         field=source.field,

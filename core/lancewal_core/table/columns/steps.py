@@ -31,8 +31,8 @@ from lancewal_core.process.clock import Clock
 from lancewal_core.process.failpoints import point
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.checks import check_table
-from lancewal_core.table.columns.adopt import adoptions, check_adopted
-from lancewal_core.table.columns.changes import Adopted, Change, Dropped
+from lancewal_core.table.columns.adopt import adoption_of, check_adopted
+from lancewal_core.table.columns.changes import Adopted, Adoption, Change, Dropped
 from lancewal_core.table.columns.next_contract import Surroundings, changed
 from lancewal_core.table.columns.versions import (
     Mark,
@@ -82,15 +82,15 @@ def change_columns(
     others = [change for change in changes if not isinstance(change, Adopted)]
 
     def following(contract: Contract, facts: Surroundings, change_id: str) -> Contract:
-        adopted: Sequence[Change] = ()
+        made: list[Change | Adoption] = [*others]
         if asked and facts.pinned is not None:
-            adopted = adoptions(store, facts.pinned, contract, asked)
-        made = [*adopted, *others]
-        if any(isinstance(change, Dropped) and len(change.path) > 1 for change in made):
+            adoption = adoption_of(store, facts.pinned, contract, asked)
+            adopted = [] if adoption is None else [adoption]
+            check_adopted(facts.pinned, changed(contract, adopted, facts, change_id), contract)
+            made = [*adopted, *made]
+        if any(isinstance(change, Dropped) and len(change.path) > 1 for change in others):
             held = () if facts.pinned is None else held_together(facts.pinned)
             facts = replace(facts, earlier=tuple(former_columns(store, contract)), held=held)
-        if asked and facts.pinned is not None:
-            check_adopted(facts.pinned, changed(contract, adopted, facts, change_id), contract)
         return changed(contract, made, facts, change_id)
 
     if look_only:

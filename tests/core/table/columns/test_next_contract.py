@@ -14,7 +14,7 @@ from lancewal_core.errors import InvalidInput, ObjectCorrupt
 from lancewal_core.rows.carry import Tree
 from lancewal_core.rows.column_types import format_type, parse_type
 from lancewal_core.settings.declared import OF_ITSELF, ColumnSource
-from lancewal_core.table.columns.changes import Added, Change, Dropped, Forgotten, Renamed, Widened
+from lancewal_core.table.columns.changes import Added, Adoption, Change, Dropped, Forgotten, Renamed, Widened
 from lancewal_core.table.columns.next_contract import Surroundings, changed
 from lancewal_core.table.contract import (
     COLUMN_TERMS,
@@ -406,6 +406,19 @@ def test_a_default_follows_its_members(type_: str, default: str, changes: list[C
     around = replace(AROUND, highest_field_id=added.highest_field_id or 0)
     found = changed(added, changes, around, "abd")
     assert found.columns[-1].default == left
+
+
+def test_a_default_follows_members_that_swap_their_names() -> None:
+    """Ids of the column ``d`` and its members begin at 20."""
+    type_, default = (
+        "struct<x: int64, y: string, z: struct<u: int8>, l: list<struct<x: int8, y: int8>>>",
+        ('{"x": 9007199254740993, "y": "q", "z": {"u": 1}, "l": [{"x": 1, "y": 2}, {"y": 3}]}'),
+    )
+    added = changed(contract(), [Added(("d",), parse_type(type_), default)], AROUND, "abc")
+    adoption = Adoption({21: "y", 22: "x", 24: "w", 27: "y", 28: "x"}, frozenset({23}), ())
+    found = changed(added, [adoption], replace(AROUND, highest_field_id=added.highest_field_id or 0), "abd")
+    assert found.columns[-1].type == "struct<y: int64, x: string, l: list<struct<y: int8, x: int8>>>"
+    assert found.columns[-1].default == '{"y": 9007199254740993, "x": "q", "l": [{"y": 1, "x": 2}, {"x": 3}]}'
 
 
 def test_a_value_of_a_dropped_member_does_not_come_back_by_the_default() -> None:
