@@ -54,6 +54,7 @@ import lancewal_reader.plan.at_record_time
 import lancewal_reader.plan.at_timestamp
 import lancewal_reader.plan.strong
 import lancewal_reader.reading.reads
+import lancewal_reader.reading.result_columns
 import lancewal_tables.define.alter
 import tests.simulation.world
 from lancewal_core.errors import LancewalError, OwnershipLost
@@ -735,6 +736,10 @@ def _fields_that_files_have_are_others(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(versions, "_filled", lambda pinned, ids: set(versions._held(pinned)))
 
 
+def _types_of_an_unmerged_contract_are_those_of_a_read(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lancewal_reader.reading.result_columns, "_as_wide", lambda rows, own: list(rows.columns))
+
+
 def _ids_of_fields_given_up_are_free(patch: pytest.MonkeyPatch) -> None:
     versions = lancewal_core.table.columns.versions
     named = versions.highest_named
@@ -911,6 +916,7 @@ MUTATIONS: dict[str, Patch] = {
     "ids alone say what was dropped": _ids_alone_say_what_was_dropped,
     "only the ids of the contract's fields go": _only_the_ids_of_the_contract_s_fields_go,
     "fields that files have are others'": _fields_that_files_have_are_others,
+    "types of an unmerged contract are those of a read": _types_of_an_unmerged_contract_are_those_of_a_read,
     "ids of fields given up are free": _ids_of_fields_given_up_are_free,
     "what a dead process has added is not known": _what_a_dead_process_has_added_is_not_known,
     "a silent store refuses a column": _a_silent_store_refuses_a_column,
@@ -959,6 +965,7 @@ KINDS_TO_SEARCH: dict[str, str] = {
     "the contract is read before the table": "columns",
     "what a command has added goes": "columns",
     "ids alone say what was dropped": "columns",
+    "types of an unmerged contract are those of a read": "slow columns",
     "ids of fields given up are free": "columns",
     "ids that come back are adopted": "columns",
     "rows are carried by names": "columns",

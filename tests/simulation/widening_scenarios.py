@@ -134,6 +134,23 @@ def flusher_dies_before_the_contract_of_a_widening() -> None:
     stage.is_wide()
 
 
+def read_between_a_widening_and_a_shrink() -> None:
+    """A command has stored the contract that drops ``b``, and died.  A record is taken by it.  F widens ``g``, and dies when
+    the table has the wider type, and the contract has the narrow one."""
+    stage = WideningStage()
+    stage.change(widen=("g",))
+    f = stage.flusher("f")
+    stage.dies(lambda: stage.faults_of("dead").before("commit", "table", crash, 2), drop=("b",))
+    stage.records(stage.started(), k=1, g=8)
+    stage.faults_of("f").before("put", "/contract/", crash)
+    with suppress(Crashed):
+        stage.widens(f)
+    require(str(stage.dataset.schema.field("g").type) == "int64", "it has not landed")
+    stage.check()
+    stage.rounds(stage.flusher("another"))
+    stage.is_wide()
+
+
 def command_runs_before_the_contract_of_a_widening() -> None:
     """F dies there.  A command renames the column, and adds another one."""
     stage = WideningStage()
@@ -442,6 +459,7 @@ SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
     merge_between_the_files_of_a_widening_and_its_commit: ("files of a widening stay right", "rows .*'3@2': 1}"),
     rows_are_deleted_between_the_files_of_a_widening_and_its_commit: ("a widening brings deletes back", "rows"),
     flusher_dies_before_the_contract_of_a_widening: ("rows are written beside a widening", "the contract has"),
+    read_between_a_widening_and_a_shrink: ("types of an unmerged contract are those of a read", "cannot become"),
     command_runs_before_the_contract_of_a_widening: ("a command minds no widening", "rows|holds|columns"),
     widening_lands_while_its_column_is_dropped: ("only the ids of the contract's fields go", "the column stays"),
     flusher_stores_a_contract_before_the_one_of_a_growth: ("fields that files have are others'", "InvalidInput|'d'"),

@@ -3,7 +3,7 @@
 Guarantees
  1. A result has the columns of its table version, also those of other programs, except their blobs.  An entry or flush of
     the plan may be of a contract whose columns are newer than the version's mark.  Then the result has the columns of the
-    newest such contract, and those of other programs behind them.
+    newest such contract, as wide as the version has them, and those of other programs behind them.
  2. Fields are told apart by Lance's ids, as ``Column.ids`` keeps them.  So a value is in its own column, whatever that was
     called when the value was written.
  3. Columns of other programs have ids here that no contract has (``taken_whole``).  Lance may give them ids of dropped fields,
@@ -22,10 +22,11 @@ import pyarrow as pa
 from lancewal_core.errors import ContractChanged, InvalidInput, InvalidSchema, LancewalError, or_error
 from lancewal_core.region.flushes.manifest import read_flush
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.rows.carry import taken_whole
+from lancewal_core.rows.carry import Tree, taken_whole, trees, widens
 from lancewal_core.rows.column_types import format_type, parse_type
 from lancewal_core.rows.schema import FieldIds, RowSchema
 from lancewal_core.table.checks import blob_columns, changed_by_others, columns_as
+from lancewal_core.table.columns.versions import holding
 from lancewal_core.table.contract import Contract, columns_version, newer_contract
 from lancewal_core.table.protocol import ColumnsCommit, PinnedTable, columns_mark
 from lancewal_reader.plan.log_entries import EntryRef
@@ -56,9 +57,24 @@ def columns_of_plan(opened: OpenedTable, pinned: PinnedTable, plan: ReadPlan) ->
         for field, ids in zip(own.columns, own.ids, strict=True)
         if ids[0] < 0 and ids[0] not in was and field.name not in newest.fields_of
     ]
-    columns = pa.schema([*newest.rows.columns, *(field for field, _ in others)])
+    columns = pa.schema([*_as_wide(newest.rows, own), *(field for field, _ in others)])
     found = (*newest.rows.ids, *(ids for _, ids in others))
     return RowSchema(columns, contract.primary_key, contract.region_key, found)
+
+
+def _as_wide(rows: RowSchema, own: RowSchema) -> list[pa.Field]:
+    """Return the columns of ``rows``, as wide as a version has them.
+
+    ``own``: the version's columns.  A widening lands there before a contract has the wider types."""
+    there = {tree.id: tree.type for column in trees(own) for tree in column.all()}
+
+    def wide(tree: Tree) -> Tree:
+        if tree.within:
+            return holding(tree, [wide(member) for member in tree.within])
+        type_ = there.get(tree.id, tree.type)
+        return replace(tree, type=type_) if widens(tree.type, type_) else tree
+
+    return [field.with_type(wide(tree).type) for field, tree in zip(rows.columns, trees(rows), strict=True)]
 
 
 def _has_all_names(pinned: PinnedTable, contract: Contract) -> bool:
