@@ -4,6 +4,9 @@
 one thread, which is what a busy ingest process has.  ``strict`` and ``lenient`` decode the same rows, of which the second
 have half of the columns in lenient forms.  The program prints the best and the median of ``ROUNDS`` runs, in
 milliseconds of CPU time of all threads, and the decoder's speed relative to each bare pass.
+
+``keys`` compares the formats of record keys in the same way: the same rows, prepared as ingest does, and their routing
+alone.  ``json`` keys are written as Python's ``json.dumps`` writes them, and are compared with their rows.
 """
 
 from __future__ import annotations
@@ -15,17 +18,25 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.json as pj
 
+from lancewal_core.names.ids import Position
+from lancewal_core.record_keys.key_format import KeyFormat, encode_region_key
+from lancewal_core.rows.column_types import format_type
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.settings.sections import JsonForm
+from lancewal_core.table.contract import Column, Contract
+from lancewal_ingest.append.prepare import Consumed, Preparer
+from lancewal_ingest.append.routing import routing_of
 from lancewal_ingest.decode.decoder import Decoder
 from lancewal_ingest.decode.json.decoder import JsonDecoder
 from lancewal_ingest.decode.naming import Naming
 from lancewal_kafka.records import Records
 
 MESSAGES, ROUNDS = 10_000, 60
+KEY_FORMATS: tuple[KeyFormat, ...] = ("bytes", "canonical", "long", "json-compact", "json")
 COLUMNS = pa.schema(
     [
         ("id", pa.int64()),
@@ -125,6 +136,63 @@ def _records(values: list[bytes], headers: list[list[tuple[str, bytes]] | None])
     return Records(list(range(len(values))), times, keys, list(values), list(headers))  # type: ignore[arg-type]  # lists are invariant
 
 
+def _keyed(key_format: KeyFormat, records: Records) -> tuple[Contract, Records]:
+    """The contract of a topic keyed by ``id``, and its records."""
+    ids = [json.loads(value or b"")["id"] for value in records.values]
+    match key_format:
+        case "json":
+            keys = [json.dumps({"id": number}).encode() for number in ids]
+        case "json-compact":
+            keys = [encode_region_key({"id": number}, form=key_format) for number in ids]
+        case "bytes":
+            keys = [encode_region_key(number) for number in ids]
+        case _:
+            keys = [encode_region_key(number, form=key_format) for number in ids]
+    columns = [Column(name=f.name, type=format_type(f.type), field_ids=(n,)) for n, f in enumerate(COLUMNS)]
+    contract = Contract(
+        table_uuid="u", topic="t", topic_id="i", partitions=1, primary_key=("id",), start=(0,), columns=tuple(columns),
+        region_key=() if key_format == "bytes" else ("id",), key_format=key_format,
+    )  # fmt: skip
+    return contract, Records(records.offsets, records.timestamps, list(keys), records.values, records.headers)
+
+
+def _key_formats(records: Records) -> None:
+    """Print the speed of each key format relative to ``bytes``, as a whole, and relative to ``canonical``, of routing."""
+    prepare: dict[str, Callable[[], object]] = {}
+    route: dict[str, Callable[[], object]] = {}
+    for key_format in KEY_FORMATS:
+        contract, keyed = _keyed(key_format, records)
+        consumed = Consumed(contract.regions[0], Position(0), Position(len(keyed)), keyed)
+        preparer, routing = Preparer(contract), routing_of(contract)
+        decoded = Decoder(
+            contract.rows, JsonDecoder(contract.rows), patches=True, record_bytes_max=1 << 20, keys=None
+        ).decode(keyed)
+        lies = np.zeros(len(keyed), np.int32)
+        found = preparer.prepare(consumed)
+        assert found.entry is not None
+        assert found.entry.rows.num_rows == len(keyed)
+        prepare[key_format] = lambda p=preparer, c=consumed: p.prepare(c)  # type: ignore[misc]  # bound now
+        route[key_format] = lambda r=routing, k=keyed, d=decoded, n=lies: r.partitions(k, d, n)  # type: ignore[misc]  # bound now
+    for name, cases, against in (("prepare", prepare, "bytes"), ("routing", route, "canonical")):
+        times = _timed(cases)
+        print(f"keys, {name}: {len(records)} rows, speed relative to {against}")
+        for case, took in times.items():
+            best, median = min(took), statistics.median(took)
+            speed = f"{min(times[against]) / best:.2f} {statistics.median(times[against]) / median:.2f}"
+            print(f"  {case:12} best {best:6.2f} ms, median {median:6.2f} ms, speed {speed}")
+
+
+def _timed(cases: Mapping[str, Callable[[], object]]) -> dict[str, list[float]]:
+    """Return the CPU times of each case in milliseconds, round by round, one case after the other in each."""
+    times: dict[str, list[float]] = {case: [] for case in cases}
+    for _ in range(ROUNDS):
+        for case, run in cases.items():
+            start = time.process_time()
+            run()
+            times[case].append((time.process_time() - start) * 1e3)
+    return times
+
+
 def _bare(values: list[bytes]) -> None:
     pj.read_json(pa.BufferReader(b"\n".join(values)))
 
@@ -143,36 +211,30 @@ def main() -> None:
         ("1 % bad records", with_bad(upserts(4), 100)),
     ):
         values_decoder = JsonDecoder(rows)
-        decoder = Decoder(rows, values_decoder, patches=True, record_bytes_max=1 << 20, key_decoder=None)
+        decoder = Decoder(rows, values_decoder, patches=True, record_bytes_max=1 << 20, keys=None)
         values = [value for value in records.values if value is not None]
         cases: dict[str, Callable[[], object]] = {"decode": lambda d=decoder, r=records: d.decode(r)}  # type: ignore[misc]  # bound now
         if "bad" not in name:
             cases["bare"] = lambda v=values: _bare(v)  # type: ignore[misc]  # bound now
             cases["bare 1"] = lambda v=values: _bare_one(v)  # type: ignore[misc]  # bound now
-        times: dict[str, list[float]] = {case: [] for case in cases}
-        for _ in range(ROUNDS):
-            for case, run in cases.items():
-                start = time.process_time()
-                run()
-                times[case].append((time.process_time() - start) * 1e3)
+        times = _timed(cases)
         size = sum(map(len, values)) // len(values)
         print(f"{name}: {len(values)} values of {size} bytes, {values_decoder.single_records // ROUNDS} one by one")
         _show(times, "decode")
     _compare_forms()
+    _key_formats(upserts(5))
 
 
 def _compare_forms() -> None:
     rows = RowSchema(pa.schema([(name, type_) for name, (type_, _) in TYPES.items()]), ("id", "region"), ("region",))
     lenient = {name: form for name, (_, form) in TYPES.items() if form is not None}
     decoders = {"strict": JsonDecoder(rows), "lenient": JsonDecoder(rows, Naming(forms=lenient))}
-    times: dict[str, list[float]] = {case: [] for case in decoders}
-    given = {case: forms(5, lenient=case == "lenient") for case in decoders}
-    for _ in range(ROUNDS):
-        for case, values in decoders.items():
-            decoder = Decoder(rows, values, patches=True, record_bytes_max=1 << 20, key_decoder=None)
-            start = time.process_time()
-            decoder.decode(given[case])
-            times[case].append((time.process_time() - start) * 1e3)
+    cases: dict[str, Callable[[], object]] = {}
+    for case, values in decoders.items():
+        decoder = Decoder(rows, values, patches=True, record_bytes_max=1 << 20, keys=None)
+        given = forms(5, lenient=case == "lenient")
+        cases[case] = lambda d=decoder, r=given: d.decode(r)  # type: ignore[misc]  # bound now
+    times = _timed(cases)
     print(f"{len(lenient)} of {len(TYPES)} columns lenient: {decoders['lenient'].single_records} values one by one")
     _show(times, "strict")
 

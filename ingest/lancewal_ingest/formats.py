@@ -1,12 +1,17 @@
-"""Choice of the decoder for a table's record values, by the format that its contract names."""
+"""Choice of the decoders for a table's record values and keys, by the formats that its contract names."""
 
 from __future__ import annotations
 
 from typing import Literal
 
+import pyarrow as pa
+
+from lancewal_core.record_keys.key_format import has_region_key
 from lancewal_core.rows.schema import RowSchema
+from lancewal_core.table.contract import Contract
 from lancewal_ingest.decode.json.decoder import JsonDecoder
-from lancewal_ingest.decode.naming import PLAIN, Naming
+from lancewal_ingest.decode.naming import PLAIN, Naming, key_naming_of
+from lancewal_ingest.decode.record_keys import ComparedKeys, EncodedKeys, RecordKeys
 from lancewal_ingest.decode.value_decoder import ValueDecoder
 
 
@@ -16,3 +21,21 @@ def value_decoder(value_format: Literal["json"], rows: RowSchema, naming: Naming
     match value_format:
         case "json":
             return JsonDecoder(rows, naming)
+
+
+def record_keys(contract: Contract) -> RecordKeys | None:
+    """Return the reader of the contract's record keys; None if they cannot be decoded."""
+    rows, called = contract.rows, contract.record_rows
+    if contract.key_codec is not None:
+        return EncodedKeys(contract.key_codec, rows, compared=not contract.rows_tell_partition)
+    if not has_region_key(contract.key_format):
+        return None
+    columns = pa.schema([called.columns.field(name) for name in called.region_key])
+    naming = key_naming_of(contract)
+    names = dict(zip(called.region_key, rows.region_key, strict=True))
+    former = {} if naming.names is None else naming.names.former
+    return ComparedKeys(
+        value_decoder("json", RowSchema(columns, called.region_key, called.region_key), naming),
+        rows,
+        {**names, **{name: names[present] for name, present in former.items()}},
+    )

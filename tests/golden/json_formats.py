@@ -48,6 +48,7 @@ CONTRACT = Contract(
 CONTRACT_KEYED_BY_BYTES = CONTRACT.model_copy(
     update={"region_key": (), "key_format": "bytes", "start": (0,), "partitions": 1}
 )
+CONTRACT_KEYED_BY_JSON = CONTRACT.model_copy(update={"format": 2, "key_format": "json", "partitioner": "crc32"})
 CONTRACT_OF_A_PLACE = CONTRACT.model_copy(update={"place": "s3://bucket/tables/orders"})
 CONTRACT_OF_A_MAKING = CONTRACT_OF_A_PLACE.model_copy(update={"making": "89abcdef0123456789abcdef01234567"})
 CONTRACT_OF_A_GROUP = CONTRACT_OF_A_MAKING.model_copy(update={"group_id": "orders", "former_group_id": "orders-old"})
@@ -168,6 +169,7 @@ def encoded() -> dict[str, bytes]:
     return {
         "contract_1.json": encode_contract(CONTRACT),
         "contract_1_key_bytes.json": encode_contract(CONTRACT_KEYED_BY_BYTES),
+        "contract_2_key_json.json": encode_contract(CONTRACT_KEYED_BY_JSON),
         "contract_1_place.json": encode_contract(CONTRACT_OF_A_PLACE),
         "contract_1_making.json": encode_contract(CONTRACT_OF_A_MAKING),
         "contract_1_group.json": encode_contract(CONTRACT_OF_A_GROUP),

@@ -115,6 +115,13 @@ def test_the_contract_of_a_table_keyed_by_bytes_is_read() -> None:
     assert golden.CONTRACT.rows_tell_partition
 
 
+def test_the_contract_of_a_table_keyed_by_json_is_read() -> None:
+    read = decode_contract(stored("contract_2_key_json.json"), "here")
+    assert read == golden.CONTRACT_KEYED_BY_JSON
+    assert (read.key_codec, read.rows_tell_partition) == (None, False)
+    assert (read.rows.region_key, read.partitioner) == (("id",), "crc32")
+
+
 @pytest.mark.parametrize("name", ["key_catalog_1.json", "key_catalog_1_checksum.json"])
 def test_the_key_catalog_is_read(name: str) -> None:
     assert decode_catalog(stored(name), "here") == golden.CATALOG

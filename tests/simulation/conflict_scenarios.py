@@ -54,7 +54,7 @@ def _told(stage: Stage, a: Member, watch: ConflictWatch) -> None:
 
 
 def _begun() -> tuple[Stage, Member]:
-    stage = Stage(partitions=3, keyed_by_bytes=True)
+    stage = Stage(partitions=3, key_format="bytes")
     a = stage.member("a", 0, 1, 2)
     _send(stage, 0, range(20))
     stage.step(a, 2)

@@ -1,6 +1,8 @@
 """Kafka in memory: a topic, a consumer group, and members that satisfy ingest's ``KafkaSource``.
 
-Offsets have gaps (compaction, aborted records), and markers may follow the last record.  Assignment is cooperative: a
+Offsets have gaps (compaction, aborted records), and markers may follow the last record.  A topic
+with ``tombstones_s`` is compacted: ``Partition.clean`` removes what newer records of the same Kafka key supersede, and old
+tombstones.  Assignment is cooperative: a
 member gives up what is not meant for it at its next poll, inside which the listener is called; only then can another get
 it.  A member that does not poll for long is *expelled*: its partitions go to others at once, and it learns that at its
 next poll (``lost``), or some time later, where it reaches the partitions and not the coordinator; until then it believes
@@ -17,9 +19,11 @@ from lancewal_core.errors import KafkaUnavailable, LancewalError
 from lancewal_core.names.ids import Position, Region, TopicId
 from lancewal_ingest.kafka.source import Offsets, Polled, PollListener, Positions
 from lancewal_kafka.records import Records
+from lancewal_kafka.retention import Compaction
 from lancewal_kafka.topic import TopicFacts
 from tests.simulation.oracle import Record
 from tests.twins.scheduler import Scheduler
+from tests.twins.sim_clock import EPOCH_MS
 
 
 @dataclass(slots=True)
@@ -38,6 +42,8 @@ class Partition:
     was made of."""
     survived: set[int] = field(default_factory=set)
     """Of these, those that are durable all the same: somebody had consumed them."""
+    cleaned: set[int] = field(default_factory=set)
+    """Offsets of records that compaction has removed.  What they did to a row stays done."""
     _reached: int = 0
     """Where the partition ended before it lost its tail."""
 
@@ -53,7 +59,14 @@ class Partition:
 
     def held(self, first: int, next_: int) -> list[Record]:
         """Those of them that Kafka has."""
-        return [r for r in self.between(first, next_) if r.offset not in self.lost]
+        return [r for r in self.between(first, next_) if r.offset not in self.lost and r.offset not in self.cleaned]
+
+    def clean(self, tombstones_before_ms: int) -> None:
+        """Keep the newest record of each Kafka key, and of those no tombstone that is older."""
+        newest = {r.key: r.offset for r in self.held(0, self.high)}
+        for r in self.held(0, self.high):
+            if newest[r.key] != r.offset or (r.value is None and r.timestamp < tombstones_before_ms):
+                self.cleaned.add(r.offset)
 
     def lose_tail(self, high: int, durable: int) -> None:
         """An unclean leader election: the partition ends at ``high`` now; what lies below ``durable`` is so."""
@@ -73,6 +86,8 @@ class MemoryTopic:
         self.name = name
         self.topic_id = topic_id
         self.partitions = [Partition() for _ in range(partitions)]
+        self.tombstones_s: float | None = None
+        """For how long a compacted topic keeps tombstones; None: it is not compacted."""
 
     def append(self, partition: int, make: Callable[[int], Record], gap: int = 0, markers: int = 0) -> Record:
         """A record behind ``gap`` missing offsets, followed by ``markers``."""
@@ -195,13 +210,11 @@ class MemorySource:
 
     def offsets(self, region: Region) -> Offsets:
         self._ask("list offsets")
-        log = self._topic.partitions[region.partition]
-        return Offsets(Position(log.low), Position(log.high))
+        return self._offsets(region)
 
     def offsets_of_each(self, regions: Collection[Region]) -> dict[Region, Offsets | LancewalError]:
         self._ask("list offsets")
-        logs = {region: self._topic.partitions[region.partition] for region in regions}
-        return {region: Offsets(Position(log.low), Position(log.high)) for region, log in logs.items()}
+        return {region: self._offsets(region) for region in regions}
 
     def ends(self, regions: Collection[Region]) -> dict[Region, Position]:
         self._ask("list offsets")
@@ -218,6 +231,15 @@ class MemorySource:
     def close(self) -> None:
         self._scheduler.switch("kafka.close")
         self._group.expel(self.member)
+
+    def _offsets(self, region: Region) -> Offsets:
+        log, tombstones_s = self._topic.partitions[region.partition], self._topic.tombstones_s
+        low, high = Position(log.low), Position(log.high)
+        if tombstones_s is None:
+            return Offsets(low, high)
+        since_ms = EPOCH_MS + (self._scheduler.now - tombstones_s) * 1000
+        recent = next((r.offset for r in log.held(log.low, log.high) if r.timestamp >= since_ms), log.high)
+        return Offsets(low, high, Compaction(tombstones_s, Position(recent), high))
 
     def _ask(self, what: str) -> None:
         self._scheduler.switch(f"kafka.{what}")

@@ -85,11 +85,13 @@ from lancewal_flusher.service.round import mark
 from lancewal_flusher.upkeep.adopted_keys import AdoptedKeys
 from lancewal_ingest.append.prepare import Preparer
 from lancewal_ingest.decode.naming import Naming
+from lancewal_ingest.decode.record_keys import ComparedKeys
 from lancewal_ingest.kafka.source import Polled
 from lancewal_ingest.regions.flush_queue import FlushQueue
 from lancewal_ingest.regions.intake import Intake
 from lancewal_ingest.regions.open import open_regions
 from lancewal_ingest.regions.seal import to_seal
+from lancewal_ingest.retention.tombstones import lost_tombstones
 from lancewal_ingest.service.worker import IngestWorker
 from lancewal_reader.plan.log_entries import EntryRun, LogEntries
 from lancewal_reader.plan.stand_in import Lineage
@@ -838,6 +840,18 @@ def _a_newer_mark_says_nothing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(lancewal_flusher.commit.widened, "_check_newest", lambda context, pinned: None)
 
 
+def _a_region_that_begins_has_missed_no_delete(patch: pytest.MonkeyPatch) -> None:
+    def only_if_read(opened: Any, region: Any, state: Any, *others: Any) -> Any:
+        return None if state is None else known(opened, region, state, *others)
+
+    known = lost_tombstones
+    patch.setattr(lancewal_ingest.regions.open, "lost_tombstones", only_if_read)
+
+
+def _a_key_is_not_compared_with_its_row(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ComparedKeys, "wrong", lambda self, keys, rows: {})
+
+
 MUTATIONS: dict[str, Patch] = {
     "first records stop nothing": _first_records_stop_nothing,
     "a claim counts no records": _a_claim_counts_no_records,
@@ -905,6 +919,8 @@ MUTATIONS: dict[str, Patch] = {
     "groups are not compared": _groups_are_not_compared,
     "too many keys in conflict end the merge": _too_many_keys_end_the_merge,
     "ingest goes on beside keys in conflict": _ingest_goes_on_beside_keys_in_conflict,
+    "a region that begins has missed no delete": _a_region_that_begins_has_missed_no_delete,
+    "a key is not compared with its row": _a_key_is_not_compared_with_its_row,
     "a region is claimed by an older contract": _a_region_is_claimed_by_an_older_contract,
     "field ids come back": _field_ids_come_back,
     "adopted files name dropped fields": _adopted_files_name_dropped_fields,
@@ -1008,11 +1024,13 @@ NOT_IN_SCHEDULES = {
     "first records stop nothing",
     "a claim counts no records",
     "a seal counts no records",
+    "a region that begins has missed no delete",
+    "a key is not compared with its row",
 }
 """Mutations that no random schedule can show: none of them has many bad records before its first row, replaces a segment,
 minds a true copy of a lost one, makes another version of the contract, damages a page or the name of a branch, tags a
 version, takes the name of a snapshot again, has a person decide about a restore, leaves a flush for a week, flushes a
 generation again while one that wrote it before stands still, drops the table or the topic and makes it again, has two
-consumer groups, keys by bytes, or removes a version that a user made from between two others and then asks for its
-time.  One of a listing can be shown, but 216 schedules did not: a listing must hide the very segment of a dead letter
-whose token is used then."""
+consumer groups, keys by anything but canonical keys, or removes a version that a user made from between two others and then
+asks for its time.  One of a listing can be shown, but 216 schedules did not: a listing must hide the very segment of a dead
+letter whose token is used then."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from lancewal_core.record_keys.key_format import KeyFormat
 from lancewal_core.settings.sections import Policy
 from lancewal_ingest.regions.policy import SealPolicy
 from tests.twins.faults import Rates
@@ -60,7 +61,7 @@ class Settings:
     """See the module docstring.  ``swarm``: the numbers are bounds, and each seed draws its own below them."""
 
     making: str = "making-1"
-    keyed_by_bytes: bool = False
+    key_format: KeyFormat = "canonical"
     """Of the table."""
     partitions: int = 3
     keys: int = 12

@@ -15,7 +15,7 @@ from random import Random
 from lancewal_core.errors import Corrupt
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Page, Region
-from lancewal_core.record_keys.key_format import encode_region_key
+from lancewal_core.record_keys.key_format import KeyFormat, encode_region_key
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.settings.sections import Policy
 from lancewal_core.table.contract import Contract, encode_contract
@@ -80,7 +80,7 @@ class Stage(World):
         on_misrouted: Policy = "stop",
         on_bad_record: Policy = "dead-letter",
         making: str = "making-1",
-        keyed_by_bytes: bool = False,
+        key_format: KeyFormat = "canonical",
         columns_change: bool = False,
     ) -> None:
         self.scripts: dict[str, Script] = {}
@@ -89,7 +89,7 @@ class Stage(World):
         settings = Settings(
             partitions=partitions, history_window_s=history_window_s, stay=0.0, on_misrouted=on_misrouted,
             on_bad_record=on_bad_record, bundle_segments=4, making=making,
-            keyed_by_bytes=keyed_by_bytes, changers=int(columns_change),
+            key_format=key_format, changers=int(columns_change),
         )  # fmt: skip
         super().__init__(0, settings, Alone("stage"))
         self.dataset.clock_error_ms = lambda version: 0

@@ -7,8 +7,8 @@ Comparisons, per key
 
 A difference that the merged table has is not reported again for the read if the key has no later records.
 
-In a table keyed by bytes, nothing orders the records of a key that came through several partitions.  The row that the
-table shows for such a key may be a person's decision.  Such keys are counted, and only comparison 3 covers them.
+If rows do not tell their partition, nothing orders the records of a key that came through several partitions.  The row
+that the table shows for such a key may be a person's decision.  Such keys are counted, and only comparison 3 covers them.
 """
 
 from __future__ import annotations
@@ -71,6 +71,7 @@ class Comparison:
         self._regions = {region.partition: region for region in scope.cut}
         self._expires = _expiry(scope)
         self._rows_tell_regions = scope.contract.rows_tell_partition
+        self._deletes_may_be_gone = evidence.without_deletes()
         self._in_force = {
             key for part in (scope.aside.waiting, scope.aside.owners) for key in plain_rows(part, rows.primary_key)
         }
@@ -209,13 +210,15 @@ class Comparison:
                 tell("differs", key, columns=state.differing(rows[0]))
                 self._want(where, key, state)
         for key, state in states.items():
-            if state.exists and key not in found and not self._expired(state):
+            if state.exists and key not in found and not self._may_be_absent(state):
                 tell("missing", key)
                 self._want(where, key, state)
         return told
 
-    def _expired(self, state: KeyState) -> bool:
-        """Return whether the row may be missing because its time to live is over."""
+    def _may_be_absent(self, state: KeyState) -> bool:
+        """Return whether the row may be missing because its time to live is over, or its delete is removed."""
+        if state.partition in self._deletes_may_be_gone:
+            return True
         if self._expires is None:
             return False
         at, threshold = self._expires

@@ -5,7 +5,8 @@ both begin together.  Positions that both sources have are also compared with ea
 
 Kafka never has all records of a compacted topic.  If a key has newer records, or was deleted long ago, its older records
 are gone without a trace.  For such a topic the WAL is used if it begins no later than Kafka.  A row without a record is
-then unchecked, never foreign.
+then unchecked, never foreign.  If rows do not tell their partition, a removed delete may have left an older record of its
+row, under another text of the key.  A record without a row is then unchecked, too.
 
 If a person decided after a restore that merged rows are dropped, records up to the restore say nothing about the
 rows.
@@ -128,6 +129,14 @@ class Evidence:
         if not self._scope.empty_before or (self._scope.eras.altered and incomplete):
             return frozenset()
         return whole if incomplete else whole | {NO_PARTITION}
+
+    def without_deletes(self) -> frozenset[int]:
+        """Return the partitions that are compared with records of which deletes may be missing."""
+        if not self.compacted or self._scope.contract.rows_tell_partition:
+            return frozenset()
+        return frozenset(
+            region.partition for region in self._scope.cut if self.chosen(region) is self.topic.get(region)
+        )
 
     def load(self, number: int) -> tuple[list[RowOperation], list[RowOperation], list[RowOperation]]:
         """Return the records of one share: those to compare the table with, Kafka's, and the WAL's."""

@@ -1,9 +1,9 @@
 """The region through which a key came, for tables whose rows cannot tell (``Contract.rows_tell_partition``).
 
-If a row tells its partition, one key has one region by construction.  With ``format.key: bytes`` or
-``partitioner: none`` producers may put a record anywhere.  If its place does not follow from the primary key, one
-primary key comes through two partitions, and Kafka does not order these.  So the region of a row is remembered, and
-compared wherever two rows of a key meet.  Different regions are a ``RegionConflict``.
+If a row tells its partition, one key has one region by construction.  Otherwise (``format.key: bytes``
+or ``json``, ``partitioner: none``) producers may put a record anywhere.  If its place does not follow from the primary
+key, one primary key comes through two partitions, and Kafka does not order these.  So the region of a row is remembered,
+and compared wherever two rows of a key meet.  Different regions are a ``RegionConflict``.
 
 Guarantees
  1. A remembered region *counts*, which means that it is compared.  It stops counting when the topic's partitions change

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,7 +36,7 @@ class JsonCompactCodec:
     def __init__(self, fields: pa.Schema) -> None:
         """``fields`` are the region key's columns in order.  ``InvalidSchema`` for a type that is not allowed."""
         for field in fields:
-            if not (_is_text(field.type) or pa.types.is_integer(field.type) or pa.types.is_boolean(field.type)):
+            if writes(field.type) is None:
                 raise InvalidSchema(
                     f"table.format.key is json-compact: column {field.name!r} of table.region_key has type {field.type}; "
                     "such keys hold strings, integers and booleans. Choose another table.format.key"
@@ -73,7 +74,7 @@ class JsonCompactCodec:
         before = b"{"
         for field, column in zip(self._fields, columns, strict=True):
             quote = b'"' if _is_text(field.type) else b""
-            pieces += [pa.scalar(before + _text(field.name) + b":" + quote, pa.binary()), _texts(column)]
+            pieces += [pa.scalar(before + _text(field.name) + b":" + quote, pa.binary()), json_texts(column)]
             before = quote + b","
         end = pa.scalar(before[:-1] + b"}", pa.binary())
         return pc.binary_join_element_wise(*pieces, end, pa.scalar(b"", pa.binary()))
@@ -87,7 +88,7 @@ def json_key(members: Mapping[str, object]) -> bytes:
         if not isinstance(value, str | int):
             raise InvalidInput(f"region key column {name!r}: such a key cannot hold a {type(value).__name__}")
     try:
-        return b"{" + b",".join(_text(name) + b":" + _value(value) for name, value in members.items()) + b"}"
+        return b"{" + b",".join(_text(name) + b":" + json_value(value) for name, value in members.items()) + b"}"
     except UnicodeEncodeError as error:
         raise InvalidInput(f"a text of the region key is not Unicode: {error.reason}") from None
 
@@ -99,6 +100,13 @@ def same_json(key: bytes, other: bytes) -> bool:
     except (ValueError, RecursionError):
         return False
     return isinstance(one, dict) and json.dumps(one, sort_keys=True) == json.dumps(two, sort_keys=True)
+
+
+def writes(type_: pa.DataType) -> Literal["text", "word"] | None:
+    """Return whether such keys write a type as a text in quotes, or as a word; None if they do not hold it."""
+    if _is_text(type_):
+        return "text"
+    return "word" if pa.types.is_integer(type_) or pa.types.is_boolean(type_) else None
 
 
 def _is_text(type_: pa.DataType) -> bool:
@@ -113,7 +121,8 @@ def _fits(type_: pa.DataType, value: object) -> bool:
     return isinstance(value, int) and int(value) in integer_range(type_)
 
 
-def _value(value: object) -> bytes:
+def json_value(value: object) -> bytes:
+    """Return the text of a str, int or bool."""
     if isinstance(value, bool):
         return b"true" if value else b"false"
     return _text(value) if isinstance(value, str) else str(value).encode()
@@ -133,7 +142,7 @@ def _escape(found: re.Match[str]) -> str:
     return f"\\u{pair[:4]}\\u{pair[4:]}"
 
 
-def _texts(column: pa.Array) -> pa.Array:
+def json_texts(column: pa.Array) -> pa.Array:
     """Return the text of each value, without the quotes around it, as a binary array."""
     texts = column.cast(pa.string())
     if _is_text(column.type):

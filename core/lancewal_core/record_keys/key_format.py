@@ -3,7 +3,7 @@
 1. *Can the key be decoded?*  Then a record without a value deletes the row of its key, if that is the primary key.
 2. *Does a row tell its partition?*  If the key's bytes follow from the row's region key, and the partition from these
    bytes, ingest notices a misrouted row as it arrives, and reads and ``verify`` find a row's partition.  Otherwise the
-   flusher records through which region a key came.
+   flusher records through which region a key came, and ingest compares a decoded key with its row.
 
 No other code compares names of formats.
 
@@ -12,6 +12,7 @@ No other code compares names of formats.
 | ``canonical``: ``rows.region_key`` | yes | yes |
 | ``short``, ``integer``, ``long``: 2, 4 or 8 bytes, as Kafka's serializer of that name writes | yes | yes |
 | ``json-compact``: ``json_compact`` | yes | yes |
+| ``json``: an object of the region key's columns in any text | yes | no |
 | ``bytes`` of the producers' choice | no | no |
 """
 
@@ -31,11 +32,13 @@ from lancewal_core.rows.column_types import integer_range
 from lancewal_core.rows.region_key import RegionKeyCodec, canonical_key
 from lancewal_core.rows.schema import RowSchema
 
-KeyFormat = Literal["canonical", "short", "integer", "long", "json-compact", "bytes"]
+KeyFormat = Literal["canonical", "short", "integer", "long", "json-compact", "json", "bytes"]
 """Format of a table's record keys."""
 
 OF_FIRST_RELEASE = frozenset[KeyFormat](["canonical", "bytes"])
 """Formats that the first release knows."""
+_IN_ANY_TEXT = frozenset[KeyFormat](["json"])
+"""Formats in which one key may have several texts, so that its bytes do not follow from a row."""
 _INTEGER_BYTES = {"short": 2, "integer": 4, "long": 8}
 
 
@@ -76,19 +79,19 @@ def encode_region_key(*values: object, form: KeyFormat = "canonical") -> bytes:
 
 
 def has_region_key(key_format: KeyFormat) -> bool:
-    """Return whether tables with such keys have a region key."""
+    """Return whether tables with such keys have a region key.  Then the keys can be decoded."""
     return key_format != "bytes"
 
 
 def why_rows_do_not_tell(key_format: KeyFormat, partitioner: Partitioner) -> str | None:
     """Return the setting, and its value, by which rows do not tell their partition; None if they tell it."""
-    if not has_region_key(key_format):
+    if not has_region_key(key_format) or key_format in _IN_ANY_TEXT:
         return f"table.format.key is {key_format}"
     return "table.partitioner is none" if partitioner == "none" else None
 
 
 def key_codec(rows: RowSchema, key_format: KeyFormat) -> KeyCodec | None:
-    """Return the encoding of the table's record keys; None if they cannot be decoded."""
+    """Return the encoding of the table's record keys; None if the bytes of a key do not follow from its row."""
     fields = pa.schema([rows.columns.field(name) for name in rows.region_key])
     if key_format == "canonical":
         return RegionKeyCodec(fields)

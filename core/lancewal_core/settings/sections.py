@@ -125,10 +125,10 @@ class FormatSettings(Section):
 
     value: Literal["json"] = "json"
     """Format of record values.  JSON is the only format of this release."""
-    key: Literal["canonical", "short", "integer", "long", "json-compact", "bytes"] = "canonical"
+    key: Literal["canonical", "short", "integer", "long", "json-compact", "json", "bytes"] = "canonical"
     """Format of record keys.  ``canonical``: the encoding of ``table.region_key`` as text.  ``short``, ``integer``,
     ``long``: one integer as Kafka's serializer of that name writes it.  ``json-compact``: a JSON object without spaces, as
-    Kafka Connect writes it.  ``bytes``: of the producers' choice.  Canonical,
+    Kafka Connect writes it.  ``json``: a JSON object in any text.  ``bytes``: of the producers' choice.  Canonical,
     because a text key needs no setting in most clients, and ingest notices a row in a wrong partition."""
 
 

@@ -313,7 +313,7 @@ class Contract(BaseModel):
 
     @cached_property
     def key_codec(self) -> KeyCodec | None:
-        """Encoding of the record keys; None if they cannot be decoded."""
+        """Encoding of the record keys; None if the bytes of a key do not follow from its row."""
         return key_codec(self.record_rows, self.key_format)
 
     def partition_of(self, key: bytes) -> int:

@@ -13,7 +13,7 @@ Guarantees
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise, repeat
 from types import MappingProxyType
@@ -39,7 +39,7 @@ from lancewal_ingest.decode.naming import OtherName, naming_of
 from lancewal_ingest.decode.outcomes import OF_COLUMNS, Decoded, Rejected
 from lancewal_ingest.decode.value_decoder import Weights
 from lancewal_ingest.decode.weight import pieces
-from lancewal_ingest.formats import value_decoder
+from lancewal_ingest.formats import record_keys, value_decoder
 from lancewal_kafka.records import Records
 
 R = TypeVar("R", Rejected, RejectedOffset)
@@ -123,7 +123,7 @@ class Preparer:
             value_decoder(contract.value_format, rows, naming_of(contract)),
             patches=contract.patches,
             record_bytes_max=contract.record_bytes_max,
-            key_decoder=_primary_key_decoder(contract),
+            keys=record_keys(contract),
         )
         self.weights = self._decoder.weights
         self._routing = routing_of(contract)
@@ -296,19 +296,3 @@ def below(cut: Position, rows: pa.RecordBatch, rejected: Sequence[R]) -> tuple[p
     """Return the rows and the rejected records whose offsets are below ``cut``."""
     count = int(np.searchsorted(rows.column(OFFSET).to_numpy(), cut))
     return rows.slice(0, count), tuple(r for r in rejected if r.offset < cut)
-
-
-def _primary_key_decoder(contract: Contract) -> Callable[[bytes], tuple[object, ...] | None] | None:
-    """Return a function from a record key to the primary key's values.
-
-    None if the record key does not hold the whole primary key, or the contract does not say how it is encoded."""
-    codec = contract.key_codec
-    if codec is None or set(contract.region_key) != set(contract.primary_key):
-        return None
-    places = [contract.region_key.index(name) for name in contract.primary_key]
-
-    def decode(key: bytes) -> tuple[object, ...] | None:
-        values = codec.decode(key)
-        return None if values is None else tuple(values[i] for i in places)
-
-    return decode

@@ -2,8 +2,8 @@
 
 1. Each record is one row or one ``Rejected``, which names the first check that failed.  The order is: size, headers,
    operation, whether the record needs a value, and then the checks of the format (``value_decoder``).
-2. A record without a value deletes the row of its Kafka key, if there is a ``key_decoder`` to read the primary key from
-   that key.
+2. A record without a value deletes the row of its Kafka key, if ``record_keys`` say which row that is.  They also
+   refuse rows whose key is that of another row.
 3. A delete keeps only the values of the primary key.
 4. The format gets records of at most ``PIECE_BYTES`` at a time, by their weight (``weight``).
 5. A record whose row is too large for any segment is rejected as ``too_large``, whatever its neighbours are.
@@ -15,7 +15,6 @@ Records of several regions may come together: the result for a record does not d
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from typing import cast
 
@@ -31,12 +30,10 @@ from lancewal_ingest.decode.naming import OtherName
 from lancewal_ingest.decode.operations import op_of, record_bytes
 from lancewal_ingest.decode.outcomes import TOO_LARGE, Decoded, Refusal, Rejected
 from lancewal_ingest.decode.part import DecodedPart, assemble
+from lancewal_ingest.decode.record_keys import RecordKeys
 from lancewal_ingest.decode.value_decoder import Ops, RefusedValue, ValueDecoder
 from lancewal_ingest.decode.weight import RecordWeights, pieces
 from lancewal_kafka.records import Records
-
-KeyDecoder = Callable[[bytes], tuple[object, ...] | None]
-"""Kafka key -> the primary key's values in ``RowSchema.primary_key`` order; None if the bytes do not encode a key."""
 
 PIECE_BYTES = 32 << 20
 """Weight of the records that are decoded in one piece: as much as a segment takes."""
@@ -47,7 +44,7 @@ ROW_BYTES_MAX = SEGMENT_ROWS_BYTES_MAX
 class Decoder:
     """Decoder of one table's records.
 
-    ``key_decoder`` gives the primary key's values for a Kafka key; None when the Kafka key does not hold all of it.
+    ``keys``: reader of the Kafka keys; None if they say nothing about rows.
     """
 
     def __init__(
@@ -57,7 +54,7 @@ class Decoder:
         *,
         patches: bool,
         record_bytes_max: int,
-        key_decoder: KeyDecoder | None,
+        keys: RecordKeys | None,
     ) -> None:
         check_row_schema(rows)
         self.weights = RecordWeights(rows, values.growth)
@@ -65,7 +62,7 @@ class Decoder:
         self._values = values
         self._patches = patches
         self._record_bytes_max = record_bytes_max
-        self._key_decoder = key_decoder
+        self._keys = keys
 
     def decode(self, records: Records) -> Decoded:
         """Return the rows and the rejections of ``records``, which may be of several regions."""
@@ -102,6 +99,16 @@ class Decoder:
         rows = assemble(self._rows, records, parts)
         is_row = np.ones(len(records), dtype=np.bool_)
         is_row[list(rejected)] = False
+        if self._keys is not None and rows.num_rows:
+            at = np.flatnonzero(is_row)
+            keys = records.keys if not rejected else [records.keys[index] for index in at.tolist()]
+            wrong = self._keys.wrong(keys, rows)
+            for place, why in wrong.items():
+                index = int(at[place])
+                rejected[index] = Rejected(records.offsets[index], why.kind, str(why), why.found)
+            if wrong:
+                is_row[at[list(wrong)]] = False
+                rows = rows.filter(pa.array(is_row[at]))
         if rows.nbytes > ROW_BYTES_MAX // 2:
             fits = _fitting(rows)
             large = np.flatnonzero(is_row)[~fits].tolist()
@@ -154,7 +161,7 @@ class Decoder:
             return Op.UPSERT if named is None else named
         if named not in (None, Op.DELETE):
             raise Refusal("null_value", "expected a value: only a delete may have none")
-        cells = self._key_decoder(key) if self._key_decoder is not None and key is not None else None
+        cells = None if self._keys is None else self._keys.deleted(key)
         if cells is None or len(cells) != len(self._rows.primary_key) or None in cells:
             raise Refusal("null_value", "expected a value: the Kafka key does not give the whole primary key")
         for name, cell in zip(self._rows.primary_key, cells, strict=True):

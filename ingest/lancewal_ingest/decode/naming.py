@@ -8,7 +8,7 @@ field has its present name.  After a change of columns, records may still use a 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 import pyarrow as pa
@@ -98,6 +98,18 @@ def naming_of(contract: Contract) -> Naming:
     if contract.former_names or contract.dropped or ignores:
         names = _names(trees(contract.record_rows), None, contract)
     return Naming(None if names is None or names.only_present else names, defaults, fields, forms)
+
+
+def key_naming_of(contract: Contract) -> Naming:
+    """Return the naming of the region key's columns in record keys.  Nothing else is allowed there, or passed over."""
+    if not contract.former_names:
+        return PLAIN
+    rows = contract.record_rows
+    names = _names([tree for tree in trees(rows) if tree.name in rows.region_key], None, contract)
+    columns = set(rows.columns.names)
+    former = {name: present for name, present in names.former.items() if name not in columns}
+    names = replace(names, former=former, dropped=frozenset(), ignores=False)
+    return Naming(None if names.only_present else names)
 
 
 def _names(fields: Sequence[Tree], within: int | None, contract: Contract) -> Names:

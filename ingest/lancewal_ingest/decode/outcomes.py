@@ -13,6 +13,8 @@ from lancewal_core.rows.own_rows import own_rows
 from lancewal_ingest.decode.naming import OtherName
 
 TOO_LARGE = "too_large"
+KEY_FORM = "key_form"
+KEY_DIFFERS = "key_differs"
 
 KINDS: dict[str, str] = {
     TOO_LARGE: "key, value and headers together are longer than record_bytes_max, or the row takes more than 512 MiB",
@@ -31,10 +33,12 @@ KINDS: dict[str, str] = {
     "missing_key": "a primary key column is absent or null",
     "type": "a value does not have the JSON form of its column",
     "range": "a value has the right form, but its column cannot hold it exactly",
+    KEY_FORM: "the Kafka key is compared with the row, and is missing or not of the table's format",
+    KEY_DIFFERS: "the Kafka key is compared with the row, and is that of another row",
 }
 """Kinds of rejection and what they mean.  If several apply to a record, it nearly always gets the first of them here."""
 
-OF_COLUMNS = frozenset({"wrong_format", "duplicate_member", "unknown_column", "type", "range"})
+OF_COLUMNS = frozenset({"wrong_format", "duplicate_member", "unknown_column", "type", "range", KEY_FORM})
 """Kinds of rejections that may be due to columns of an older contract."""
 
 

@@ -48,8 +48,7 @@ def plan_loss(context: IngestContext, owner: OwnerId, region: Region, offsets: C
     position = durable_position(context, region)
     kafka = offsets()
     low = kafka.low
-    if position is None:
-        raise _nothing_lost(region, low, low)
+    position = low if position is None else position
     if position > kafka.high:
         return Accepted((_loss(context, owner, kafka.high, position, "replaced"),), position)
     if low <= position:
@@ -97,7 +96,7 @@ def _tombstones(
 ) -> LossRecord | None:
     """Return the record of deletes from ``position`` on that may be lost; None if none may be."""
     state, compaction = context.states.read([region]).get(region), kafka.compaction
-    problem = lost_tombstones(context, state, position, compaction)
+    problem = lost_tombstones(context, region, state, position, compaction)
     if problem is None or compaction is None:
         return None
     # A record is never replaced.  If more records have grown old since the last one, a new record begins at its end.

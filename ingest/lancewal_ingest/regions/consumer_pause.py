@@ -109,7 +109,8 @@ class ConsumerPause:
                 return found
             tombstones_s = compaction.tombstones_s
             state, position = context.states.read([region]).get(region), self.partitions.open[region].fetched
-            problem = lost_tombstones(context, state, position, compaction, self._began_ms if read else None)
+            began_ms = self._began_ms if read else None
+            problem = lost_tombstones(context, region, state, position, compaction, began_ms)
             if problem is None:
                 self._safe.add(region)
             else:

@@ -359,7 +359,7 @@ def _problem(
             f"Kafka ends at {offsets.high}, and the loss of its tail is accepted. Ingest goes on at position {position} "
             "once Kafka has grown up to there",
         )
-    return problem or lost_tombstones(context, state, position, offsets.compaction)
+    return problem or lost_tombstones(context, region, state, position, offsets.compaction)
 
 
 def _is_accepted(context: IngestContext, region: Region, position: Position, offsets: Offsets) -> bool:

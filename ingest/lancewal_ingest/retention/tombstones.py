@@ -5,7 +5,10 @@ delete can be read only until ``delete.retention.ms`` has passed since it was cl
 before, and reads again only after that time, keeps the row for ever.
 
 A region's deletes may be gone if all of this holds:
- 1. The region has read records before.  For a region that only begins, a missed delete changes nothing.
+ 1. The region has read records before.  For a region that only begins, a missed delete changes nothing if rows tell
+    their partition: all records of a primary key have one Kafka key in one partition, so a delete that is removed has
+    taken the older records with it.  Otherwise an older record under another text of the key may have stayed, and a
+    region that only begins would bring its row back.
  2. Records lie after its durable position, and the next of them is older than ``delete.retention.ms``, or was removed.
     The broker finds the first recent record of the whole partition by timestamp.  If that record lies below the
     position, its timestamp may be later than when it was written.  Then the records after the position count as old if
@@ -43,6 +46,7 @@ ACCEPTED_S = 3600.0
 
 def lost_tombstones(
     opened: OpenedTable,
+    region: Region,
     state: RegionState | None,
     position: Position,
     compaction: Compaction | None,
@@ -50,26 +54,39 @@ def lost_tombstones(
 ) -> RetentionLost | None:
     """Return an error if deletes after ``position`` may be gone; None if not.  See the module docstring.
 
-    ``read_at_ms``: time until which the caller has read the region.  With None the region's newest segment shows it.
+    ``state``: None if the region only begins, at ``position``.  ``read_at_ms``: time until which the caller has read the
+    region.  With None the region's newest segment shows it.
     """
-    if state is None or compaction is None or compaction.old_beyond(position) <= position:
+    if compaction is None or compaction.old_beyond(position) <= position:
         return None
-    region, old_end = state.region, compaction.old_beyond(position)
+    if state is None and opened.contract.rows_tell_partition:
+        return None
+    old_end = compaction.old_beyond(position)
     accepted, accepted_at_ms = accepted_up_to(read_losses(opened.store, region, opened.contract.making), position)
     if accepted >= old_end or (accepted > position and opened.clock.now_ms() - accepted_at_ms <= ACCEPTED_S * 1000):
         return None
     if read_at_ms is None:
-        read_at_ms = _written_at_ms(opened, state)
+        read_at_ms = None if state is None else _written_at_ms(opened, state)
         if read_at_ms is None and compaction.recent < position:
             return None  # there is no sign that the timestamp of the record below the position is wrong
     if read_at_ms is not None and opened.clock.now_ms() - read_at_ms <= compaction.tombstones_s * 1000:
         return None
+    way_on = (
+        f"To go on all the same: `lancewal offset accept-loss {region.topic}-{region.partition}`, then restart ingest"
+    )
+    if state is None:
+        return region.partition_error(
+            RetentionLost,
+            f"the topic is compacted, and begins at position {position} with records that are older than it keeps tombstones "
+            f"(delete.retention.ms is {compaction.tombstones_s * 1000:g}). {opened.contract.why_rows_do_not_tell}, so a "
+            f"removed delete may have left an older record of its row among offsets {position} to {old_end - 1}, and the row "
+            f"would come back. Producers that always write a key in one way leave none. {way_on}",
+        )
     return region.partition_error(
         RetentionLost,
         f"durable up to position {position} for longer than the topic keeps tombstones (delete.retention.ms is "
         f"{compaction.tombstones_s * 1000:g}). Deletes among offsets {position} to {old_end - 1} may be gone, and their "
-        f"rows would stay. To go on all the same: `lancewal offset accept-loss {region.topic}-{region.partition}`, then "
-        "restart ingest",
+        f"rows would stay. {way_on}",
     )
 
 

@@ -55,7 +55,12 @@ def fitting_topic(settings: Settings, rows: RowSchema, inspector: TopicInspector
     topic = inspector.describe(asked.topic)
     check_carries(topic, rows, asked)
     start = inspector.starts(topic, asked.start)
-    found = names_alike(rows), unpacks_unseen(topic), no_dead_letter_topic(inspector, asked.dead_letters)
+    found = (
+        names_alike(rows),
+        deletes_unseen(topic, asked),
+        unpacks_unseen(topic),
+        no_dead_letter_topic(inspector, asked.dead_letters),
+    )
     return FittingTopic(topic, start, [warning for warning in found if warning is not None])
 
 
@@ -79,6 +84,20 @@ def unpacks_unseen(topic: TopicState) -> str | None:
     return (
         f"topic {topic.topic!r} has compression.type={compression}: {found}. If producers are not trusted, set it to "
         "uncompressed: max.message.bytes then counts unpacked bytes"
+    )
+
+
+def deletes_unseen(topic: TopicState, settings: TableSettings) -> str | None:
+    """Return a warning if the topic is compacted and rows do not tell their partition, else None.
+
+    A delete under another text of a key, which the broker has removed, leaves an older record of its row."""
+    why = why_rows_do_not_tell(settings.format.key, settings.partitioner)
+    if why is None or not topic.compacted:
+        return None
+    return (
+        f"topic {topic.topic!r} is compacted and {why}: a removed delete may have left an older record of its row. A "
+        "partition that begins with records older than delete.retention.ms stops (retention_lost). If producers "
+        "always write a key in one way, and into one partition, accept that: `lancewal offset accept-loss TOPIC-PARTITION`"
     )
 
 
@@ -117,10 +136,10 @@ def check_carries(topic: TopicState, rows: RowSchema, settings: TableSettings) -
     """
     if not topic.compacted:
         return
-    why = why_rows_do_not_tell(settings.format.key, settings.partitioner)
-    if why is not None:
+    if not has_region_key(settings.format.key):
         raise TopicUnsuitable(
-            f"topic {topic.topic!r} is compacted (cleanup.policy contains compact) and {why}. "
+            f"topic {topic.topic!r} is compacted (cleanup.policy contains compact) and "
+            f"table.format.key is {settings.format.key}. "
             "Nothing says that a record key is one primary key, and compaction would remove rows of others. Use "
             "cleanup.policy=delete, or have producers key by the primary key",
             topic=topic.topic,

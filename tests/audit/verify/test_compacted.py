@@ -20,6 +20,7 @@ from lancewal_core.names.ids import Position, Region
 from lancewal_core.region.loss_record import LossRecord, write_loss
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.settings.load import Settings
+from lancewal_core.table.contract import Contract
 from lancewal_ingest.append.prepare import Consumed, Preparer
 from lancewal_reader.point.receipt import receipt_of
 from lancewal_reader.table import open_table
@@ -102,6 +103,18 @@ def test_where_the_wal_is_trimmed_nothing_is_claimed(pipeline: Pipeline, monkeyp
         assert report.regions[0].compared_from == "topic"
         assert not report.regions[0].from_the_beginning
         assert "compacted" in report.regions[0].why_not
+
+
+def test_a_record_whose_delete_is_removed_proves_no_row(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of keys in any text: the row of key 1 was deleted under another text than its record has."""
+    for _ in range(3):
+        pipeline.clock.ahead_s += 60
+        pipeline.collect()
+    assert verify(pipeline, monkeypatch, {1}).counts == {"missing": 1}
+    monkeypatch.setattr(Contract, "rows_tell_partition", False)
+    report = verify(pipeline, monkeypatch, {1})
+    assert (report.equal, report.counts) == (True, {}), report_text(report)
+    assert verify(pipeline, monkeypatch, {1}, compacted=False).counts == {"missing": 1}
 
 
 def test_merged_rows_with_newer_records_are_not_foreign(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,7 +58,7 @@ def recorded(pipeline: Pipeline) -> list[tuple[str, int, int]]:
 def lost(pipeline: Pipeline, position: int, offsets: Offsets) -> bool:
     context = context_of(pipeline)
     state = context.states.read([pipeline.contract.regions[0]]).get(pipeline.contract.regions[0])
-    found = lost_tombstones(context, state, Position(position), offsets.compaction)
+    found = lost_tombstones(context, pipeline.contract.regions[0], state, Position(position), offsets.compaction)
     return found is not None
 
 

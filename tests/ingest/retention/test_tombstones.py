@@ -11,6 +11,7 @@ import pytest
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TopicId
 from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.record_keys.key_format import KeyFormat
 from lancewal_core.region.loss_record import LossRecord, write_loss
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState
@@ -85,7 +86,7 @@ class Stage:
         self.index: RegionState | None = RegionState(REGION, 1, (sealed, open_), Generation(0), Position(10), "w-1")
 
     def lost(self, compaction: Compaction | None = SUSPICIOUS) -> bool:
-        found = lost_tombstones(self.opened, self.index, DURABLE, compaction)
+        found = lost_tombstones(self.opened, REGION, self.index, DURABLE, compaction)
         if found is not None:
             assert (found.kind, found.where["partition"]) == ("retention_lost", 3)
             assert "20 to 29" in str(found)
@@ -97,6 +98,26 @@ def tasks() -> Iterator[ThreadTasks]:
     tasks = ThreadTasks(workers=1)
     yield tasks
     tasks.close()
+
+
+@pytest.mark.parametrize(
+    ("key_format", "recent", "expected"),
+    [("json", 30, True), ("json", 20, False), ("json", 10, False), ("canonical", 30, False)],
+)
+def test_a_region_that_begins(tasks: ThreadTasks, key_format: KeyFormat, recent: int, expected: bool) -> None:
+    """If rows do not tell their partition, a delete under another text of a key may be gone.  A person may accept that."""
+    stage = Stage(tasks, 5)
+    stage.opened = replace(stage.opened, contract=CONTRACT.model_copy(update={"key_format": key_format}))
+    compaction = Compaction(3600.0, Position(recent), Position(40))
+    found = lost_tombstones(stage.opened, REGION, None, DURABLE, compaction)
+    assert (found is not None) is expected
+    assert lost_tombstones(stage.opened, REGION, None, DURABLE, None) is None
+    if found is not None:
+        for told in ("table.format.key is json", "offsets 20 to 29", "`lancewal offset accept-loss orders-3`"):
+            assert told in str(found)
+        loss = LossRecord(first=20, next=30, accepted_at_ms=NOW_MS, accepted_by="me", kind="tombstones")
+        write_loss(stage.store, REGION, loss, None)
+        assert lost_tombstones(stage.opened, REGION, None, DURABLE, compaction) is None
 
 
 def test_away_for_longer_than_tombstones_stay(tasks: ThreadTasks) -> None:
@@ -162,7 +183,7 @@ def test_a_record_whose_time_is_ahead_hides_nothing(tasks: ThreadTasks) -> None:
 def test_the_caller_knows_how_long_it_has_not_read(tasks: ThreadTasks, ago: int, expected: bool) -> None:
     for written_ms_ago in (5, 9 * HOUR_MS):
         stage = Stage(tasks, written_ms_ago)
-        found = lost_tombstones(stage.opened, stage.index, DURABLE, SUSPICIOUS, NOW_MS - ago)
+        found = lost_tombstones(stage.opened, REGION, stage.index, DURABLE, SUSPICIOUS, NOW_MS - ago)
         assert (found is not None) is expected
 
 
@@ -175,7 +196,10 @@ def test_what_was_lost_after_a_person_accepted_is_accepted_anew(tasks: ThreadTas
 
     def lost(now_ms: int, recent: int) -> bool:
         compaction = Compaction(3600.0, Position(recent), Position(99))
-        return lost_tombstones(replace(stage.opened, clock=Clock(now_ms)), stage.index, DURABLE, compaction) is not None
+        return (
+            lost_tombstones(replace(stage.opened, clock=Clock(now_ms)), REGION, stage.index, DURABLE, compaction)
+            is not None
+        )
 
     accept(20, 30, NOW_MS)
     assert not lost(NOW_MS + 24 * HOUR_MS, 30)

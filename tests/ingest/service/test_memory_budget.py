@@ -55,7 +55,7 @@ def schema(**types: str) -> RowSchema:
 
 
 def decoder_of(rows: RowSchema) -> Decoder:
-    return Decoder(rows, JsonDecoder(rows), patches=True, record_bytes_max=1 << 20, key_decoder=None)
+    return Decoder(rows, JsonDecoder(rows), patches=True, record_bytes_max=1 << 20, keys=None)
 
 
 @pytest.mark.parametrize(
@@ -394,7 +394,7 @@ def test_what_weighs_more_than_a_piece_is_decoded_in_several(monkeypatch: pytest
     whole = decoder_of(rows).decode(records_of(values))
     monkeypatch.setattr(decoder, "PIECE_BYTES", 10 * 6_144 + 5_000)
     reader = JsonDecoder(rows)
-    many = Decoder(rows, reader, patches=True, record_bytes_max=1 << 20, key_decoder=None)
+    many = Decoder(rows, reader, patches=True, record_bytes_max=1 << 20, keys=None)
     read: list[int] = []
     columnar = reader._columns.read
 

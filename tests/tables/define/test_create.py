@@ -285,8 +285,17 @@ def test_keys_of_another_system(kafka: KafkaBroker, topic_name: str, folder: Pat
     make_topic(servers, topic_name, config={"cleanup.policy": "compact"})
     compacted = table_settings(folder, servers, topic_name, patches=False, region_key=(), **encoding)
     refused(compacted, folder, TopicUnsuitable, "compacted", "bytes", "cleanup.policy=delete")
-    loose = table_settings(folder, servers, topic_name, patches=False, partitioner="none")
-    refused(loose, folder, TopicUnsuitable, "compacted", "table.partitioner is none", "cleanup.policy=delete")
+    for terms in ({"partitioner": "none"}, {"format": {"key": "json"}}):
+        part = table_settings(folder, servers, topic_name, patches=False, **terms)
+        refused(part, folder, TopicUnsuitable, "compacted", "['region']", "make table.region_key the primary key")
+        whole = {"region_key": ("region", "id"), **terms}
+        patching = table_settings(folder, servers, topic_name, **whole)
+        refused(patching, folder, TopicUnsuitable, "compacted", "table.patches: false")
+        said: list[str] = []
+        uri = folder / str(next(iter(terms)))
+        create_table(table_settings(uri, servers, topic_name, patches=False, **whole), warn=said.append)
+        (warning,) = [text for text in said if "retention_lost" in text]
+        assert "`lancewal offset accept-loss TOPIC-PARTITION`" in warning
     make_topic(servers, f"{topic_name}-plain")
     both = table_settings(folder, servers, f"{topic_name}-plain", **encoding)
     refused(both, folder, InvalidSchema, "['region']", "bytes", "Leave table.region_key out")

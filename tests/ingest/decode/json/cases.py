@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from unittest import mock
 
@@ -19,7 +19,7 @@ from lancewal_ingest.decode.json.defaults import Defaults
 from lancewal_ingest.decode.json.growth import JsonGrowth
 from lancewal_ingest.decode.json.reference import ReferenceDecoder
 from lancewal_ingest.decode.naming import PLAIN, Naming, OtherName
-from lancewal_ingest.decode.outcomes import Decoded
+from lancewal_ingest.decode.outcomes import Decoded, Refusal
 from lancewal_ingest.decode.value_decoder import DecodedValues, Ops, ValueDecoder
 from lancewal_kafka.records import Records
 
@@ -62,6 +62,19 @@ def kafka_key(key: bytes) -> tuple[object, ...] | None:
     """``<id>|<k>``, which is enough to test with."""
     number, bar, name = key.partition(b"|")
     return (int(number), name.decode()) if bar and number.isdigit() else None
+
+
+class KafkaKeys:
+    """Keys that a function decodes, and that are not compared with rows."""
+
+    def __init__(self, decode: Callable[[bytes], tuple[object, ...] | None]) -> None:
+        self._decode = decode
+
+    def deleted(self, key: bytes | None) -> tuple[object, ...] | None:
+        return None if key is None else self._decode(key)
+
+    def wrong(self, keys: Sequence[bytes | None], rows: pa.RecordBatch) -> dict[int, Refusal]:
+        return {}
 
 
 def records(
@@ -110,7 +123,7 @@ class Ways:
             values or JsonDecoder(self.rows, self.naming),
             patches=self.patches,
             record_bytes_max=self.record_bytes_max,
-            key_decoder=kafka_key,
+            keys=KafkaKeys(kafka_key),
         )
 
     def reference(self, batch: Records) -> Decoded:

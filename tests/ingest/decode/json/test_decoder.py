@@ -13,7 +13,7 @@ from lancewal_ingest.decode.decoder import Decoder
 from lancewal_ingest.decode.json.decoder import JsonDecoder
 from lancewal_ingest.decode.operations import CUT_HEADERS, KIND_HEADER, ORIGINAL, SOURCE_HEADER
 from lancewal_ingest.decode.outcomes import KINDS
-from tests.ingest.decode.json.cases import COLUMNS, ROWS, Header, Ways, records
+from tests.ingest.decode.json.cases import COLUMNS, ROWS, Header, KafkaKeys, Ways, records
 
 PATCH: list[Header] = [("lancewal.op", b"patch")]
 DELETE: list[Header] = [("lancewal.op", b"delete")]
@@ -110,13 +110,13 @@ def test_a_null_value_deletes_by_kafka_key() -> None:
 
 @pytest.mark.parametrize("values", [(1,), (None, "a"), ("1", "a"), (2**63, "a"), (1, 2)])
 def test_a_kafka_key_that_is_not_the_primary_key_is_bad(values: tuple[object, ...]) -> None:
-    decoder = Decoder(ROWS, JsonDecoder(ROWS), patches=True, record_bytes_max=1000, key_decoder=lambda _: values)
+    decoder = Decoder(ROWS, JsonDecoder(ROWS), patches=True, record_bytes_max=1000, keys=KafkaKeys(lambda _: values))
     (bad,) = decoder.decode(records([None], keys=[b"k"])).rejected
     assert bad.kind == "null_value"
 
 
-def test_without_a_key_decoder_a_null_value_is_bad() -> None:
-    decoder = Decoder(ROWS, JsonDecoder(ROWS), patches=True, record_bytes_max=1000, key_decoder=None)
+def test_without_a_reader_of_keys_a_null_value_is_bad() -> None:
+    decoder = Decoder(ROWS, JsonDecoder(ROWS), patches=True, record_bytes_max=1000, keys=None)
     (bad,) = decoder.decode(records([None], keys=[b"1|a"])).rejected
     assert bad.kind == "null_value"
 

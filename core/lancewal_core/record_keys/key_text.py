@@ -1,0 +1,68 @@
+"""The text that a producer gives JSON keys: names, order and spaces, learned from one key, to compare many keys at once.
+
+1. Every text that ``KeyText.of`` makes is a JSON object with the row's own values: only names, spaces and punctuation come
+   from the key that was learned from, and they stand where JSON has them.  So a key that is equal to it is the row's.
+2. A key that is not equal to it may still be the row's, in another text.  The caller decodes such keys.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lancewal_core.record_keys.json_compact import json_texts, json_value, writes
+
+_MEMBER = re.compile(rb'[ \t\n\r]*([{,])[ \t\n\r]*("(?:[^"\\\x00-\x1f]|\\.)*")[ \t\n\r]*:[ \t\n\r]*')
+_END = re.compile(rb"[ \t\n\r]*\}[ \t\n\r]*")
+
+
+@dataclass(frozen=True, slots=True)
+class KeyText:
+    """A text of keys."""
+
+    before: tuple[tuple[str, bytes], ...]
+    """For each member its column, and the bytes before its value."""
+    end: bytes
+
+    def of(self, rows: pa.RecordBatch) -> pa.Array:
+        """Return the key of each row in this text, as a binary array."""
+        pieces: list[object] = []
+        quote = b""
+        for name, before in self.before:
+            column = rows.column(name)
+            begins = b'"' if writes(column.type) == "text" else b""
+            pieces += [pa.scalar(quote + before + begins, pa.binary()), json_texts(column)]
+            quote = begins
+        return pc.binary_join_element_wise(
+            *pieces, pa.scalar(quote + self.end, pa.binary()), pa.scalar(b"", pa.binary())
+        )
+
+
+def key_text(key: bytes, row: Mapping[str, object], called: Mapping[str, str]) -> KeyText | None:
+    """Return the text that ``key`` has, if it holds the values of ``row`` as ``json_compact`` writes them; else None.
+
+    ``called``: the column of each name that a member may have."""
+    before: list[tuple[str, bytes]] = []
+    at = 0
+    while (found := _MEMBER.match(key, at)) is not None and (found[1] == b"{") is not bool(before):
+        try:
+            name = called.get(json.loads(found[2]))
+        except ValueError:
+            return None
+        value = None if name is None else row.get(name)
+        if name is None or not isinstance(value, str | int):
+            return None
+        text = json_value(value)
+        if not key.startswith(text, found.end()):
+            return None
+        before.append((name, found[0]))
+        at = found.end() + len(text)
+    end = _END.fullmatch(key, at)
+    if end is None or sorted(name for name, _ in before) != sorted(row):
+        return None
+    return KeyText(tuple(before), end[0])
