@@ -17,7 +17,7 @@ from lancewal_reader.table import open_table
 from lancewal_tables.define.create import create_table
 from tests.faults.test_kafka_removes import COMPACTED, stopped
 from tests.support.topics import make_topics
-from tests.support.whole_path import Lancewal, until
+from tests.support.whole_path import Lancewal, Service, until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
@@ -109,6 +109,13 @@ def kept(servers: str, topic: str) -> set[tuple[int, int]]:
     return found
 
 
+def opened(lancewal: Lancewal) -> Service:
+    """Ingest that has opened all partitions, so that none begins with old records."""
+    ingest = lancewal.start("ingest", "run")
+    until(lambda: len(ingest.opened) == PARTITIONS, lambda: ingest.tail)
+    return ingest
+
+
 def seen(lancewal: Lancewal, **read: object) -> dict[int, str]:
     rows = open_table(str(lancewal.folder / "table")).to_arrow(**read).to_pylist()  # type: ignore[arg-type]
     assert len({row["id"] for row in rows}) == len(rows)
@@ -140,11 +147,12 @@ def test_rows_and_deletes_while_the_cleaner_works(
     make_topics(servers, {topic_name: PARTITIONS}, {**COMPACTED, "delete.retention.ms": "1000"})
     make_topics(servers, {f"{topic_name}.dead-letters": 1})
     lancewal, sender = lancewal_at(kafka, topic_name, tmp_path / "t", **terms), Sender(servers, topic_name)
-    ingest = lancewal.start("ingest", "run")
+    ingest = opened(lancewal)
     turn = 0
 
     def cleaned() -> bool:
-        """Deletes are gone, and a superseded row."""
+        """Deletes are gone, and a superseded row.  All of a turn is read before the next one: its records lie in segments
+        that are not cleaned before more come."""
         nonlocal turn
         turn += 1
         for number in rng.sample(range(KEYS), KEYS // 2):
@@ -153,12 +161,12 @@ def test_rows_and_deletes_while_the_cleaner_works(
             filler = next(n for n in range(FILLER, FILLER + 99) if key_of(random.Random(0), n)[0] == partition)
             sender.send(*key_of(random.Random(0), filler), filler, "filler")
         sender.flush()
+        until(lambda: seen(lancewal) == sender.rows, lambda: f"{seen(lancewal)} {sender.rows} {ingest.tail}")
         gone = [sender.sent[place][1] for place in sender.sent.keys() - kept(servers, topic_name)]
         assert not stopped(ingest), ingest.tail
         return gone.count(None) >= 3 and len(gone) > gone.count(None)
 
     until(cleaned, lambda: ingest.tail, poll_s=0.3)
-    until(lambda: seen(lancewal) == sender.rows, lambda: f"{seen(lancewal)} {sender.rows}")
     lancewal.succeed("merge")
     assert seen(lancewal, consistency="eventual") == sender.rows
     lancewal.succeed("verify")
@@ -183,12 +191,13 @@ def test_a_deleted_row_does_not_come_back(kafka: KafkaBroker, topic_name: str, t
     make_topics(servers, {f"{topic_name}.dead-letters": 1})
     sender = Sender(servers, topic_name)
     early = lancewal_at(kafka, topic_name, tmp_path / "early", **terms)
-    ingest = early.start("ingest", "run")
+    ingest = opened(early)
     partition = partition_of(b'{"id":7}', PARTITIONS)
     one, other, *_ = texts(7, partition)
-    sender.row(partition, one, 7, "deleted")
-    sender.row(partition, other, 7, None)
-    sender.flush()
+    for key, status in ((one, "deleted"), (other, None)):
+        sender.row(partition, key, 7, status)
+        sender.flush()
+        until(lambda: seen(early) == sender.rows, lambda: ingest.tail)
     filler, *_ = texts(FILLER, partition)
 
     def gone() -> bool:
