@@ -18,6 +18,7 @@ from lancewal_core.table.contract import (
     COLUMN_TERMS,
     GROUP_TERMS,
     POLICIES,
+    VALUE_TERMS,
     Contract,
     changed_terms,
     decode_contract,
@@ -120,7 +121,7 @@ def by_newest_contract(context: FlusherContext, act: Callable[[FlusherContext], 
 
 
 def _check_terms(ours: Contract, newer: Contract) -> None:
-    if not changed_terms(ours, newer) <= POLICIES | GROUP_TERMS | COLUMN_TERMS:
+    if not changed_terms(ours, newer) <= POLICIES | GROUP_TERMS | COLUMN_TERMS | VALUE_TERMS:
         key = paths.contract_version(newer.version, ours.making)
         raise ContractMismatch(
             f"the table's contract has changed since this flusher started with version {ours.version}: "

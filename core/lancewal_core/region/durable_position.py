@@ -1,4 +1,4 @@
-"""Durable positions of regions, read without changing a region."""
+"""Durable positions of regions, and whether they have had a row, read without changing a region."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from functools import partial
 
 from lancewal_core.names.ids import Position, Region
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.region.state import GenerationState, RegionState
+from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState
+from lancewal_core.wal.entry import NoRowYet
 from lancewal_core.wal.log_end import confirm_end, segment_lost
+from lancewal_core.wal.segment import EntryHeader
 from lancewal_core.wal.walk import walk_trailers
 
 
@@ -29,18 +31,45 @@ def durable_positions(opened: OpenedTable, regions: Collection[Region]) -> dict[
     return {region: _durable(opened, region, states.get(region)) for region in regions}
 
 
+def rejected_without_row(opened: OpenedTable, regions: Collection[Region]) -> dict[Region, NoRowYet | None]:
+    """Return the rejected records of each region without a row.  None: the region has had a row, or that is not known.
+
+    Errors, and what an owner at work may add, are as with ``durable_positions``."""
+    states = opened.states.read(regions)
+    return {region: _rejected(opened, region, states.get(region)) for region in regions}
+
+
 def _durable(opened: OpenedTable, region: Region, state: RegionState | None) -> Position | None:
     newest = None if state is None else state.newest
     if newest is None:
         return opened.contract.start_of(region.partition)
     if newest.state is not GenerationState.OPEN:
         return newest.next
+    entries = _entries(opened, region, newest)
+    if entries is None:
+        return _durable(opened, region, opened.states.read([region]).get(region))
+    return entries[-1].next if entries else newest.first
+
+
+def _rejected(opened: OpenedTable, region: Region, state: RegionState | None) -> NoRowYet | None:
+    if state is None:
+        return NoRowYet()
+    newest, told = state.newest, state.no_row_yet
+    if told is None or newest is None or newest.state is not GenerationState.OPEN:
+        return told
+    entries = _entries(opened, region, newest)
+    if entries is None:
+        return _rejected(opened, region, opened.states.read([region]).get(region))
+    return told.joined(NoRowYet.of(entries))
+
+
+def _entries(opened: OpenedTable, region: Region, newest: GenerationRecord) -> list[EntryHeader] | None:
+    """Return the entries of an OPEN generation; None if its log was trimmed, because the region has gone on."""
     walk_log = partial(walk_trailers, opened.store, opened.tasks, newest.log)
     walked = confirm_end(opened.store, walk_log(newest.first_sequence), walk_log)
     if walked.later is not None:
         again = opened.states.read([region]).get(region)
         if again is not None and newest in again.generations:
             raise segment_lost(newest.log, walked.end, f"segment {walked.later} of its log exists")
-        return _durable(opened, region, again)  # trimmed: the region has gone on
-    reached = [e.next for s in walked.segments for e in s.entries if e.region == region and e.first >= newest.first]
-    return reached[-1] if reached else newest.first
+        return None
+    return [e for s in walked.segments for e in s.entries if e.region == region and e.first >= newest.first]

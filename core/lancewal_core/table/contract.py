@@ -76,6 +76,9 @@ COLUMN_TERMS = frozenset(
 )
 """Terms about columns.  Rows of two versions that differ in these alone go together (``rows.carry``), so a running process
 takes them up."""
+VALUE_TERMS = frozenset({"value_format"})
+"""Terms that say how values are read.  They change only before a table has a row, and a running process takes them up.
+Each entry names the version by which its records were decoded."""
 _LATER_TERMS = COLUMN_TERMS - {"format", "columns"} | {"partitioner", "on_wrong_format"}
 """Terms that the first release did not have.  Their defaults say what it does."""
 PARTITIONS_MAX = 200_000

@@ -11,7 +11,7 @@ Guarantees
  5. A segment is put again, with the same number and the same bytes, until it is stored or a fence is met.
 
  6. All entries of a segment follow one version of the contract.  A record is not rejected for its columns while there
-    is a newer version of these.
+    is a newer version of these.  While its region has no row, the same holds for the format of values.
 
 Steps of ``AppendJob.run``.  After a passing fault it is called again, and repeats steps 1 and 2 until step 2 has
 succeeded once.  Letters of a region are not sent again once all of them were acknowledged.
@@ -209,7 +209,7 @@ class AppendJob:
     def _prepared(self) -> list[_Prepared]:
         """Return the prepared records of each region, in no order (step 1)."""
         found = self._together()
-        while any(one.by_columns for _, one in found):
+        while any(one.by_terms for _, one in found):
             newer = self.newer(self.terms, {n: type_ for _, one in found for n, type_ in one.new_fields.items()})
             if newer is None:
                 break

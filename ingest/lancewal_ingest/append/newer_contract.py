@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from lancewal_core.store.object_store import ObjectStore
-from lancewal_core.table.contract import BESIDE_ROWS, COLUMN_TERMS, Contract, changed_terms, newer_contract
+from lancewal_core.table.contract import (
+    BESIDE_ROWS,
+    COLUMN_TERMS,
+    VALUE_TERMS,
+    Contract,
+    changed_terms,
+    newer_contract,
+)
 from lancewal_core.table.group import check_group
 
-TAKEN_UP = BESIDE_ROWS | COLUMN_TERMS
+TAKEN_UP = BESIDE_ROWS | COLUMN_TERMS | VALUE_TERMS
 """Terms that a running process takes up.  Rows of two versions that differ in these alone go together."""
 
 

@@ -95,8 +95,8 @@ class Together(NamedTuple):
     outcome: PrepareOutcome
     shared: SharedPart | None
     """Place of the entry's rows in a batch that other entries share.  None if the entry has a batch of its own."""
-    by_columns: bool = False
-    """Whether other columns may decide otherwise about a record of this region, or of one decoded with it."""
+    by_terms: bool = False
+    """Whether a newer contract may decide otherwise about a record of this region, or of one decoded with it."""
     other_names: Mapping[OtherName, int] = MappingProxyType({})
     """How often rows used each name that is not a present name of a column.  One region of those that were decoded
     together has the counts of all of them."""
@@ -146,7 +146,7 @@ class Preparer:
             decoded = self._decoder.decode(records)
             lies = np.full(len(records), group[0].region.partition, np.int32)
             outcome = self._outcome(group[0], decoded, self._routing.partitions(records, decoded, lies))
-            return [Together(outcome, None, _by_columns(decoded), decoded.other_names, decoded.new_fields)]
+            return [Together(outcome, None, _by_terms(decoded, group), decoded.other_names, decoded.new_fields)]
         records = Records.joined([c.records for c in group])
         decoded = self._decoder.decode(records)
         counts = [len(c.records.offsets) for c in group]
@@ -161,8 +161,8 @@ class Preparer:
             self._outcome(one, decoded.part(begin, end, int(rows[begin])), belongs[rows[begin] : rows[end]])
             for one, begin, end in zip(group, begins, ends, strict=True)
         ]
-        by_columns = _by_columns(decoded)
-        found = [Together(outcome, None, by_columns) for outcome in outcomes]
+        by_terms = _by_terms(decoded, group)
+        found = [Together(outcome, None, by_terms) for outcome in outcomes]
         return [found[0]._replace(other_names=decoded.other_names, new_fields=decoded.new_fields), *found[1:]]
 
     def _all_rows(
@@ -287,9 +287,13 @@ class Preparer:
         return None
 
 
-def _by_columns(decoded: Decoded) -> bool:
-    """Return whether a record was rejected for its columns, or uses another name than a present one."""
-    return bool(decoded.other_names) or any(rejected.kind in OF_COLUMNS for rejected in decoded.rejected)
+def _by_terms(decoded: Decoded, group: Sequence[Consumed]) -> bool:
+    """Return whether a record was rejected for its columns, or uses another name than a present one.
+
+    While a region has no row, the format of values may have been altered, and so any rejection counts."""
+    if decoded.other_names or any(rejected.kind in OF_COLUMNS for rejected in decoded.rejected):
+        return True
+    return bool(decoded.rejected) and any(one.no_row_yet is not None for one in group)
 
 
 def below(cut: Position, rows: pa.RecordBatch, rejected: Sequence[R]) -> tuple[pa.RecordBatch, tuple[R, ...]]:

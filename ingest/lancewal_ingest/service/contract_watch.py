@@ -1,8 +1,9 @@
 """Watch for a newer version of the contract, and let the running process take it up.
 
 Guarantees
- 1. A change of columns and policies (``TAKEN_UP``) is taken up, with everything that depends on it at once.  The
-    process notices any other change when it checks the topic: it goes on by its version, or ends with a named error.
+ 1. A change of columns, policies and the format of values (``TAKEN_UP``) is taken up, with everything that depends on
+    it at once.  The process notices any other change when it checks the topic: it goes on by its version, or ends with a
+    named error.
  2. If a change cannot be taken up yet, because the store, Kafka or the dead-letter topic does not answer, it is tried
     again.  ``problem`` says so, and meanwhile the version before holds.  That is safe, because each entry names its
     contract version.

@@ -122,6 +122,10 @@ def alter(
             "former group stops taking records and waits."
         ),
     ] = "",
+    format_value: Annotated[
+        str,
+        typer.Option(help="Format of record values, such as json. Only while the table has no row.", metavar="FORMAT"),
+    ] = "",
     add_column: Annotated[
         list[str] | None,
         typer.Option(
@@ -177,8 +181,8 @@ def alter(
     that are not rows. Or, once everything is merged, take up partitions that were added to the topic, or a topic that was
     made again.
 
-    Running services take up columns, policies (`--on`, `--dead-letter-topic`) and the consumer group (`--group`) without a
-    restart. After any other change restart ingest and flusher.
+    Running services take up columns, policies (`--on`, `--dead-letter-topic`), the format of values (`--format-value`) and
+    the consumer group (`--group`) without a restart. After any other change restart ingest and flusher.
     --dry-run makes the same checks, and shows the terms before and after. With `-o json` it shows both contracts,
     as `before` and `after`.
 
@@ -187,16 +191,18 @@ def alter(
     from lancewal_tables.commands.alter_terms import altered_terms, start_of
     from lancewal_tables.define.alter import alter_partitions, alter_terms, rebind_topic
     from lancewal_tables.define.column_changes import alter_columns, changes_of_columns
+    from lancewal_tables.define.value_format import alter_value_format
 
     windows = {"--history-window": history_window, "--version-window": version_window}
     named = {"--dead-letter-topic": dead_letter_topic, "--group": group}
     terms = altered_terms(ttl, ttl_column, no_ttl, windows, on or [], named)
     columns = changes_of_columns(rename_column, widen_column, add_column, drop_column, forget_name, adopt_column)
-    if sum([partitions is not None, bool(topic_id), bool(terms), bool(columns)]) != 1 or (start and not topic_id):
+    asked_for = [partitions is not None, bool(topic_id), bool(format_value), bool(terms), bool(columns)]
+    if sum(asked_for) != 1 or (start and not topic_id):
         raise InvalidInput(
-            "name one change: --partitions N. Or --topic-id ID, and with it --start. Or any of --add-column, --widen-column, "
-            "--rename-column, --drop-column, --forget-name, --adopt-column. Or any of --ttl DURATION with "
-            "--ttl-column COLUMN, --no-ttl, --history-window DURATION, --version-window DURATION, "
+            "name one change: --partitions N. Or --topic-id ID, and with it --start. Or --format-value FORMAT. Or any of "
+            "--add-column, --widen-column, --rename-column, --drop-column, --forget-name, --adopt-column. Or any of "
+            "--ttl DURATION with --ttl-column COLUMN, --no-ttl, --history-window DURATION, --version-window DURATION, "
             "--on WHAT=POLICY, --dead-letter-topic TOPIC, --group GROUP"
         )
     settings = asked.settings()
@@ -205,6 +211,8 @@ def alter(
         after = alter_partitions(settings, partitions, look_only=dry_run)
     elif topic_id:
         after = rebind_topic(settings, topic_id, start=start_of(start), look_only=dry_run)
+    elif format_value:
+        after = alter_value_format(settings, format_value, look_only=dry_run)
     elif columns:
         after = alter_columns(settings, columns, look_only=dry_run)
     else:

@@ -1,7 +1,8 @@
 """Making and changing a table's contract.
 
 ``create`` and ``attach`` check a table (``topic``, ``unique_keys``) and ``register`` it.  ``alter`` writes a new version
-of the contract, and ``move`` writes one that names a new place.  ``column_changes`` has the changes of columns.
+of the contract, and ``move`` writes one that names a new place.  ``column_changes`` has the changes of columns,
+``value_format`` that of the format of values.
 
 May import: nothing of this package.
 """

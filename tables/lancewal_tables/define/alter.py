@@ -45,6 +45,7 @@ from lancewal_core.region.state import GenerationState
 from lancewal_core.rows.ttl import check_ttl
 from lancewal_core.settings.load import Settings
 from lancewal_core.settings.sections import Start
+from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.checks import check_place, check_settings, check_table
 from lancewal_core.table.contract import (
     BESIDE_ROWS,
@@ -323,6 +324,16 @@ def alter_terms(
     check_ttl(new.ttl, new.rows, new.patches)
     if not changed_terms(old, new):
         raise InvalidSettings("the contract already has these terms: nothing was changed")
+    check_settings_of(settings, new, store)
+    letters = None if _letters(new) <= _letters(old) else _missing_letters(settings, new, inspector)
+    altered = new if look_only else put_next(store, SystemClock(), old, new)
+    if letters is not None:
+        warn(letters)
+    return altered
+
+
+def check_settings_of(settings: Settings, new: Contract, store: ObjectStore) -> None:
+    """Raise ``ContractMismatch`` if the settings would contradict a new contract, which is not stored yet."""
     try:
         check_settings(settings, new, store)
     except ContractMismatch as error:
@@ -331,11 +342,6 @@ def alter_terms(
             f"Change or remove these first. By the new contract: {error}",
             **error.where,
         ) from error
-    letters = None if _letters(new) <= _letters(old) else _missing_letters(settings, new, inspector)
-    altered = new if look_only else put_next(store, SystemClock(), old, new)
-    if letters is not None:
-        warn(letters)
-    return altered
 
 
 def _letters(contract: Contract) -> set[tuple[str, str]]:
