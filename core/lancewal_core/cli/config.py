@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from importlib.metadata import EntryPoint
+from typing import TYPE_CHECKING
+
 from lancewal_core.cli.groups import CommandApp
 from lancewal_core.cli.options import ConfigOption, Output, OutputOption, read_settings
-from lancewal_core.cli.output import say, say_json
+from lancewal_core.cli.output import one_line, say, say_json
 
+if TYPE_CHECKING:
+    from lancewal_core.settings.load import Settings
+
+_TOPIC = EntryPoint("topic", "lancewal_ingest.commands.topic_sample:newest_records", "lancewal.config_check")
+"""Function of another part that says what a topic's newest records are, if that part is installed."""
 app = CommandApp(help="Check and show the settings.")
 
 
 @app.command()
 def check(config: ConfigOption = None) -> None:
     """Read all settings and report everything that is wrong with them, as far as that needs neither store nor Kafka.
+
+    If the settings name a topic and brokers, and the extra `ingest` is installed, the topic's newest ten records are read
+    too. The command says which of them would be rows, and which are of another format. The settings stay valid whatever
+    the topic holds, and if no broker answers.
 
     Example: lancewal config check -c lancewal.yaml
     """
@@ -23,6 +35,17 @@ def check(config: ConfigOption = None) -> None:
         raise InvalidSettings(f"there are no settings. {settings.looked_for}")
     check_declared(settings.table)
     say("The settings are valid.")
+    about_topic = _newest_records(settings)
+    if about_topic:
+        say("\n".join(one_line(line) for line in about_topic.split("\n")))
+
+
+def _newest_records(settings: Settings) -> str:
+    try:
+        found: str = _TOPIC.load()(settings)
+    except ImportError:
+        return ""
+    return found
 
 
 @app.command()

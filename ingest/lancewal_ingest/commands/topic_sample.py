@@ -1,0 +1,146 @@
+"""Description of a topic's newest records for ``lancewal config check``: how the table would take them.
+
+Records are read and decoded as in ingest, by a contract that the settings declare.  Nothing is written, no group is
+joined, and no content of a record is shown.  Settings stay valid whatever the text says: the topic may be absent, empty
+or trimmed, and brokers may not answer.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lancewal_core.errors import LancewalError, RetentionLost, TopicMissing, counted
+from lancewal_core.names.ids import Position, Region, TopicId
+from lancewal_core.record_keys.key_format import has_region_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from lancewal_core.settings.load import Settings
+    from lancewal_core.settings.sections import TableSettings
+    from lancewal_ingest.append.prepare import Consumed
+    from lancewal_ingest.decode.outcomes import Rejected
+    from lancewal_kafka.topic import TopicFacts, TopicInspector
+
+RECORDS = 10
+"""Number of newest records that are shown."""
+_PARTITIONS_MAX = 10
+"""Most partitions whose last records are read, each with a consumer of its own."""
+_TIMEOUT_S = 10.0
+_GROUP = "lancewal-config-check"
+"""Client's group, which it does not join; brokers may demand a right on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """One record, and why it would be no row: the kind and the message, empty for a row."""
+
+    at: tuple[int, int, int]
+    """Timestamp, partition and offset."""
+    kind: str = ""
+    message: str = ""
+
+
+def newest_records(settings: Settings) -> str:
+    """Return a text about the topic's newest records; empty if the settings do not name a topic and brokers."""
+    topic = settings.table.topic
+    if not topic or not settings.kafka.bootstrap_servers:
+        return ""
+    from lancewal_kafka.topic import TopicInspector
+
+    try:
+        inspector = TopicInspector(settings.kafka.client(), _TIMEOUT_S)
+        seen = _newest(settings, inspector, inspector.identify(topic))
+    except TopicMissing:
+        return f"Topic {topic} does not exist."
+    except LancewalError as error:
+        return f"Topic {topic} was not looked at: {error}"
+    return _text(topic, seen, declared=_declares_rows(settings.table))
+
+
+def _newest(settings: Settings, inspector: TopicInspector, facts: TopicFacts) -> list[_Seen]:
+    topic = settings.table.topic
+    seen: list[_Seen] = []
+    limits = inspector.limits(topic, range(facts.partitions))
+    filled = [(p, span) for p, span in limits.items() if not isinstance(span, LancewalError) and span[0] < span[1]]
+    errors = [span for span in limits.values() if isinstance(span, LancewalError)]
+    if errors and not filled:
+        raise errors[0]
+    for partition, (low, end) in filled[:_PARTITIONS_MAX]:
+        region = Region(topic, TopicId(facts.topic_id), partition)
+        seen += _seen(settings, region, facts, max(low, Position(end - RECORDS)), end)
+    return sorted(seen, key=lambda one: one.at)[-RECORDS:]
+
+
+def _seen(settings: Settings, region: Region, facts: TopicFacts, first: Position, end: Position) -> Iterable[_Seen]:
+    from lancewal_ingest.append.prepare import Consumed
+    from lancewal_kafka.reread import read_records
+
+    try:
+        records, _ = read_records(settings.kafka.client(), _GROUP, region, first, end)
+    except RetentionLost:
+        return []  # trimmed meanwhile: these are not its newest records
+    part = Consumed(region, first, end, records)
+    rejected = {one.offset: (one.kind, one.message) for one in _rejected(settings.table, facts, part)}
+    places = zip(records.timestamps, records.offsets, strict=True)
+    return [_Seen((ms, region.partition, offset), *rejected.get(offset, ("", ""))) for ms, offset in places]
+
+
+def _declares_rows(table: TableSettings) -> bool:
+    return bool(table.columns and table.primary_key and (table.region_key or not has_region_key(table.format.key)))
+
+
+def _rejected(table: TableSettings, facts: TopicFacts, part: Consumed) -> Iterable[Rejected]:
+    """Return the records that would be no rows.
+
+    If the settings do not declare columns and keys, only other formats are recognised."""
+    from lancewal_core.settings.declared import column_source, type_text
+    from lancewal_core.table.contract import Column, Contract
+    from lancewal_ingest.append.prepare import Preparer
+    from lancewal_ingest.decode.foreign import WRONG_FORMAT, wrong_format
+    from lancewal_ingest.decode.outcomes import Rejected
+
+    if not _declares_rows(table):
+        values = zip(part.records.offsets, part.records.values, part.records.headers, strict=True)
+        found = ((offset, wrong_format(value or b"", headers, ())) for offset, value, headers in values)
+        return [Rejected(offset, WRONG_FORMAT, message) for offset, message in found if message is not None]
+    declared = [(name, column, column_source(column)) for name, column in table.columns.items()]
+    contract = Contract(
+        table_uuid=_GROUP,
+        topic=part.region.topic,
+        topic_id=facts.topic_id,
+        partitions=facts.partitions,
+        primary_key=table.primary_key,
+        region_key=table.region_key,
+        key_format=table.format.key,
+        partitioner=table.partitioner,
+        start=(-1,) * facts.partitions,
+        columns=tuple(
+            Column(name=name, type=type_text(column), field_ids=(), json_form=source.json, field=source.field)
+            for name, column, source in declared
+        ),
+        value_format=table.format.value,
+        patches=table.patches,
+        record_bytes_max=int(table.record_bytes_max),
+        on_bad_record="dead-letter",
+        on_misrouted="dead-letter",
+        on_unknown_column=table.on_unknown_column,
+    )
+    return Preparer(contract).prepare(part).letters
+
+
+def _text(topic: str, seen: Sequence[_Seen], *, declared: bool) -> str:
+    if not seen:
+        return f"Topic {topic} has no record yet."
+    kinds = Counter(one.kind for one in seen if one.kind)
+    good, of_all = len(seen) - kinds.total(), f"of the newest {counted(len(seen), 'record')}"
+    fine = (
+        f"{good} {of_all} would be rows" if declared else f"{kinds.total()} {of_all} are known to be of another format"
+    )
+    lines = [f"Topic {topic}: {fine}."]
+    for kind, count in kinds.most_common():
+        one = next(one for one in reversed(seen) if one.kind == kind)
+        lines.append(f"  {count} {kind}: {one.message} (such as {topic}-{one.at[1]}-{one.at[2]})")
+    return "\n".join(lines)

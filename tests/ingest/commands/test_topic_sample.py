@@ -1,0 +1,84 @@
+"""``lancewal config check`` on a topic's newest records: real records on a broker, settings as they are written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from lancewal_core.cli import program as cli
+from lancewal_demo.stack import KafkaBroker
+from tests.support.topics import make_topics
+
+pytestmark = pytest.mark.kafka
+
+COLUMNS = "{region: string, id: int64, n: {type: int64, json: number_text, field: number}}"
+TABLE = f"columns: {COLUMNS}, primary_key: [region, id], region_key: [region]"
+FRAMED = b"\x00\x00\x00\x00\x07\x02hunter2"
+
+
+@pytest.fixture
+def config(kafka: KafkaBroker, topic_name: str, tmp_path: Path) -> Path:
+    file = tmp_path / "lancewal.yaml"
+    write(file, kafka.bootstrap_servers, topic_name)
+    return file
+
+
+def write(file: Path, servers: str, topic: str, table: str = TABLE) -> None:
+    more = f", {table}" if table else ""
+    file.write_text(f"kafka: {{bootstrap_servers: '{servers}'}}\ntable: {{topic: {topic}{more}}}\n")
+
+
+def said(file: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    assert cli.run(("config", "check", "-c", str(file))) == 0
+    valid, _, rest = capsys.readouterr().out.partition("\n")
+    assert valid == "The settings are valid."
+    return rest
+
+
+def send(kafka: KafkaBroker, topic: str, *values: bytes) -> None:
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "partitioner": "murmur2_random"})
+    for value in values:
+        producer.produce(topic, value, b"north")
+    producer.flush()
+
+
+def good(id_: int) -> bytes:
+    return json.dumps({"region": "north", "id": id_, "number": "7"}).encode()
+
+
+def test_newest_records(kafka: KafkaBroker, topic_name: str, config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(config, capsys) == f"Topic {topic_name} does not exist.\n"
+    make_topics(kafka.bootstrap_servers, {topic_name: 3})
+    assert said(config, capsys) == f"Topic {topic_name} has no record yet.\n"
+    send(kafka, topic_name, *[FRAMED] * 20, *map(good, range(7)), b"{", FRAMED, FRAMED)
+    first, second, third = said(config, capsys).splitlines()
+    assert first == f"Topic {topic_name}: 7 of the newest 10 records would be rows."
+    assert second.startswith("  2 wrong_format: expected plain JSON; the value is of a schema registry")
+    assert "table.format.value" in second
+    assert third.startswith("  1 not_json: ")
+    assert "hunter2" not in second + third
+
+    write(config, kafka.bootstrap_servers, topic_name, table="")  # the contract has the columns
+    found = said(config, capsys)
+    assert found.startswith(f"Topic {topic_name}: 2 of the newest 10 records are known to be of another format.\n")
+    assert "2 wrong_format" in found
+
+
+def test_what_cannot_be_looked_at(
+    kafka: KafkaBroker, topic_name: str, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_topics(kafka.bootstrap_servers, {topic_name: 1})
+    send(kafka, topic_name, *map(good, range(4)))
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    for gone, says in ((2, "2 of the newest 2 records would be rows."), (4, "has no record yet.")):
+        for done in admin.delete_records([TopicPartition(topic_name, 0, gone)]).values():
+            done.result(30)
+        assert says in said(config, capsys)
+    write(config, "127.0.0.1:1", topic_name)
+    assert f"Topic {topic_name} was not looked at: " in said(config, capsys)
+    config.write_text(f"table: {{topic: {topic_name}}}\n")
+    assert said(config, capsys) == ""
