@@ -125,6 +125,9 @@ def _bad_records(stage: Stage) -> None:
     stage.traffic.off()
     for number in range(20):
         stage.world.feed.send_raw(b"{", f"customer-{number}".encode())
+    # After a row of its partition, which would stop otherwise.
+    stage.traffic.send([Record("upsert", {"customer": "customer-1", "id": 1, "status": "new"})])
+    stage.world.feed.send_raw(b"\x00\x00\x00\x00\x07\x02a", b"customer-1")
     stage.traffic.on()
 
 
@@ -311,7 +314,13 @@ FAULTS: tuple[Fault, ...] = (
         _store_well,
         ("LancewalIngestThrottled",),
     ),
-    Fault("bad_records", "records that are no JSON", _bad_records, _nothing, ("LancewalDeadLettersArrive",)),
+    Fault(
+        "bad_records",
+        "records that are no JSON, and one as a schema registry's client writes it",
+        _bad_records,
+        _nothing,
+        ("LancewalDeadLettersArrive", "LancewalWrongFormat"),
+    ),
     Fault(
         "letters_refused",
         "ingest has no right (ACL) to write to the topic of dead letters, and there are bad records; ended by giving it back",
@@ -409,6 +418,7 @@ SHORTENED: Mapping[str, Mapping[str, Value]] = {
     "LancewalRetentionHorizonShort": {"threshold": 165, "share": 1},
     "LancewalRetentionReserveShrinks": {"window": "20s", "horizon": 600},
     "LancewalDeadLettersArrive": {"window": "15s"},
+    "LancewalWrongFormat": {"window": "15s"},
     "LancewalMergesDoNotLand": {"window": "5s", "threshold": 10},
     "LancewalRoundsFail": {"threshold": 12},
     "LancewalWideningOpen": {"threshold": 5},

@@ -63,6 +63,9 @@ _RETENTION = _ingest("lancewal_ingest_retention_seconds")
 _LAG = _ingest("lancewal_ingest_lag_records", partition="0")
 _RESERVE = _ingest("lancewal_ingest_retention_reserve_offsets", partition="0")
 _LETTERS = _ingest("lancewal_ingest_dead_letters_total", partition="0", kind="not_json")
+_IGNORED = _ingest("lancewal_ingest_records_ignored_total", partition="0", kind="not_json")
+_OTHER_FORMAT = _ingest("lancewal_ingest_dead_letters_total", partition="0", kind="wrong_format")
+_OTHER_FORMAT_IGNORED = _ingest("lancewal_ingest_records_ignored_total", partition="0", kind="wrong_format")
 _STARTED = _ingest("process_start_time_seconds")
 _REFUSALS = _flusher("lancewal_flusher_index_refusals_total", index="i")
 _WIDENING = _flusher("lancewal_flusher_open_widening_seconds")
@@ -88,6 +91,10 @@ HEALTHY: Series = {
     _ingest("lancewal_kafka_connected_brokers"): _always(3),
     # What was counted before.
     _LETTERS: _always(12),
+    _OTHER_FORMAT: _always(3),
+    _OTHER_FORMAT_IGNORED: _always(3),
+    # Bad records are ignored all the time.
+    _IGNORED: _per_minute(2, 90),
     _ingest("lancewal_ingest_dead_letter_failures_total"): _always(40),
     _ingest("lancewal_ingest_fences_total"): _always(300),
     _ingest("lancewal_ingest_ownership_losses_total"): _always(300),
@@ -142,7 +149,9 @@ def _begins(at: int) -> Values:
     return lambda minute: None if minute < at else minute - at + 1
 
 
-_NOTHING_COUNTED: Series = {_LETTERS: lambda _: None, _REFUSALS: lambda _: None}
+_NOTHING_COUNTED: Series = dict.fromkeys(
+    (_LETTERS, _IGNORED, _OTHER_FORMAT, _OTHER_FORMAT_IGNORED, _REFUSALS), lambda _: None
+)
 _IDLE: Series = {
     _LAG: _always(0),
     _ingest("lancewal_ingest_freshness_seconds", partition="0"): _always(0),
@@ -200,6 +209,16 @@ WORLDS = (
     ),
     World(
         "one more dead letter", {_LETTERS: lambda minute: 12 + (minute > 30)}, frozenset({"LancewalDeadLettersArrive"})
+    ),
+    World(
+        "one record of another format in a partition at work",
+        {_OTHER_FORMAT: lambda minute: 3 + (minute > 30)},
+        frozenset({"LancewalDeadLettersArrive", "LancewalWrongFormat"}),
+    ),
+    World(
+        "the first record of another format that is ignored",
+        {_OTHER_FORMAT_IGNORED: lambda minute: None if minute < 30 else 1},
+        frozenset({"LancewalWrongFormat"}),
     ),
     World(
         "a widening has been open for an hour, and nobody works on it",

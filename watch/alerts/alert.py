@@ -58,14 +58,16 @@ class Alert:
         return fill(text, {**self.values, **(changed or {})})
 
 
-def counted(counter: str, process: str) -> str:
+def counted(counter: str, process: str, kind: str = "") -> str:
     """Return the expression for the increase of ``counter`` of ``process`` (``ingest``, ``flusher``) within ``%window%``.
+    With ``kind``, only series with this label count.
 
     A counter with labels has no series before it first counts, and ``increase`` does not count a series' first value. If a
     series did not exist a window ago, its whole value counts. But its process must have existed then, or have started
     since. Otherwise Prometheus has only begun to scrape an old process, and the value may be older than the window.
     """
-    metric, started = f"{counter}{{@}}", f"process_start_time_seconds{{@{process}}}"
+    of_kind = f'kind="{kind}",' if kind else ""
+    metric, started = f"{counter}{{{of_kind}@}}", f"process_start_time_seconds{{@{process}}}"
     window_ago = "scalar(min_over_time(vector(time())[%window%:15s]))"
     return (
         f"(increase({metric}[%window%]) > 0 or ({metric} unless {metric} offset %window%)"

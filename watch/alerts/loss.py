@@ -37,6 +37,19 @@ ALERTS = (
         values={"threshold": 0, "window": "10m"},
     ),
     Alert(
+        "LancewalWrongFormat",
+        f"""
+        sum by (namespace, table) {counted("lancewal_ingest_dead_letters_total", "ingest", "wrong_format")} > %threshold%
+        or sum by (namespace, table) {counted("lancewal_ingest_records_ignored_total", "ingest", "wrong_format")}
+        > %threshold%
+        """,
+        "Records in another format come to a partition of {{ $labels.table }} that is at work: "
+        '{{ $value | printf "%.0f" }} in %window%',
+        "Find the producer that writes another format into the topic, and correct it.",
+        pending="0s",
+        values={"threshold": 0, "window": "10m"},
+    ),
+    Alert(
         "LancewalDeadLettersFail",
         "increase(lancewal_ingest_dead_letter_failures_total{@}[%window%]) > %threshold%",
         "{{ $labels.instance }} cannot write dead letters of {{ $labels.table }}; the records after them wait",

@@ -72,7 +72,7 @@ THROUGHPUT = Section(
                 )
             ],
             "bad_records",
-            ("LancewalDeadLettersArrive", "LancewalDeadLettersFail"),
+            ("LancewalDeadLettersArrive", "LancewalWrongFormat", "LancewalDeadLettersFail"),
         ),
         Panel(
             "Segments",

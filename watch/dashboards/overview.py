@@ -117,7 +117,7 @@ LOST = Section(
             "Growing: read the dead-letter topic, whose headers say what is wrong, and fix the producer.",
             [q("sum by (kind) (lancewal_ingest_dead_letters_total{@part}) or vector(0)", "{{kind}}")],
             "bad_records",
-            ("LancewalDeadLettersArrive", "LancewalDeadLettersFail"),
+            ("LancewalDeadLettersArrive", "LancewalWrongFormat", "LancewalDeadLettersFail"),
             kind="number",
             width=6,
             height=5,
