@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
+from typing import get_args
 
+from lancewal_core.errors import InvalidInput, InvalidSchema
 from lancewal_core.record_keys.json_compact import same_json
+from lancewal_core.record_keys.key_format import KeyCodec, KeyFormat, key_codec
 from lancewal_core.record_keys.partitioner import Partitioner, that_places
+from lancewal_core.rows.schema import RowSchema
 
 LIBRDKAFKA: dict[Partitioner, str] = {
     "murmur2": "murmur2_random",
@@ -16,35 +20,62 @@ LIBRDKAFKA: dict[Partitioner, str] = {
 
 
 def why_misrouted(
-    columns: Sequence[str], named: str, key: bytes | None, encoded: bytes | None, partitioner: Partitioner
+    rows: RowSchema, key_format: KeyFormat, key: bytes | None, encoded: bytes | None, partitioner: Partitioner
 ) -> str:
     """Say whether a misrouted record's key or its partition is wrong, as a sentence without its full stop.
 
-    ``columns`` is the region key, empty if rows do not tell the key.  ``named`` says what the key must be
-    (``KeyCodec.named``).  ``key`` is the record's key, ``encoded`` the one that its row tells, or None if it tells none.
+    ``rows`` has the names that records use.  ``key`` is the record's key, ``encoded`` the one that its row tells, or None if
+    it tells none.
     """
-    region_key = f"({', '.join(columns)})"
-    if columns and encoded is None:
-        return f"The record's {region_key} has no encoding: a null, or a value that {named} does not hold"
-    if key is None:
-        if not columns:
+    codec = key_codec(rows, key_format)
+    if codec is None:
+        if key is None:
             return "A record without a key belongs in no partition"
-        return f"The record has no key: the producer must send {named} of {region_key}"
-    if encoded is not None and key != encoded and same_json(key, encoded):
-        return f"The bytes of its key are another text of the same JSON: they must be {named} of {region_key}"
-    if columns and key != encoded:
-        return f"The bytes of its key are wrong: they are not {named} of {region_key}"
+        return _wrong_partition("The record's partition is not that of its key", key, partitioner)
+    of_columns = f"{codec.named} of ({', '.join(rows.region_key)})"
+    if encoded is None:
+        return (
+            f"The record's ({', '.join(rows.region_key)}) has no encoding: a null, or a value that {codec.named} does "
+            "not hold"
+        )
+    if key is None:
+        return f"The record has no key: the producer must send {of_columns}"
+    if key == encoded:
+        return _wrong_partition("The record's key is right, its partition is not", key, partitioner)
+    if key_format == "json-compact" and same_json(key, encoded):
+        return f"The bytes of its key are another text of the same JSON: they must be {of_columns}"
+    said = f"The bytes of its key are wrong: they are not {of_columns}"
+    other = _other_format(rows, codec, key, encoded)
+    if other is None:
+        return said
+    return f"{said}. They are this row's key in another format: make the table with table.format.key: {other}"
+
+
+def _wrong_partition(said: str, key: bytes, partitioner: Partitioner) -> str:
     if not key and partitioner == "crc32":
         return "The record's key is empty: producers with crc32 put such a record into any partition"
-    wrong = (
-        "The record's key is right, its partition is not"
-        if columns
-        else "The record's partition is not that of its key"
-    )
     return (
-        f"{wrong}: the producer does not use {partitioner}, or chooses partitions "
+        f"{said}: the producer does not use {partitioner}, or chooses partitions "
         f"itself. The property of librdkafka is partitioner={LIBRDKAFKA[partitioner]}"
     )
+
+
+def _other_format(rows: RowSchema, codec: KeyCodec, key: bytes, encoded: bytes) -> KeyFormat | None:
+    """Return the format in which ``key`` is the key that a row tells; None if there is none."""
+    values = codec.decode(encoded)
+    for other in get_args(KeyFormat):
+        try:
+            of_other = key_codec(rows, other)
+            if values is None or of_other is None:
+                continue
+            found = of_other.encode(values)
+        except (InvalidSchema, InvalidInput):
+            continue  # no format for this region key, or for these values
+        if found == key:
+            return other  # type: ignore[no-any-return]  # one of its names
+        if other == "json-compact" and same_json(key, found):
+            return "json"
+    return None
 
 
 def other_partitioner(keys: Collection[bytes | None], partition: int, partitions: int, partitioner: Partitioner) -> str:

@@ -197,7 +197,8 @@ def _not_consumed(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
 
 def _past_misrouted(it: PartitionFacts) -> str:
     return (
-        "Correct the producer. To let such records pass, without a restart: `lancewal table alter --on "
+        "Correct the producer, or make another table if the producers are right. To let such records pass, without a "
+        "restart: `lancewal table alter --on "
         "misrouted=dead-letter`; to go on without this record alone: "
         f"`lancewal offset reject {it.topic}-{it.partition}-{it.durable}`"
     )

@@ -97,8 +97,6 @@ class _WhereItLies:
 
 
 def _cause(contract: Contract, keys: Sequence[bytes | None], at: int, encoded: bytes | None, region: Region) -> str:
-    codec = contract.key_codec
-    columns, named = ((), "") if codec is None else (contract.region_key, codec.named)
-    why = why_misrouted(columns, named, keys[at], encoded, contract.partitioner)
+    why = why_misrouted(contract.record_rows, contract.key_format, keys[at], encoded, contract.partitioner)
     around = keys[max(0, at - _AROUND) : at + _AROUND]
     return why + other_partitioner(around, region.partition, contract.partitions, contract.partitioner)

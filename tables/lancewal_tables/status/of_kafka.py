@@ -109,20 +109,18 @@ def _placed(contract: Contract, key: bytes | None, value: bytes | None) -> Misro
     if contract.partitioner == "none":
         return None
     by_key, codec = None if key is None else contract.partition_of(key), contract.key_codec
-    if codec is None:
-        why = why_misrouted((), "", key, None, contract.partitioner)
-        return MisroutedRecord(NO_PARTITION if by_key is None else by_key, why)
-    encoded = _encoded(contract, codec, key, value)
+    encoded = None if codec is None else _encoded(contract, codec, key, value)
+    if codec is not None and encoded is None:
+        return None if by_key is None else MisroutedRecord(by_key)
+    why = why_misrouted(contract.record_rows, contract.key_format, key, encoded, contract.partitioner)
     if encoded is not None:
-        names = contract.rows.region_key
-        why = why_misrouted(names, codec.named, key, encoded, contract.partitioner)
         return MisroutedRecord(contract.partition_of(encoded), why)
-    return None if by_key is None else MisroutedRecord(by_key)
+    return MisroutedRecord(NO_PARTITION if by_key is None else by_key, why)
 
 
 def _encoded(contract: Contract, codec: KeyCodec, key: bytes | None, value: bytes | None) -> bytes | None:
     """Return the key that follows from a record's region key; None if the record is not plain JSON with these columns."""
-    rows = contract.rows
+    rows = contract.record_rows
     if value is None:  # a delete, if its key is one of the table's
         is_key = key is not None and set(rows.region_key) == set(rows.primary_key) and codec.decode(key) is not None
         return key if is_key else None

@@ -10,11 +10,12 @@ import pytest
 
 from lancewal_core.errors import Misrouted, PartitionCountChanged
 from lancewal_core.names.ids import Position, Region, TopicId
-from lancewal_core.record_keys.key_format import KeyFormat
+from lancewal_core.record_keys.key_format import KeyFormat, key_codec
 from lancewal_core.record_keys.partitioner import Partitioner
 from lancewal_core.record_keys.partitioner import partition_of as placed
 from lancewal_core.record_keys.why_misrouted import why_misrouted
 from lancewal_core.rows.murmur2 import partition_of
+from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.contract import Column, Contract
 from lancewal_core.table.drain import Drain
 from lancewal_ingest.append.prepare import Consumed, Preparer
@@ -121,9 +122,31 @@ def test_a_stop_says_which_of_key_and_partition_is_wrong(key: bytes | None, row:
 
 
 def test_a_stop_names_a_row_whose_key_has_no_encoding() -> None:
-    assert why_misrouted(("id", "day"), "the canonical encoding", b"x", None, "murmur2").startswith(
-        "The record's (id, day) has no encoding"
-    )
+    rows = RowSchema(pa.schema([("id", pa.int64()), ("day", pa.date32())]), ("id",), ("id", "day"))
+    assert why_misrouted(rows, "canonical", b"x", None, "murmur2").startswith("The record's (id, day) has no encoding")
+
+
+@pytest.mark.parametrize(
+    ("of", "key", "named"),
+    [
+        ("canonical", b"\0\0\0\0\0\0\0\x2a", "long"),
+        ("canonical", b"\0\0\0\x2a", "integer"),
+        ("long", b"\0\x2a", "short"),
+        ("long", b"42", "canonical"),
+        ("integer", b'{"id":42}', "json-compact"),
+        ("canonical", b'{ "id" : 42 }', "json"),
+        ("canonical", b"\0\0\0\0\0\0\0\x2b", None),
+        ("canonical", b"", None),
+    ],
+)
+def test_a_stop_names_the_format_of_the_keys(of: KeyFormat, key: bytes, named: str | None) -> None:
+    rows = RowSchema(pa.schema([("id", pa.int64())]), ("id",), ("id",))
+    codec = key_codec(rows, of)
+    assert codec is not None
+    said = why_misrouted(rows, of, key, codec.encode((42,)), "crc32")
+    assert said.startswith("The bytes of its key are wrong")
+    assert said.endswith(f"make the table with table.format.key: {named}") == (named is not None)
+    assert ("another format" in said) == (named is not None)
 
 
 @pytest.mark.parametrize(
