@@ -201,7 +201,7 @@ class TableSettings(Section):
     format: FormatSettings = FormatSettings()
     partitioner: Literal["murmur2", "crc32", "fnv1a", "none"] = "murmur2"
     """Partitioner of the producers: ``murmur2`` (Java, kafkajs), ``crc32`` (librdkafka's default: Python, Go, .NET, C),
-    ``fnv1a`` (Sarama).  ``none``: any other; then nothing is checked, and a row does not tell its partition.  Murmur2,
+    ``fnv1a`` (Sarama).  ``none``: any other; then no partition is checked, and a row does not tell it.  Murmur2,
     because it is the default of Kafka's own clients."""
     patches: bool = True
     """Whether records may carry only some columns.  On, because it costs nothing until such a record comes.  A compacted

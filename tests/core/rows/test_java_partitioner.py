@@ -100,6 +100,19 @@ def test_where_producers_put_records(java: Any, keys: list[bytes], kafka: KafkaB
         ]
 
 
+def test_keys_of_jackson_as_it_comes(java: Any) -> None:
+    """A map with its members in order has the key that Kafka Connect writes."""
+    vectors = json.loads((Path(__file__).parents[1] / "record_keys" / "connect_json_vectors.json").read_bytes())[
+        "vectors"
+    ]
+    mapper = java.com.fasterxml.jackson.databind.ObjectMapper()
+    for vector in vectors:
+        members = java.java.util.LinkedHashMap()
+        for (name, type_), value in zip(vector["types"], vector["values"], strict=True):
+            members.put(name, int(value) if "int" in type_ else value)
+        assert bytes(mapper.writeValueAsBytes(members)).hex() == vector["key_hex"]
+
+
 @pytest.mark.parametrize("key_format", ["short", "integer", "long"])
 def test_integer_keys_of_kafkas_serializers(java: Any, key_format: KeyFormat) -> None:
     name, bits = {"short": ("Short", 16), "integer": ("Integer", 32), "long": ("Long", 64)}[key_format]

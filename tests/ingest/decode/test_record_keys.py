@@ -258,3 +258,24 @@ def test_random_keys(data: st.DataObject) -> None:
         same = "key_differs" if named != row else (row["customer"], row["id"], 0)
         expected.append("key_form" if cut else same)
     assert prepared(keys, rows) == expected
+
+
+@given(
+    st.lists(
+        st.binary(max_size=30) | st.tuples(st.sampled_from(TEXTS), st.integers(0, 40), st.binary(max_size=3)),
+        max_size=8,
+    )
+)
+def test_any_bytes(drawn: list[bytes | tuple[str, int, bytes]]) -> None:
+    """No key raises an error, and each is judged as it is alone."""
+    keys = [one if isinstance(one, bytes) else damaged(*one) for one in drawn]
+    alone = [prepared([key], [ROW])[0] for key in keys]
+    assert set(alone) <= {"key_form", "key_differs", UPSERT}
+    if keys:
+        good = [TEXTS[0].encode()] * 3
+        assert prepared([*good, *keys], [ROW] * (3 + len(keys))) == [UPSERT] * 3 + alone
+
+
+def damaged(text: str, at: int, by: bytes) -> bytes:
+    key = text.encode()
+    return key[:at] + by + key[at + len(by) :]
