@@ -261,6 +261,15 @@ def test_among_many_good_values_a_bad_one_is_refused_alone(format_: Format) -> N
     assert ids == {number: number for number in range(1000) if number not in bad}
 
 
+def test_a_format_names_its_headers(format_: Format) -> None:
+    """Those of each value come beside it, and others change nothing."""
+    decoder, values = format_.make(ROWS), [format_.write(KEY), format_.write(WHOLE)]
+    assert all(decoder.headers)
+    nothing = {name: pa.nulls(2, pa.binary()) for name in decoder.headers}
+    found = decoder.decode(values, np.zeros(2, np.uint8), nothing)
+    assert outcomes(found) == outcomes(decoder.decode(values, np.zeros(2, np.uint8)))
+
+
 def test_no_values_give_no_rows(format_: Format) -> None:
     assert outcomes(decoded(format_.make(ROWS), [])) == {}
 

@@ -81,6 +81,7 @@ CONTRACT_WITH_SOURCES = CONTRACT_OF_A_GROUP.model_copy(
             *CONTRACT.columns[:2],
             Column(name="price", type="decimal128(10, 2)", field_ids=(2,), field="total_amount"),
             Column(name="changed", type="timestamp[us, UTC]", field_ids=(3,), json_form="epoch_ms", field="ts"),
+            Column(name="trace", type="string", field_ids=(4,), metadata="kafka.header.trace.id"),
         ),
     }
 )

@@ -59,7 +59,9 @@ def test_the_contract_with_changed_columns_is_read() -> None:
 def test_the_contract_with_sources_of_columns_is_read() -> None:
     read = decode_contract(stored("contract_2_sources.json"), "here")
     assert read == golden.CONTRACT_WITH_SOURCES
-    assert naming_of(read) == Naming(None, {}, {"price": "total_amount", "changed": "ts"}, {"ts": "epoch_ms"})
+    assert naming_of(read) == Naming(
+        None, {}, {"price": "total_amount", "changed": "ts"}, {"ts": "epoch_ms"}, frozenset({"trace"})
+    )
 
 
 @pytest.mark.parametrize(

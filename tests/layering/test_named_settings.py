@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from lancewal import Table
 from lancewal_core.settings.load import Settings
+from lancewal_core.settings.sections import is_metadata
 from tests.layering.source import ROOT, RULES
 from tests.layering.test_layering import project_files
 from tests.watch.declared import series
@@ -28,8 +29,10 @@ FILE_ENDINGS = frozenset({"py", "md", "yaml", "yml", "json", "toml", "txt", "log
 
 
 def setting_exists(name: str) -> bool:
-    """Whether the name is a setting, a value of the chart, a member of ``Table``, or a file."""
+    """Whether the name is a setting, a value of the chart, a member of ``Table``, metadata of records, or a file."""
     first, *rest = name.split(".")
+    if is_metadata(name) or name == "kafka.header":
+        return True
     if rest[-1] in FILE_ENDINGS or (first == "table" and hasattr(Table, rest[0])):
         return True
     return in_settings(Settings, [first, *rest]) or in_values(VALUES, [first, *rest])

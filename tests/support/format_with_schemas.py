@@ -13,7 +13,7 @@ from lancewal_core.rows.schema import RowSchema
 from lancewal_ingest.append import prepare
 from lancewal_ingest.decode.json.decoder import JsonDecoder
 from lancewal_ingest.decode.naming import Naming
-from lancewal_ingest.decode.value_decoder import DecodedValues, Ops
+from lancewal_ingest.decode.value_decoder import NO_HEADERS, DecodedValues, HeaderValues, Ops
 
 Read = Callable[[bytes], tuple[bytes, Mapping[str, pa.DataType]]]
 """Function from a value to its JSON and the types of its optional fields."""
@@ -27,8 +27,9 @@ class WithSchemas:
         self._json = JsonDecoder(rows, naming)
         self._columns = set(rows.columns.names)
         self.growth = self._json.growth
+        self.headers: Sequence[str] = ()
 
-    def decode(self, values: Sequence[bytes], ops: Ops) -> DecodedValues:
+    def decode(self, values: Sequence[bytes], ops: Ops, headers: HeaderValues = NO_HEADERS) -> DecodedValues:
         read = [self._read(value) for value in values]
         found = self._json.decode([value for value, _ in read], ops)
         refused = {one.place for one in found.refused}

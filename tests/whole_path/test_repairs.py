@@ -51,7 +51,7 @@ def test_a_segment_is_damaged_and_an_index_is_lost(
     world.check_strong()
 
     # -- a segment, under a running ingest
-    path = in_the_midst(world)
+    path = in_the_midst(world.uri)
     key = path.relative_to(world.uri).as_posix()
     path.write_bytes(path.read_bytes()[:-FOOTER_SIZE])
     with pytest.raises(LancewalError, match="lancewal repair segment"):
@@ -104,7 +104,7 @@ def test_a_segment_is_lost_and_kafka_has_dropped_its_records(
         world.feed.produce(60)
         world.wait_caught_up()
     world.check_strong()
-    path = in_the_midst(world)
+    path = in_the_midst(world.uri)
     key = path.relative_to(world.uri).as_posix()
     path.unlink()
     delete_records(world.servers, topic_name, world.feed.history.ends)
@@ -135,13 +135,13 @@ def test_a_segment_is_lost_and_kafka_has_dropped_its_records(
     world.verify()
 
 
-def in_the_midst(world: World) -> Path:
+def in_the_midst(uri: str) -> Path:
     """The largest segment but the first behind which its log goes on in each region that it has.
 
     What the last entry of an open generation held, nothing else shows: ingest reads it from Kafka, and no repair does.
     """
-    segments = sorted((Path(world.uri) / "_lancewal" / "wal").rglob("*.arrow"))
-    regions = {path: regions_of(path, path.relative_to(world.uri).as_posix()) for path in segments}
+    segments = sorted((Path(uri) / "_lancewal" / "wal").rglob("*.arrow"))
+    regions = {path: regions_of(path, path.relative_to(uri).as_posix()) for path in segments}
 
     def goes_on(path: Path) -> bool:
         later = [regions[other] for other in segments if other.parent == path.parent and other > path]

@@ -2,7 +2,9 @@
 
 Where a column's values come from in records (``ColumnSource``)
  1. Each column has one name in records, its *field*: another one than the column's, if the declaration says so.
- 2. A lenient form is one of a type (``_FITS``).  Columns of the primary key have none: two forms of one key could lie in two
+ 2. A column of Kafka's metadata has no name in records.  It follows from the record alone, so a record that is read again
+    gives the same.
+ 3. A lenient form is one of a type (``_FITS``).  Columns of the primary key have none: two forms of one key could lie in two
     partitions, and a reader of keys would have to know them.
 """
 
@@ -15,11 +17,17 @@ import pyarrow as pa
 
 from lancewal_core.errors import InvalidSchema
 from lancewal_core.record_keys.key_format import check_region_key, has_region_key
-from lancewal_core.rows.column_types import parse_type
+from lancewal_core.rows.column_types import format_type, parse_type
 from lancewal_core.rows.schema import RowSchema, check_row_schema
 from lancewal_core.rows.ttl import Ttl, check_ttl
-from lancewal_core.settings.sections import ColumnText, JsonForm, TableSettings
+from lancewal_core.settings.sections import ColumnText, JsonForm, TableSettings, is_metadata, metadata_has_type
 
+_METADATA_TYPES = {
+    "kafka.topic": pa.string(),
+    "kafka.partition": pa.int32(),
+    "kafka.offset": pa.int64(),
+    "kafka.timestamp": pa.timestamp("ms", "UTC"),
+}
 _FITS: Mapping[JsonForm, tuple[str, Callable[[pa.DataType], bool]]] = {
     "epoch_s": ("timestamp", pa.types.is_timestamp),
     "epoch_ms": ("timestamp", pa.types.is_timestamp),
@@ -43,11 +51,13 @@ class ColumnSource:
     """A form in which the value may come, beside the strict one."""
     field: str | None = None
     """The name that records use.  None: that of the column."""
+    metadata: str | None = None
+    """The metadata of records that fills the column, such as ``kafka.offset``.  None: members of values do."""
 
     @property
     def text(self) -> str:
         """The source in words that follow the type; empty for a column of its own name in strict form."""
-        said = ("json", self.json), ("field", self.field)
+        said = ("json", self.json), ("field", self.field), ("from", self.metadata)
         return "".join(f", {what} {value}" for what, value in said if value is not None)
 
 
@@ -62,6 +72,8 @@ def check_sources(rows: RowSchema, sources: Mapping[str, ColumnSource]) -> None:
     columns_of: dict[str, str] = {}
     for column in rows.columns:
         source = sources.get(column.name, OF_ITSELF)
+        if source.metadata is not None:
+            _check_metadata(column, source, rows)
         if source.json is not None:
             if column.name in rows.primary_key:
                 raise InvalidSchema(
@@ -87,22 +99,50 @@ def check_sources(rows: RowSchema, sources: Mapping[str, ColumnSource]) -> None:
         columns_of[field] = column.name
 
 
+def _check_metadata(column: pa.Field, source: ColumnSource, rows: RowSchema) -> None:
+    allowed = metadata_types(source.metadata or "")
+    if column.name in rows.primary_key:
+        raise InvalidSchema(
+            f"column {column.name!r} is filled from {source.metadata}, and is in the primary key: a row's key comes from its "
+            "value. Name columns of the values"
+        )
+    if column.type not in allowed:
+        raise InvalidSchema(
+            f"column {column.name!r} is filled from {source.metadata}, which is of type "
+            f"{' or '.join(map(format_type, allowed)) or 'no column'}, not of {column.type}"
+        )
+    if source.json is not None or source.field is not None:
+        raise InvalidSchema(f"column {column.name!r} is filled from {source.metadata}: it has neither json nor field")
+
+
+def metadata_types(source: str) -> tuple[pa.DataType, ...]:
+    """Return the types that a column of some metadata may have, the usual one first; none for what is no metadata."""
+    if metadata_has_type(source):
+        return pa.binary(), pa.string()
+    type_ = _METADATA_TYPES.get(source)
+    return () if type_ is None else (type_,)
+
+
 def type_text(column: ColumnText) -> str:
     """Return the type of a column in the settings."""
-    return column if isinstance(column, str) else column["type"]
+    if isinstance(column, str):
+        return format_type(metadata_types(column)[0]) if is_metadata(column) else column
+    return column["type"]
 
 
 def column_source(column: ColumnText) -> ColumnSource:
     """Return where the values of a column in the settings come from."""
     if isinstance(column, str):
-        return OF_ITSELF
+        return ColumnSource(metadata=column) if is_metadata(column) else OF_ITSELF
+    if "source" in column:
+        return ColumnSource(metadata=column["source"])
     json: JsonForm | None = column.get("json")  # type: ignore[assignment]  # its validator has seen to it
     return ColumnSource(json, column.get("field"))
 
 
 def declared_sources(table: TableSettings) -> dict[str, ColumnSource]:
     """Return the sources of the declared columns, by name."""
-    return {name: column_source(column) for name, column in table.columns.items()}
+    return {name: column_source(column) for name, column in {**table.columns, **table.metadata_columns}.items()}
 
 
 def declared_ttl(table: TableSettings) -> Ttl | None:
@@ -110,7 +150,9 @@ def declared_ttl(table: TableSettings) -> Ttl | None:
 
 
 def declared_columns(table: TableSettings) -> pa.Schema:
-    return pa.schema([pa.field(name, parse_type(type_text(column))) for name, column in table.columns.items()])
+    """Return all columns that a new table gets; none without ``table.columns``."""
+    columns = {**table.columns, **table.metadata_columns} if table.columns else {}
+    return pa.schema([pa.field(name, parse_type(type_text(column))) for name, column in columns.items()])
 
 
 def declared_keys(columns: pa.Schema, table: TableSettings) -> RowSchema:
@@ -118,6 +160,9 @@ def declared_keys(columns: pa.Schema, table: TableSettings) -> RowSchema:
     rows = RowSchema(columns, table.primary_key, table.region_key)
     check_row_schema(rows)
     check_region_key(rows, table.format.key)
+    missing = [name for name in table.metadata_columns if name not in columns.names]
+    if missing:
+        raise InvalidSchema(f"table.metadata_columns: the table has no column {missing[0]!r}. Add it, or leave it out")
     check_sources(rows, declared_sources(table))
     return rows
 

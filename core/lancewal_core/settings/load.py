@@ -160,7 +160,7 @@ def _merge(under: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in over.items():
         below = merged.get(key)
         # Columns are one value, in one order; everything else merges key by key.
-        both = isinstance(below, dict) and isinstance(value, dict) and key != "columns"
+        both = isinstance(below, dict) and isinstance(value, dict) and key not in ("columns", "metadata_columns")
         merged[key] = _merge(below, value) if both and isinstance(below, dict) else value
     return merged
 
@@ -186,7 +186,7 @@ def _problem(line: Any, sources: list[Source]) -> SettingProblem:
     """Return an error of pydantic, with the place that its value came from."""
     path = tuple(str(part).encode("utf-8", "backslashreplace").decode() for part in line["loc"])
     # Behind the key come names of union members and the like, which mean nothing to a reader.
-    column = path[:2] == ("table", "columns") and line["type"] == "value_error"
+    column = path[:2] in (("table", "columns"), ("table", "metadata_columns")) and line["type"] == "value_error"
     path = path[:3] if path[:2] in OPTION_MAPPINGS or path[:2] in _GROUPS or column else path[:2]
     where = next((place for source in reversed(sources) if (place := source.place(path))), "")
     key = ".".join(path)

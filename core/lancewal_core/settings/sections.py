@@ -161,6 +161,40 @@ def checked_column(value: object) -> ColumnText:
     return given["type"] if len(given) == 1 else {key: given[key] for key in _COLUMN_KEYS if key in given}
 
 
+_METADATA = ("kafka.topic", "kafka.partition", "kafka.offset", "kafka.timestamp", "kafka.key")
+_HEADER = "kafka.header."
+_METADATA_TYPES = ("binary", "string")
+METADATA_LENGTH_MAX = 1 << 10
+
+
+def is_metadata(source: str) -> bool:
+    """Return whether a record has such metadata: ``kafka.offset``, ``kafka.header.NAME`` and so on."""
+    named = source.startswith(_HEADER) and len(source) > len(_HEADER)
+    return (named and len(source) <= METADATA_LENGTH_MAX) or source in _METADATA
+
+
+def metadata_has_type(source: str) -> bool:
+    """Return whether a column of the metadata may be a string or binary: keys and headers are bytes."""
+    return source == "kafka.key" or source.startswith(_HEADER)
+
+
+def checked_metadata(value: object) -> ColumnText:
+    """Return a column of metadata as settings hold it; ``ValueError`` says what is wrong with it."""
+    given = {"source": value} if isinstance(value, str) else value
+    if (
+        not isinstance(given, dict)
+        or not given.keys() <= {"source", "type"}
+        or not isinstance(given.get("source"), str)
+    ):
+        raise ValueError("expected a source such as kafka.offset, or a mapping with source and type")
+    source, type_ = given["source"], given.get("type", _METADATA_TYPES[0])
+    if not is_metadata(source) or any("\ud800" <= letter <= "\udfff" for letter in source):
+        raise ValueError(f"source is {source!a}: expected one of {', '.join(_METADATA)}, {_HEADER}NAME")
+    if "type" in given and (not metadata_has_type(source) or type_ not in _METADATA_TYPES):
+        raise ValueError("only kafka.key and headers have a type: binary or string")
+    return {"source": source, "type": type_} if type_ != _METADATA_TYPES[0] else source
+
+
 def _column_type(text: str) -> str:
     from lancewal_core.rows.column_types import parse_type  # pyarrow loads slowly, and most starts do not need it
 
@@ -193,6 +227,10 @@ class TableSettings(Section):
     """Column names and types, in the table's order.  In place of a type there may be a mapping: ``type``, ``json`` and
     ``field``.  ``json``: a form that records may use beside the strict one.  ``field``: the name that records use.  No
     default; only ``table create`` needs it."""
+    metadata_columns: dict[str, Annotated[ColumnText, PlainValidator(checked_metadata)]] = {}
+    """Further columns, behind the others, with Kafka's metadata of the record that made the row: ``kafka.topic``,
+    ``kafka.partition``, ``kafka.offset``, ``kafka.timestamp``, ``kafka.key``, ``kafka.header.NAME``.  ``{source: kafka.key,
+    type: string}`` in place of bytes.  Empty, because they take room in every row."""
     primary_key: Names = ()
     """Columns that identify a row.  No default: a wrong guess would merge different rows."""
     region_key: Names = ()
@@ -294,7 +332,14 @@ class TableSettings(Section):
             raise ValueError(str(error)) from None
         return uri.rstrip("/") or uri
 
-    @field_validator("columns")
+    @model_validator(mode="after")
+    def _columns_apart(self) -> TableSettings:
+        twice = [name for name in self.metadata_columns if name in self.columns]
+        if twice:
+            raise ValueError(f"{twice[0]!a} is in columns and in metadata_columns: give one of them another name")
+        return self
+
+    @field_validator("columns", "metadata_columns")
     @classmethod
     def _unicode_names(cls, columns: dict[str, ColumnText]) -> dict[str, ColumnText]:
         wrong = [ascii(name) for name in columns if any("\ud800" <= c <= "\udfff" for c in name)]

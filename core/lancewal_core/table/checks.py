@@ -56,12 +56,24 @@ def check_settings(settings: Settings, contract: Contract, store: ObjectStore | 
         pairs.append(("table.region_key", settings.table.region_key, contract.region_key))
     if settings.table.columns and (store is None or former_setting(settings, contract, store) is None):
         pairs.append(("table.columns", _canonical(settings.table.columns), _columns(contract)))
+    metadata = _canonical(settings.table.metadata_columns)
+    if metadata and not _had_metadata_columns(metadata, contract, store):
+        pairs.append(("table.metadata_columns", metadata, _metadata_columns(contract)))
     pairs += _topics(settings, contract)
     formats = settings.table.format
     for name, theirs in (("value", contract.value_format), ("key", contract.key_format)):
         if name in formats.model_fields_set:
             pairs.append((f"table.format.{name}", getattr(formats, name), theirs))
     _check_equal(pairs, _ANOTHER_COLUMN if _sources_alone_differ(settings.table.columns, contract) else "")
+
+
+def _had_metadata_columns(wanted: list[tuple[str, str]], contract: Contract, store: ObjectStore | None) -> bool:
+    """Return whether the contract, or an earlier version of it, has these columns of metadata."""
+    if set(wanted) == set(_metadata_columns(contract)):  # in any order: Helm sorts them
+        return True
+    return store is not None and any(
+        set(_metadata_columns(one)) == set(wanted) for one in former_columns(store, contract)
+    )
 
 
 def former_setting(settings: Settings, contract: Contract, store: ObjectStore) -> int | None:
@@ -373,7 +385,15 @@ def _pair(name: str, setting: Any, term: Any) -> _Pair:
 
 
 def _columns(contract: Contract) -> list[tuple[str, str]]:
-    return [(column.name, column.type + column.source.text) for column in contract.columns]
+    return [_said(column) for column in contract.columns if column.metadata is None]
+
+
+def _metadata_columns(contract: Contract) -> list[tuple[str, str]]:
+    return [_said(column) for column in contract.columns if column.metadata is not None]
+
+
+def _said(column: Column) -> tuple[str, str]:
+    return column.name, column.type + column.source.text
 
 
 def _canonical(columns: Mapping[str, ColumnText]) -> list[tuple[str, str]]:
@@ -385,7 +405,7 @@ def _canonical(columns: Mapping[str, ColumnText]) -> list[tuple[str, str]]:
 
 def _sources_alone_differ(columns: Mapping[str, ColumnText], contract: Contract) -> bool:
     types = [(name, format_type(parse_type(type_text(column)))) for name, column in columns.items()]
-    return types == [(column.name, column.type) for column in contract.columns]
+    return types == [(column.name, column.type) for column in contract.columns if column.metadata is None]
 
 
 def _type_text(type_: Any) -> str:

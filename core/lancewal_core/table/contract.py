@@ -35,7 +35,7 @@ from lancewal_core.rows.column_types import format_type, parse_type
 from lancewal_core.rows.schema import COLUMNS_MAX, RowSchema, check_row_schema
 from lancewal_core.rows.ttl import Ttl, check_ttl
 from lancewal_core.settings.declared import OF_ITSELF, ColumnSource, check_sources
-from lancewal_core.settings.sections import JsonForm, OnUnknownColumn, Policy
+from lancewal_core.settings.sections import METADATA_LENGTH_MAX, JsonForm, OnUnknownColumn, Policy
 from lancewal_core.store.json_model import Version1, Version2, Word, decode_model
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.versioned import FIRST_VERSION, Declined, Family, Swapped, Version, newest_version, swap
@@ -130,11 +130,13 @@ class Column(BaseModel):
     """A form in which the JSON value may come, beside the strict one.  None: the strict one alone."""
     field: Annotated[str, Field(min_length=1, max_length=_FIELD_LENGTH_MAX)] | None = None
     """The name that records use.  None: the column's."""
+    metadata: Annotated[str, Field(max_length=METADATA_LENGTH_MAX)] | None = None
+    """The metadata of records that fills the column, such as ``kafka.offset``.  None: members of values do."""
 
     @property
     def source(self) -> ColumnSource:
         """Source of the column's values in records."""
-        return ColumnSource(self.json_form, self.field)
+        return ColumnSource(self.json_form, self.field, self.metadata)
 
     @property
     def ids(self) -> tuple[int, ...]:
@@ -260,6 +262,16 @@ class Contract(BaseModel):
     def record_rows(self) -> RowSchema:
         """``rows`` with the names that records use for the columns."""
         return self.rows.called({c.name: c.field for c in self.columns if c.field is not None})
+
+    @cached_property
+    def loaded_rows(self) -> RowSchema:
+        """``rows`` without the columns of records' metadata, which no loaded row has."""
+        if not any(c.metadata for c in self.columns):
+            return self.rows
+        kept = [place for place, c in enumerate(self.columns) if c.metadata is None]
+        fields = pa.schema([self.rows.columns.field(place) for place in kept])
+        ids = tuple(self.rows.ids[place] for place in kept) if self.rows.ids else ()
+        return RowSchema(fields, self.primary_key, self.region_key, ids)
 
     @property
     def columns_unchanged(self) -> bool:

@@ -35,6 +35,7 @@ from lancewal_ingest.append.routing import Partitions, routing_of
 from lancewal_ingest.append.shared_rows import SharedPart
 from lancewal_ingest.decode.decoder import Decoder
 from lancewal_ingest.decode.foreign import WRONG_FORMAT
+from lancewal_ingest.decode.metadata import MetadataColumns
 from lancewal_ingest.decode.naming import OtherName, naming_of
 from lancewal_ingest.decode.outcomes import OF_COLUMNS, Decoded, Rejected
 from lancewal_ingest.decode.value_decoder import Weights
@@ -124,6 +125,7 @@ class Preparer:
             patches=contract.patches,
             record_bytes_max=contract.record_bytes_max,
             keys=record_keys(contract),
+            metadata=MetadataColumns(rows, _metadata_of(contract), contract.topic),
         )
         self.weights = self._decoder.weights
         self._routing = routing_of(contract)
@@ -143,14 +145,14 @@ class Preparer:
     def _together(self, group: Sequence[Consumed], weights: Weights) -> list[Together]:
         if len(group) == 1:
             records = group[0].records
-            decoded = self._decoder.decode(records)
             lies = np.full(len(records), group[0].region.partition, np.int32)
+            decoded = self._decoder.decode(records, lies)
             outcome = self._outcome(group[0], decoded, self._routing.partitions(records, decoded, lies))
             return [Together(outcome, None, _by_terms(decoded, group), decoded.other_names, decoded.new_fields)]
         records = Records.joined([c.records for c in group])
-        decoded = self._decoder.decode(records)
         counts = [len(c.records.offsets) for c in group]
         lies = np.repeat(np.array([c.region.partition for c in group], np.int32), counts)
+        decoded = self._decoder.decode(records, lies)
         belongs = self._routing.partitions(records, decoded, lies)
         if self._drained is None and not decoded.rejected and not decoded.other_names and np.array_equal(belongs, lies):
             return self._all_rows(group, decoded.rows, counts, weights)
@@ -291,9 +293,14 @@ def _by_terms(decoded: Decoded, group: Sequence[Consumed]) -> bool:
     """Return whether a record was rejected for its columns, or uses another name than a present one.
 
     While a region has no row, the format of values may have been altered, and so any rejection counts."""
-    if decoded.other_names or any(rejected.kind in OF_COLUMNS for rejected in decoded.rejected):
+    names = any(name.use != "not_utf8" for name in decoded.other_names)
+    if names or any(rejected.kind in OF_COLUMNS for rejected in decoded.rejected):
         return True
     return bool(decoded.rejected) and any(one.no_row_yet is not None for one in group)
+
+
+def _metadata_of(contract: Contract) -> Mapping[str, str]:
+    return {name: source.metadata for name, source in contract.sources.items() if source.metadata is not None}
 
 
 def below(cut: Position, rows: pa.RecordBatch, rejected: Sequence[R]) -> tuple[pa.RecordBatch, tuple[R, ...]]:

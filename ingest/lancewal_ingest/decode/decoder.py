@@ -7,7 +7,8 @@
 3. A delete keeps only the values of the primary key.
 4. The format gets records of at most ``PIECE_BYTES`` at a time, by their weight (``weight``).
 5. A record whose row is too large for any segment is rejected as ``too_large``, whatever its neighbours are.
-6. No Python code runs for a single record whose only header that counts is ``lancewal.op`` (``headers``).
+6. Columns of metadata are filled from each record (``metadata``), and a format gets the headers that it names.
+7. No Python code runs for a single record whose only header that counts is ``lancewal.op`` (``headers``).
 
 Records of several regions may come together: the result for a record does not depend on its neighbours.
 """
@@ -26,6 +27,7 @@ from lancewal_core.rows.schema import Op, RowSchema, check_row_schema
 from lancewal_core.store.object_kinds import SEGMENT_ROWS_BYTES_MAX
 from lancewal_ingest.decode.foreign import WRONG_FORMAT, wrong_format
 from lancewal_ingest.decode.headers import ASIDE, HeaderColumns
+from lancewal_ingest.decode.metadata import MetadataColumns, Partitions
 from lancewal_ingest.decode.naming import OtherName
 from lancewal_ingest.decode.operations import op_of, record_bytes
 from lancewal_ingest.decode.outcomes import TOO_LARGE, Decoded, Refusal, Rejected
@@ -45,6 +47,7 @@ class Decoder:
     """Decoder of one table's records.
 
     ``keys``: reader of the Kafka keys; None if they say nothing about rows.
+    ``metadata``: the columns that are filled from metadata; None: there are none.
     """
 
     def __init__(
@@ -55,18 +58,25 @@ class Decoder:
         patches: bool,
         record_bytes_max: int,
         keys: RecordKeys | None,
+        metadata: MetadataColumns | None = None,
     ) -> None:
         check_row_schema(rows)
-        self.weights = RecordWeights(rows, values.growth)
+        self._metadata = metadata or None
+        self.weights = RecordWeights(rows, values.growth, self._metadata)
         self._rows = rows
         self._values = values
         self._patches = patches
         self._record_bytes_max = record_bytes_max
         self._keys = keys
 
-    def decode(self, records: Records) -> Decoded:
-        """Return the rows and the rejections of ``records``, which may be of several regions."""
-        ops = self._plain_ops(records)
+    def decode(self, records: Records, lies: Partitions | None = None) -> Decoded:
+        """Return the rows and the rejections of ``records``, which may be of several regions.
+
+        ``lies``: the partition of each record; None: no column has it."""
+        headers = HeaderColumns(records.headers)
+        ops = self._plain_ops(records, headers)
+        filled = {} if self._metadata is None else self._metadata.arrays(records, headers, _places(records, lies))
+        named = {name: headers.last(name) for name in self._values.headers}
         rejected: dict[int, Rejected] = {}
         deleted: dict[int, tuple[object, ...]] = {}
         for index in np.flatnonzero(ops == ASIDE).tolist():
@@ -86,11 +96,16 @@ class Decoder:
             whole = len(indexes) == len(records)
             # Null values went aside.
             values = cast("list[bytes]", records.values if whole else [records.values[i] for i in indexes.tolist()])
-            decoded = self._values.decode(values, ops if whole else ops[indexes])
-            parts += [
-                self._only_keys(part if whole else replace(part, indexes=indexes[part.indexes]))
-                for part in decoded.parts
-            ]
+            if whole:
+                decoded = self._values.decode(values, ops, named)
+            else:
+                taken = {name: array.take(pa.array(indexes)) for name, array in named.items()}
+                decoded = self._values.decode(values, ops[indexes], taken)
+            for part in decoded.parts:
+                part = part if whole else replace(part, indexes=indexes[part.indexes])
+                if self._metadata is not None:
+                    part = self._metadata.fill(part, filled, other_names)
+                parts.append(self._only_keys(part))
             other_names.update(decoded.other_names)
             new_fields.update(decoded.new_fields)
             for one in decoded.refused:
@@ -130,9 +145,8 @@ class Decoder:
             return [indexes] if len(indexes) else []
         return np.split(indexes, pieces(self.weights.each(records)[indexes], PIECE_BYTES)[:-1])
 
-    def _plain_ops(self, records: Records) -> Ops:
+    def _plain_ops(self, records: Records, headers: HeaderColumns) -> Ops:
         """Return each record's ``Op``; ``ASIDE`` if its headers need a look, it has no value, or may be too large."""
-        headers = HeaderColumns(records.headers)
         ops = headers.ops()
         if not self._patches:
             ops[ops == Op.PATCH] = ASIDE
@@ -189,6 +203,10 @@ class Decoder:
         places = pa.array(np.arange(len(deletes)), mask=deletes)
         named = zip(self._rows.columns.names, part.columns, strict=True)
         return replace(part, columns=[a if name in self._rows.primary_key else a.take(places) for name, a in named])
+
+
+def _places(records: Records, lies: Partitions | None) -> Partitions:
+    return np.zeros(len(records), np.int32) if lies is None else lies
 
 
 def _fitting(rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:

@@ -57,6 +57,17 @@ class HeaderColumns:
         ops[np.bincount(owners, minlength=len(ops)) > 1] = ASIDE
         return ops
 
+    def last(self, name: str) -> pa.Array:
+        """Return the value of each record's last header of this name, as a binary array; null without one."""
+        found = np.fromiter(map(name.__eq__, map(_NAME, self._headers)), np.bool_, len(self._headers))
+        places = np.flatnonzero(found)
+        owners = np.repeat(np.arange(len(self._numbers)), self._numbers)[places]
+        lasts = np.flatnonzero(np.diff(owners, append=-1))  # owners ascend: the last place of each
+        at = np.full(len(self._numbers), len(lasts))
+        at[owners[lasts]] = np.arange(len(lasts))
+        values = [self._headers[place][1] for place in places[lasts].tolist()]
+        return pa.array([*values, None], pa.binary()).take(pa.array(at))
+
     def longest(self) -> int:
         """Return a number of bytes that the headers of no record exceed: names in UTF-8, and values."""
         if not self._headers:

@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 import pyarrow as pa
 
 from lancewal_core.rows.carry import Tree, trees
+from lancewal_core.rows.schema import RowSchema
 from lancewal_core.settings.sections import JsonForm
 from lancewal_core.table.contract import Contract
 
@@ -21,7 +22,8 @@ from lancewal_core.table.contract import Contract
 class OtherName(NamedTuple):
     """A name, other than a present one, that a record has used."""
 
-    use: Literal["former", "dropped", "unknown"]
+    use: Literal["former", "dropped", "unknown", "not_utf8"]
+    """``not_utf8``: no other name, but metadata that the column of this name cannot hold (``metadata``)."""
     path: str
     """Names of the structs that hold the member, as the table calls them, and the member's name."""
 
@@ -82,6 +84,15 @@ class Naming:
     present names."""
     forms: Mapping[str, JsonForm] = field(default_factory=dict)
     """The lenient form of each column that has one."""
+    absent: frozenset[str] = frozenset()
+    """Columns that are in no value, since the metadata of records fills them."""
+
+    def in_values(self, rows: RowSchema) -> RowSchema:
+        """Return the columns that values may have, of all columns by present names."""
+        if not self.absent:
+            return rows
+        columns = pa.schema([field for field in rows.columns if field.name not in self.absent])
+        return RowSchema(columns, rows.primary_key, rows.region_key)
 
 
 PLAIN = Naming()
@@ -94,10 +105,12 @@ def naming_of(contract: Contract) -> Naming:
     defaults = {name: column.default for column, name in present.items() if column.default is not None}
     forms = {name: column.json_form for column, name in present.items() if column.json_form is not None}
     ignores = contract.on_unknown_column == "ignore"
+    absent = frozenset(column.name for column in contract.columns if column.metadata is not None)
     names = None
     if contract.former_names or contract.dropped or ignores:
-        names = _names(trees(contract.record_rows), None, contract)
-    return Naming(None if names is None or names.only_present else names, defaults, fields, forms)
+        present_trees = [tree for tree in trees(contract.record_rows) if tree.name not in absent]
+        names = _names(present_trees, None, contract)
+    return Naming(None if names is None or names.only_present else names, defaults, fields, forms, absent)
 
 
 def key_naming_of(contract: Contract) -> Naming:

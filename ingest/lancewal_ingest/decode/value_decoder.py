@@ -6,10 +6,11 @@ and rows too large for a segment.  It also says which columns a delete keeps.
 Guarantees of a ``ValueDecoder``; ``tests/conformance/test_value_decoder.py`` holds every format to them
  1. Each value is one row or is refused, whatever its bytes are.  No error is raised, and nothing is dropped: a value
     with a member for which there is no column is refused, unless the contract says that its name is passed over.
- 2. The result for a value depends only on its bytes, its operation and the contract's columns and names.  Its
-    neighbours and earlier values change nothing.
+ 2. The result for a value depends only on its bytes, its operation, the headers that the format names, and the contract's
+    columns and names.  Its neighbours and earlier values change nothing.
  3. Each cell of a row is exactly what the value says.  A value that its column cannot hold exactly is refused, never
     rounded or cut.  An absent column is null, or has its default in an upsert.  No column of the primary key is ever null.
+    A column that no value has (``Naming.absent``) is null, and no patch has it: ``metadata`` fills it.
  4. ``present`` of a patch has the columns that the value holds, null or not; of other operations it is null.  Every
     operation is checked alike: a delete may hold a whole row.
  5. A refusal has one of ``outcomes.KINDS``, and its message holds no content of the value.
@@ -19,8 +20,9 @@ Guarantees of a ``ValueDecoder``; ``tests/conformance/test_value_decoder.py`` ho
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
@@ -32,6 +34,9 @@ from lancewal_ingest.decode.part import DecodedPart
 
 Ops = npt.NDArray[np.uint8]
 """An ``Op`` for each value."""
+HeaderValues = Mapping[str, pa.Array]
+"""By the name of a header, the value of each record's last header of that name: binary, null without one."""
+NO_HEADERS: HeaderValues = MappingProxyType({})
 Weights = npt.NDArray[np.int64]
 """Weight in bytes for each record."""
 
@@ -79,5 +84,10 @@ class ValueDecoder(Protocol):
     @property
     def growth(self) -> Growth: ...
 
-    def decode(self, values: Sequence[bytes], ops: Ops) -> DecodedValues:
-        """Return the rows and the refusals of ``values``; ``ops`` has the operation of each value."""
+    @property
+    def headers(self) -> Collection[str]:
+        """Names of the headers that say something about values; none if the values say all."""
+
+    def decode(self, values: Sequence[bytes], ops: Ops, headers: HeaderValues = NO_HEADERS) -> DecodedValues:
+        """Return the rows and the refusals of ``values``.  ``ops`` has the operation of each value, and ``headers`` those
+        that the format names."""

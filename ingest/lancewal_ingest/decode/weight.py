@@ -27,6 +27,7 @@ records: each takes about 320 bytes more in the client.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -45,14 +46,23 @@ _FIELD_BYTES = 128
 padding."""
 
 
+class Metadata(Protocol):
+    """Upper bound of the bytes that columns of metadata take beyond their slots of fixed size (``metadata``)."""
+
+    def growth(self, records: Records) -> Weights | int: ...
+
+    def largest(self, record_bytes_max: int) -> int: ...
+
+
 class RecordWeights:
     """Weights of the records of one table."""
 
-    def __init__(self, rows: RowSchema, growth: Growth) -> None:
+    def __init__(self, rows: RowSchema, growth: Growth, metadata: Metadata | None = None) -> None:
         bits = sum(slot_bits(field.type) for field in [*rows.columns, *SYSTEM_FIELDS])
         self.row_bytes = -(-bits // 8) + rows.present_bytes
         """Bytes of the slots of fixed size, which every row takes whatever its record holds."""
         self._growth = growth
+        self._metadata = metadata
         self.entry_bytes = _FIELD_BYTES * sum(_fields(field.type) for field in [*rows.columns, *SYSTEM_FIELDS])
         """Bytes that an entry of a segment takes in addition to its rows."""
 
@@ -61,16 +71,22 @@ class RecordWeights:
         came = lengths(records.values) + lengths(records.keys) + RECORD_OVERHEAD
         if any(records.headers):
             came += HeaderColumns(records.headers).sizes(_HEADER_OVERHEAD)
-        weights: Weights = np.maximum(came, self.row_bytes + self._growth.each(records.values))
+        weights: Weights = np.maximum(came, self.row_bytes + self._grown(records))
         return weights
 
     def largest(self, record_bytes_max: int) -> int:
         """Return the largest weight, in bytes, of a record with a value of ``record_bytes_max``."""
-        return max(record_bytes_max + RECORD_OVERHEAD, self.row_bytes + self._growth.largest(record_bytes_max))
+        grown = self._growth.largest(record_bytes_max)
+        grown += 0 if self._metadata is None else self._metadata.largest(record_bytes_max)
+        return max(record_bytes_max + RECORD_OVERHEAD, self.row_bytes + grown)
 
     def fit(self, records: Records, nbytes: int) -> bool:
         """Return whether the rows of these records weigh at most ``nbytes`` together.  Cheaper than ``each``."""
-        return len(records) * self.row_bytes + int(self._growth.each(records.values).sum()) <= nbytes
+        return len(records) * self.row_bytes + int(self._grown(records).sum()) <= nbytes
+
+    def _grown(self, records: Records) -> Weights:
+        grown = self._growth.each(records.values)
+        return grown if self._metadata is None else grown + self._metadata.growth(records)
 
 
 def pieces(weights: Weights, nbytes: int) -> list[int]:

@@ -41,7 +41,8 @@ class IngestMetricTable(KafkaMetricTable, StoreMetricTable, ServiceMetricTable, 
     dead_letters = counter("Records put aside as dead letters, by kind.", "partition", "kind")
     records_ignored = counter("Records passed over because the contract ignores them, by kind.", "partition", "kind")
     other_names = counter(
-        "Members of rows that have a former name of a column, or a dropped or unknown one. Beyond 100 the field is `...`.",
+        "Members of rows that have a former name of a column, or a dropped or unknown one. Kind `not_utf8`: keys or headers "
+        "that the string column `field` cannot hold. Beyond 100 the field is `...`.",
         "field",
         "kind",
     )

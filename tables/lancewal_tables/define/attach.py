@@ -128,7 +128,10 @@ def existing_rows(pinned: LancePinnedTable, settings: Settings) -> RowSchema:
     if problems:
         raise InvalidSchema(f"{settings.table.uri} cannot be attached: " + "; ".join(problems))
     declared = {name: type_text(column) for name, column in settings.table.columns.items()}
-    if declared and list(declared.items()) != list(column_texts(pinned.schema).items()):
+    metadata = settings.table.metadata_columns
+    if declared and list(declared.items()) != [
+        column for column in column_texts(pinned.schema).items() if column[0] not in metadata
+    ]:
         raise ContractMismatch(
             f"table.columns declares {declared}, the table at {settings.table.uri} has {column_texts(pinned.schema)}; "
             "leave table.columns out, or correct it"

@@ -14,7 +14,7 @@ from lancewal_core.process.library_errors import first_line
 from lancewal_core.rows.column_types import parse_type
 from lancewal_core.settings.declared import OF_ITSELF, ColumnSource, column_source, type_text
 from lancewal_core.settings.load import Settings
-from lancewal_core.settings.sections import checked_column
+from lancewal_core.settings.sections import checked_column, checked_metadata
 from lancewal_core.table.checks import check_place
 from lancewal_core.table.columns.changes import Added, Adopted, Change, Dropped, Forgotten, Path, Renamed, Widened
 from lancewal_core.table.columns.steps import change_columns
@@ -33,7 +33,8 @@ def alter_columns(settings: Settings, changes: Sequence[Change], *, look_only: b
 def parse_added(text: str) -> Added:
     """Return the change of ``note: string`` or ``note: string = "none"``.
 
-    In place of the type there may be a mapping as in the settings: ``at: {type: "timestamp[us, UTC]", json: epoch_ms}``."""
+    In place of the type there may be a mapping as in the settings: ``at: {type: "timestamp[us, UTC]", json: epoch_ms}``, or
+    ``place: {source: kafka.offset}``."""
     path, declared = _named(text, "NAME: TYPE or NAME: TYPE = DEFAULT")
     declared, equals, default = declared.partition("=")
     declared, source = _with_source(text, declared)
@@ -119,7 +120,8 @@ def _with_source(text: str, declared: str) -> tuple[str, ColumnSource]:
     import yaml
 
     try:
-        given = checked_column(yaml.safe_load(declared))
+        given = yaml.safe_load(declared)
+        given = checked_metadata(given) if "source" in given else checked_column(given)
     except (ValueError, yaml.YAMLError) as error:
         raise InvalidInput(f"{text!r}: {getattr(error, 'problem', None) or first_line(error)}") from error
     return type_text(given), column_source(given)

@@ -173,7 +173,12 @@ def first_contract(
 
 def _column(field: pa.Field, ids: FieldIds, source: ColumnSource) -> Column:
     return Column(
-        name=field.name, type=format_type(field.type), field_ids=ids, json_form=source.json, field=source.field
+        name=field.name,
+        type=format_type(field.type),
+        field_ids=ids,
+        json_form=source.json,
+        field=source.field,
+        metadata=source.metadata,
     )
 
 

@@ -58,7 +58,7 @@ def load_dataframe(
     name = name or f"spark-{hashlib.sha256(staging.encode()).hexdigest()[:32]}"
     address = staging.replace("s3a://", "s3://", 1)
     contract = Address.of(settings).contract()
-    check_columns(target_schema(dataframe.schema), contract.rows, "the DataFrame")
+    check_columns(target_schema(dataframe.schema), contract.loaded_rows, "the DataFrame")
     begin(settings, name)
     if not _is_written(address, settings):
         try:

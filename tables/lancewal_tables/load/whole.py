@@ -135,7 +135,7 @@ def load(
 
     ``landed`` is called after each part, and ``stopping`` is asked before each part."""
     name, duplicates, bounds = asked.name, asked.duplicates, asked.bounds
-    rows = context.contract.rows
+    rows = context.contract.loaded_rows
     # Step 1
     with step("looking at files", len(files), "files") as told:
         for file in told.counting(files):

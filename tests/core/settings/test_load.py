@@ -129,6 +129,34 @@ def test_forms_and_fields_of_columns(file: Path) -> None:
 @pytest.mark.parametrize(
     ("column", "named"),
     [
+        ("kafka.lag", "source is 'kafka.lag': expected one of kafka.topic, kafka.partition, kafka.offset"),
+        ("kafka.header.", "source is 'kafka.header.'"),
+        ("{source: kafka.offset, type: string}", "only kafka.key and headers have a type"),
+        ("{source: kafka.key, type: int64}", "only kafka.key and headers have a type"),
+        ("{from: kafka.key}", "expected a source such as kafka.offset"),
+        ("7", "expected a source such as kafka.offset"),
+    ],
+)
+def test_what_is_no_metadata_is_named(file: Path, column: str, named: str) -> None:
+    file.write_text(f"table:\n  metadata_columns:\n    at: {column}\n")
+    (found,) = problems(file, {})
+    assert named in found
+    assert found.startswith(f"{file}:3: table.metadata_columns.at: ")
+
+
+def test_metadata_columns(file: Path) -> None:
+    said = {"at": "kafka.offset", "k": {"source": "kafka.key", "type": "string"}, "h": "kafka.header.a.b"}
+    file.write_text(f"table: {{metadata_columns: {json.dumps(said)}}}")
+    settings = load_settings(file, {})
+    assert settings.table.metadata_columns == said
+    assert settings.masked()["table"]["metadata_columns"] == said
+    file.write_text("table: {columns: {at: int64}, metadata_columns: {at: kafka.offset}}")
+    assert "'at' is in columns and in metadata_columns" in problems(file, {})[0]
+
+
+@pytest.mark.parametrize(
+    ("column", "named"),
+    [
         ("{type: int64, jsn: text}", "'jsn': a column has type, json, field"),
         ("{json: epoch_ms}", "type needs a text"),
         (

@@ -84,6 +84,16 @@ def test_forms_and_fields_of_columns_are_those_of_the_contract() -> None:
         check_settings(settings(columns={"k": "int64"}), SOURCES)
 
 
+def test_columns_of_metadata_are_those_of_the_contract() -> None:
+    place = Column(name="place", type="int64", field_ids=(2,), metadata="kafka.offset")
+    contract = SOURCES.model_copy(update={"columns": (*SOURCES.columns, place)})
+    columns = {"k": {"type": "int64", "field": "key"}, "at": {"json": "epoch_ms", "type": "timestamp[us, UTC]"}}
+    check_settings(settings(columns=columns, metadata_columns={"place": "kafka.offset"}), contract)
+    check_settings(settings(columns=columns), contract)
+    with pytest.raises(ContractMismatch, match=r"table\.metadata_columns .*place: int32, from kafka\.partition"):
+        check_settings(settings(metadata_columns={"place": "kafka.partition"}), contract)
+
+
 def allowing(*topics: str, **table: Any) -> Settings:
     return Settings.model_validate({"table": table, "kafka": {"topics": list(topics)}})
 

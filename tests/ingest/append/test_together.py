@@ -22,13 +22,19 @@ from lancewal_ingest.regions.memtable import MemTable, own
 from lancewal_kafka.records import Records
 
 PARTITIONS = 5
+METADATA = (
+    Column(name="in_partition", type="int32", field_ids=(2,), metadata="kafka.partition"),
+    Column(name="op", type="string", field_ids=(3,), metadata="kafka.header.lancewal.op"),
+)
 
 
 def contract_of(key_format: KeyFormat, policy: Policy) -> Contract:
     return Contract(
         table_uuid="u", topic="t", topic_id="i", partitions=PARTITIONS, primary_key=("id",),
         region_key=("id",) if key_format == "canonical" else (), key_format=key_format, start=(0,) * PARTITIONS,
-        columns=(Column(name="id", type="int64", field_ids=(0,)), Column(name="s", type="string", field_ids=(1,))),
+        columns=(
+            Column(name="id", type="int64", field_ids=(0,)), Column(name="s", type="string", field_ids=(1,)), *METADATA,
+        ),
         on_bad_record=policy, on_misrouted=policy,
     )  # fmt: skip
 

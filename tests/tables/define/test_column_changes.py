@@ -26,6 +26,8 @@ from lancewal_tables.define.column_changes import parse_added, parse_dropped, pa
          Added(("address", "city"), parse_type("struct<a: int32, b: list<date32>>"))),
         ('at: {type: "timestamp[us, UTC]", json: epoch_ms, field: ts} = 1000',
          Added(("at",), pa.timestamp("us", "UTC"), "1000", ColumnSource("epoch_ms", "ts"))),
+        ("k: {source: kafka.key, type: string}", Added(("k",), pa.string(), None, ColumnSource(metadata="kafka.key"))),
+        ("p: {source: kafka.partition}", Added(("p",), pa.int32(), None, ColumnSource(metadata="kafka.partition"))),
         ("n: {type: int64}", Added(("n",), pa.int64())),
     ],
 )  # fmt: skip
@@ -43,6 +45,7 @@ def test_what_adds_is_parsed(text: str, parsed: Added) -> None:
         (parse_added, "note: string = none", "its default 'none' is not a value of its type"),
         (parse_added, "note: string =", "is not a value of its type"),
         (parse_added, "n: {type: int64, form: text}", "a column has type, json, field"),
+        (parse_added, "n: {source: kafka.lag}", "expected one of kafka.topic"),
         (parse_added, "n: {json: text}", "type needs a text"),
         (parse_added, "n: {type: string", "expected ',' or '}'"),
         (parse_widened, "fare", "expected NAME: TYPE"),

@@ -34,6 +34,15 @@ def test_without_sources_the_first_release_takes_the_table() -> None:
     assert made({"id": {"type": "int64"}, "at": "timestamp[ms, UTC]"}).format == 1
 
 
+def test_columns_of_metadata_come_behind_the_others() -> None:
+    metadata = {"place": "kafka.offset", "trace": {"source": "kafka.header.trace", "type": "string"}, "k": "kafka.key"}
+    contract = made({"id": "int64", "s": "string"}, metadata_columns=metadata)
+    assert contract.rows.columns.names == ["id", "s", "place", "trace", "k"]
+    assert [str(type_) for type_ in contract.rows.columns.types[2:]] == ["int64", "string", "binary"]
+    assert contract.sources["trace"] == ColumnSource(metadata="kafka.header.trace")
+    assert contract.format == 2
+
+
 @pytest.mark.parametrize(
     ("columns", "named"),
     [
@@ -43,9 +52,15 @@ def test_without_sources_the_first_release_takes_the_table() -> None:
             {"id": "int64", "n": {"type": "decimal128(3, 1)", "json": "number_text"}},
             "decimals take a number in a string",
         ),
+        ({"id": "int64", "a": {"type": "int8", "field": "place"}}, "'a' and 'place' have one name in records: 'place'"),
         ({"id": "int64", "a": {"type": "int8", "field": "id"}}, "columns 'id' and 'a' have one name in records: 'id'"),
     ],
 )
 def test_sources_that_no_record_could_have(columns: dict[str, Any], named: str) -> None:
     with pytest.raises(InvalidSchema, match=named):
-        made(columns)
+        made(columns, metadata_columns={"place": "kafka.offset"})
+
+
+def test_no_key_comes_from_metadata() -> None:
+    with pytest.raises(InvalidSchema, match=r"'place' is filled from kafka.offset, and is in the primary key"):
+        made({"id": "int64"}, metadata_columns={"place": "kafka.offset"}, primary_key=["id", "place"])

@@ -305,6 +305,9 @@ def _check_allowed(contract: Contract, change: Change | Adoption, facts: Surroun
     if isinstance(change, Forgotten | Adoption):
         return
     column, member = change.path[0], len(change.path) > 1
+    metadata = contract.sources.get(column, OF_ITSELF).metadata
+    if isinstance(change, Widened) and metadata is not None:
+        raise InvalidInput(f"its values come from {metadata}, which has a fixed type")
     if not all(change.path):
         raise InvalidInput("a part of the name is empty")
     if column in contract.primary_key:
@@ -462,8 +465,9 @@ def _drop_names(fields: _Fields, path: Path) -> None:
     within, _ = _place(fields.columns, path[:-1])
     field = _field(fields.columns, path)
     gone = {tree.id for tree in field.all()}
-    called = fields.sources.get(field.id, OF_ITSELF).field or field.name
-    names = [called, *(f.name for f in fields.former if f.id == field.id)]
+    source = fields.sources.get(field.id, OF_ITSELF)
+    of_values = source.metadata is None
+    names = [source.field or field.name, *(f.name for f in fields.former if f.id == field.id)] if of_values else []
     fields.dropped = [
         d for d in fields.dropped if (d.within, d.name) not in {(within, name) for name in names} or d.forgotten
     ]
@@ -495,7 +499,9 @@ def _with_new(fields: _Fields, change: Added) -> list[Tree]:
         fields.defaults[new.id] = change.default, new
     if change.source != OF_ITSELF:
         if outer:
-            raise InvalidInput("only a column has json or field, not a member of a struct")
+            raise InvalidInput("only a column has json, field or source, not a member of a struct")
+        if change.source.metadata is not None and change.default is not None:
+            raise InvalidInput(f"its values come from {change.source.metadata}, so it has no default")
         fields.sources[new.id] = change.source
         if change.source.field is not None:
             _take_name(fields, (), change.source.field)
@@ -602,4 +608,5 @@ def _column(tree: Tree, fields: _Fields) -> Column:
         widening=None if wide == ids else widening,
         json_form=source.json,
         field=source.field,
+        metadata=source.metadata,
     )

@@ -29,7 +29,7 @@ from lancewal_core.rows.schema import RowSchema
 from lancewal_ingest.decode.json.forms import Shape, ShapeReader, Spelling
 from lancewal_ingest.decode.json.other_names import fields_with_former, one_name_each
 from lancewal_ingest.decode.json.transport import Mask, either, lift, transport_type
-from lancewal_ingest.decode.naming import Names
+from lancewal_ingest.decode.naming import Naming
 
 TEXT_BYTES_MAX = 1 << 30
 """Longest text that is given to Arrow, whose blocks and string columns have 32-bit lengths."""
@@ -42,7 +42,8 @@ _BETWEEN = _CLOSE + _OPEN
 @dataclass(frozen=True, slots=True)
 class Columns:
     arrays: Sequence[pa.Array]
-    """The table's columns, in the contract's order.  Cells of doubtful rows must not be used."""
+    """The table's columns, in the contract's order; null those that are in no value.  Cells of doubtful rows must not be
+    used."""
     doubtful: Mask | None
     """True for each row that the reference path must decide on.  None if there are no such rows."""
 
@@ -58,10 +59,12 @@ class _Way:
 class ColumnReader:
     """Reader of many values, fast if nearly all are good.  An absent column is null, whatever the operation is."""
 
-    def __init__(self, rows: RowSchema, names: Names | None = None, shapes: ShapeReader | None = None) -> None:
+    def __init__(self, rows: RowSchema, naming: Naming, shapes: ShapeReader) -> None:
         """``rows``: by present names."""
         self._columns = rows.columns
-        self._names = names
+        self._in_values = naming.in_values(rows).columns
+        self._absent = frozenset(rows.columns.get_field_index(name) for name in naming.absent)
+        self._names = naming.names
         self._shapes = shapes
         self._key_places = [rows.columns.get_field_index(name) for name in rows.primary_key]
         self._ways: dict[tuple[Shape, bool], _Way] = {}
@@ -90,7 +93,7 @@ class ColumnReader:
                 return None
             read.validate(full=True)
             if other_names and self._names is not None:
-                read = one_name_each(read, self._columns, self._names)
+                read = one_name_each(read, self._in_values, self._names)
             return self._lift(read, way.lenient)
         except (pa.ArrowInvalid, pa.ArrowCapacityError, UnicodeDecodeError):
             return None
@@ -99,12 +102,12 @@ class ColumnReader:
         known = self._ways.get((shape, other_names))
         if known is not None:
             return known
-        lenient = {} if self._shapes is None else self._shapes.of(shape)
+        lenient = self._shapes.of(shape)
         types = {self._columns.names[place]: spelling.transport for place, spelling in lenient.items()}
         if other_names and self._names is not None:
-            fields = fields_with_former(self._columns, self._names, types)
+            fields = fields_with_former(self._in_values, self._names, types)
         else:
-            fields = [pa.field(f.name, types.get(f.name) or transport_type(f.type)) for f in self._columns]
+            fields = [pa.field(f.name, types.get(f.name) or transport_type(f.type)) for f in self._in_values]
         parse = pj.ParseOptions(
             explicit_schema=pa.schema([pa.field("_", pa.struct(fields))]),
             unexpected_field_behavior="ignore" if other_names else "error",
@@ -117,9 +120,13 @@ class ColumnReader:
     def _lift(self, read: pa.StructArray, lenient: Mapping[int, Spelling]) -> Columns:
         doubtful: Mask | None = None
         arrays: list[pa.Array] = []
+        columns = iter([read.field(place) for place in range(read.type.num_fields)])
         for number, field in enumerate(self._columns):
+            if number in self._absent:
+                arrays.append(pa.nulls(len(read), field.type))
+                continue
             spelling = lenient.get(number)
-            column = read.field(number)
+            column = next(columns)
             lifted, doubts = lift(column, field.type) if spelling is None else spelling.lift(column)
             arrays.append(lifted)
             doubtful = either(doubtful, doubts)

@@ -29,7 +29,7 @@ from lancewal_ingest.decode.json.reference import ReferenceDecoder
 from lancewal_ingest.decode.json.types import check_json_types
 from lancewal_ingest.decode.naming import PLAIN, Naming, OtherName
 from lancewal_ingest.decode.part import DecodedPart
-from lancewal_ingest.decode.value_decoder import DecodedValues, Ops, RefusedValue
+from lancewal_ingest.decode.value_decoder import NO_HEADERS, DecodedValues, HeaderValues, Ops, RefusedValue
 from lancewal_ingest.decode.weight import pieces
 
 SINGLY_MAX = 64
@@ -44,18 +44,19 @@ class JsonDecoder:
         check_json_types(rows.columns)
         rows = rows.called(naming.fields)
         self._defaults = Defaults(rows, naming)
-        self.growth = JsonGrowth(rows, self._defaults.nbytes)
+        self.growth = JsonGrowth(naming.in_values(rows), self._defaults.nbytes)
         self._shapes = ShapeReader(rows, naming)
-        self._columns = ColumnReader(rows, naming.names, self._shapes)
+        self._columns = ColumnReader(rows, naming, self._shapes)
         self._names = None if naming.names is None else NameReader(naming.names)
         self._decimals = any(has_decimals(field.type) for field in rows.columns)
         self._presence = PresenceReader(rows, naming.names)
         self._reference = ReferenceDecoder(rows, naming, self._defaults.cells)
         self._examines = bool(naming.forms) or naming.names is not None
+        self.headers: Sequence[str] = ()
         self.single_records = 0
         """Number of values that were decoded one by one so far, bad ones included."""
 
-    def decode(self, values: Sequence[bytes], ops: Ops) -> DecodedValues:
+    def decode(self, values: Sequence[bytes], ops: Ops, headers: HeaderValues = NO_HEADERS) -> DecodedValues:
         together = np.arange(len(values))
         singly: list[int] = []
         if self._decimals and (hazards := sorted(set(hazardous(values)))):

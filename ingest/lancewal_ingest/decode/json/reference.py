@@ -43,7 +43,7 @@ class ReferenceDecoder:
             field.name: cell_reader(
                 field.type, None if names is None else names.present[field.name], naming.forms.get(field.name)
             )
-            for field in rows.columns
+            for field in naming.in_values(rows).columns
         }
 
     def decode(
@@ -74,7 +74,7 @@ class ReferenceDecoder:
         chosen = np.array(good, dtype=np.int64)
         part = DecodedPart(
             indexes=chosen,
-            columns=[pa.array([row[f.name] for row in rows], type=f.type) for f in self._rows.columns],
+            columns=[pa.array([row.get(f.name) for row in rows], type=f.type) for f in self._rows.columns],
             ops=pa.array(ops[chosen]),
             present=pa.array(present, type=pa.binary()),
         )

@@ -485,7 +485,10 @@ def test_records_may_still_use_the_field_of_a_dropped_column() -> None:
         (Added(("n",), pa.int64(), None, EPOCH), "json epoch_ms, which is a form of type timestamp, not of int64"),
         (Added(("n",), pa.int64(), None, ColumnSource(None, "region")), "'region' and 'n' have one name in records"),
         (Added(("n",), pa.int64(), None, ColumnSource(None, "a.b")), "field 'a.b': members of nested objects"),
-        (Added(("address", "n"), pa.int64(), None, ColumnSource("number_text")), "only a column has json or field"),
+        (
+            Added(("address", "n"), pa.int64(), None, ColumnSource("number_text")),
+            "only a column has json, field or source",
+        ),
         (Renamed(("fare",), "ts"), "have one name in records: 'ts'"),
     ],
 )

@@ -20,7 +20,7 @@ from lancewal_ingest.decode.json.growth import JsonGrowth
 from lancewal_ingest.decode.json.reference import ReferenceDecoder
 from lancewal_ingest.decode.naming import PLAIN, Naming, OtherName
 from lancewal_ingest.decode.outcomes import Decoded, Refusal
-from lancewal_ingest.decode.value_decoder import DecodedValues, Ops, ValueDecoder
+from lancewal_ingest.decode.value_decoder import NO_HEADERS, DecodedValues, HeaderValues, Ops, ValueDecoder
 from lancewal_kafka.records import Records
 
 Header = tuple[str, bytes | None]
@@ -100,9 +100,10 @@ class Singly:
     def __init__(self, rows: RowSchema, naming: Naming = PLAIN) -> None:
         rows = rows.called(naming.fields)
         self.growth = JsonGrowth(rows)
+        self.headers: Sequence[str] = ()
         self._reference = ReferenceDecoder(rows, naming, Defaults(rows, naming).cells)
 
-    def decode(self, values: Sequence[bytes], ops: Ops) -> DecodedValues:
+    def decode(self, values: Sequence[bytes], ops: Ops, headers: HeaderValues = NO_HEADERS) -> DecodedValues:
         others = Counter[OtherName]()
         part, refused = self._reference.decode(values, ops, range(len(values)), others)
         return DecodedValues([part], refused, others)
@@ -128,7 +129,9 @@ class Ways:
 
     def reference(self, batch: Records) -> Decoded:
         """Each record is looked at by itself, and each value decoded by itself."""
-        with mock.patch.object(Decoder, "_plain_ops", lambda _, records: np.full(len(records), ASIDE, np.uint8)):
+        with mock.patch.object(
+            Decoder, "_plain_ops", lambda _, records, headers: np.full(len(records), ASIDE, np.uint8)
+        ):
             return self.decoder(Singly(self.rows, self.naming)).decode(batch)
 
     def both(self, batch: Records, *, singly_max: int = 1) -> Decoded:

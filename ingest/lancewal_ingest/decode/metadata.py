@@ -1,0 +1,138 @@
+"""Columns that are filled from Kafka's metadata of each record (``Column.metadata``).
+
+1. A cell follows from the record alone: its topic's name, partition, offset, time, key and headers.  So a record that is read
+   again gives the same cell, in whatever batch it comes.
+2. An upsert and a patch set these columns, and a patch counts them among those that it carries.  A delete sets none.
+3. Of several headers of one name the last one counts, as for Kafka's ``Headers.lastHeader``.  A record without the header,
+   without a key or without a time gives null.  (Kafka's time of such a record is -1.)
+4. A key or header that a string column cannot hold, since it is not UTF-8, gives null, and is counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lancewal_core.rows.schema import Op, RowSchema
+from lancewal_ingest.decode.headers import HeaderColumns
+from lancewal_ingest.decode.naming import OtherName
+from lancewal_ingest.decode.part import DecodedPart, present_bitmap
+from lancewal_ingest.decode.value_decoder import Weights
+from lancewal_ingest.decode.weight import lengths
+from lancewal_kafka.records import Records
+
+Partitions = npt.NDArray[np.int32]
+_HEADER = "kafka.header."
+
+
+class MetadataColumns:
+    """The columns of one table that metadata fills."""
+
+    def __init__(self, rows: RowSchema, sources: Mapping[str, str], topic: str) -> None:
+        """``sources``: the metadata of each such column, by the column's name."""
+        self._rows = rows
+        self._sources = {rows.columns.get_field_index(name): source for name, source in sources.items()}
+        self._topic = topic
+        self._bits = np.frombuffer(present_bitmap(rows, sources), np.uint8)
+        self._keys = sum(source == "kafka.key" for source in sources.values())
+        self._headers = sum(source.startswith(_HEADER) for source in sources.values())
+        self._topic_bytes = len(topic.encode()) * sum(source == "kafka.topic" for source in sources.values())
+
+    def __bool__(self) -> bool:
+        return bool(self._sources)
+
+    def arrays(
+        self, records: Records, headers: HeaderColumns, lies: Partitions
+    ) -> Mapping[int, tuple[pa.Array, pa.Array | None]]:
+        """Return for each column, by its place, the cells of all records, and which of them are not UTF-8 (None: none is).
+
+        ``lies``: the partition of each record."""
+        return {
+            place: self._cells(source, self._rows.columns.field(place).type, records, headers, lies)
+            for place, source in self._sources.items()
+        }
+
+    def fill(
+        self, part: DecodedPart, arrays: Mapping[int, tuple[pa.Array, pa.Array | None]], counts: Counter[OtherName]
+    ) -> DecodedPart:
+        """Return rows with these columns.  ``arrays``: those of the records to which ``part.indexes`` refer.
+
+        Counts the cells that are null since they are not UTF-8."""
+        indexes, columns = pa.array(part.indexes), list(part.columns)
+        for place, (cells, bad) in arrays.items():
+            columns[place] = cells.take(indexes)
+            if bad is not None:
+                sets = part.ops.to_numpy() != Op.DELETE
+                number = int((bad.take(indexes).to_numpy(zero_copy_only=False) & sets).sum())
+                if number:
+                    counts[OtherName("not_utf8", self._rows.columns.names[place])] += number
+        return replace(part, columns=columns, present=self._with_bits(part.present))
+
+    def growth(self, records: Records) -> Weights | int:
+        """Return an upper bound of the bytes beyond slots of fixed size that the columns of each record take."""
+        grown: Weights | int = self._topic_bytes
+        if self._keys:
+            grown = grown + self._keys * lengths(records.keys)
+        if self._headers:
+            grown = grown + self._headers * HeaderColumns(records.headers).sizes(0)
+        return grown
+
+    def largest(self, record_bytes_max: int) -> int:
+        """Return an upper bound of ``growth`` for any record of at most ``record_bytes_max``."""
+        return self._topic_bytes + (self._keys + self._headers) * record_bytes_max
+
+    def _cells(
+        self, source: str, type_: pa.DataType, records: Records, headers: HeaderColumns, lies: Partitions
+    ) -> tuple[pa.Array, pa.Array | None]:
+        match source:
+            case "kafka.topic":
+                return pa.repeat(pa.scalar(self._topic, type_), len(records)), None
+            case "kafka.partition":
+                return pa.array(lies, type_), None
+            case "kafka.offset":
+                return pa.array(np.fromiter(records.offsets, np.int64, len(records))), None
+            case "kafka.timestamp":
+                times = np.fromiter(records.timestamps, np.int64, len(records))
+                return pa.array(times, mask=times < 0).cast(type_), None
+            case "kafka.key":
+                cells = pa.array(records.keys, pa.binary())
+            case _:
+                cells = headers.last(source.removeprefix(_HEADER))
+        return (cells, None) if pa.types.is_binary(type_) else _as_text(cells)
+
+    def _with_bits(self, present: pa.Array) -> pa.Array:
+        """Return the bitmaps of patches, with these columns among those that the patches carry."""
+        if present.null_count == len(present):
+            return present
+        bitmaps = np.frombuffer(b"".join(present.drop_null().to_pylist()), np.uint8).reshape(-1, len(self._bits))
+        patched = present.is_valid().to_numpy(zero_copy_only=False)
+        ends = np.concatenate([[0], np.cumsum(patched * len(self._bits))]).astype(np.int32)
+        validity = pa.py_buffer(np.packbits(patched, bitorder="little"))
+        buffers = [validity, pa.py_buffer(ends), pa.py_buffer(bitmaps | self._bits)]
+        return pa.Array.from_buffers(pa.binary(), len(present), buffers)
+
+
+def _as_text(cells: pa.Array) -> tuple[pa.Array, pa.Array | None]:
+    try:
+        return cells.cast(pa.string()), None
+    except pa.ArrowInvalid:
+        texts = list(map(_text, cells.to_pylist()))
+        found = pa.array(texts, pa.string())
+        return found, pa.array(found.is_null().to_numpy(zero_copy_only=False) & _valid(cells))
+
+
+def _text(cell: bytes | None) -> str | None:
+    try:
+        return None if cell is None else cell.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _valid(cells: pa.Array) -> npt.NDArray[np.bool_]:
+    valid: npt.NDArray[np.bool_] = cells.is_valid().to_numpy(zero_copy_only=False)
+    return valid
