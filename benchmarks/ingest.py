@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from confluent_kafka import KafkaException, Producer
@@ -43,6 +43,7 @@ AS_SERVICE = (
 """A module run as ``lancewal ingest run`` begins: with one heap, before PyArrow is imported."""
 NO_SNAPSHOTS = 8 << 30
 """Budget of the run without seals: all rows stay in memory."""
+Headers = Sequence[tuple[str, bytes]]
 
 
 def run(rows: int = 5_000_000, runs: int = 3) -> dict[str, float]:
@@ -67,12 +68,12 @@ def _measure(
     bare: list[float] = []
     peaks: list[float] = []
     for n in range(runs):
-        floors.append(_child("floor", servers, topic, rows, folder / "none", 0)["rows_per_s"])
+        floors.append(child("floor", servers, topic, rows, folder / "none", 0)["rows_per_s"])
         for seals, rates_of in ((True, rates), (False, bare)):
             if not seals and n > 0:
                 continue  # for orientation: once is enough
             table = folder / f"{kind}-{n}-{seals}"
-            found = _child("ingest", servers, topic, rows, table, BUDGET if seals else NO_SNAPSHOTS)
+            found = child("ingest", servers, topic, rows, table, BUDGET if seals else NO_SNAPSHOTS)
             rates_of.append(found["rows_per_s"])
             if seals:
                 peaks.append(found["peak_rss_mib"])
@@ -89,8 +90,8 @@ def _measure(
     }
 
 
-def prefill(servers: str, topic: str, messages: Iterator[Message]) -> None:
-    """Create the topic and produce all messages."""
+def prefill(servers: str, topic: str, messages: Iterator[Message], more: Headers = ()) -> None:
+    """Create the topic and produce all messages.  ``more``: headers that each of them has besides."""
     admin = AdminClient({"bootstrap.servers": servers})
     for name, partitions in ((topic, PARTITIONS), (f"{topic}.dead-letters", 1)):
         try:
@@ -103,10 +104,10 @@ def prefill(servers: str, topic: str, messages: Iterator[Message]) -> None:
     )  # fmt: skip
     for n, message in enumerate(messages):
         headers: list[tuple[str, str | bytes | None]] | None
-        headers = None if message.op == "upsert" else [("lancewal.op", message.op.encode())]
+        headers = [*more] if message.op == "upsert" else [*more, ("lancewal.op", message.op.encode())]
         while True:
             try:
-                producer.produce(topic, key=message.key, value=message.value, headers=headers)
+                producer.produce(topic, key=message.key, value=message.value, headers=headers or None)
                 break
             except BufferError:
                 producer.poll(0.1)
@@ -127,7 +128,7 @@ def _with_another_member(servers: str, topic: str, rows: int, table: Path) -> tu
     return stayed["peak_rss_mib"], joins["peak_rss_mib"]
 
 
-def _child(act: str, servers: str, topic: str, rows: int, table: Path, budget: int) -> dict[str, float]:
+def child(act: str, servers: str, topic: str, rows: int, table: Path, budget: int) -> dict[str, float]:
     return _found(_run(act, servers, topic, rows, table, budget))
 
 

@@ -1,0 +1,55 @@
+"""``python -m benchmarks.headers [ROWS [RUNS]]``: compare ingest of records that have headers with the same without any.
+
+The headers say nothing to lancewal: one trace id, or four as Debezium writes them.  The kinds of records alternate in each
+run; ratios are of medians.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from benchmarks.ingest import BUDGET, Headers, child, prefill
+from benchmarks.workload import upserts
+from lancewal_demo.stack import KafkaBroker
+
+KEYS = 3_000_000
+KINDS: Mapping[str, Headers] = {
+    "none": [],
+    "trace": [("traceparent", b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")],
+    "debezium": [
+        ("__debezium.context.connectorLogicalName", b"inventory"),
+        ("__debezium.context.taskId", b"0"),
+        ("__debezium.context.connectorName", b"postgresql"),
+        ("__op", b"u"),
+    ],
+}
+
+
+def run(rows: int = 2_000_000, runs: int = 3) -> dict[str, float]:
+    folder = Path(tempfile.mkdtemp(prefix="lancewal-benchmark-"))
+    rates: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    try:
+        with KafkaBroker(folder / "kafka") as broker:
+            for kind, headers in KINDS.items():
+                prefill(broker.bootstrap_servers, f"headers-{kind}", upserts(rows, KEYS, 1), headers)
+            for number in range(runs):
+                for kind, found in rates.items():
+                    table = folder / f"{kind}-{number}"
+                    done = child("ingest", broker.bootstrap_servers, f"headers-{kind}", rows, table, BUDGET)
+                    found.append(done["rows_per_s"])
+                    shutil.rmtree(table)
+    finally:
+        shutil.rmtree(folder)
+    medians = {kind: statistics.median(found) for kind, found in rates.items()}
+    ratios = {f"{kind}_ratio": rate / medians["none"] for kind, rate in medians.items() if kind != "none"}
+    return {**{f"{kind}_rows_per_s": rate for kind, rate in medians.items()}, **ratios}
+
+
+if __name__ == "__main__":
+    print(json.dumps(run(*map(int, sys.argv[1:])), indent=1))
