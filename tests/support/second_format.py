@@ -13,7 +13,7 @@ from lancewal_ingest import formats
 from lancewal_ingest.append import prepare
 from lancewal_ingest.decode.json.decoder import JsonDecoder
 from lancewal_ingest.decode.naming import Naming
-from lancewal_ingest.decode.value_decoder import DecodedValues, Ops, ValueDecoder
+from lancewal_ingest.decode.value_decoder import NO_HEADERS, DecodedValues, HeaderValues, Ops, ValueDecoder
 
 NAME = "reversed"
 
@@ -22,8 +22,9 @@ class _Reversed:
     def __init__(self, rows: RowSchema, naming: Naming) -> None:
         self._json = JsonDecoder(rows, naming)
         self.growth = self._json.growth
+        self.headers: Sequence[str] = ()
 
-    def decode(self, values: Sequence[bytes], ops: Ops) -> DecodedValues:
+    def decode(self, values: Sequence[bytes], ops: Ops, headers: HeaderValues = NO_HEADERS) -> DecodedValues:
         return self._json.decode([value[::-1] for value in values], ops)
 
 

@@ -7,6 +7,7 @@ or trimmed, and brokers may not answer.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,7 +17,9 @@ from lancewal_core.names.ids import Position, Region, TopicId
 from lancewal_core.record_keys.key_format import has_region_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import pyarrow as pa
 
     from lancewal_core.settings.load import Settings
     from lancewal_core.settings.sections import TableSettings
@@ -96,6 +99,7 @@ def _rejected(table: TableSettings, facts: TopicFacts, part: Consumed) -> Iterab
     """Return the records that would be no rows.
 
     If the settings do not declare columns and keys, only other formats are recognised."""
+    from lancewal_core.rows.column_types import parse_type
     from lancewal_core.settings.declared import column_source, type_text
     from lancewal_core.table.contract import Column, Contract
     from lancewal_ingest.append.prepare import Preparer
@@ -107,6 +111,7 @@ def _rejected(table: TableSettings, facts: TopicFacts, part: Consumed) -> Iterab
         found = ((offset, wrong_format(value or b"", headers, ())) for offset, value, headers in values)
         return [Rejected(offset, WRONG_FORMAT, message) for offset, message in found if message is not None]
     declared = [(name, column, column_source(column)) for name, column in table.columns.items()]
+    numbers = itertools.count()
     contract = Contract(
         table_uuid=_GROUP,
         topic=part.region.topic,
@@ -118,7 +123,13 @@ def _rejected(table: TableSettings, facts: TopicFacts, part: Consumed) -> Iterab
         partitioner=table.partitioner,
         start=(-1,) * facts.partitions,
         columns=tuple(
-            Column(name=name, type=type_text(column), field_ids=(), json_form=source.json, field=source.field)
+            Column(
+                name=name,
+                type=type_text(column),
+                field_ids=_ids(parse_type(type_text(column)), numbers),  # naming knows fields by them
+                json_form=source.json,
+                field=source.field,
+            )
             for name, column, source in declared
         ),
         value_format=table.format.value,
@@ -129,6 +140,13 @@ def _rejected(table: TableSettings, facts: TopicFacts, part: Consumed) -> Iterab
         on_unknown_column=table.on_unknown_column,
     )
     return Preparer(contract).prepare(part).letters
+
+
+def _ids(type_: pa.DataType, numbers: Iterator[int]) -> tuple[int, ...]:
+    """Return an id for a field and, depth first, for each field within it."""
+    from lancewal_core.rows.carry import fields_within
+
+    return (next(numbers), *(id_ for field in fields_within(type_) for id_ in _ids(field.type, numbers)))
 
 
 def _text(topic: str, seen: Sequence[_Seen], *, declared: bool) -> str:

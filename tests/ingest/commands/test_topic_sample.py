@@ -62,6 +62,10 @@ def test_newest_records(kafka: KafkaBroker, topic_name: str, config: Path, capsy
     assert third.startswith("  1 not_json: ")
     assert "hunter2" not in second + third
 
+    ignores = f"{TABLE}, on_unknown_column: ignore, metadata_columns: {{at: kafka.offset}}"
+    write(config, kafka.bootstrap_servers, topic_name, table=ignores)
+    assert said(config, capsys).splitlines()[0] == first
+
     write(config, kafka.bootstrap_servers, topic_name, table="")  # the contract has the columns
     found = said(config, capsys)
     assert found.startswith(f"Topic {topic_name}: 2 of the newest 10 records are known to be of another format.\n")

@@ -110,7 +110,7 @@ def test_bytes_that_are_no_text_are_null_and_counted() -> None:
     assert {(name.use, name.path): n for name, n in found.other_names.items()} == {
         ("not_utf8", "trace"): 1, ("not_utf8", "key_text"): 1,
     }  # fmt: skip
-    assert not found.by_columns
+    assert not found.by_terms
 
 
 def test_a_patch_sets_them_and_a_delete_does_not() -> None:
