@@ -19,6 +19,7 @@ import lancewal_core.rows.carry
 import lancewal_core.rows.projection
 import lancewal_core.table.checks
 import lancewal_core.table.columns.adopt
+import lancewal_core.table.columns.restored
 import lancewal_core.table.columns.steps
 import lancewal_core.table.columns.versions
 import lancewal_core.table.group
@@ -836,6 +837,10 @@ def _names_of_columns_say_nothing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(lancewal_core.table.checks, "columns_mark", lambda pinned: "another change")
 
 
+def _a_restored_column_stays_narrow(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lancewal_core.table.columns.restored, "_wider", lambda *_: {})
+
+
 def _a_newer_mark_says_nothing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(lancewal_flusher.commit.widened, "_check_newest", lambda context, pinned: None)
 
@@ -947,6 +952,7 @@ MUTATIONS: dict[str, Patch] = {
     "members are carried by names": _members_are_carried_by_names,
     "a struct may lose all members of its files": _a_struct_may_lose_all_members_of_its_files,
     "names of columns say nothing": _names_of_columns_say_nothing,
+    "a restored column stays narrow": _a_restored_column_stays_narrow,
     "a newer mark says nothing": _a_newer_mark_says_nothing,
 }
 
@@ -999,6 +1005,7 @@ KINDS_TO_SEARCH: dict[str, str] = {
 """The kind of random schedules in which a mutation is looked for; those that are not named: ``swarm``."""
 
 NOT_IN_SCHEDULES = {
+    "a restored column stays narrow",
     "a bundle is believed",
     "a bundle stands for segments",
     "tried again while a segment is in flight",

@@ -11,7 +11,9 @@ import pyarrow as pa
 from lancewal_core.errors import ContractMismatch, InvalidInput, TableRestored
 from lancewal_core.names.ids import TableVersion
 from lancewal_core.rows.schema import Op
+from lancewal_core.table.columns.restored import bring_back
 from lancewal_core.table.protocol import ColumnsCommit, Committed
+from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.context import FlusherContext, by_newest_contract, with_newer_contract
 from lancewal_flusher.merge.plan import MergeLimits
@@ -380,10 +382,44 @@ def table_is_restored_to_older_columns() -> None:
     stage.merge()
     stage.checker.table.restore(before)
     stage.patches(stage.first, c="d")
-    with stops(ContractMismatch, "column 'c' is missing"):
+    for act in (stage.merge, lambda: stage.change(add=("e",)), lambda: stage.change(adopt=("*",))):
+        with stops(
+            ContractMismatch, "column 'c' is missing. It has those of version 2 of the contract. `lancewal repair"
+        ):
+            act()
+
+
+def restored_table_gets_the_newest_columns() -> None:
+    """Rows wait for a merge, and columns have changed in each way, when a version from before is restored.  A person brings it
+    to the newest contract, and has died before one of the commits."""
+    for dies in (1, 2, None):
+        stage = WideningStage()
+        stage.change(add=("d",))
+        stage.patches(stage.first, d=5, b=6)
+        stage.patches(stage.first, k=7, g=3)
         stage.merge()
-    with stops(ContractMismatch, "column 'c' is missing"):
-        stage.change(add=("e",))
+        before, merged = stage.dataset.newest.number, stage.process("audience").watermarks.newest()[1]
+        stage.patches(stage.first, k=1, g=2)
+        stage.change(add=("c",), drop=("b",), rename={"d": "f"})
+        stage.change(widen=("g",))
+        stage.widens(stage.flusher("f"))
+        a = stage.started()
+        stage.patches(a, c="c", g=LARGE)
+        restored = stage.checker.table.restore(before)
+        with stops(ContractMismatch, "was restored"):
+            stage.merge()
+        script, person = stage.faults_of("dead"), stage.process("dead")
+        if dies is not None:
+            script.before("commit", "table", crash, passing=dies)
+            with suppress(Crashed):
+                bring_back(person.store, person.table, person.tasks)
+                raise AssertionError("the person was to die")
+        person = stage.process("person")
+        person.watermarks.decide(InForce(restored, None, merged.regions), "replay")
+        bring_back(person.store, person.table, person.tasks)
+        names = stage.dataset.schema.names
+        require(names == ["k", "a", "g", "f", "c"], "the table's columns are", names)
+        stage.is_wide()
 
 
 def load_begins_before_a_change() -> None:
@@ -468,6 +504,7 @@ SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
     member_is_dropped_and_added_while_its_flush_waits: ("members are carried by names", "holds"),
     last_member_of_older_rows_is_to_be_dropped: ("a struct may lose all members of its files", "rows"),
     another_program_renames_a_column: ("names of columns say nothing", "ContractMismatch was expected"),
+    restored_table_gets_the_newest_columns: ("a restored column stays narrow", "rows|holds"),
     load_begins_before_a_change: ("a newer mark says nothing", "the loaded row is .*'theirs': 'old'"),
     flusher_of_before_meets_a_dropped_id: ("a newer mark says nothing", "of others': 'old'"),
 }

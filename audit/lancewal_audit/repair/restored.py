@@ -21,6 +21,8 @@ Steps
  2. For each region, find the generations above the watermarks, in its state and history pages; check that each can be read.
  3. Compare-and-swap each region's state: MERGED generations above become FLUSHED (``transitions.revived``).
  4. Put the records, oldest first.
+ 5. Bring the table to the newest contract, if the restored version has the columns of an earlier one
+    (``lancewal_core.table.columns.restored``).  This is done also if no restore is undecided.
 """
 
 from __future__ import annotations
@@ -45,6 +47,7 @@ from lancewal_core.names.ids import Generation, Region, TableVersion
 from lancewal_core.region.history import generations_behind
 from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState
 from lancewal_core.region.transitions import revived
+from lancewal_core.table.columns.restored import Brought, bring_back
 from lancewal_core.table.conflicts_ref import ConflictsRef
 from lancewal_core.table.protocol import TransactionInfo
 from lancewal_core.table.watermarks import Decision, InForce, kind_of
@@ -75,6 +78,8 @@ class RestoredPlan:
     records: tuple[InForce, ...]
     again: Mapping[Region, tuple[GenerationRecord, ...]]
     """Generations that are to be merged again."""
+    columns: Brought | None = None
+    """Columns that the table has, if they are not the newest ones."""
     decided: tuple[TableVersion, str] | None = None
     """If no restore is undecided: the newest restore with a decision, and the choice."""
 
@@ -84,12 +89,16 @@ class RestoredPlan:
 
     def lines(self) -> list[Told]:
         """Return sentences about the undecided restores, and about the effect of the choice."""
+        columns = self._columns()
+        nothing = "" if columns else ", nothing to do"
         if self.decided is not None:
             version, choice = self.decided
-            said = f"the restore at table version {version} is decided: {choice}. No other restore is undecided, nothing to do"
-            return [told(said, version=version, rows_since=choice)]
+            said = (
+                f"the restore at table version {version} is decided: {choice}. No other restore is undecided{nothing}"
+            )
+            return [told(said, version=version, rows_since=choice), *columns]
         if not self.records:
-            return [told("no restore is undecided: what is merged is known, nothing to do")]
+            return [told(f"no restore is undecided: what is merged is known{nothing}"), *columns]
         found = [
             told(
                 f"table version {r.version} is a restore of version {r.restored}",
@@ -116,7 +125,17 @@ class RestoredPlan:
                 + ("" if self.choice == "drop" else ", until they are merged again")
             )
             found.append(told(said, keys_in_conflict=conflicts.keys))
-        return found
+        return [*found, *columns]
+
+    def _columns(self) -> list[Told]:
+        if self.columns is None:
+            return []
+        version, again = self.columns.before, list(self.columns.wider)
+        wider = f"; {', '.join(again)} become wider, and are written again" if again else ""
+        said = (
+            f"the table has the columns of version {version} of the contract, and gets those of the newest one{wider}"
+        )
+        return [told(said, contract_version=version, columns=again)]
 
 
 def plan_restored(context: RepairContext, choice: Choice) -> RestoredPlan:
@@ -134,7 +153,7 @@ def plan_restored(context: RepairContext, choice: Choice) -> RestoredPlan:
                 f"{choice} is no longer possible. Nothing was changed",
                 version=told[0],
             )
-        return RestoredPlan(choice, (), (), {}, told)
+        return RestoredPlan(choice, (), (), {}, _bring(context, look_only=True), told)
     decided: dict[int, InForce] = {}
     for restore in restores:
         base = restore.version - 1 if choice == "drop" else restore.restored
@@ -149,11 +168,11 @@ def plan_restored(context: RepairContext, choice: Choice) -> RestoredPlan:
         if any(r.state is GenerationState.MERGED for r in found):
             _check_readable(context, region, found)
             again[region] = tuple(r for r in found if r.state is GenerationState.MERGED)
-    return RestoredPlan(choice, restores, records, again)
+    return RestoredPlan(choice, restores, records, again, _bring(context, look_only=True))
 
 
 def repair_restored(context: RepairContext, plan: RestoredPlan) -> list[Told]:
-    """Revive generations and record the decision (steps 3 and 4); return what was done.
+    """Revive generations, record the decision and bring the columns (steps 3 to 5); return what was done.
 
     ``RepairRefused``: somebody else has decided otherwise."""
     # Step 3
@@ -168,11 +187,21 @@ def repair_restored(context: RepairContext, plan: RestoredPlan) -> list[Told]:
                 "status`",
                 version=record.version,
             )
-    if not plan.records:
-        return []
-    version = plan.in_force.version
-    said = f"table version {version}: {plan.choice} is recorded; start the flusher, and open readers again"
-    return [told(said, version=version, rows_since=plan.choice)]
+    # Step 5
+    brought = _bring(context)
+    done = []
+    if brought is not None:
+        said = f"the table has the columns of version {brought.after} of the contract"
+        done.append(told(said, contract_version=brought.after))
+    if plan.records:
+        version = plan.in_force.version
+        said = f"table version {version}: {plan.choice} is recorded; start the flusher, and open readers again"
+        done.append(told(said, version=version, rows_since=plan.choice))
+    return done
+
+
+def _bring(context: RepairContext, *, look_only: bool = False) -> Brought | None:
+    return bring_back(context.store, context.table, context.tasks, look_only=look_only)
 
 
 def _undecided(context: RepairContext) -> tuple[Restore, ...]:

@@ -15,7 +15,8 @@ from collections.abc import Callable
 from lancewal_core.errors import ContractChanged
 from lancewal_core.process.failpoints import point
 from lancewal_core.store.versioned import Version, swap
-from lancewal_core.table.checks import check_table, in_version
+from lancewal_core.table.checks import in_version
+from lancewal_core.table.columns.restored import check_fit
 from lancewal_core.table.columns.versions import Mark
 from lancewal_core.table.contract import (
     Column,
@@ -31,11 +32,11 @@ from lancewal_flusher.context import FlusherContext
 
 
 def check_version(context: FlusherContext, pinned: PinnedTable) -> None:
-    """Raise what ``check_table`` raises, for a version to which rows will be written.
+    """Raise what ``check_fit`` raises, for a version to which rows will be written.
 
     ``ContractChanged``: a widening has landed in the version, and the contract has the wider types now.  Or the version
     has the columns of a newer contract (guarantee 3)."""
-    check_table(pinned, context.contract)
+    check_fit(context.store, pinned, context.contract)
     if columns_version(Mark.of(pinned).made) > context.contract.version:
         _check_newest(context, pinned)
     if all(in_version(pinned, column) is column for column in context.contract.columns):

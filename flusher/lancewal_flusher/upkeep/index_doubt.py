@@ -9,10 +9,10 @@ place, and users have such commands too.
 The past is known only by what the newest version says.  In doubt is
 
  1. a fragment of which a column of the index lies apart from its first file (``fields_apart``): it was written in
-    place, at an unknown time.  One segment that takes in all others and all fragments is right; a full text index is
-    built again.  Only then the fragments are rewritten, so that nothing is in doubt of them: they get numbers that no
-    segment holds.  In the other order a segment would hold rows of fragments that nobody names.  A search for the
-    nearest would find them, and then too few.  In a table with stable row ids the rows would keep theirs: there the
+    place, at an unknown time, or has become wider.  One segment that takes in all others and all fragments is right; a
+    full text index is built again.  Only then the fragments are rewritten, so that nothing is in doubt of them: they get
+    numbers that no segment holds.  In the other order a segment would hold rows of fragments that nobody names.  A search for
+    the nearest would find them, and then too few.  In a table with stable row ids the rows would keep theirs: there the
     fragment counts only as 2, and 4 tells what was updated;
  2. a fragment that no segment covers though one names fragments above it: it may have been taken from one.  A new
     segment that takes in all others is right;
@@ -22,7 +22,7 @@ The past is known only by what the newest version says.  In doubt is
     the segment: the row has kept its id, and the segment may hold its old values.  Built again, the index is younger
     than every update.
 
-Nothing that lancewal does causes any of these.  Fragments that merges, loads and compactions make have higher numbers
+Nothing else that lancewal does causes any of these.  Fragments that merges, loads and compactions make have higher numbers
 than all before, all columns in one file, and rows whose ids are theirs alone.  After the repair nothing is in doubt
 again: new fragments have one file and the highest number.  A segment says the version of the oldest that it has taken
 in, and a new index has none.

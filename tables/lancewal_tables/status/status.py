@@ -50,6 +50,7 @@ from lancewal_core.settings.load import Settings
 from lancewal_core.status.facts import PartitionFacts, TableFacts
 from lancewal_core.status.report import Figures, TableStatus, status_of, table_diagnosis
 from lancewal_core.table.checks import check_place, check_settings, check_table, foreign_columns
+from lancewal_core.table.columns.restored import check_fit
 from lancewal_core.table.contract import Contract, read_contract
 from lancewal_core.table.control import RUNNING, Control, Service, Until, read_control
 from lancewal_core.table.protocol import PinnedTable
@@ -100,7 +101,7 @@ def table_status(
         now_ms = clock.now_ms()
         asked = tasks.start(lambda: look_at_kafka(settings, contract, uri, now_ms, kafka_timeout_s))
         _try(lambda: check_place(uri, contract), problems)
-        _try(lambda: check_table(pinned, contract), problems)
+        _try(lambda: check_fit(store, pinned, contract), problems)
         if uri == settings.table.uri:  # of another table they say nothing
             _try(lambda: check_settings(settings, contract, store), problems)
         opened = OpenedTable.over(store, table, contract, tasks, clock)

@@ -30,10 +30,10 @@ from lancewal_core.errors import CommitUnknown, ContractChanged, ContractMismatc
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.failpoints import point
 from lancewal_core.store.object_store import ObjectStore
-from lancewal_core.table.checks import check_table
 from lancewal_core.table.columns.adopt import adoption_of, check_adopted
 from lancewal_core.table.columns.changes import Adopted, Adoption, Change, Dropped
 from lancewal_core.table.columns.next_contract import Surroundings, changed
+from lancewal_core.table.columns.restored import check_fit, earlier_contract
 from lancewal_core.table.columns.versions import (
     Mark,
     brought,
@@ -154,10 +154,10 @@ def _look(
         pinned = table.newest()
         contract = read_contract(store, "the table")
         try:
-            check_table(pinned, contract)
+            check_fit(store, pinned, contract)
         except ContractMismatch:
             if table.newest().version == pinned.version:
-                if adopts:
+                if adopts and earlier_contract(store, pinned, contract) is None:
                     return pinned, contract, None
                 raise
         else:

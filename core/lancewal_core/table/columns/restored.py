@@ -1,0 +1,219 @@
+"""A version of the table that a user has restored, with the columns of an earlier contract: brought to the newest one.
+
+A restore is known by the mark.  A change grows the table before it stores its contract, and only a restore takes a mark back.
+So a version was restored if its mark knows nothing of the change that made the newest contract's columns.
+
+Guarantees
+ 1. A restored version is brought if it fits the contract that its mark names.  A version whose columns other programs have
+    changed stays as it is.
+ 2. No value is lost.  A field that has become wider since is written again with the wider type.  Fields that were added since
+    are null in all rows, and those that were dropped since go.
+ 3. A process that dies leaves a version that the next process brings.
+ 4. Refused by name: a column of another program that has got the id or the name of a newer field, and an index over a column
+    that must be written again.
+ 5. A version that was not restored is brought as a change of columns brings it, if its last step is missing.
+
+Steps of ``bring_back``
+ 1. If values must be written again: write their files for all fragments, and commit them as one ``Merge``.  The mark stays.
+ 2. Commit the ``Project`` that brings the version to the newest contract, with its mark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import chain
+
+import pyarrow as pa
+
+from lancewal_core.errors import CommitUnknown, ContractChanged, ContractMismatch, RepairRefused
+from lancewal_core.process.failpoints import point
+from lancewal_core.process.tasks import Tasks
+from lancewal_core.rows.carry import Tree
+from lancewal_core.rows.column_types import format_type
+from lancewal_core.store.object_store import ObjectStore
+from lancewal_core.table.checks import check_identity, check_table, in_version, misfits
+from lancewal_core.table.columns.versions import (
+    Mark,
+    brought,
+    contract_trees,
+    holding,
+    ids_in_use,
+    ids_of,
+    version_trees,
+)
+from lancewal_core.table.contract import Contract, Widening, columns_version, former_columns, read_contract
+from lancewal_core.table.protocol import ColumnsCommit, CommitLost, Committed, PinnedTable, Table, columns_mark
+
+_TRIES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """Result of ``bring_back``."""
+
+    before: int
+    """Version of the contract whose columns the table had."""
+    after: int
+    """The newest version of the contract."""
+    wider: tuple[str, ...]
+    """Columns of the version whose values are written again."""
+
+
+def earlier_contract(store: ObjectStore, pinned: PinnedTable, contract: Contract) -> Contract | None:
+    """Return the earlier contract whose columns a restored version has.
+
+    None if the version was not restored, fits ``contract``, or does not fit the earlier contract either."""
+    mark = Mark.of(pinned)
+    if _knows(mark, contract) or not misfits(pinned, contract, named=False):
+        return None
+    return next((c for c in _named(store, mark, contract) if _fits(pinned, _asking(pinned, c, contract))), None)
+
+
+def check_fit(store: ObjectStore, pinned: PinnedTable, contract: Contract) -> None:
+    """Raise what ``check_table`` raises, with the way out for a restored version with the columns of an earlier contract."""
+    try:
+        check_table(pinned, contract)
+    except ContractMismatch as error:
+        before = earlier_contract(store, pinned, contract)
+        if before is None:
+            raise
+        raise ContractMismatch(
+            f"version {pinned.version} of the Lance table was restored, and does not have the contract's columns: "
+            f"{'; '.join(sorted(misfits(pinned, contract, named=False)))}. It has those of version {before.version} of the "
+            f"contract. `lancewal repair restored` brings them to version {contract.version}",
+            version=pinned.version,
+        ) from error
+
+
+def bring_back(store: ObjectStore, table: Table, tasks: Tasks, *, look_only: bool = False) -> Brought | None:
+    """Bring the newest version to the newest contract.
+
+    Return what was done; None if there was nothing to do.  ``look_only`` makes the same checks and stores nothing.
+    ``RepairRefused``: guarantee 4.  ``CommitUnknown``: the store did not say whether the commit landed; the same command goes
+    on from there."""
+    done: Brought | None = None
+    for _ in range(_TRIES):
+        pinned = table.newest()
+        contract = read_contract(store, "the table")
+        check_identity(pinned, contract)
+        mark, before = Mark.of(pinned), earlier_contract(store, pinned, contract)
+        if before is None and misfits(pinned, contract, named=False):
+            return done
+        wider = {} if before is None else _wider(pinned, before, contract)
+        if before is not None:
+            _check(pinned, before, contract, wider)
+        own = frozenset(id_ for c in _named(store, mark, contract) for id_ in ids_of(pinned, c))
+        found = brought(pinned, contract, own)
+        if found is None:
+            return done
+        first = done.before if done else columns_version(mark.made) if before is None else before.version
+        done = Brought(first, contract.version, tuple(sorted({*(done.wider if done else ()), *wider})))
+        if look_only:
+            return done
+        # Steps 1 and 2
+        with point("columns.bring"):
+            outcome = table.change_columns(_merge(pinned, tasks, wider) if wider else found)
+        match outcome:
+            case Committed() if not wider:
+                return done
+            case CommitLost(message):
+                raise CommitUnknown(
+                    f"the store did not say whether the table's columns were brought back: {message}. Run the command again"
+                )
+    raise ContractChanged(f"others changed the table {_TRIES} times meanwhile. Run the command again")
+
+
+def _knows(mark: Mark, contract: Contract) -> bool:
+    """Return whether the mark knows the change that made the contract's columns, or a later one."""
+    made = columns_version(mark.made) >= contract.columns_version
+    return made or mark.growing == contract.columns_change or mark.is_ahead(contract)
+
+
+def _named(store: ObjectStore, mark: Mark, contract: Contract) -> Iterator[Contract]:
+    """Yield the contracts whose fields a version with this mark may have, newest first.
+
+    They are that of the unfinished change, if its contract was stored, and that of the change before.  Each is the last
+    version with its columns: it knows the ids of a widening that was asked for since."""
+    made = columns_version(mark.made)
+    for found in chain([contract], former_columns(store, contract)):
+        if found.columns_version <= made:
+            yield found
+            return
+        if found.columns_change == mark.growing:
+            yield found
+
+
+def _fits(pinned: PinnedTable, contract: Contract) -> bool:
+    named = columns_mark(pinned) == contract.columns_change
+    return not misfits(pinned, contract, named=named)
+
+
+def _asking(pinned: PinnedTable, before: Contract, contract: Contract) -> Contract:
+    """Return the earlier contract, which asks for the types that its fields have in the newest one."""
+    columns = []
+    here = before.model_copy(update={"columns": tuple([in_version(pinned, column) for column in before.columns])})
+    for column, tree in zip(here.columns, contract_trees(here), strict=True):
+        wide = _become(here, contract)(tree)
+        ids = tuple([inner.id for inner in wide.all()])
+        widening = Widening(type=format_type(wide.type), field_ids=ids, since_ms=0) if ids != column.field_ids else None
+        columns.append(column.model_copy(update={"widening": widening}))
+    return here.model_copy(update={"columns": tuple(columns)})
+
+
+def _become(before: Contract, contract: Contract) -> Callable[[Tree], Tree]:
+    """Return a function from a field of the earlier contract to that field with the id and type of now."""
+    first = dict(pair for c in before.columns for pair in zip(c.field_ids, c.ids, strict=True))
+    now = dict[int, Tree]()
+    for column, tree in zip(contract.columns, contract_trees(contract), strict=True):
+        now.update(zip(column.ids, tree.all(), strict=True))
+
+    def become(tree: Tree) -> Tree:
+        if tree.within:
+            within = tuple([become(member) for member in tree.within])
+            return tree if within == tree.within else holding(tree, within)
+        newer = now.get(first.get(tree.id, -1), tree)
+        return replace(tree, id=newer.id, type=newer.type)
+
+    return become
+
+
+def _wider(pinned: PinnedTable, before: Contract, contract: Contract) -> dict[str, Tree]:
+    """Return the columns of the version that must be written again, as they become."""
+    here = before.model_copy(update={"columns": tuple([in_version(pinned, column) for column in before.columns])})
+    become = _become(here, contract)
+    found = {tree.name: (tree, become(tree)) for tree in version_trees(pinned)}
+    return {name: after for name, (tree, after) in found.items() if after != tree}
+
+
+def _check(pinned: PinnedTable, before: Contract, contract: Contract, wider: Mapping[str, Tree]) -> None:
+    """Raise ``RepairRefused`` for what guarantee 4 says."""
+    asking = _asking(pinned, before, contract)
+    known = {id_ for c in asking.columns for id_ in c.lance_ids} | set(Mark.of(pinned).added)
+    newer = set(contract.field_ids) - known
+    others = [name for name, ids in pinned.field_ids.items() if ids[0] not in known]
+    if not newer.isdisjoint(ids_in_use(pinned)) or not set(others).isdisjoint(contract.fields_of):
+        raise RepairRefused(
+            f"another program has added columns to version {pinned.version}, which was restored: {others}. Some have ids or "
+            "names of columns that the contract has got since. Restore the same version once more, run this command, and "
+            "only then add columns",
+            version=pinned.version,
+        )
+    over = sorted(index.name for index in pinned.indexes() if not index.columns.isdisjoint(wider))
+    if over:
+        raise RepairRefused(
+            f"the restored version {pinned.version} has index {over[0]} over a column whose values must be written again. "
+            f"Drop the index (`lance.dataset(URI).drop_index({over[0]!r})`), and run this command again",
+            version=pinned.version,
+        )
+
+
+def _merge(pinned: PinnedTable, tasks: Tasks, wider: Mapping[str, Tree]) -> ColumnsCommit:
+    """Write the columns of all fragments, and return the commit of these files (step 1)."""
+    wide = pa.schema([pinned.schema.field(name).with_type(tree.type) for name, tree in wider.items()])
+    ids = {name: tuple([inner.id for inner in tree.all()]) for name, tree in wider.items()}
+    numbers = [fragment.fragment_id for fragment in pinned.fragments()]
+    fragments = tasks.map(lambda number: pinned.write_widened(number, wide, ids), numbers)
+    schema = pa.schema([wide.field(f.name) if f.name in wide.names else f for f in pinned.schema])
+    found, mark = {**pinned.field_ids, **ids}, columns_mark(pinned)
+    return ColumnsCommit(pinned.version, schema, found, {}, mark, tuple(fragments))
