@@ -33,6 +33,7 @@ from benchmarks import (
     steady,
     strong_read,
     write_amplification,
+    wrong_topic,
 )
 from benchmarks.report import write_page
 
@@ -45,6 +46,7 @@ BENCHMARKS: dict[str, Callable[[], dict[str, float]]] = {
     "partitions": partitions.run,
     "freshness": freshness.run,
     "restart": restart.run,
+    "wrong-topic": wrong_topic.run,
     "columns": columns.run,
     "ingest": ingest.run,
     "memory": memory.run,

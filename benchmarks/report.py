@@ -351,6 +351,13 @@ ROWS: dict[str, list[_Row]] = {
     "distance": [*_distance_rows()],
     "steady": [*_steady_rows()],
     "partitions": [*_partitions_rows()],
+    "wrong-topic": [
+        ("records produced", "records", "-", ",.0f"),
+        ("recognised format: first record to the stop, s", "known_stop_s", "at most 2", ".2f"),
+        ("recognised format: letters written", "known_letters", "0", ",.0f"),
+        ("other format: first record to the stop, s", "unknown_stop_s", "at most 2", ".2f"),
+        ("other format: letters written", "unknown_letters", "at most 99", ",.0f"),
+    ],
     "restart": [
         *_restart_rows("", "", ("at most 2", "at most 2,000", "at most 3,000")),
         *_restart_rows("former_", "with the former heartbeat of 3 s: ", ("-", "-", "-")),

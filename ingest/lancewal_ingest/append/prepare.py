@@ -14,7 +14,7 @@ Guarantees
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise, repeat
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
@@ -137,10 +137,23 @@ class Preparer:
     def prepare_all(self, consumed: Sequence[Consumed]) -> list[Together]:
         """Return the outcome for the records of each region, in the order of ``consumed``."""
         outcomes: list[Together] = []
+        consumed = [self._shortened(one) for one in consumed]
         weights = np.array([max(c.nbytes, _RECORD_BYTES * len(c.records.offsets)) for c in consumed], np.int64)
         for begin, end in pairwise([0, *pieces(weights, TOGETHER_BYTES)]):
             outcomes += self._together(consumed[begin:end], weights[begin:end])
         return outcomes
+
+    def _shortened(self, consumed: Consumed) -> Consumed:
+        """Return the first records alone if they stop a partition without a row.
+
+        A wrong topic brings as many records as fit into a segment, and to refuse each of them takes seconds."""
+        records = consumed.records
+        if consumed.no_row_yet is None or len(records) <= FIRST_RECORDS:
+            return consumed
+        end = Position(records.offsets[FIRST_RECORDS])
+        first = replace(consumed, next=end, records=records.part(0, FIRST_RECORDS), nbytes=0)
+        (found,) = self._together([first], np.zeros(1, np.int64))
+        return consumed if found.outcome.stop is None else first
 
     def _together(self, group: Sequence[Consumed], weights: Weights) -> list[Together]:
         if len(group) == 1:

@@ -15,6 +15,8 @@ from lancewal_core.settings.sections import POLICIES, Policy
 from lancewal_core.table.contract import Column, Contract
 from lancewal_core.wal.entry import NoRowYet
 from lancewal_ingest.append.prepare import Consumed, Preparer, lenient
+from lancewal_ingest.decode.json.decoder import JsonDecoder
+from lancewal_ingest.decode.value_decoder import DecodedValues, Ops
 from lancewal_kafka.records import Records
 
 CONTRACT = Contract(
@@ -146,3 +148,20 @@ def test_misrouted_records_are_neither_rows_nor_of_another_format() -> None:
 def test_a_bad_record_stops_by_its_own_policy_first() -> None:
     end, _, error = told([FRAMED], NoRowYet(), on_bad_record="stop")
     assert (end, type(error)) == (0, BadRecord)
+
+
+@pytest.mark.parametrize(("value", "end"), [(FRAMED, 0), (TYPE, 99), (ROW, 5000)])
+def test_a_wrong_topic_is_not_decoded_to_the_end_of_a_segment(
+    value: bytes, end: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded: list[int] = []
+    decode = JsonDecoder.decode
+
+    def counting(decoder: JsonDecoder, values: Sequence[bytes], ops: Ops) -> DecodedValues:
+        decoded.append(len(values))
+        return decode(decoder, values, ops)
+
+    monkeypatch.setattr(JsonDecoder, "decode", counting)
+    found, _, _ = told([value] * 5000, NoRowYet())
+    assert found == end
+    assert sum(decoded) == (5100 if end == 5000 else 200)
