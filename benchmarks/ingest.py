@@ -98,11 +98,11 @@ def prefill(servers: str, topic: str, messages: Iterator[Message], more: Headers
             admin.create_topics([NewTopic(name, partitions, 1)])[name].result()
         except KafkaException as error:
             raise RuntimeError(f"could not create topic {name}: {error}") from error
-    produce_all(servers, topic, messages)
+    produce_all(servers, topic, messages, more)
 
 
-def produce_all(servers: str, topic: str, messages: Iterator[Message]) -> None:
-    """Produce all messages, and wait until they are acknowledged."""
+def produce_all(servers: str, topic: str, messages: Iterator[Message], more: Headers = ()) -> None:
+    """Produce all messages, and wait until they are acknowledged.  ``more`` is as with ``prefill``."""
     producer = Producer(
         {"bootstrap.servers": servers, "partitioner": "murmur2_random", "linger.ms": 50, "batch.size": 1_000_000,
          "compression.type": "lz4", "queue.buffering.max.messages": 1_000_000}
