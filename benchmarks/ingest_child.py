@@ -48,8 +48,8 @@ def floor(servers: str, topic: str, rows: int) -> float:
     return rows / seconds
 
 
-def ingest(servers: str, topic: str, rows: int, table: Path, budget: int, *, seals: bool) -> tuple[float, float]:
-    """Rows per second of the service until the last row is durable, and its peak resident memory in MiB."""
+def ingest(servers: str, topic: str, rows: int, table: Path, budget: int, *, seals: bool) -> dict[str, float]:
+    """Rows per second of the service until the last row is durable, its peak memory in MiB, and CPU time meanwhile."""
     config = table.with_suffix(".yaml")
     limits = "" if seals else ", seal_rows: 1000000000, seal_bytes: 1GiB, seal_log_distance: 1000000, seal_age_s: 86400"
     config.write_text(
@@ -64,13 +64,14 @@ http: {{ingest_port: 0, flusher_port: 0}}
     settings = load_settings(config, {})
     create_table(settings)
     running: list[Running] = []
-    began = [0.0]
+    began, cpu = [0.0], [0.0, 0.0]
     durable = [0]
 
     def stopping() -> bool:
         positions = running[0].worker.durable if running else {}
         if not began[0] and len(positions) == PARTITIONS:
             began[0] = time.perf_counter()  # all partitions are open, nothing was consumed yet
+            cpu[0] = time.process_time()
         durable[0] = sum(positions.values())
         return durable[0] >= rows
 
@@ -79,11 +80,16 @@ http: {{ingest_port: 0, flusher_port: 0}}
     def stop() -> bool:
         if stopping():
             ended[0] = ended[0] or time.perf_counter()
+            cpu[1] = cpu[1] or time.process_time()
             return True
         return False
 
     serve(settings, stop, running.append)
-    return rows / (ended[0] - began[0]), resident_bytes("VmHWM") / (1 << 20)
+    return {
+        "rows_per_s": rows / (ended[0] - began[0]),
+        "peak_rss_mib": resident_bytes("VmHWM") / (1 << 20),
+        "cpu_s": cpu[1] - cpu[0],
+    }
 
 
 def join(table: Path) -> float:
@@ -107,8 +113,7 @@ def main(act: str, servers: str, topic: str, rows: str, table: str, budget: str)
     if act == "join":
         print(json.dumps({"peak_rss_mib": join(Path(table))}))
         return
-    rate, peak = ingest(servers, topic, int(rows), Path(table), int(budget), seals=int(budget) <= 2 << 30)
-    print(json.dumps({"rows_per_s": rate, "peak_rss_mib": peak}))
+    print(json.dumps(ingest(servers, topic, int(rows), Path(table), int(budget), seals=int(budget) <= 2 << 30)))
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from lancewal_ingest.decode.json import decoder as json_decoder
 from lancewal_ingest.decode.json import hazards
 from lancewal_ingest.decode.json.columnar import Columns
 from lancewal_ingest.decode.json.decoder import JsonDecoder
+from lancewal_ingest.decode.json.forms import Shape
 from lancewal_ingest.decode.json.reference import ReferenceDecoder
 from lancewal_ingest.decode.value_decoder import Ops
 from lancewal_ingest.decode.weight import pieces
@@ -398,9 +399,9 @@ def test_what_weighs_more_than_a_piece_is_decoded_in_several(monkeypatch: pytest
     read: list[int] = []
     columnar = reader._columns.read
 
-    def spy(chosen: Sequence[bytes]) -> Columns | None:
+    def spy(chosen: Sequence[bytes], *shape: Shape, **names: bool) -> Columns | None:
         read.append(len(chosen))
-        return columnar(chosen)
+        return columnar(chosen, *shape, **names)
 
     monkeypatch.setattr(reader._columns, "read", spy)
     assert many.decode(records_of(values)).rows.equals(whole.rows)
