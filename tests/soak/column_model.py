@@ -141,6 +141,13 @@ class Columns:
         """The table between the steps of a change: it has all fields, with the new names."""
         return replace(new, fields=_grown(self.fields, new.fields))
 
+    def with_others_of(self, table: Columns) -> Columns:
+        """These columns, and behind them other columns of the table.  A read shows this that has records of a contract newer
+        than the table's mark."""
+        numbers, names = {f.number for f in self.fields}, {f.name for f in self.fields}
+        others = [f for f in table.fields if f.number not in numbers and f.name not in names]
+        return replace(self, fields=(*self.fields, *others))
+
     def without(self, numbers: Collection[int]) -> Columns:
         """The columns without these fields."""
         return replace(self, fields=_without(self.fields, numbers))

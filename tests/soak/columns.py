@@ -158,10 +158,12 @@ class Known:
         return known[at][2]
 
     def _brought(self) -> list[Columns]:
-        """What the table may look like once somebody has brought it to the newest contract.  Fields of a change that was given
-        up stay until the contract has named their ids."""
+        """What the table, and a read with records of the newest contract, may look like from then on.  Fields of a change that
+        was given up stay until the contract has named their ids."""
         gone = self.ever - {f.number for _, f in self.newest.all()}
-        return _distinct([self.newest, *(table.grown_to(self.newest).without(gone) for table in self.tables)])
+        brought = [table.grown_to(self.newest).without(gone) for table in self.tables]
+        shown = [self.newest.with_others_of(table).without(gone) for table in self.tables]
+        return _distinct([self.newest, *brought, *shown])
 
     def _spread(self) -> None:
         """Add what pending calls may make of the table, in any order."""
