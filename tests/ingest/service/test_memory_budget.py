@@ -399,9 +399,9 @@ def test_what_weighs_more_than_a_piece_is_decoded_in_several(monkeypatch: pytest
     read: list[int] = []
     columnar = reader._columns.read
 
-    def spy(chosen: Sequence[bytes], *shape: Shape, **names: bool) -> Columns | None:
+    def spy(chosen: Sequence[bytes], shape: Shape = (), *, other_names: bool = False) -> Columns | None:
         read.append(len(chosen))
-        return columnar(chosen, *shape, **names)
+        return columnar(chosen, shape, other_names=other_names)
 
     monkeypatch.setattr(reader._columns, "read", spy)
     assert many.decode(records_of(values)).rows.equals(whole.rows)
