@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from lancewal_core.table.contract import Column, Contract
 from lancewal_core.wal.entry import NoRowYet
 from lancewal_ingest.append.prepare import Consumed, Preparer, lenient
 from lancewal_ingest.decode.json.decoder import JsonDecoder
-from lancewal_ingest.decode.value_decoder import DecodedValues, Ops
+from lancewal_ingest.decode.value_decoder import DecodedValues
 from lancewal_kafka.records import Records
 
 CONTRACT = Contract(
@@ -157,9 +158,9 @@ def test_a_wrong_topic_is_not_decoded_to_the_end_of_a_segment(
     decoded: list[int] = []
     decode = JsonDecoder.decode
 
-    def counting(decoder: JsonDecoder, values: Sequence[bytes], ops: Ops) -> DecodedValues:
+    def counting(decoder: JsonDecoder, values: Sequence[bytes], *more: Any) -> DecodedValues:
         decoded.append(len(values))
-        return decode(decoder, values, ops)
+        return decode(decoder, values, *more)
 
     monkeypatch.setattr(JsonDecoder, "decode", counting)
     found, _, _ = told([value] * 5000, NoRowYet())
