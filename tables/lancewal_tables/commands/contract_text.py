@@ -71,7 +71,8 @@ def _meanings(contract: Contract) -> Mapping[tuple[int | None, str], tuple[int |
     for dropped in contract.dropped:
         if not dropped.forgotten:
             found[dropped.within, dropped.name] = None, False
-    columns = trees(contract.record_rows)
+    filled = {column.name for column in contract.columns if column.metadata is not None}  # no record names these
+    columns = [tree for tree in trees(contract.record_rows) if tree.name not in filled]
     levels = [(None, columns), *((tree.id, tree.within) for column in columns for tree in column.all())]
     for within, fields in levels:
         ids = {tree.id for tree in fields}

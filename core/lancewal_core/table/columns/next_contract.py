@@ -5,8 +5,9 @@ Guarantees
     ids.  A new id is above every id that any version of the contract, the schema or a data file has named.
  2. ``InvalidInput`` names each change that is refused, why, and the way around it.  All changes are made, or none.
  3. Keys and the column by which rows expire stay as they are.
- 4. A name means one field: that of a column, or member, of its place.  A former or dropped name that a field gets is no
-    longer a former or dropped one.
+ 4. A name in records means one field: that of a column, or member, of its place.  A former or dropped name that records get
+    for another field is no longer a former or dropped one.  A column that records call by its ``field``, or that their
+    metadata fills, takes and leaves no name by its own.  ``dropped`` has one entry for each name of a place.
  5. A name that this call gives away is not taken again by this call, since the table grows before it shrinks.  An adoption
     may do so: the table has the names of then already.
  6. A struct keeps a member of each version of the contract that has the struct, and of each fragment of the table that has
@@ -32,7 +33,7 @@ from lancewal_core.rows.carry import Tree, fields_within, tree_of, trees, widens
 from lancewal_core.rows.column_types import format_type, parse_type
 from lancewal_core.rows.own_rows import has_struct
 from lancewal_core.rows.schema import check_row_schema, is_reserved
-from lancewal_core.settings.declared import OF_ITSELF, ColumnSource
+from lancewal_core.settings.declared import OF_ITSELF, ColumnSource, check_sources
 from lancewal_core.table.columns.changes import (
     Added,
     Adopted,
@@ -172,6 +173,7 @@ def changed(contract: Contract, changes: Sequence[Change | Adoption], facts: Sur
             }
         )
         check_row_schema(found.rows)
+        check_sources(found.rows, found.sources)
         return decode_contract(encode_contract(found), paths.contract_version(version, contract.making))
     except (InvalidSchema, ObjectCorrupt) as error:
         raise InvalidInput(f"{error}. Nothing was changed") from error
@@ -220,7 +222,11 @@ def _is_made(contract: Contract, columns: Sequence[Tree], change: Change | Adopt
             return change.type in (found.type, _with_types(found, asked).type)
         case Renamed():
             renamed = next((tree for tree in fields if tree.name == change.name), None)
-            return renamed is not None and FormerName(id=renamed.id, name=name) in contract.former_names
+            if renamed is None or found is not None:
+                return False
+            if within is None and not _called_by_name(contract.sources.get(renamed.name, OF_ITSELF)):
+                return any((d.name, d.within) == (name, within) for d in contract.dropped)
+            return FormerName(id=renamed.id, name=name) in contract.former_names
         case Dropped():
             return found is None and any((d.name, d.within) == (name, within) for d in contract.dropped)
         case Forgotten():
@@ -229,6 +235,11 @@ def _is_made(contract: Contract, columns: Sequence[Tree], change: Change | Adopt
             return bool(named) and all(named)
         case Adopted():
             return False
+
+
+def _called_by_name(source: ColumnSource) -> bool:
+    """Return whether records call a column with this source by its own name."""
+    return source.field is None and source.metadata is None
 
 
 def _fields_at(columns: Sequence[Tree], outer: Sequence[str]) -> tuple[int | None, Sequence[Tree]] | None:
@@ -340,15 +351,19 @@ def _made(fields: _Fields, change: Change | Adoption) -> list[Tree]:
             if len(change.path) > 1 and change.default is not None:
                 raise InvalidInput("only a column has a default, not a member of a struct")
             found = _with_new(fields, change)
-            _take_name(fields, change.path[:-1], change.path[-1])
+            if change.source.metadata is None:
+                _take_name(fields, change.path[:-1], change.source.field or change.path[-1])
             return found
         case Widened():
             return _replaced(fields.columns, change.path, lambda tree: _to_widen(fields, tree, change.type))
         case Renamed():
             _check_free(_siblings(fields.columns, change.path), change.name, but=change.path[-1])
             field = _field(fields.columns, change.path)
-            _take_name(fields, change.path[:-1], change.name)
-            fields.former.append(FormerName(id=field.id, name=field.name))
+            if _called_by_name(fields.sources.get(field.id, OF_ITSELF)):
+                _take_name(fields, change.path[:-1], change.name)
+                fields.former.append(FormerName(id=field.id, name=field.name))
+            else:
+                _note_unused(fields, None, field.name)
             return _replaced(fields.columns, change.path, lambda tree: replace(tree, name=change.name))
         case Dropped():
             _check_keeps_a_member(fields, change.path)
@@ -373,7 +388,7 @@ def _adopted(fields: _Fields, change: Adoption) -> list[Tree]:
             _drop_names(fields, path)
             fields.columns = _replaced(fields.columns, path, lambda tree: None)
     apart = {
-        id_ for id_, source in fields.sources.items() if source.field is not None
+        id_ for id_, source in fields.sources.items() if not _called_by_name(source)
     }  # records use no name of the table
     named = {id_: _path_of(fields.columns, id_) for id_ in change.names if id_ not in apart}
     fields.former += [FormerName(id=id_, name=path[-1]) for id_, path in named.items() if path is not None]
@@ -469,13 +484,21 @@ def _drop_names(fields: _Fields, path: Path) -> None:
     of_values = source.metadata is None
     names = [source.field or field.name, *(f.name for f in fields.former if f.id == field.id)] if of_values else []
     fields.dropped = [
-        d for d in fields.dropped if (d.within, d.name) not in {(within, name) for name in names} or d.forgotten
+        d
+        for d in fields.dropped
+        if (d.within, d.name) not in {(within, name) for name in names} and d.within not in gone
     ]
     fields.dropped += [DroppedField(name=name, within=within) for name in names]
-    if field.name not in names:  # no record has used it, but the same call is known by it when it comes again
-        fields.dropped.append(DroppedField(name=field.name, within=within, forgotten=True))
+    if field.name not in names:
+        _note_unused(fields, within, field.name)
     fields.former = [f for f in fields.former if f.id not in gone]
     fields.wider = {i: wider for i, wider in fields.wider.items() if i not in gone}
+
+
+def _note_unused(fields: _Fields, within: int | None, name: str) -> None:
+    """Note a name that a column gives up and no record has used.  The same call is known by it when it comes again."""
+    if all((d.name, d.within) != (name, within) for d in fields.dropped):
+        fields.dropped.append(DroppedField(name=name, within=within, forgotten=True))
 
 
 def _forget(fields: _Fields, path: Path) -> None:
@@ -503,8 +526,6 @@ def _with_new(fields: _Fields, change: Added) -> list[Tree]:
         if change.source.metadata is not None and change.default is not None:
             raise InvalidInput(f"its values come from {change.source.metadata}, so it has no default")
         fields.sources[new.id] = change.source
-        if change.source.field is not None:
-            _take_name(fields, (), change.source.field)
     if not outer:
         return [*fields.columns, new]
     return _replaced(fields.columns, tuple(outer), lambda tree: _with_member(tree, new))

@@ -497,6 +497,64 @@ def test_sources_that_no_record_could_have_are_refused(change: Change, named: st
         changed(sourced(), [change], AROUND, "a")
 
 
+def in_turn(start: Contract, *calls: Change) -> Contract:
+    """The contract after calls of one change each.  Each call is made twice, and known when it comes again."""
+    now = start
+    for call in calls:
+        facts = replace(AROUND, highest_field_id=now.highest_field_id or AROUND.highest_field_id)
+        now = changed(now, [call], facts, "a")
+        assert changed(now, [call], facts, "b") is now
+    return now
+
+
+def test_a_rename_changes_no_name_in_records_if_the_column_has_another_one_there() -> None:
+    filled = Added(("place",), pa.int64(), None, ColumnSource(metadata="kafka.offset"))
+    found = in_turn(sourced(), Renamed(("sent",), "at_sea"), filled, Renamed(("place",), "position"))
+    assert found.former_names == ()
+    assert [d.name for d in found.dropped if not d.forgotten] == []
+    assert source_of(found, "at_sea") == EPOCH
+    back = in_turn(found, Renamed(("at_sea",), "sent"), Renamed(("sent",), "at_sea"))
+    assert (back.former_names, [c.name for c in back.columns]) == ((), [c.name for c in found.columns])
+    own = in_turn(back, Added(("sent",), pa.string()))
+    with pytest.raises(InvalidInput, match="the name 'at_sea' is taken"):
+        in_turn(own, Renamed(("sent",), "at_sea"))
+
+
+def test_a_new_column_takes_only_the_name_that_records_use_for_it() -> None:
+    apart = Added(("fare",), pa.int64(), None, ColumnSource(field="fare_2"))
+    filled = Added(("fare",), pa.int64(), None, ColumnSource(metadata="kafka.offset"))
+    for new in (apart, filled):
+        renamed = in_turn(contract(), Renamed(("fare",), "price"), new)
+        assert renamed.former_names == (FormerName(id=2, name="fare"),)
+        with pytest.raises(InvalidInput, match="the name 'price' is taken"):
+            in_turn(renamed, Renamed(("fare",), "price"))
+        dropped = in_turn(contract(), Dropped(("fare",)), new)
+        assert dropped.dropped == (DroppedField(name="fare"),)
+        assert DroppedField(name="fare") in in_turn(dropped, Dropped(("fare",))).dropped
+    other = in_turn(contract(), Dropped(("fare",)), Added(("x",), pa.int64()), Renamed(("address", "zip"), "code"))
+    to = in_turn(other, Added(("y",), pa.int64(), None, ColumnSource(field="z")), Renamed(("y",), "fare"))
+    assert DroppedField(name="fare") in to.dropped
+
+
+def test_a_contract_does_not_grow_with_names_that_come_and_go() -> None:
+    number = pa.int64()
+    structs = pa.struct([("a", number), ("b", number)])
+    cycle: list[Change] = [
+        Added(("n",), number),
+        Dropped(("n",)),
+        Added(("n",), number, None, ColumnSource(field="m")),
+        Renamed(("n",), "k"),
+        Dropped(("k",)),
+        Added(("s",), structs),
+        Dropped(("s", "a")),
+        Dropped(("s",)),
+    ]
+    once = in_turn(contract(), *cycle)
+    many = in_turn(once, *cycle * 5)
+    assert sorted(map(str, many.dropped)) == sorted(map(str, once.dropped))
+    assert many.former_names == once.former_names == ()
+
+
 def test_no_key_has_two_forms() -> None:
     key = COLUMNS["region"]
     of = contract(format=2)
