@@ -114,6 +114,14 @@ def _text(path: Path) -> str:
     return text
 
 
+def yaml_problem(error: yaml.YAMLError) -> str:
+    """Return what is wrong with a text that is not YAML."""
+    problem = getattr(error, "problem", None) or str(error)
+    if "mapping values are not allowed" in problem or "but got ':'" in problem:
+        return f'{problem}. A text with a colon has quotes, such as the type "struct<dep: int32, arr: int32>"'
+    return str(problem)
+
+
 def read_yaml(path: Path) -> Source:
     """Return the file's values.  A key that is given twice is a problem: YAML would silently take the last."""
     try:
@@ -128,7 +136,7 @@ def read_yaml(path: Path) -> Source:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = str(path) if mark is None else f"{path}:{mark.line + 1}"
-        return _without_values(where, f"not YAML: {getattr(error, 'problem', None) or error}")
+        return _without_values(where, f"not YAML: {yaml_problem(error)}")
     except RecursionError:  # PyYAML lets this through, and the next: a number of thousands of digits
         return _without_values(str(path), "not YAML: it is nested too deeply")
     except ValueError as error:

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from lancewal_ingest.operator.reject import Passed
     from lancewal_kafka.records import Records
 
-app = CommandApp(help="Skip offsets that stopped a partition. Restart the ingest process of the partition afterwards.")
+app = CommandApp(
+    help="Skip offsets that stopped a partition. Ingest goes on within ten seconds if its position has moved. Else restart it."
+)
 
 
 @app.command(name="accept-loss")

@@ -163,7 +163,10 @@ def alter(
     forget_name: Annotated[
         list[str] | None,
         typer.Option(
-            "--forget-name", help="Let records with this former or dropped name be bad records again.", metavar="NAME"
+            "--forget-name",
+            help="Take this former or dropped name no longer. A record with it is a bad record; with unknown-column=ignore it "
+            "loses the value.",
+            metavar="NAME",
         ),
     ] = None,
     adopt_column: Annotated[

@@ -15,6 +15,7 @@ from lancewal_core.rows.column_types import parse_type
 from lancewal_core.settings.declared import OF_ITSELF, ColumnSource, column_source, type_text
 from lancewal_core.settings.load import Settings
 from lancewal_core.settings.sections import checked_column, checked_metadata
+from lancewal_core.settings.sources import yaml_problem
 from lancewal_core.table.checks import check_place
 from lancewal_core.table.columns.changes import Added, Adopted, Change, Dropped, Forgotten, Path, Renamed, Widened
 from lancewal_core.table.columns.steps import change_columns
@@ -122,8 +123,10 @@ def _with_source(text: str, declared: str) -> tuple[str, ColumnSource]:
     try:
         given = yaml.safe_load(declared)
         given = checked_metadata(given) if "source" in given else checked_column(given)
-    except (ValueError, yaml.YAMLError) as error:
-        raise InvalidInput(f"{text!r}: {getattr(error, 'problem', None) or first_line(error)}") from error
+    except yaml.YAMLError as error:
+        raise InvalidInput(f"{text!r}: {yaml_problem(error)}") from error
+    except ValueError as error:
+        raise InvalidInput(f"{text!r}: {first_line(error)}") from error
     return type_text(given), column_source(given)
 
 

@@ -271,6 +271,14 @@ def test_variables_that_are_no_settings_are_known() -> None:
     ("content", "expected"),
     [
         ("a: [", ":1: not YAML"),
+        (
+            "a:\n  times: struct<dep: int32>",
+            ":2: not YAML: mapping values are not allowed here. A text with a colon has quotes",
+        ),
+        (
+            "a: {times: struct<dep: int32>}",
+            ":1: not YAML: expected ',' or '}', but got ':'. A text with a colon has quotes",
+        ),
         ("a: \0", ": not YAML: unacceptable character"),
         ('table: {uri: "s3://b/\x07"}', ": not YAML: unacceptable character"),
         ("a: " + "[" * 20_000, ": not YAML: it is nested too deeply"),

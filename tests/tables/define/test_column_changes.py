@@ -42,7 +42,16 @@ def test_what_adds_is_parsed(text: str, parsed: Added) -> None:
         (parse_added, ": string", "expected NAME: TYPE"),
         (parse_added, "note:", "expected NAME: TYPE"),
         (parse_added, "note: text", "did you mean string"),
-        (parse_added, "note: string = none", "its default 'none' is not a value of its type"),
+        (
+            parse_added,
+            "note: string = none",
+            "its default 'none' is not a value of its type: expected one JSON value. A text has quotes, as \"none\"",
+        ),
+        (
+            parse_added,
+            "n: {type: struct<a: int64>}",
+            'A text with a colon has quotes, such as the type "struct<dep: int32',
+        ),
         (parse_added, "note: string =", "is not a value of its type"),
         (parse_added, "n: {type: int64, form: text}", "a column has type, json, field"),
         (parse_added, "n: {source: kafka.lag}", "expected one of kafka.topic"),
