@@ -806,7 +806,7 @@ def _rows_are_written_beside_a_widening(patch: pytest.MonkeyPatch) -> None:
 
 
 def _a_command_minds_no_widening(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(lancewal_core.table.columns.versions, "_landed", lambda tree, wide, there: tree)
+    patch.setattr(lancewal_core.table.columns.versions, "landed", lambda tree, wide, there: tree)
 
 
 def _a_value_is_rejected_by_an_old_contract(patch: pytest.MonkeyPatch) -> None:

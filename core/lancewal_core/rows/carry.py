@@ -15,7 +15,7 @@ Promises, for each field of the later contract, also within lists and structs:
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import pyarrow as pa
@@ -88,6 +88,14 @@ def tree_of(field: pa.Field, ids: Sequence[int]) -> Tree:
     if next(left, None) is not None:
         raise ValueError(f"column {field.name!r} has {len(ids)} ids for fewer fields")
     return tree
+
+
+def holding(tree: Tree, within: Sequence[Tree]) -> Tree:
+    """Return the list or struct with other fields in it."""
+    if pa.types.is_list(tree.type):
+        item = tree.type.value_field
+        return replace(tree, type=pa.list_(item.with_type(within[0].type)), within=tuple(within))
+    return replace(tree, type=pa.struct([(member.name, member.type) for member in within]), within=tuple(within))
 
 
 def taken_whole(id_: int) -> int:

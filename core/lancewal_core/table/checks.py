@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from lancewal_core.errors import ContractMismatch, InvalidSchema, TableElsewhere, TableReplaced
-from lancewal_core.rows.carry import Tree, taken_whole, tree_of
+from lancewal_core.rows.carry import Tree, holding, taken_whole, tree_of
 from lancewal_core.rows.column_types import format_type, parse_type
 from lancewal_core.rows.schema import FieldIds, RowSchema
 from lancewal_core.settings.declared import column_source, type_text
@@ -219,13 +219,29 @@ def misfits(pinned: PinnedTable, contract: Contract, *, named: bool) -> list[str
 
 
 def in_version(pinned: PinnedTable, column: Column) -> Column:
-    """Return the column as the version has it: widened, if its widening has landed there."""
+    """Return the column as the version has it: each field is widened whose widening has landed there."""
     if column.widening is None:
         return column
     there = {id_ for own in pinned.field_ids.values() for id_ in own}
-    before, after = set(column.field_ids), set(column.widening.field_ids)
+    asked = column.widening
+    now = tree_of(pa.field(column.name, parse_type(column.type)), column.field_ids)
+    found = landed(now, tree_of(pa.field(column.name, parse_type(asked.type)), asked.field_ids), there)
+    ids = tuple([tree.id for tree in found.all()])
+    if ids == column.field_ids:
+        return column
+    left = None if ids == asked.field_ids else asked
+    return column.model_copy(
+        update={"type": format_type(found.type), "field_ids": ids, "first_ids": column.ids, "widening": left}
+    )
+
+
+def landed(tree: Tree, wide: Tree, there: Collection[int]) -> Tree:
+    """Return a column of a contract with those fields of ``wide`` that a version has, whose ids are ``there``."""
+    if tree.within:
+        pairs = zip(tree.within, wide.within, strict=True)
+        return holding(tree, [landed(member, wider, there) for member, wider in pairs])
     # Another program's column may have got one of the new ids, but then the old ones are there too.
-    return column.widened if there.issuperset(after) and there.isdisjoint(before - after) else column
+    return wide if tree.id not in there and wide.id in there else tree
 
 
 def foreign_columns(pinned: PinnedTable, contract: Contract) -> tuple[str, ...]:

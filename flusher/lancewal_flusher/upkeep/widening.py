@@ -35,10 +35,11 @@ from lancewal_core.names.ids import TableVersion
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import Tasks
+from lancewal_core.rows.carry import Tree, holding, tree_of
 from lancewal_core.rows.column_types import parse_type
 from lancewal_core.rows.schema import FieldIds
 from lancewal_core.table.checks import foreign_columns, in_version
-from lancewal_core.table.columns.versions import ids_in_use
+from lancewal_core.table.columns.versions import ids_in_use, version_trees
 from lancewal_core.table.contract import Column, Contract
 from lancewal_core.table.protocol import (
     ColumnsCommit,
@@ -137,10 +138,9 @@ def widen_next(context: FlusherContext, state: WideningState, turn_s: float = TU
         swap_columns(context, lambda newest: _renumbered(newest, highest), done=False)
         return WideningBegun(shown, len(pinned.fragments()))
     # Step 3
-    wide = pa.schema(
-        [pinned.schema.field(name).with_type(parse_type(column.widened.type)) for name, column in here.items()]
-    )
-    ids = {name: column.widened.field_ids for name, column in here.items()}
+    trees = [_wider(tree, here[tree.name]) for tree in version_trees(pinned) if tree.name in here]
+    wide = pa.schema([pinned.schema.field(tree.name).with_type(tree.type) for tree in trees])
+    ids = {tree.name: tuple([field.id for field in tree.all()]) for tree in trees}
     try:
         left = _write((context.tasks, context.clock), state, pinned, wide, ids, turn_s)
         if left:
@@ -211,6 +211,22 @@ def _commit(
             return Refused(f"whether the commit landed is not known: {cause}", Why.LOST)
         case _:
             assert_never(outcome)
+
+
+def _wider(tree: Tree, column: Column) -> Tree:
+    """Return a column of the version with the wider types.  A change that is unfinished may have given its members another
+    order and other names than they have in the contract, so fields are told apart by their ids."""
+    types = [parse_type(column.type), parse_type(column.widened.type)]
+    of_ids = zip(types, (column.field_ids, column.widened.field_ids), strict=True)
+    now, then = (tree_of(pa.field(column.name, type_), own) for type_, own in of_ids)
+    wider = {old.id: new for old, new in zip(now.all(), then.all(), strict=True) if old.id != new.id}
+    return _with_wider(tree, wider)
+
+
+def _with_wider(tree: Tree, wider: Mapping[int, Tree]) -> Tree:
+    if tree.id in wider:
+        return replace(wider[tree.id], name=tree.name)
+    return holding(tree, [_with_wider(member, wider) for member in tree.within]) if tree.within else tree
 
 
 def _new_ids(column: Column) -> frozenset[int]:

@@ -22,11 +22,10 @@ import pyarrow as pa
 from lancewal_core.errors import ContractChanged, InvalidInput, InvalidSchema, LancewalError, or_error
 from lancewal_core.region.flushes.manifest import read_flush
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.rows.carry import Tree, taken_whole, trees, widens
+from lancewal_core.rows.carry import Tree, holding, taken_whole, trees, widens
 from lancewal_core.rows.column_types import format_type, parse_type
 from lancewal_core.rows.schema import FieldIds, RowSchema
 from lancewal_core.table.checks import blob_columns, changed_by_others, columns_as
-from lancewal_core.table.columns.versions import holding
 from lancewal_core.table.contract import Contract, columns_version, newer_contract
 from lancewal_core.table.protocol import ColumnsCommit, PinnedTable, columns_mark
 from lancewal_reader.plan.log_entries import EntryRef

@@ -15,9 +15,12 @@ from lancewal_core.rows.schema import Op
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.checks import foreign_columns
 from lancewal_core.table.columns import steps
-from lancewal_core.table.columns.changes import Added, Adopted, Dropped
+from lancewal_core.table.columns.changes import Added, Adopted, Change, Dropped, Renamed
+from lancewal_core.table.columns.changes import Widened as WidenedTo
+from lancewal_core.table.columns.next_contract import Surroundings, changed
 from lancewal_core.table.columns.steps import change_columns
-from lancewal_core.table.contract import put_next
+from lancewal_core.table.columns.versions import grown, highest_field_id, version_trees
+from lancewal_core.table.contract import newest_contract, put_next
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.protocol import ColumnsCommit, CommitLost, CommitOutcome, Committed, columns_mark
 from lancewal_flusher.commit.send import Refused
@@ -356,6 +359,81 @@ def test_the_column_is_dropped_meanwhile(table: FlusherTable, monkeypatch: pytes
     table.generation(0, [Operation(Op.UPSERT, 1, {"a": "x"})])
     round_of(table.context())
     table.check()
+
+
+PAIR = pa.schema(
+    [
+        pa.field("region", pa.string(), nullable=False),
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("st", pa.struct([("x", pa.int32()), ("y", pa.int32())])),
+    ]
+)
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> Iterator[FlusherTable]:
+    """A table with a struct of two members of one type."""
+    made = FlusherTable(tmp_path, columns=PAIR)
+    made.generation(0, [Operation(Op.UPSERT, i, {"st": {"x": i, "y": -i}}) for i in range(4)])
+    made.round()
+    yield made
+    made.close()
+
+
+def alter(table: FlusherTable, change: Change, *, dies: bool = False) -> None:
+    """Run a command, which dies before its contract is stored if ``dies``."""
+    newest = LanceTable(table.uri)
+    if dies:
+        contract = newest_contract(table.store)
+        assert contract is not None
+        pinned = newest.newest()
+        facts = Surroundings(highest_field_id(pinned, contract), {}, version_trees(pinned))
+        assert isinstance(newest.change_columns(grown(pinned, changed(contract, [change], facts, "dead"))), Committed)
+    else:
+        steps.change_columns(table.store, newest, table.context().clock, table.new_id, [change])
+        table.take_up()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [Dropped(("st", "x")), Renamed(("st", "x"), "n"), Renamed(("st", "y"), "n")],
+    ids=["drop x", "rename x", "rename y"],
+)
+@pytest.mark.parametrize("wide", ["x", "y"])
+def test_members_keep_their_values_where_a_command_has_died(pairs: FlusherTable, change: Change, wide: str) -> None:
+    """The command has given the struct's members another order, or other names, than they have in the contract."""
+    alter(pairs, WidenedTo(("st", wide), pa.int64()))
+    alter(pairs, change, dies=True)
+    assert isinstance(widen(pairs.context()), Widened)
+    alter(pairs, Added(("b",), pa.string()))
+    found: Any = {row["id"]: row["st"] for row in lance.dataset(pairs.uri).to_table().to_pylist()}
+    assert found == {i: {"x": i, "y": -i} for i in range(4)}
+
+
+def test_a_second_member_is_asked_for_while_the_first_one_lands(pairs: FlusherTable) -> None:
+    """The flusher commits what it knows of, and goes on with the other one."""
+
+    class Asked(LanceTable):
+        def change_columns(self, commit: ColumnsCommit) -> CommitOutcome:
+            if commit.fragments is not None:
+                alter(pairs, WidenedTo(("st", "y"), pa.int64()))
+            return super().change_columns(commit)
+
+    alter(pairs, WidenedTo(("st", "x"), pa.int64()))
+    pairs.generation(0, [Operation(Op.UPSERT, 9, {"st": {"x": 9, "y": 9}})])
+    assert isinstance(widen_next(pairs.context(Asked(pairs.uri)), WideningState(), 60.0), Widened)
+    pairs.take_up()
+    (column,) = [c for c in pairs.contract.columns if c.name == "st"]
+    assert (column.type, column.widening is not None) == ("struct<x: int64, y: int32>", True)
+    round_of(pairs.context())
+    pairs.check()
+    assert isinstance(widen(pairs.context()), Widened)
+    pairs.take_up()
+    (column,) = [c for c in pairs.contract.columns if c.name == "st"]
+    assert (column.type, column.widening) == ("struct<x: int64, y: int64>", None)
+    pairs.generation(0, [Operation(Op.UPSERT, 1, {"st": {"x": LARGE, "y": LARGE}})])
+    round_of(pairs.context())
+    pairs.check()
 
 
 def test_behind_other_changes(table: FlusherTable) -> None:

@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from lancewal_core.errors import InvalidInput, InvalidSchema, ObjectCorrupt
 from lancewal_core.names import paths
-from lancewal_core.rows.carry import Tree, fields_within, tree_of, trees, widens
+from lancewal_core.rows.carry import Tree, fields_within, holding, tree_of, trees, widens
 from lancewal_core.rows.column_types import format_type, parse_type
 from lancewal_core.rows.own_rows import has_struct
 from lancewal_core.rows.schema import check_row_schema, is_reserved
@@ -46,7 +46,7 @@ from lancewal_core.table.columns.changes import (
     Widened,
 )
 from lancewal_core.table.columns.defaults import carried_default
-from lancewal_core.table.columns.versions import contract_trees, holding
+from lancewal_core.table.columns.versions import contract_trees
 from lancewal_core.table.contract import (
     Column,
     Contract,

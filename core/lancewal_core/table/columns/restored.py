@@ -29,7 +29,7 @@ import pyarrow as pa
 from lancewal_core.errors import CommitUnknown, ContractChanged, ContractMismatch, RepairRefused
 from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import Tasks
-from lancewal_core.rows.carry import Tree
+from lancewal_core.rows.carry import Tree, holding
 from lancewal_core.rows.column_types import format_type
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.checks import check_identity, check_table, in_version, misfits
@@ -37,7 +37,6 @@ from lancewal_core.table.columns.versions import (
     Mark,
     brought,
     contract_trees,
-    holding,
     ids_in_use,
     ids_of,
     version_trees,

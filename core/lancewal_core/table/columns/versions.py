@@ -16,14 +16,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 
 import pyarrow as pa
 
-from lancewal_core.rows.carry import Tree, tree_of
+from lancewal_core.rows.carry import Tree, holding, tree_of
 from lancewal_core.rows.column_types import parse_type
-from lancewal_core.table.checks import fields_with_ids, in_version
+from lancewal_core.table.checks import fields_with_ids, in_version, landed
 from lancewal_core.table.contract import Contract, columns_version
 from lancewal_core.table.protocol import ColumnsCommit, PinnedTable, columns_mark
 
@@ -169,16 +169,9 @@ def contract_trees(contract: Contract, there: Collection[int] = ()) -> tuple[Tre
         tree = tree_of(pa.field(column.name, parse_type(column.type)), column.field_ids)
         wide = column.widened
         if column.widening is not None:
-            tree = _landed(tree, tree_of(pa.field(column.name, parse_type(wide.type)), wide.field_ids), there)
+            tree = landed(tree, tree_of(pa.field(column.name, parse_type(wide.type)), wide.field_ids), there)
         found.append(tree)
     return tuple(found)
-
-
-def _landed(tree: Tree, wide: Tree, there: Collection[int]) -> Tree:
-    if tree.within:
-        pairs = zip(tree.within, wide.within, strict=True)
-        return holding(tree, [_landed(member, wider, there) for member, wider in pairs])
-    return wide if tree.id not in there and wide.id in there else tree
 
 
 def highest_field_id(pinned: PinnedTable, contract: Contract) -> int:
@@ -213,11 +206,3 @@ def _with_others(wanted: Tree, have: Tree | None, dropped: Collection[int]) -> T
 def _without(tree: Tree, dropped: Collection[int]) -> Tree:
     inner = tuple([_without(member, dropped) for member in tree.within if member.id not in dropped])
     return tree if inner == tree.within else holding(tree, inner)
-
-
-def holding(tree: Tree, within: Sequence[Tree]) -> Tree:
-    """Return the list or struct with other fields in it."""
-    if pa.types.is_list(tree.type):
-        item = tree.type.value_field
-        return replace(tree, type=pa.list_(item.with_type(within[0].type)), within=tuple(within))
-    return replace(tree, type=pa.struct([(member.name, member.type) for member in within]), within=tuple(within))
