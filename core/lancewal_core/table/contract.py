@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
+from itertools import chain
 from typing import Annotated, Literal, Self
 
 import numpy as np
@@ -513,6 +514,18 @@ def former_columns(store: ObjectStore, contract: Contract) -> Iterator[Contract]
     while contract.columns_version > FIRST_VERSION:
         contract = read_contract_version(store, contract, contract.columns_version - 1)
         yield contract
+
+
+def columns_made(store: ObjectStore, newest: Contract, change: str | None) -> Contract:
+    """Return the last version with the columns that this change made; ``newest`` is the newest version.
+
+    No version may name the change: it is of a former life of the table, before somebody deleted its contracts and attached
+    it.  Then this life has the columns that it began with."""
+    found = newest
+    for found in chain([newest], former_columns(store, newest)):
+        if found.columns_change == change:
+            break
+    return found
 
 
 class WrittenContracts:

@@ -25,7 +25,9 @@ from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.rows.carry import Tree, holding, taken_whole, trees, widens
 from lancewal_core.rows.column_types import format_type, parse_type
 from lancewal_core.rows.schema import FieldIds, RowSchema
+from lancewal_core.store.versioned import FIRST_VERSION
 from lancewal_core.table.checks import blob_columns, changed_by_others, columns_as
+from lancewal_core.table.columns.versions import Mark
 from lancewal_core.table.contract import Contract, columns_version, newer_contract
 from lancewal_core.table.protocol import ColumnsCommit, PinnedTable, columns_mark
 from lancewal_reader.plan.log_entries import EntryRef
@@ -167,9 +169,19 @@ def know_contracts(opened: OpenedTable, plan: ReadPlan) -> None:
 
 
 def _contract_of_version(opened: OpenedTable, pinned: PinnedTable) -> Contract:
-    """Return the contract whose columns a table version has.  An unfinished change counts as not begun."""
-    mark = columns_mark(pinned)
-    return opened.contract if mark == opened.contract.columns_change else opened.contract_of(columns_version(mark))
+    """Return the contract whose columns a table version has.  An unfinished change counts as not begun.
+
+    A change that no contract names is of a former life of the table (``columns_made``)."""
+    ours, made = opened.contract, Mark.of(pinned).made
+    if made == ours.columns_change:
+        return ours
+    version = columns_version(made)
+    newest = ours if version <= ours.version else newer_contract(opened.store, ours) or ours
+    if version <= newest.version:
+        named = opened.contract_of(version)
+        if named.columns_change == made:
+            return named
+    return ours if ours.columns_unchanged else opened.contract_of(FIRST_VERSION)
 
 
 def _versions(opened: OpenedTable, plan: ReadPlan) -> list[int]:

@@ -3,8 +3,9 @@
 First, everything is checked and nothing is changed: the settings, the topic, and whether lancewal supports each column's
 type.  No primary key may have a null or occur twice.  Then:
 
- 1. Key columns that allow nulls are declared not nullable (a schema change of the Lance table; no data is written).
-    After a crash here, the same command continues.
+ 1. Schema changes of the Lance table; no data is written.  A mark of columns that a former life left goes: it names
+    contracts that are gone (docs/protocol.md, "Columns that change").  Key columns that allow nulls are declared not
+    nullable.  After a crash here, the same command continues.
  2. to 4. are the steps of ``register``: contract, checkpoint, identity.
 
 If others write to the table between the check and step 2, the keys are checked again.  Keys that users write into the
@@ -18,8 +19,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lancewal_core.errors import ContractMismatch, InvalidSchema
-from lancewal_core.open import Address
+from lancewal_core.errors import ContractMismatch, InvalidSchema, StoreUnavailable
+from lancewal_core.names.ids import TableVersion
+from lancewal_core.open import Address, Folder
 from lancewal_core.rows.column_types import format_type, parse_type
 from lancewal_core.rows.own_rows import has_struct
 from lancewal_core.rows.schema import RowSchema
@@ -28,6 +30,7 @@ from lancewal_core.settings.declared import declared_keys, declared_ttl, type_te
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.contract import Contract, column_texts
 from lancewal_core.table.lance.pinned import LancePinnedTable
+from lancewal_core.table.protocol import ColumnsCommit, Committed, columns_mark
 from lancewal_tables.define.register import begun_contract, first_contract, go_on, register, store_error
 from lancewal_tables.define.topic import check_asked, fitting_topic, no_warning
 from lancewal_tables.define.unique_keys import check_unique_keys
@@ -69,7 +72,10 @@ def attach_table(
             warn(f"columns {nullable} of the Lance table would be declared not nullable, in a commit of its own")
         return first_contract(address.uri, pinned, rows, settings.table, topic)
     checked, changes = pinned.version, 0
-    # Step 1
+    # Step 1.  There was no contract yet when this version was pinned, so its mark is no present one.
+    if columns_mark(pinned) is not None:
+        _forget_mark(folder, pinned)
+        pinned, changes = folder.table.newest(), changes + 1
     if nullable:
         try:
             pinned.dataset.alter_columns(*({"path": name, "nullable": False} for name in nullable))
@@ -82,6 +88,16 @@ def attach_table(
         check_unique_keys(pinned, existing_rows(pinned, settings))
     contract = first_contract(address.uri, pinned, rows, settings.table, topic)
     return register(folder, pinned, contract)
+
+
+def _forget_mark(folder: Folder, pinned: LancePinnedTable) -> None:
+    commit = ColumnsCommit(TableVersion(pinned.version), pinned.schema, pinned.field_ids, {})
+    outcome = folder.table.change_columns(commit)
+    if not isinstance(outcome, Committed):
+        raise StoreUnavailable(
+            f"others changed the columns of {folder.table.uri} at the same time, or the store did not answer: {outcome}. "
+            "Run the same command again"
+        )
 
 
 def existing_rows(pinned: LancePinnedTable, settings: Settings) -> RowSchema:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import datetime
 import re
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+from uuid import uuid4
 
 import lance
 import pyarrow as pa
@@ -25,13 +27,18 @@ from lancewal_core.errors import (
 )
 from lancewal_core.names import paths
 from lancewal_core.names.ids import TableVersion
+from lancewal_core.process.clock import SystemClock
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.settings.load import Settings
 from lancewal_core.settings.sections import TableSettings
 from lancewal_core.store.obstore import open_store
+from lancewal_core.table.columns.changes import Added
+from lancewal_core.table.columns.steps import change_columns
 from lancewal_core.table.contract import read_contract
 from lancewal_core.table.lance.table import LanceTable
+from lancewal_core.table.protocol import columns_mark
 from lancewal_core.table.watermarks import NOTHING_MERGED, Watermarks
+from lancewal_reader.table import open_table
 from lancewal_tables.define.attach import attach_table, existing_rows
 from lancewal_tables.define.unique_keys import check_unique_keys
 from tests.flusher.table_settings import content, make_topic, table_settings
@@ -123,6 +130,24 @@ def test_new_rows_can_be_merged_under_the_attached_schema(settings_: Settings, f
     table = LanceTable(str(folder))
     (fragment,) = table.write_rows(rows(("c", 1)).cast(contract.rows.table))
     assert [b.to_pylist() for b in table.read_unadopted([fragment], ["id"])] == [[{"id": 1}]]
+
+
+@pytest.mark.kafka
+def test_a_table_that_was_lancewals_before_is_attached_again(settings_: Settings, folder: Path) -> None:
+    """Its last version names the change of columns of a contract that is gone."""
+    lance.write_dataset(THREE, str(folder))
+    attach_table(settings_)
+    store, table = open_store(str(folder)), LanceTable(str(folder))
+    change_columns(store, table, SystemClock(), lambda: uuid4().hex, [Added(("note",), pa.string())])
+    assert columns_mark(table.newest()) is not None
+    shutil.rmtree(folder / "_lancewal")
+    stored = content(folder)
+    attach_table(settings_, look_only=True)
+    assert content(folder) == stored
+    contract = attach_table(settings_)
+    assert columns_mark(table.newest()) is None
+    assert [column.name for column in contract.columns] == [*SCHEMA.names, "note"]
+    assert open_table(str(folder)).to_arrow().to_pylist() == [{**row, "note": None} for row in THREE.to_pylist()]
 
 
 # -- refusals --------------------------------------------------------------------------------------------------

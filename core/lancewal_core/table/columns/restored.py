@@ -41,7 +41,14 @@ from lancewal_core.table.columns.versions import (
     ids_of,
     version_trees,
 )
-from lancewal_core.table.contract import Contract, Widening, columns_version, former_columns, read_contract
+from lancewal_core.table.contract import (
+    Contract,
+    Widening,
+    columns_made,
+    columns_version,
+    former_columns,
+    read_contract,
+)
 from lancewal_core.table.protocol import ColumnsCommit, CommitLost, Committed, PinnedTable, Table, columns_mark
 
 _TRIES = 20
@@ -134,13 +141,13 @@ def _named(store: ObjectStore, mark: Mark, contract: Contract) -> Iterator[Contr
 
     They are that of the unfinished change, if its contract was stored, and that of the change before.  Each is the last
     version with its columns: it knows the ids of a widening that was asked for since."""
-    made = columns_version(mark.made)
+    made = columns_made(store, contract, mark.made)
     for found in chain([contract], former_columns(store, contract)):
-        if found.columns_version <= made:
-            yield found
-            return
+        if found.columns_version <= made.columns_version:
+            break
         if found.columns_change == mark.growing:
             yield found
+    yield made
 
 
 def _fits(pinned: PinnedTable, contract: Contract) -> bool:

@@ -24,7 +24,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from itertools import chain
 
 from lancewal_core.errors import CommitUnknown, ContractChanged, ContractMismatch
 from lancewal_core.process.clock import Clock
@@ -45,7 +44,7 @@ from lancewal_core.table.columns.versions import (
 )
 from lancewal_core.table.contract import (
     Contract,
-    columns_version,
+    columns_made,
     former_columns,
     put_next,
     read_contract,
@@ -162,9 +161,8 @@ def _look(
                 raise
         else:
             break
-    made = columns_version(Mark.of(pinned).made)
     # The last version with those columns: it knows the ids of a widening that was asked for since.
-    before = next(c for c in chain([contract], former_columns(store, contract)) if c.columns_version <= made)
+    before = columns_made(store, contract, Mark.of(pinned).made)
     return pinned, contract, brought(pinned, contract, ids_of(pinned, before))
 
 
