@@ -13,6 +13,7 @@ Guarantees
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise, repeat
@@ -23,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lancewal_core.errors import BadRecord, LancewalError, Misrouted, WrongFormat
+from lancewal_core.errors import BadRecord, LancewalError, Misrouted, WrongFormat, counted
 from lancewal_core.names.ids import Position, Region
 from lancewal_core.rows.row_range import RowRange
 from lancewal_core.rows.schema import OFFSET
@@ -51,6 +52,16 @@ stays in memory.  A single region may weigh more."""
 FIRST_RECORDS = 100
 """A partition without a row stops before this record since the table's start, if all are bad of one kind.  Enough that a
 few bad records stop no partition, and so few that a person can look through the letters."""
+_FOR_COLUMNS: Mapping[str, str] = MappingProxyType(
+    {
+        "unknown_column": "If the records are right, add the member as a column: `lancewal table alter --add-column`. With "
+        "`field` the column has another name. Or pass such members over: `--on unknown-column=ignore`. The dead letters name "
+        "the member (`lancewal dead-letter list`). ",
+        "type": "If the records are right, the column needs another type, or a form such as `json: number_text`. Drop it, and "
+        "add it so in a second call: `lancewal table alter --add-column`. ",
+    }
+)
+"""Advice about the columns, by the kind of the rejected records."""
 _RECORD_BYTES = 1 << 10
 """Least weight that a record counts for in this limit: more than some thousand records at a time gain nothing."""
 
@@ -272,11 +283,11 @@ class Preparer:
                 **region.place, offset=bad.offset,
             )  # fmt: skip
         if other is not None:
-            first = "" if other.kind == WRONG_FORMAT else f"the first {FIRST_RECORDS} records are all bad of one kind: "
+            found = f"{other.message} ({other.kind})" if other.kind == WRONG_FORMAT else _all_bad(rejected, other)
             return Position(other.offset), WrongFormat(
-                f"topic {region.topic} partition {region.partition} offset {other.offset}: {first}{other.message} "
-                f"({other.kind}). The partition has no row yet, and table.on_wrong_format is 'stop'. To make bad records of "
-                "them, without a restart: `lancewal table alter --on wrong-format=dead-letter`; to go on without this record "
+                f"topic {region.topic} partition {region.partition} offset {other.offset}: {found}. The partition has no row "
+                f"yet, and table.on_wrong_format is 'stop'. {_FOR_COLUMNS.get(other.kind, '')}To make bad records of them, "
+                "without a restart: `lancewal table alter --on wrong-format=dead-letter`; to go on without this record "
                 f"alone: `lancewal offset reject {region.topic}-{region.partition}-{other.offset}`",
                 **region.place, offset=other.offset,
             )  # fmt: skip
@@ -300,6 +311,16 @@ class Preparer:
                 if told is not None and told.rejected == FIRST_RECORDS and told.kind not in ("", MISROUTED):
                     return one
         return None
+
+
+def _all_bad(rejected: Sequence[Rejected], last: Rejected) -> str:
+    """Return what is wrong with the first records up to ``last``, all of its kind, and with most of those at hand."""
+    alike = [one.message for one in rejected if one.kind == last.kind and one.offset <= last.offset]
+    ((most, count),) = Counter(alike).most_common(1)
+    return (
+        f"the first {FIRST_RECORDS} records are all bad of one kind ({last.kind}). {count} of the last "
+        f"{counted(len(alike), 'record')}: {most}"
+    )
 
 
 def _by_terms(decoded: Decoded, group: Sequence[Consumed]) -> bool:

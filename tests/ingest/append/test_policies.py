@@ -131,7 +131,28 @@ def test_a_stop_says_where_why_and_what_to_do() -> None:
         "table.on_wrong_format is 'stop'", "--on wrong-format=dead-letter", "lancewal offset reject t-1-1",
     ):  # fmt: skip
         assert part in str(error)
-    assert "the first 100 records are all bad of one kind" in str(told([TYPE] * 100, NoRowYet())[2])
+
+
+@pytest.mark.parametrize(
+    ("values", "before", "named"),
+    [
+        ([TYPE] * 100, NoRowYet(),
+         ["all bad of one kind (type). 100 of the last 100 records: column 'id'", "json: number_text"]),
+        ([TYPE] * 7, NoRowYet(93, "type"), ["7 of the last 7 records: column 'id'", "--add-column"]),
+        ([b'{"quantity": 1, "id": 2}'] * 100, NoRowYet(),
+         ["100 of the last 100 records: expected no members but the columns ['id']", "--add-column", "`field`",
+          "--on unknown-column=ignore", "lancewal dead-letter list"]),
+        ([b"no json"] * 100, NoRowYet(), ["all bad of one kind (not_json)"]),
+    ],
+)  # fmt: skip
+def test_a_stop_by_many_bad_records_says_what_most_have_and_what_to_do(
+    values: Sequence[bytes], before: NoRowYet, named: Sequence[str]
+) -> None:
+    error = told(values, before)[2]
+    assert isinstance(error, WrongFormat)
+    for part in (*named, "The partition has no row yet", "--on wrong-format=dead-letter"):
+        assert part in str(error)
+    assert ("--add-column" in str(error)) == (values[0] != b"no json")
 
 
 @pytest.mark.parametrize("values", [[FRAMED, VALUES[2]], [VALUES[2], FRAMED]])
