@@ -214,8 +214,8 @@ def _commit(
 
 
 def _wider(tree: Tree, column: Column) -> Tree:
-    """Return a column of the version with the wider types.  A change that is unfinished may have given its members another
-    order and other names than they have in the contract, so fields are told apart by their ids."""
+    """Return a column of the version with the wider types.  Fields are told apart by their ids: an unfinished change may
+    have given members another order and other names."""
     types = [parse_type(column.type), parse_type(column.widened.type)]
     of_ids = zip(types, (column.field_ids, column.widened.field_ids), strict=True)
     now, then = (tree_of(pa.field(column.name, type_), own) for type_, own in of_ids)

@@ -13,7 +13,7 @@ Guarantees
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -51,8 +51,9 @@ def columns_of_plan(opened: OpenedTable, pinned: PinnedTable, plan: ReadPlan) ->
     if contract.columns_version > named.columns_version:
         newest = max((opened.contract_of(v) for v in _versions(opened, plan)), key=_age, default=named)
     if newest.columns_version <= named.columns_version:
-        return _columns(pinned, named.rows, named, contract)
-    own, was = _columns(pinned, newest.rows, named, newest, contract), {taken_whole(ids[0]) for ids in named.rows.ids}
+        return _columns(pinned, named.rows, *_knowing(opened, pinned, named))
+    own = _columns(pinned, newest.rows, *_knowing(opened, pinned, named), newest)
+    was = {taken_whole(ids[0]) for ids in named.rows.ids}
     others = [
         (field, ids)
         for field, ids in zip(own.columns, own.ids, strict=True)
@@ -90,14 +91,32 @@ def _check_widened_ids(opened: OpenedTable, pinned: PinnedTable, named: Contract
     """Raise ``ContractChanged`` if the version lacks fields, and there is a newer contract: that may know their wider ids.
 
     A widening gets other ids if another change took them, and lands before the contract with the wider type."""
-    own = columns_as(pinned, named.rows, (named, opened.contract)).ids
-    there = {id_ for ids in own for id_ in ids}
-    lacks = not there.issuperset(id_ for ids in named.rows.ids for id_ in ids)
-    if lacks and newer_contract(opened.store, opened.contract) is not None:
+    if (
+        _lacks(pinned, named, _knowing(opened, pinned, named))
+        and newer_contract(opened.store, opened.contract) is not None
+    ):
         raise ContractChanged(
             f"version {pinned.version} may have wider columns of a contract after version {opened.contract.version}",
             version=pinned.version,
         )
+
+
+def _lacks(pinned: PinnedTable, named: Contract, contracts: Sequence[Contract]) -> bool:
+    """Return whether the version lacks fields of its contract, as far as these contracts know their ids."""
+    there = {id_ for ids in columns_as(pinned, named.rows, contracts).ids for id_ in ids}
+    return not there.issuperset(id_ for ids in named.rows.ids for id_ in ids)
+
+
+def _knowing(opened: OpenedTable, pinned: PinnedTable, named: Contract) -> tuple[Contract, ...]:
+    """Return contracts that know the ids of the fields of a version; ``named`` is that of its mark.
+
+    A widening lands before the mark of its contract.  If the field was widened again or dropped later, the newest contract
+    does not know the id that it had between.  Each state of the columns since then costs a request, but only in that case."""
+    found = [named, opened.contract]
+    if _lacks(pinned, named, found):
+        while found[-1].columns_version > named.columns_version:
+            found.append(opened.contract_of(found[-1].columns_version - 1))
+    return tuple(found)
 
 
 def check_no_blobs_asked(pinned: PinnedTable, names: Collection[str]) -> None:
@@ -114,7 +133,7 @@ def columns_of_version(opened: OpenedTable, pinned: PinnedTable, rows: RowSchema
     """Return the columns of a table version, with the ids that they have in a result with the columns ``rows``."""
     if rows is opened.contract.rows:
         return rows
-    return _columns(pinned, rows, _contract_of_version(opened, pinned), opened.contract)
+    return _columns(pinned, rows, *_knowing(opened, pinned, _contract_of_version(opened, pinned)))
 
 
 def columns_commit(opened: OpenedTable, pinned: PinnedTable, rows: RowSchema) -> ColumnsCommit | None:
@@ -152,7 +171,7 @@ def check_values(opened: OpenedTable, pinned: PinnedTable, rows: RowSchema, name
     if rows is opened.contract.rows:
         return
     named = _contract_of_version(opened, pinned)
-    there = {own[0] for own in columns_as(pinned, named.rows, (named, opened.contract)).ids}
+    there = {own[0] for own in columns_as(pinned, named.rows, _knowing(opened, pinned, named)).ids}
     gone = {c.ids[0]: c.name for c in named.columns if c.ids[0] not in there and c.name in pinned.field_ids}
     wrong = {name for name, own in zip(rows.columns.names, rows.ids, strict=True) if own[0] in gone}
     wrong |= set(gone.values())

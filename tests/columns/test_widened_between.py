@@ -1,0 +1,99 @@
+"""Receipts from the moment at which a column is wide in the table, and no contract or mark says so yet."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from lancewal_core.store.object_store import ObjectStore, PutOutcome
+from lancewal_core.table.columns.changes import Added, Change, Dropped, Widened
+from lancewal_core.table.columns.steps import change_columns
+from lancewal_core.table.contract import read_contract
+from lancewal_core.table.lance.table import LanceTable
+from lancewal_core.table.protocol import ColumnsCommit, CommitOutcome
+from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.upkeep.widening import WideningState, widen_next
+from lancewal_reader.table import open_table
+from tests.support.pipeline import KEY, Pipeline, by_key
+
+LARGE = 600
+"""More than the first type holds."""
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+class DiesBeforeItsMark(LanceTable):
+    def change_columns(self, commit: ColumnsCommit) -> CommitOutcome:
+        if commit.fragments is None:
+            raise Killed
+        return super().change_columns(commit)
+
+
+class DiesBeforeItsContract:
+    def __init__(self, store: ObjectStore) -> None:
+        self.get = store.get
+        self.get_range = store.get_range
+        self.list = store.list
+        self.delete = store.delete
+
+    def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
+        raise Killed
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
+    made = Pipeline(tmp_path, pa.schema([*KEY, ("a", pa.int8()), ("s", pa.string())]), partitions=1)
+    yield made
+    made.close()
+
+
+def alter(pipeline: Pipeline, change: Change) -> None:
+    change_columns(pipeline.store, pipeline.table, pipeline.clock, lambda: uuid.uuid4().hex, [change])
+
+
+def take_up(pipeline: Pipeline) -> None:
+    pipeline.contract = read_contract(pipeline.store, pipeline.uri)
+    pipeline.columns = pipeline.contract.rows.table
+
+
+def dying(pipeline: Pipeline, where: str) -> FlusherContext:
+    context = pipeline.flusher()
+    if where == "contract":
+        return replace(context, store=DiesBeforeItsContract(context.store))
+    return replace(context, table=DiesBeforeItsMark(pipeline.uri))
+
+
+@pytest.mark.parametrize("then", [Widened(("a",), pa.int32()), Dropped(("a",))], ids=["widened again", "dropped"])
+@pytest.mark.parametrize("where", ["contract", "mark"])
+def test_a_receipt_shows_the_column_as_it_was(pipeline: Pipeline, where: str, then: Change) -> None:
+    for i in range(5):
+        pipeline.upsert("r", i, a=i, s="x")
+    pipeline.merge_all()
+    alter(pipeline, Widened(("a",), pa.int16()))
+    take_up(pipeline)
+    with suppress(Killed):
+        widen_next(dying(pipeline, where), WideningState(), 60.0)
+        raise AssertionError("it was to die")
+    take_up(pipeline)
+    pipeline.patch("r", 1, a=LARGE if where == "mark" else 100)
+    pipeline.ingest()
+    opened, rows = open_table(pipeline.uri), {key: dict(row) for key, row in pipeline.oracle.items()}
+    receipt = opened.receipt()
+    assert by_key(opened.to_arrow(at=receipt)) == rows
+    for change in (then, Added(("b",), pa.string())):
+        for _ in range(4):
+            widen_next(pipeline.flusher(), WideningState(), 60.0)
+            take_up(pipeline)
+        alter(pipeline, change)
+        take_up(pipeline)
+    pipeline.replace_worker()
+    assert by_key(open_table(pipeline.uri).to_arrow(at=receipt)) == rows
+    assert by_key(opened.to_arrow(at=receipt)) == rows
