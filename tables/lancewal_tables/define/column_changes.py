@@ -1,7 +1,12 @@
-"""Changes of columns on the command line: the form of each, and the command that makes them."""
+"""Changes of columns on the command line: the form of each, and the command that makes them.
+
+A column whose name has ``=`` or ``:``, or a blank at an end, is named in double quotes, as JSON writes a text: ``"a=b"``.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 import uuid
 from collections.abc import Callable, Sequence
 
@@ -20,6 +25,8 @@ from lancewal_core.table.checks import check_place
 from lancewal_core.table.columns.changes import Added, Adopted, Change, Dropped, Forgotten, Path, Renamed, Widened
 from lancewal_core.table.columns.steps import change_columns
 from lancewal_core.table.contract import Contract, read_contract
+
+_QUOTED = re.compile(r'\s*("(?:[^"\\]|\\.)*")\s*')
 
 
 def alter_columns(settings: Settings, changes: Sequence[Change], *, look_only: bool = False) -> Contract:
@@ -60,27 +67,28 @@ def parse_widened(text: str) -> Widened:
 
 def parse_renamed(text: str) -> Renamed:
     """Return the change of ``old=new``."""
-    path, equals, name = text.partition("=")
+    path, equals, name = _parted(text, "=")
     if not equals or not path.strip() or not name.strip():
         raise InvalidInput(f"{text!r}: expected OLD=NEW, such as fare=price or address.zip=postcode")
-    if "." in name:
+    new = _path(name, text)
+    if len(new) > 1:
         raise InvalidInput(f"{text!r}: the new name {name.strip()!r} has a '.'. Give the last part alone")
-    return Renamed(_path(path), name.strip())
+    return Renamed(_path(path, text), new[0])
 
 
 def parse_dropped(text: str) -> Dropped:
     """Return the change of ``note``."""
-    return Dropped(_path(text))
+    return Dropped(_path(text, text))
 
 
 def parse_forgotten(text: str) -> Forgotten:
     """Return the change of ``note``."""
-    return Forgotten(_path(text))
+    return Forgotten(_path(text, text))
 
 
 def parse_adopted(text: str) -> Adopted:
     """Return the change of ``embedding``, or of ``*``: all."""
-    return Adopted(() if text.strip() == "*" else _path(text))
+    return Adopted(() if text.strip() == "*" else _path(text, text))
 
 
 def changes_of_columns(
@@ -104,14 +112,33 @@ def changes_of_columns(
 
 
 def _named(text: str, form: str) -> tuple[Path, str]:
-    name, colon, rest = text.partition(":")
+    name, colon, rest = _parted(text, ":")
     if not colon or not name.strip() or not rest.strip():
         raise InvalidInput(f"{text!r}: expected {form}, such as 'note: string'")
-    return _path(name), rest
+    return _path(name, text), rest
 
 
-def _path(text: str) -> Path:
-    return tuple(part.strip() for part in text.split("."))
+def _path(text: str, whole: str) -> Path:
+    """Return the path that a part of ``whole`` names."""
+    quoted = _QUOTED.match(text)
+    if quoted is None:
+        return tuple(part.strip() for part in text.split("."))
+    rest = text[quoted.end() :]
+    try:
+        name = str(json.loads(quoted[1]))
+    except ValueError:
+        raise InvalidInput(f"{whole!r}: a name in double quotes is written as in JSON") from None
+    if rest and not rest.startswith("."):
+        raise InvalidInput(f"{whole!r}: expected the end of the name, or a point and a member's name, after the quotes")
+    return (name, *(_path(rest[1:], whole) if rest else ()))
+
+
+def _parted(text: str, sign: str) -> tuple[str, str, str]:
+    """Return ``text.partition(sign)``, but pass over signs in a quoted name at the beginning."""
+    quoted = _QUOTED.match(text)
+    after = 0 if quoted is None else quoted.end()
+    name, found, rest = text[after:].partition(sign)
+    return text[:after] + name, found, rest
 
 
 def _with_source(text: str, declared: str) -> tuple[str, ColumnSource]:

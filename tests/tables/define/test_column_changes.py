@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +12,14 @@ from lancewal_core.errors import InvalidInput
 from lancewal_core.rows.column_types import parse_type
 from lancewal_core.settings.declared import ColumnSource
 from lancewal_core.table.columns.changes import Added, Dropped, Renamed, Widened
-from lancewal_tables.define.column_changes import parse_added, parse_dropped, parse_renamed, parse_widened
+from lancewal_tables.define.column_changes import (
+    parse_added,
+    parse_adopted,
+    parse_dropped,
+    parse_forgotten,
+    parse_renamed,
+    parse_widened,
+)
 
 
 @pytest.mark.parametrize(
@@ -60,6 +68,9 @@ def test_what_adds_is_parsed(text: str, parsed: Added) -> None:
         (parse_widened, "fare", "expected NAME: TYPE"),
         (parse_widened, "fare: double", "did you mean float64"),
         (parse_renamed, "fare", "expected OLD=NEW"),
+        (parse_renamed, '"fare=x"', "expected OLD=NEW"),
+        (parse_renamed, '"fare"x=y', "after the quotes"),
+        (parse_renamed, '"a\\x"=y', "is written as in JSON"),
         (parse_renamed, "=x", "expected OLD=NEW"),
         (parse_renamed, "fare=", "expected OLD=NEW"),
         (parse_renamed, "address.zip=address.code", "Give the last part alone"),
@@ -69,6 +80,17 @@ def test_what_is_no_change_is_named(parse: Any, text: str, named: str) -> None:
     with pytest.raises(InvalidInput, match=named) as error:
         parse(text)
     assert repr(text) in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["a=b", "a:b", " a", "a ", 'a"b', "a\\b", "a = b: c", "ü"])
+def test_each_name_that_a_table_may_have_can_be_named(name: str) -> None:
+    quoted = json.dumps(name)
+    assert parse_dropped(f" {quoted} ").path == parse_forgotten(quoted).path == parse_adopted(quoted).path == (name,)
+    assert parse_renamed(f"{quoted}=c") == Renamed((name,), "c")
+    assert parse_renamed(f"c = {quoted}") == Renamed(("c",), name)
+    assert parse_renamed(f"{quoted}.zip=code") == Renamed((name, "zip"), "code")
+    assert parse_widened(f"{quoted}: int64") == Widened((name,), pa.int64())
+    assert parse_added(f'{quoted}: string = "x=y"') == Added((name,), pa.string(), '"x=y"')
 
 
 def test_acts_by_their_texts() -> None:
