@@ -25,6 +25,10 @@ from lancewal_core.names.words import NoWord, word
 from lancewal_core.rows.row_range import RowRange
 from lancewal_core.rows.schema import OFFSET
 
+FIRST_RECORDS = 100
+"""A partition without a row stops before this record since the table's start, if all are bad of one kind.  Enough that a
+few bad records stop no partition, and so few that a person can look through the letters."""
+
 
 @dataclass(frozen=True, slots=True)
 class RejectedOffset:

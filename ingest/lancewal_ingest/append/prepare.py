@@ -30,7 +30,7 @@ from lancewal_core.rows.row_range import RowRange
 from lancewal_core.rows.schema import OFFSET
 from lancewal_core.table.contract import MISROUTED, Contract
 from lancewal_core.table.drain import Drain
-from lancewal_core.wal.entry import Entry, NoRowYet, RejectedOffset
+from lancewal_core.wal.entry import FIRST_RECORDS, Entry, NoRowYet, RejectedOffset
 from lancewal_ingest.append.draining import DrainLimit
 from lancewal_ingest.append.routing import Partitions, routing_of
 from lancewal_ingest.append.shared_rows import SharedPart
@@ -49,9 +49,6 @@ R = TypeVar("R", Rejected, RejectedOffset)
 TOGETHER_BYTES = 8 << 20
 """Most weight of regions that are decoded together into one batch.  While one of them keeps its rows, the whole batch
 stays in memory.  A single region may weigh more."""
-FIRST_RECORDS = 100
-"""A partition without a row stops before this record since the table's start, if all are bad of one kind.  Enough that a
-few bad records stop no partition, and so few that a person can look through the letters."""
 _FOR_COLUMNS: Mapping[str, str] = MappingProxyType(
     {
         "unknown_column": "If the records are right, add the member as a column: `lancewal table alter --add-column`. With "

@@ -23,7 +23,8 @@ Rounds of requests, for any number of regions, one after the other:
  - trailers with rejected records, for partitions without unmerged entries;
  - objects that a strong read would ask for (``readable``).
 
-If there are keys in conflict, they take one more round.  So do the watermarks of a reader's version.
+If there are keys in conflict, they take one more round.  Two more tell whether a partition whose next record looks misrouted
+has had a row.  One more takes the watermarks of a reader's version.
 
 Rounds of requests, as counted: 8 ("`lancewal status`").
 """
@@ -43,6 +44,7 @@ from lancewal_core.names.ids import LogId, Region, TableVersion
 from lancewal_core.open import Address
 from lancewal_core.process.clock import Clock, SystemClock
 from lancewal_core.process.tasks import Tasks, ThreadTasks, together
+from lancewal_core.region.durable_position import rejected_without_row
 from lancewal_core.region.flushes.manifest import read_flush
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState
@@ -51,10 +53,11 @@ from lancewal_core.status.facts import PartitionFacts, TableFacts
 from lancewal_core.status.report import Figures, TableStatus, status_of, table_diagnosis
 from lancewal_core.table.checks import check_place, check_settings, check_table, foreign_columns
 from lancewal_core.table.columns.restored import check_fit
-from lancewal_core.table.contract import Contract, read_contract
+from lancewal_core.table.contract import MISROUTED, Contract, read_contract
 from lancewal_core.table.control import RUNNING, Control, Service, Until, read_control
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_core.table.watermarks import InForce
+from lancewal_core.wal.entry import FIRST_RECORDS
 from lancewal_core.wal.segment import Trailer
 from lancewal_tables.status.of_kafka import NO_BROKERS, KafkaLook, MisroutedRecord, look_at_kafka, misrouted
 from lancewal_tables.status.partition_figures import SharedFacts, records_wait, standing, stored_facts
@@ -129,7 +132,7 @@ def table_status(
         indexed = [index for index in indexes.values() if index is not None]
         facts = _table_facts(settings, seen, pinned, indexed, kafka, paused)
         facts = replace(facts, read_version=reader_version if read is not None else None)
-        figures = _with_misrouted(settings, contract, [stored_facts(seen, one) for one in shown], facts, kafka)
+        figures = _with_misrouted(settings, opened, [stored_facts(seen, one) for one in shown], facts, kafka)
     status = status_of("status", uri, settings.kafka.group(contract.table_uuid), contract, facts, figures)
     return replace(
         status,
@@ -183,12 +186,14 @@ def _table_facts(
 
 
 def _with_misrouted(
-    settings: Settings, contract: Contract, figures: list[Figures], facts: TableFacts, kafka: KafkaLook
+    settings: Settings, opened: OpenedTable, figures: list[Figures], facts: TableFacts, kafka: KafkaLook
 ) -> list[Figures]:
     """Add to the figures whether the next record of a partition where records wait is misrouted.
 
     A partition that has just stopped looks like a working one, so the next record is read even if the wait is short.
+    ``_for_its_format`` leaves partitions out.
     """
+    contract = opened.contract
     if contract.on_misrouted != "stop" or Service.INGEST.value in facts.paused or facts.members == 0:
         return figures
     stands = {f.facts.partition for f in figures if standing(f, facts.now_ms)}
@@ -198,7 +203,28 @@ def _with_misrouted(
     if not places:
         return figures
     found = misrouted(settings, contract, places)
+    for partition in _for_its_format(opened, found):
+        del found[partition]
     return [replace(f, facts=_judged(f.facts, found.get(f.facts.partition), kafka)) for f in figures]
+
+
+def _for_its_format(opened: OpenedTable, found: Mapping[int, MisroutedRecord]) -> list[int]:
+    """Return the partitions without a row that ingest stops for the format of their records, wherever these belong.
+
+    Either the next record is not plain JSON with the table's columns (``MisroutedRecord.why`` is empty).  Or the records
+    before it are all bad of one kind, and it is the hundredth (``FIRST_RECORDS``)."""
+    if not found or opened.contract.on_wrong_format != "stop":
+        return []
+    try:
+        told = rejected_without_row(opened, [opened.contract.regions[partition] for partition in found])
+    except LancewalError:
+        return []  # it only makes a diagnosis more exact
+    without = {region.partition: one for region, one in told.items() if one is not None}
+    return [
+        p
+        for p, one in without.items()
+        if not found[p].why or (one.rejected >= FIRST_RECORDS - 1 and one.kind not in ("", MISROUTED))
+    ]
 
 
 def _judged(it: PartitionFacts, found: MisroutedRecord | None, kafka: KafkaLook) -> PartitionFacts:

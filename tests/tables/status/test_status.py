@@ -655,6 +655,39 @@ def test_a_misrouted_record_is_named_at_once_with_its_cause(
     assert "misrouted" not in "".join(stops(status_of(settings, settings.table.uri)))
 
 
+@pytest.mark.usefixtures("member")
+def test_a_partition_that_its_first_bad_records_stop_is_not_called_misrouted(
+    kafka: KafkaBroker, settings: Settings, contract: Contract
+) -> None:
+    """The hundredth record of each partition belongs elsewhere by its row.  Ingest stops partition 0 for its bad records, and
+    says so; the others have had bad records of two kinds, or a row."""
+    mine = {partition_of(name.encode(), 3): name for name in ("a", "b", "c", "d", "e", "f")}
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    for partition in range(3):
+        for _ in range(99):
+            producer.produce(contract.topic, b"{}", key=mine[partition].encode(), partition=partition)
+        row = json.dumps({"region": mine[(partition + 1) % 3], "id": 1}).encode()
+        producer.produce(contract.topic, row, key=mine[partition].encode(), partition=partition)
+    assert producer.flush(30) == 0
+    ingest = Ingest(Path(settings.table.uri), contract, "host-a")
+    for region in contract.regions:
+        ingest.claim(region, 0)
+    one = dict.fromkeys(range(99), "unknown_column")
+    ingest.reject(0, one, next_=99)
+    ingest.reject(1, {**one, 5: "type"}, next_=99)
+    ingest.reject(2, {o: kind for o, kind in one.items() if o < 97}, next_=97)
+    ingest.append(p2=1)  # and a marker behind it
+    clock = later()
+    found = stops(status_of(settings, settings.table.uri, clock=clock))
+    assert found[1:] == ["decoded: misrouted"] * 2
+    assert found[0] == "consumed: stands"
+    assert stops(status_of(settings, settings.table.uri))[0] != "decoded: misrouted"
+    # Once bad records of any kind pass, ingest judges the record by its partition.
+    passing = contract.model_copy(update={"on_wrong_format": "dead-letter", "version": contract.version + 1})
+    put_next(open_store(settings.table.uri), SystemClock(), contract, passing)
+    assert stops(status_of(settings, settings.table.uri, clock=clock))[0] == "decoded: misrouted"
+
+
 def test_rejected_records_are_counted_and_the_commonest_reason_is_named(
     kafka: KafkaBroker, settings: Settings, contract: Contract
 ) -> None:
