@@ -15,15 +15,17 @@ Fields are told apart by Lance's ids.  docs/protocol.md has the steps of a chang
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+import shlex
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
 import pyarrow as pa
 
+from lancewal_core.errors import ContractMismatch
 from lancewal_core.rows.carry import Tree, holding, tree_of
 from lancewal_core.rows.column_types import parse_type
-from lancewal_core.table.checks import fields_with_ids, in_version, landed
+from lancewal_core.table.checks import fields_with_ids, landed
 from lancewal_core.table.contract import Contract, columns_version
 from lancewal_core.table.protocol import ColumnsCommit, PinnedTable, columns_mark
 
@@ -91,16 +93,51 @@ def brought(pinned: PinnedTable, contract: Contract, own: Collection[int]) -> Co
 
 
 def ids_of(pinned: PinnedTable, contract: Contract) -> frozenset[int]:
-    """Return the ids that the fields of a contract have in a version, where a widening may have landed."""
-    return frozenset(id_ for column in contract.columns for id_ in in_version(pinned, column).field_ids)
+    """Return the ids of a contract's fields that the version has, where a widening may have landed.
+
+    A field of another type, or in another place, is another program's that has got the id."""
+    have = version_trees(pinned)
+    return frozenset(_own(contract_trees(contract, {tree.id for tree in _all(have)}), have))
+
+
+def _own(ours: Sequence[Tree], have: Sequence[Tree]) -> Iterator[int]:
+    there = {tree.id: tree for tree in have}
+    for tree in ours:
+        now = there.get(tree.id)
+        if now is not None and (now.type.id == tree.type.id if now.within and tree.within else now.type == tree.type):
+            yield tree.id
+            yield from _own(tree.within, now.within)
 
 
 def _commit(pinned: PinnedTable, columns: Sequence[Tree], contract: Contract, mark: Mark) -> ColumnsCommit:
+    _check_names(pinned, columns, {tree.id: tree.name for tree in _all(version_trees(pinned))})
     nulls = {pinned.field_ids[field.name][0]: field.nullable for field in pinned.schema}
     fields = [pa.field(tree.name, tree.type, nullable=nulls.get(tree.id, True)) for tree in columns]
     ids = {tree.name: tuple([inner.id for inner in tree.all()]) for tree in columns}
     properties = {} if contract.columns_change is None else {CHANGE: contract.columns_change}
     return ColumnsCommit(pinned.version, pa.schema(fields), ids, properties, mark.text)
+
+
+def _check_names(pinned: PinnedTable, fields: Sequence[Tree], names: Mapping[int, str], within: str = "") -> None:
+    """Raise ``ContractMismatch`` if another program has given a field the name that a field of the contract must get back.
+
+    ``names``: those that the version's fields have, by id."""
+    first: dict[str, Tree] = {}
+    for field in fields:
+        ours, path = first.setdefault(field.name, field), f"{within}{field.name}"
+        if ours is not field:
+            now = names.get(ours.id, ours.name)
+            raise ContractMismatch(
+                f"version {pinned.version} of the Lance table calls the contract's column {path!r} {now!r}, since a change of "
+                f"columns was interrupted. Another program has added a column {path!r} since. Finish the change, `lancewal "
+                f"table alter --rename-column {shlex.quote(f'{path}={now}')}`. Or give the added column another name, by "
+                "`dataset.alter_columns` of pylance, and run the same command again",
+                version=pinned.version,
+            )
+        inner = field
+        while pa.types.is_list(inner.type) and inner.within:  # commands name members of a list's items without the item
+            inner = inner.within[0]
+        _check_names(pinned, inner.within, names, f"{path}.")
 
 
 def _all(columns: Sequence[Tree]) -> Iterator[Tree]:

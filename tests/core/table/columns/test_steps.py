@@ -292,6 +292,56 @@ def test_a_column_of_another_program_that_got_a_dropped_id_stays(table: FlusherT
     assert contract.columns[-1].field_ids[0] > ids["theirs"][0]
 
 
+@pytest.mark.parametrize("path", ["address", "address.zip"])
+def test_a_column_of_another_program_that_got_the_id_of_a_drop_that_died_stays(table: FlusherTable, path: str) -> None:
+    """The drop ended before its last step, and a person dropped the column by pylance.  Lance gives its id again then."""
+    for generation in range(2):
+        table.generation(0, upserts(range(generation, generation + 3)))
+        table.round()
+    steps = Steps()
+    steps.after[1] = die
+    with pytest.raises(Killed):
+        change(table, [Dropped(tuple(path.split(".")))], steps)
+    dropped = LanceTable(table.uri).newest().field_ids["address"][2 * (path == "address.zip")]
+    table.dataset.drop_columns([path])
+    table.dataset.optimize.compact_files()
+    table.dataset.add_columns({"theirs": "nullif(cast(id as int), -1)"})
+    assert LanceTable(table.uri).newest().field_ids["theirs"] == (dropped,)
+    values = table.dataset.to_table(["theirs"])
+    change(table, [Added(("note",), pa.string())])
+    assert LanceTable(table.uri).newest().field_ids["theirs"] == (dropped,)
+    assert table.dataset.to_table(["theirs"]) == values
+    assert columns_mark(LanceTable(table.uri).newest()) == read_contract(table.store, table.uri).columns_change
+
+
+@pytest.mark.parametrize("way_out", ["the change again", "another name"])
+@pytest.mark.parametrize("member", [False, True])
+def test_a_name_that_a_dead_rename_freed_is_another_programs(table: FlusherTable, way_out: str, member: bool) -> None:
+    steps = Steps()
+    steps.before[1] = die
+    old, renamed = (("address", "zip"), "code") if member else (("a",), "b")
+    with pytest.raises(Killed):
+        change(table, [Renamed(old, renamed)], steps)
+    theirs = pa.field("address", pa.struct([("zip", pa.float64())])) if member else pa.field("a", pa.float64())
+    table.dataset.add_columns(pa.schema([theirs]))
+    said = f"--rename-column {'.'.join(old)}={renamed}`.*alter_columns"
+    with pytest.raises(ContractMismatch, match=said):
+        change(table, [Added(("note",), pa.string())])
+    if way_out == "the change again":
+        change(table, [Renamed(old, renamed)])
+        mine = (*old[:-1], renamed)
+    else:
+        table.dataset.alter_columns({"path": ".".join(old), "name": "theirs"})
+        mine = old
+    change(table, [Added(("note",), pa.string())])
+    pinned, contract = LanceTable(table.uri).newest(), read_contract(table.store, table.uri)
+    assert columns_mark(pinned) == contract.columns_change
+    (column,) = [column for column in contract.columns if column.name == mine[0]]
+    assert pinned.field_ids[mine[0]][: len(column.field_ids)] == column.field_ids
+    if member:
+        assert contract.rows.table.field("address").type.field(1).name == mine[1]
+
+
 def test_a_merge_from_before_a_drop_is_refused_once_another_column_has_the_id(table: FlusherTable) -> None:
     """Lance's own ``add_columns`` is a ``Merge``, which no commit passes that was planned before."""
     table.generation(0, upserts(range(5)))
