@@ -1,6 +1,7 @@
 """Kafka headers of many records at once: which of them count for lancewal, and how long they are.
 
-1. No Python code runs for a single header or record.  The names are looked at once for each distinct name.
+1. No Python code runs for a single header or record, unless values are null.  The names are looked at once for each distinct
+   name.
 2. A name counts if it begins with ``lancewal.``, in any case, if it is one that only a cut dead letter has, or if it
    could not be read.  ``operations`` says what such a header means.  All other headers change nothing.
 """
@@ -8,13 +9,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import cached_property
 from itertools import chain
 from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lancewal_core.rows.schema import Op
 from lancewal_ingest.decode.operations import OP_HEADER, OPS, Headers, counts
@@ -43,10 +45,21 @@ class HeaderColumns:
         self._numbers = np.fromiter(map(len, [headers or () for headers in of_records]), np.int64, len(of_records))
         self._headers = list(chain.from_iterable(filter(None, of_records)))
 
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        return frozenset(map(_NAME, self._headers))
+
+    @cached_property
+    def _value_bytes(self) -> Sizes:
+        values = map(_VALUE, self._headers)
+        with suppress(TypeError):  # a value is null
+            return np.fromiter(map(len, values), np.int64, len(self._headers))
+        return np.fromiter((len(value or b"") for _, value in self._headers), np.int64, len(self._headers))
+
     def ops(self) -> npt.NDArray[np.uint8]:
         """Return the operation of each record that has no header that counts but one ``lancewal.op``; else ``ASIDE``."""
         ops = np.full(len(self._numbers), Op.UPSERT, dtype=np.uint8)
-        distinct = set(map(_NAME, self._headers))
+        distinct = self._names
         if not (meant := set(filter(counts, distinct))):
             return ops
         owners, headers = np.repeat(np.arange(len(ops)), self._numbers), self._headers
@@ -72,15 +85,12 @@ class HeaderColumns:
         """Return a number of bytes that the headers of no record exceed: names in UTF-8, and values."""
         if not self._headers:
             return 0
-        name = max(map(len, set(map(_NAME, self._headers))))
-        value = max(map(len, filter(None, map(_VALUE, self._headers))), default=0)
-        return int(self._numbers.max()) * (4 * name + value)
+        return int(self._numbers.max() * (4 * max(map(len, self._names)) + self._value_bytes.max()))
 
     def sizes(self, overhead: int) -> Sizes:
         """Return the characters of names and bytes of values of each record, and ``overhead`` for each of its headers."""
         each = np.fromiter(map(len, map(_NAME, self._headers)), np.int64, len(self._headers)) + overhead
-        values = pa.array(map(_VALUE, self._headers), pa.binary(), size=len(self._headers))
-        each += pc.binary_length(values).fill_null(0).to_numpy()
+        each += self._value_bytes
         ends = np.concatenate([[0], np.cumsum(self._numbers)])
         sizes: Sizes = np.diff(np.concatenate([[0], np.cumsum(each)])[ends])
         return sizes
