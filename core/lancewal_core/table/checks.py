@@ -244,21 +244,6 @@ def landed(tree: Tree, wide: Tree, there: Collection[int]) -> Tree:
     return wide if tree.id not in there and wide.id in there else tree
 
 
-def foreign_columns(pinned: PinnedTable, contract: Contract) -> tuple[str, ...]:
-    """Return the names of columns, and of members of structs, that another program has added to the table."""
-    ids, found = pinned.field_ids, []
-    here = [in_version(pinned, column) for column in contract.columns]
-    columns = {column.field_ids[0]: column for column in here if column.field_ids}
-    for field in pinned.schema:
-        column = columns.get(ids[field.name][0])
-        if column is None:
-            found.append(field.name)
-        else:
-            known = frozenset(column.field_ids)
-            found += [path for path, id_ in _paths(tree_of(field, ids[field.name])) if id_ not in known]
-    return tuple(found)
-
-
 def blob_columns(pinned: PinnedTable) -> tuple[str, ...]:
     """Return the names of columns that are blobs to Lance, or that have some within.  Only other programs add them.
 
@@ -370,15 +355,6 @@ def _misfits(wanted: Tree, found: Tree, path: str, named: bool) -> Iterator[str]
             yield from _misfits(item, replace(found_item, name=item.name), path, named)
     elif found.type != wanted.type:
         yield f"column {path!r} has type {_type_text(found.type)}, the contract says {_type_text(wanted.type)}"
-
-
-def _paths(tree: Tree, within: str = "") -> Iterator[tuple[str, int]]:
-    """Yield the members of structs in a field, each with its id."""
-    for member in tree.within:
-        path = f"{within or tree.name}.{member.name}" if pa.types.is_struct(tree.type) else within or tree.name
-        if pa.types.is_struct(tree.type):
-            yield path, member.id
-        yield from _paths(member, path)
 
 
 def _declare(name: str, *, nullable: bool) -> str:

@@ -40,7 +40,7 @@ from lancewal_core.process.tasks import together
 from lancewal_core.region.flush import flush_from_logs
 from lancewal_core.region.state import GenerationState, RegionState
 from lancewal_core.region.transitions import merged
-from lancewal_core.table.checks import foreign_columns
+from lancewal_core.table.columns.versions import foreign_columns
 from lancewal_core.table.contract import newer_contract
 from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.commit.send import Refused, checkpoint

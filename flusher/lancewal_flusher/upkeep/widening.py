@@ -12,9 +12,8 @@ Guarantees
 
 Steps of ``widen_next``
  1. Pin the newest version.  Wait while the merge in force there is unfinished.
- 2. Stop if an index is over one of the columns, or another program has added a member to one.  Ask for other ids unless the
-    new ones are above all that the version names: another program may have got one, or a column was added since.  Lance
-    refuses a lower one for good.
+ 2. Stop if an index is over one of the columns.  Ask for other ids unless the new ones are above all that the version
+    names: another program may have got one, or a column was added since.  Lance refuses a lower one for good.
  3. Write the columns of fragments that have no file yet, until the time of the turn is over.
  4. Send ONE commit with the files of all fragments.  If it is refused, the next turn writes what is missing.
  5. Swap in the contract with the wider types, and mark the table with that change.
@@ -23,7 +22,6 @@ Steps of ``widen_next``
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, assert_never
@@ -38,7 +36,7 @@ from lancewal_core.process.tasks import Tasks
 from lancewal_core.rows.carry import Tree, holding, tree_of
 from lancewal_core.rows.column_types import parse_type
 from lancewal_core.rows.schema import FieldIds
-from lancewal_core.table.checks import foreign_columns, in_version
+from lancewal_core.table.checks import in_version
 from lancewal_core.table.columns.versions import ids_in_use, version_trees
 from lancewal_core.table.contract import Column, Contract
 from lancewal_core.table.protocol import (
@@ -125,13 +123,6 @@ def widen_next(context: FlusherContext, state: WideningState, turn_s: float = TU
     if over:
         return WideningHeld(
             shown, f"index {over[0]} is over one of the columns {list(shown)}: drop the index, and build it again later"
-        )
-    others = [path for path in foreign_columns(pinned, context.contract) if path.partition(".")[0] in here]
-    if others:
-        return WideningHeld(
-            shown,
-            f"{others[0]!r} is a member of another program, which a wider column would lose. Take it into the contract: "
-            f"`lancewal table alter --adopt-column {shlex.quote(others[0])}`. Or drop it",
         )
     highest = max(ids_in_use(pinned))
     if any(min(_new_ids(column)) <= highest for column in asked):
@@ -226,7 +217,8 @@ def _wider(tree: Tree, column: Column) -> Tree:
 def _with_wider(tree: Tree, wider: Mapping[int, Tree]) -> Tree:
     if tree.id in wider:
         return replace(wider[tree.id], name=tree.name)
-    return holding(tree, [_with_wider(member, wider) for member in tree.within]) if tree.within else tree
+    within = tuple([_with_wider(member, wider) for member in tree.within])
+    return tree if within == tree.within else holding(tree, within)  # another program's member may have any type
 
 
 def _new_ids(column: Column) -> frozenset[int]:

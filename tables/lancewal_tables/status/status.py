@@ -51,8 +51,9 @@ from lancewal_core.region.state import GenerationRecord, GenerationState, Region
 from lancewal_core.settings.load import Settings
 from lancewal_core.status.facts import PartitionFacts, TableFacts
 from lancewal_core.status.report import Figures, TableStatus, status_of, table_diagnosis
-from lancewal_core.table.checks import check_place, check_settings, check_table, foreign_columns
+from lancewal_core.table.checks import check_place, check_settings, check_table
 from lancewal_core.table.columns.restored import check_fit
+from lancewal_core.table.columns.versions import foreign_columns
 from lancewal_core.table.contract import MISROUTED, Contract, read_contract
 from lancewal_core.table.control import RUNNING, Control, Service, Until, read_control
 from lancewal_core.table.protocol import PinnedTable

@@ -17,10 +17,10 @@ from lancewal_core.table.checks import (
     check_columns,
     check_settings,
     check_topics,
-    foreign_columns,
     former_setting,
     topics_are_bound,
 )
+from lancewal_core.table.columns.versions import foreign_columns
 from lancewal_core.table.contract import Column, Contract, encode_contract
 from lancewal_core.table.protocol import COLUMNS_MARK, PinnedTable
 from tests.twins.memory_store import MemoryStore

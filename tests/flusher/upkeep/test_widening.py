@@ -13,13 +13,12 @@ import pytest
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.rows.schema import Op
 from lancewal_core.settings.load import Settings
-from lancewal_core.table.checks import foreign_columns
 from lancewal_core.table.columns import steps
 from lancewal_core.table.columns.changes import Added, Adopted, Change, Dropped, Renamed
 from lancewal_core.table.columns.changes import Widened as WidenedTo
 from lancewal_core.table.columns.next_contract import Surroundings, changed
 from lancewal_core.table.columns.steps import change_columns
-from lancewal_core.table.columns.versions import grown, highest_field_id, version_trees
+from lancewal_core.table.columns.versions import foreign_columns, grown, highest_field_id, version_trees
 from lancewal_core.table.contract import newest_contract, put_next
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.protocol import ColumnsCommit, CommitLost, CommitOutcome, Committed, columns_mark
@@ -81,17 +80,18 @@ def widen(context: FlusherContext, state: WideningState | None = None, turn_s: f
     return by_newest_contract(context, lambda c: widen_next(c, state or WideningState(), turn_s))
 
 
-def done(table: FlusherTable, name: str) -> None:
-    """The wide type is that of the table, and the contract's.  Nothing else has changed."""
+def done(table: FlusherTable, name: str, foreign: tuple[str, ...] = ()) -> None:
+    """The wide type is that of the table, and the contract's.  Nothing else has changed, beside ``foreign`` members."""
     table.take_up()
     column = next(c for c in table.contract.columns if c.name == name)
     pinned = table.context().table.newest()
     assert (column.type, column.widening) == (WIDER[name], None)
-    assert pinned.schema.field(name).type == table.contract.rows.columns.field(name).type
-    assert pinned.field_ids[name] == column.field_ids
+    if not foreign:
+        assert pinned.schema.field(name).type == table.contract.rows.columns.field(name).type
+        assert pinned.field_ids[name] == column.field_ids
     assert column.first_ids is not None
     assert columns_mark(pinned) == table.contract.columns_change
-    assert foreign_columns(pinned, table.contract) == ()
+    assert foreign_columns(pinned, table.contract) == foreign
 
 
 @pytest.mark.parametrize("name", WIDER)
@@ -253,44 +253,46 @@ def test_columns_that_were_added_since_it_was_asked_for(table: FlusherTable) -> 
     table.check()
 
 
-@pytest.mark.parametrize("way", ["adopt", "drop"])
-def test_a_member_of_another_program(table: FlusherTable, way: str) -> None:
-    """The wider column would not have it.  Merges go on, and the column is widened once the member is adopted or dropped."""
-    table.ask_to_widen("at", WIDER["at"])
+@pytest.mark.parametrize("type_", [pa.float32(), pa.large_string(), pa.list_(pa.float16())], ids=str)
+@pytest.mark.parametrize("then", ["adopt", "drop"])
+def test_a_member_of_another_program(table: FlusherTable, then: str, type_: pa.DataType) -> None:
+    """The wider column keeps it, and it can be adopted or dropped afterwards."""
     lance_table = LanceTable(table.uri)
     pinned = lance_table.newest()
     if pinned.file_format == "2.0":
         pytest.skip("members do not come and go")
-    members = pa.struct([("n", pa.int16()), ("t", pa.string()), ("e", pa.float32())])
+    table.ask_to_widen("at", WIDER["at"])
+    members = pa.struct([("n", pa.int16()), ("t", pa.string()), ("e", type_)])
     fields = [f.with_type(pa.list_(members)) if f.name == "at" else f for f in pinned.schema]
-    ids = {**pinned.field_ids, "at": (*pinned.field_ids["at"], 90)}
+    ids = {**pinned.field_ids, "at": (*pinned.field_ids["at"], *range(90, 91 + type_.num_fields))}
     assert isinstance(
         lance_table.change_columns(ColumnsCommit(pinned.version, pa.schema(fields), ids, {}, columns_mark(pinned))),
         Committed,
     )
-    result = widen(table.context())
-    assert isinstance(result, WideningHeld)
-    assert "'at.e' is a member of another program" in result.reason
-    assert "`lancewal table alter --adopt-column at.e`. Or drop it" in result.reason
+    value = {"float": 0.5, "large_string": "e", "list<item: halffloat>": [0.5]}[str(type_)]
+    theirs = {"region": "theirs", "id": 1, "at": [{"n": 1, "t": "x", "e": value}]}
+    table.dataset.insert(pa.Table.from_pylist([theirs], table.dataset.schema))
     table.generation(0, [put(1, 1)])
     round_of(table.context())
-    if way == "drop":
-        table.dataset.drop_columns(["at.item.e"])
-    else:
-        change_columns(table.store, lance_table, SystemClock(), table.new_id, [Adopted(("at", "e"))])
     while not isinstance(widen(table.context()), Widened):
         pass
-    table.take_up()
-    (found,) = [column for column in table.contract.columns if column.name == "at"]
-    assert found.type == ("list<struct<n: int64, t: string, e: float32>>" if way == "adopt" else WIDER["at"])
-    assert found.widening is None
-    member = {"e": 0.5} if way == "adopt" else {}
-    table.generation(0, [patch(2, at=[{"n": LARGE, "t": "y", **member}])])
+    done(table, "at", foreign=("at.e",))
+    found: Any = lance.dataset(table.uri).to_table(filter="region = 'theirs'", columns=["at"])
+    assert found.to_pylist() == [{"at": theirs["at"]}]
+    if then == "drop":
+        table.dataset.drop_columns(["at.item.e"])
+    elif type_ == pa.float32():
+        change_columns(table.store, lance_table, SystemClock(), table.new_id, [Adopted(("at", "e"))])
+        table.take_up()
+        (column,) = [column for column in table.contract.columns if column.name == "at"]
+        assert column.type == "list<struct<n: int64, t: string, e: float32>>"
+        table.generation(0, [patch(2, at=[{"n": LARGE, "t": "y", "e": 0.5}])])
+        round_of(table.context())
+        rows = {row["id"]: row["at"] for row in table.rows() if row["region"] == "r0"}
+        assert rows[1] == [{"n": 1, "t": "x", "e": None}]
+        assert rows[2] == [{"n": LARGE, "t": "y", "e": 0.5}]
+    table.generation(0, [delete(1)])
     round_of(table.context())
-    rows = {row["id"]: row["at"] for row in table.rows() if row["region"] == "r0"}
-    none = dict.fromkeys(member)
-    assert rows[1] == [{"n": 1, "t": "x", **none}]
-    assert rows[2] == [{"n": LARGE, "t": "y", **member}]
 
 
 def test_a_reader_meets_other_ids_than_were_asked_for(table: FlusherTable) -> None:

@@ -109,6 +109,21 @@ def _own(ours: Sequence[Tree], have: Sequence[Tree]) -> Iterator[int]:
             yield from _own(tree.within, now.within)
 
 
+def foreign_columns(pinned: PinnedTable, contract: Contract) -> tuple[str, ...]:
+    """Return the names of columns, and of members of structs, that another program has added to the table.
+
+    Those that an unfinished change has added are not among them."""
+    known = ids_of(pinned, contract).union(Mark.of(pinned).added)
+    return tuple(chain.from_iterable(_unknown(tree, tree.name, known) for tree in version_trees(pinned)))
+
+
+def _unknown(tree: Tree, path: str, known: Collection[int]) -> list[str]:
+    if tree.id not in known:
+        return [path]
+    members = ((member, path if pa.types.is_list(tree.type) else f"{path}.{member.name}") for member in tree.within)
+    return [found for member, its_path in members for found in _unknown(member, its_path, known)]
+
+
 def _commit(pinned: PinnedTable, columns: Sequence[Tree], contract: Contract, mark: Mark) -> ColumnsCommit:
     _check_names(pinned, columns, {tree.id: tree.name for tree in _all(version_trees(pinned))})
     nulls = {pinned.field_ids[field.name][0]: field.nullable for field in pinned.schema}

@@ -17,6 +17,7 @@ from lancewal_core.store.object_store import ObjectStore, PutOutcome
 from lancewal_core.table.columns import steps as module
 from lancewal_core.table.columns.changes import Added, Change, Dropped, Forgotten, Renamed, Widened
 from lancewal_core.table.columns.steps import change_columns
+from lancewal_core.table.columns.versions import foreign_columns
 from lancewal_core.table.contract import Contract, read_contract
 from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_core.table.lance.table import LanceTable
@@ -411,6 +412,17 @@ def test_a_field_that_was_left_and_that_has_a_value_stays(
     else:
         change(table, [Added(left, pa.string())])
         shown(table)
+
+
+@pytest.mark.parametrize("path", [("note",), ("address", "city")])
+def test_fields_of_an_unfinished_change_are_not_another_program_s(table: FlusherTable, path: tuple[str, ...]) -> None:
+    steps = Steps()
+    steps.after[0] = die
+    with pytest.raises(Killed):
+        change(table, [Added(path, pa.string())], steps)
+    table.dataset.add_columns(pa.schema([("theirs", pa.int64())]))
+    contract = read_contract(table.store, table.uri)
+    assert foreign_columns(LanceTable(table.uri).newest(), contract) == ("theirs",)
 
 
 def test_a_command_that_sleeps_undoes_no_newer_change(table: FlusherTable) -> None:
