@@ -5,7 +5,7 @@
    bytes, ingest notices a misrouted row as it arrives, and reads and ``verify`` find a row's partition.  Otherwise the
    flusher records through which region a key came, and ingest compares a decoded key with its row.
 
-No other code compares names of formats.
+No code outside this room compares names of formats.
 
 | format | decoded | a row tells the key |
 |---|---|---|

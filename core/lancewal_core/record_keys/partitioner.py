@@ -32,7 +32,7 @@ HASHING: tuple[Partitioner, ...] = ("murmur2", "crc32", "fnv1a")
 
 _FNV_OFFSET, _FNV_PRIME = 0x811C9DC5, 0x01000193
 _CERTAIN = 10_000
-"""Ways to place some keys from which on a partitioner that puts them all where they lie does not do so by chance."""
+"""Least number of ways to place keys.  With fewer, a partitioner may put all of them where they lie by chance."""
 
 
 def partition_of(key: bytes, partitions: int, partitioner: Partitioner = "murmur2") -> int:
@@ -49,7 +49,9 @@ def partition_of(key: bytes, partitions: int, partitioner: Partitioner = "murmur
 
 
 def partitions_of(keys: pa.Array, partitions: int, partitioner: Partitioner) -> npt.NDArray[np.int32]:
-    """Return ``partition_of`` for each key of a (large_)binary or (large_)string array, as int32; -1 for a null."""
+    """Return ``partition_of`` for each key of a (large_)binary or (large_)string array, as int32.
+
+    -1 for a null, and for each key if the partitioner is ``none``."""
     if partitioner == "murmur2":
         return murmur2.partitions_of(keys, partitions)
     if partitioner == "none":

@@ -8,7 +8,7 @@
 4. The format gets records of at most ``PIECE_BYTES`` at a time, by their weight (``weight``).
 5. A record whose row is too large for any segment is rejected as ``too_large``, whatever its neighbours are.
 6. Columns of metadata are filled from each record (``metadata``), and a format gets the headers that it names.
-7. No Python code runs for a single record whose only header that counts is ``lancewal.op`` (``headers``).
+7. No Python function is called for a single record whose only header that counts is ``lancewal.op`` (``headers``).
 
 Records of several regions may come together: the result for a record does not depend on its neighbours.
 """

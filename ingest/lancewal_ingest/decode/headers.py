@@ -1,7 +1,7 @@
 """Kafka headers of many records at once: which of them count for lancewal, and how long they are.
 
-1. No Python code runs for a single header or record, unless values are null.  The names are looked at once for each distinct
-   name.
+1. No Python function is called for a single record.  A header costs Python code only if it counts, if ``last`` asks for
+   it, or if any value is null.  Each distinct name is looked at once.
 2. A name counts if it begins with ``lancewal.``, in any case, if it is one that only a cut dead letter has, or if it
    could not be read.  ``operations`` says what such a header means.  All other headers change nothing.
 """

@@ -114,7 +114,8 @@ def naming_of(contract: Contract) -> Naming:
 
 
 def key_naming_of(contract: Contract) -> Naming:
-    """Return the naming of the region key's columns in record keys.  Nothing else is allowed there, or passed over."""
+    """Return the naming of the region key's columns in record keys.  Any other name there is refused; none is passed
+    over."""
     if not contract.former_names:
         return PLAIN
     rows = contract.record_rows

@@ -99,7 +99,9 @@ def changes_of_columns(
     forgotten: Sequence[str] | None,
     adopted: Sequence[str] | None,
 ) -> list[Change]:
-    """Return the changes of options, in the order in which they are made."""
+    """Return the changes of options, in the order in which they are made.
+
+    Adoptions are last here, and are made first (``change_columns``)."""
     parsed: list[tuple[Callable[[str], Change], Sequence[str] | None]] = [
         (parse_renamed, renamed),
         (parse_widened, widened),

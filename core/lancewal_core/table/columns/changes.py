@@ -61,8 +61,8 @@ class Forgotten:
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """Something that another program has done to a column or member.  ``path``: its name in the table, or in the contract
-    if it was dropped; the empty path stands for all such things.  ``adopt`` makes one ``Adoption`` of them."""
+    """Something that another program has done to a column or member.  ``path``: its name in the table or in the
+    contract; the empty path stands for all such things.  ``adopt`` makes one ``Adoption`` of them."""
 
     path: Path
 
