@@ -27,6 +27,7 @@ class WithSchemas:
         self._json = JsonDecoder(rows, naming)
         self._columns = set(rows.columns.names)
         self.growth = self._json.growth
+        self.names = self._json.names
         self.headers: Sequence[str] = ()
 
     def decode(self, values: Sequence[bytes], ops: Ops, headers: HeaderValues = NO_HEADERS) -> DecodedValues:

@@ -22,6 +22,7 @@ class _Reversed:
     def __init__(self, rows: RowSchema, naming: Naming) -> None:
         self._json = JsonDecoder(rows, naming)
         self.growth = self._json.growth
+        self.names = self._json.names
         self.headers: Sequence[str] = ()
 
     def decode(self, values: Sequence[bytes], ops: Ops, headers: HeaderValues = NO_HEADERS) -> DecodedValues:

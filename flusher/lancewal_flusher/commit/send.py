@@ -36,7 +36,7 @@ from lancewal_core.errors import ATTACH_A_COPY, CommitUnknown, MergedPositionUnk
 from lancewal_core.names import paths
 from lancewal_core.names.ids import TableVersion
 from lancewal_core.process.failpoints import point
-from lancewal_core.table.checks import check_table
+from lancewal_core.table.columns.restored import check_fit
 from lancewal_core.table.protocol import (
     CommitLost,
     Committed,
@@ -222,10 +222,9 @@ def is_finished(context: FlusherContext, in_force: InForce) -> bool:
 
 
 def newest_finished(context: FlusherContext) -> PinnedTable | Refused:
-    """Pin and return the newest version; ``Refused`` if its merge is not finished.  Raises what ``check_table``
-    raises."""
+    """Pin and return the newest version; ``Refused`` if its merge is not finished.  Raises what ``check_fit`` raises."""
     pinned = context.table.newest()
-    check_table(pinned, context.contract)
+    check_fit(context.store, pinned, context.contract)
     in_force = context.watermarks.at(pinned.version)
     if not is_finished(context, in_force):
         return Refused(f"the merge of table version {in_force.version} is not finished yet", Why.UNFINISHED)

@@ -30,7 +30,7 @@ from typing import assert_never
 from lancewal_core.errors import RewriteFailed
 from lancewal_core.keys.far_rows import far_text, row_keys
 from lancewal_core.names.ids import TableVersion
-from lancewal_core.table.checks import check_table
+from lancewal_core.table.columns.restored import check_fit
 from lancewal_core.table.protocol import CommitLost, CommitOutcome, Committed, Conflicted, PinnedTable, Table
 from lancewal_flusher.commit.send import Refused, checkpoint
 from lancewal_flusher.context import FlusherContext
@@ -82,9 +82,9 @@ class IndexRefused:
 def extend_indexes(
     context: FlusherContext, limits: IndexLimits, *, at_once: bool
 ) -> tuple[IndexExtended | IndexRefused, ...]:
-    """Extend the indexes that need it; ``at_once``: all that miss a row.  Raises what ``check_table`` raises."""
+    """Extend the indexes that need it; ``at_once``: all that miss a row.  Raises what ``check_fit`` raises."""
     pinned = context.table.newest()
-    check_table(pinned, context.contract)
+    check_fit(context.store, pinned, context.contract)
     doubted = doubted_fragments(pinned)
     left: dict[str, IndexRefused] = {}
     if doubted:

@@ -42,7 +42,7 @@ from lancewal_core.names.ids import TableVersion
 from lancewal_core.names.words import is_word
 from lancewal_core.process.failpoints import point
 from lancewal_core.store.object_store import put_own
-from lancewal_core.table.checks import check_table
+from lancewal_core.table.columns.restored import check_fit
 from lancewal_core.table.protocol import Fragment, PinnedTable
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.origins import Origins, origins_of
@@ -96,7 +96,7 @@ def keep_up(
     # Step 1
     if state.done_for == pinned.version:
         return UpkeepReport()
-    check_table(pinned, context.contract)  # keys are read by the names of their columns
+    check_fit(context.store, pinned, context.contract)  # keys are read by the names of their columns
     try:
         return _keep_up(context, pinned, state, rows_max)
     except VersionGone:

@@ -135,7 +135,7 @@ class Decoder:
 
     def _refused(self, records: Records, index: int, refused: RefusedValue) -> Rejected:
         offset, value = records.offsets[index], records.values[index] or b""
-        other = wrong_format(value, records.headers[index], self._rows.columns.names)
+        other = wrong_format(value, records.headers[index], self._values.names)
         if other is not None:
             return Rejected(offset, WRONG_FORMAT, other)
         return Rejected(offset, refused.kind, refused.message, refused.found)

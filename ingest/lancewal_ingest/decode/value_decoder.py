@@ -85,6 +85,10 @@ class ValueDecoder(Protocol):
     def growth(self) -> Growth: ...
 
     @property
+    def names(self) -> Collection[str]:
+        """Names by which values call columns."""
+
+    @property
     def headers(self) -> Collection[str]:
         """Names of the headers that say something about values; none if the values say all."""
 

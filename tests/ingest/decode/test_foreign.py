@@ -9,6 +9,7 @@ import pytest
 
 from lancewal_core.rows.schema import RowSchema
 from lancewal_ingest.decode.foreign import wrong_format
+from lancewal_ingest.decode.naming import Naming
 from lancewal_ingest.decode.outcomes import KINDS, OF_COLUMNS
 from tests.ingest.decode.json.cases import Header, Ways, records
 
@@ -107,6 +108,14 @@ def test_an_envelope_is_a_row_where_the_table_has_such_columns(value: bytes) -> 
     decoded = Ways(rows=rows).both(records([whole, value]))
     assert decoded.rows["id"].to_pylist() == [1]
     assert [rejected.kind for rejected in decoded.rejected] == ["missing_key"]
+
+
+def test_columns_count_by_the_names_that_records_use() -> None:
+    columns = pa.schema([("id", pa.int64()), ("code", pa.string()), ("src", pa.struct([("x", pa.int64())]))])
+    rows = RowSchema(columns, ("id",), ("id",))
+    naming = Naming(fields={"code": "op", "src": "source"})
+    (rejected,) = Ways(rows=rows, naming=naming).both(records([b'{"op": "c", "source": {}, "after": 7}'])).rejected
+    assert rejected.kind != "wrong_format"
 
 
 def test_a_newer_contract_is_asked_for() -> None:

@@ -84,7 +84,7 @@ class WithHeader:
 
     def __init__(self) -> None:
         self._json = JsonDecoder(ROWS)
-        self.growth = self._json.growth
+        self.growth, self.names = self._json.growth, self._json.names
 
     def decode(self, values: Sequence[bytes], ops: Ops, headers: HeaderValues = NO_HEADERS) -> DecodedValues:
         assert [len(array) for array in headers.values()] == [len(values)] * 2

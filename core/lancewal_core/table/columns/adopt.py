@@ -189,15 +189,21 @@ def _chosen(found: Sequence[_Difference], contract: Contract, paths: Collection[
 
 def _settled(contract: Contract) -> Iterator[Path]:
     """Yield names of what was adopted before: the same call was made, and its answer was lost."""
+    paths: dict[int, Path] = {}
+    structs: dict[int | None, Path] = {None: ()}
 
-    def paths(outer: Path, trees: Sequence[Tree]) -> Iterator[Path]:
-        for tree in trees:
-            path = outer if outer and pa.types.is_list(tree.type) else (*outer, tree.name)
-            yield (*outer, tree.name)
-            yield from paths(path, tree.within)
+    def note(outer: Path, fields: Sequence[Tree]) -> None:
+        for tree in fields:
+            path = paths[tree.id] = (*outer, tree.name)
+            while pa.types.is_list(tree.type):
+                (tree,) = tree.within
+            structs[tree.id] = path
+            note(path, tree.within)
 
-    yield from paths((), contract_trees(contract))
-    yield from ((dropped.name,) for dropped in contract.dropped)
+    note((), trees(contract.rows))
+    yield from paths.values()
+    yield from ((*structs[field.within], field.name) for field in contract.dropped if field.within in structs)
+    yield from ((*paths[former.id][:-1], former.name) for former in contract.former_names if former.id in paths)
 
 
 def _check(pinned: PinnedTable, chosen: Sequence[tuple[_Difference, Sequence[str]]]) -> None:

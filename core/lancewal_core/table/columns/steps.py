@@ -93,8 +93,12 @@ def change_columns(
         return changed(contract, made, facts, change_id)
 
     if look_only:
-        pinned, contract, _ = _look(store, table, adopts=bool(asked))
-        return following(contract, _surroundings(pinned, contract, clock), new_id())
+        pinned, contract, commit = _look(store, table, adopts=bool(asked))
+        facts = _surroundings(pinned, contract, clock)
+        if commit is not None:  # what step 1 would leave
+            left = set(Mark.parsed(commit.mark).added) - set(contract.field_ids)
+            facts = replace(facts, table=version_trees(commit), left_over=left)
+        return following(contract, facts, new_id())
     return take_steps(store, table, clock, new_id, following, adopts=bool(asked))
 
 

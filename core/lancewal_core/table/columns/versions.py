@@ -46,7 +46,11 @@ class Mark:
 
     @staticmethod
     def of(pinned: PinnedTable) -> Mark:
-        words = (columns_mark(pinned) or "").split()
+        return Mark.parsed(columns_mark(pinned))
+
+    @staticmethod
+    def parsed(text: str | None) -> Mark:
+        words = (text or "").split()
         made, _, growing = (words[0] if words else "").partition("..")
         added = tuple([int(word) for word in words[1:] if word.isascii() and word.isdigit()])
         return Mark(made or None, growing or None, added)
@@ -201,8 +205,8 @@ def _arrays(tree: Tree, values: pa.Array) -> Iterator[tuple[Tree, pa.Array]]:
             yield from _arrays(member, held)
 
 
-def version_trees(pinned: PinnedTable) -> tuple[Tree, ...]:
-    """Return the columns of a version, with Lance's ids."""
+def version_trees(pinned: PinnedTable | ColumnsCommit) -> tuple[Tree, ...]:
+    """Return the columns of a version, or of the one that a commit makes, with Lance's ids."""
     return tuple([_tree(field, iter(pinned.field_ids[field.name])) for field in pinned.schema])
 
 

@@ -44,7 +44,9 @@ class JsonDecoder:
         check_json_types(rows.columns)
         rows = rows.called(naming.fields)
         self._defaults = Defaults(rows, naming)
-        self.growth = JsonGrowth(naming.in_values(rows), self._defaults.nbytes)
+        in_values = naming.in_values(rows)
+        self.names: Sequence[str] = in_values.columns.names
+        self.growth = JsonGrowth(in_values, self._defaults.nbytes)
         self._shapes = ShapeReader(rows, naming)
         self._columns = ColumnReader(rows, naming, self._shapes)
         self._names = None if naming.names is None else NameReader(naming.names)

@@ -83,6 +83,8 @@ def test_renames_and_drops_are_adopted(table: FlusherTable) -> None:
     assert {(f.id, f.name) for f in contract.former_names} == {(3, "s"), (8, "zip")}
     assert [d.name for d in contract.dropped] == ["tags"]
     assert change(table, ALL) == contract
+    for path in (("text",), ("s",), ("tags",), ("address", "code"), ("address", "zip")):
+        assert change(table, [Adopted(path)]) == contract
     table.close()
 
 
@@ -90,6 +92,12 @@ def test_members_are_adopted(table: FlusherTable) -> None:
     table.dataset.add_columns(pa.schema([pa.field("address", pa.struct([("geo", pa.list_(pa.float32()))]))]))
     change(table, [Adopted(("address", "geo"))])
     assert shown(table)["address"] == "struct<street: string, zip: int32, geo: list<float32>>"
+    contract = read_contract(table.store, "")
+    assert change(table, [Adopted(("address", "geo"))]) == contract
+    table.dataset.drop_columns(["address.geo"])
+    contract = change(table, [Adopted(("address", "geo"))])
+    assert shown(table)["address"] == "struct<street: string, zip: int32>"
+    assert change(table, [Adopted(("address", "geo"))]) == contract
     table.close()
 
 

@@ -414,6 +414,17 @@ def test_a_field_that_was_left_and_that_has_a_value_stays(
         shown(table)
 
 
+def test_a_dry_run_behind_a_command_that_died_refuses_what_a_run_would(table: FlusherTable) -> None:
+    steps = Steps()
+    steps.after[1] = die
+    with pytest.raises(Killed):
+        change(table, [Dropped(("tags",))], steps)
+    again, over = [Added(("tags",), pa.int64())], LanceTable(table.uri)
+    planned = change_columns(table.store, over, SystemClock(), table.new_id, again, look_only=True)
+    made = change(table, again)
+    assert [(c.name, c.type) for c in made.columns] == [(c.name, c.type) for c in planned.columns]
+
+
 @pytest.mark.parametrize("path", [("note",), ("address", "city")])
 def test_fields_of_an_unfinished_change_are_not_another_program_s(table: FlusherTable, path: tuple[str, ...]) -> None:
     steps = Steps()

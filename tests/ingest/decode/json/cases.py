@@ -99,6 +99,7 @@ class Singly:
 
     def __init__(self, rows: RowSchema, naming: Naming = PLAIN) -> None:
         rows = rows.called(naming.fields)
+        self.names = naming.in_values(rows).columns.names
         self.growth = JsonGrowth(rows)
         self.headers: Sequence[str] = ()
         self._reference = ReferenceDecoder(rows, naming, Defaults(rows, naming).cells)
