@@ -43,7 +43,10 @@ def why_misrouted(
     if key == encoded:
         return _wrong_partition("The record's key is right, its partition is not", key, partitioner)
     if key_format == "json-compact" and same_json(key, encoded):
-        return f"The bytes of its key are another text of the same JSON: they must be {of_columns}"
+        return (
+            f"The bytes of its key are another text of the same JSON: they must be {of_columns}. If producers write other "
+            "texts, make the table with table.format.key: json"
+        )
     said = f"The bytes of its key are wrong: they are not {of_columns}"
     other = _other_format(rows, codec, key, encoded)
     if other is None:

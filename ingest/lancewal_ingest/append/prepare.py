@@ -116,7 +116,11 @@ class Together(NamedTuple):
 
 def lenient(contract: Contract) -> Contract:
     """Return the contract with each ``stop`` policy replaced by ``dead-letter``, so that no record stops a partition."""
-    terms = {"on_bad_record": contract.on_bad_record, "on_misrouted": contract.on_misrouted}
+    terms = {
+        "on_bad_record": contract.on_bad_record,
+        "on_wrong_format": contract.on_wrong_format,
+        "on_misrouted": contract.on_misrouted,
+    }
     return contract.model_copy(update={n: "dead-letter" for n, policy in terms.items() if policy == "stop"})
 
 

@@ -41,9 +41,10 @@ def wrong_format(value: bytes, headers: Headers, columns: Collection[str]) -> st
 
 def _in_headers(headers: Headers) -> str | None:
     for name, _ in headers or ():
-        for mark in (_CONFLUENT_HEADER, _APICURIO_HEADERS):
-            if name.startswith(mark):
-                return f"of a schema registry, with the schema's id in a header whose name begins with {mark}"
+        if name == _CONFLUENT_HEADER:
+            return f"of a schema registry, with the schema's id in header {name}"
+        if name.startswith(_APICURIO_HEADERS):
+            return f"of a schema registry, with the schema's id in a header whose name begins with {_APICURIO_HEADERS}"
     return None
 
 

@@ -122,6 +122,16 @@ def test_first_records_stop_a_partition_without_a_row(
     assert (lenient_, none) == (len(values), None)
 
 
+def test_no_policy_of_a_lenient_contract_stops_a_partition() -> None:
+    """Not even one for the first records of a partition, whoever asks about them."""
+    stops = dict.fromkeys(("on_bad_record", "on_wrong_format", "on_misrouted"), "stop")
+    contract = lenient(CONTRACT.model_copy(update=stops))
+    terms = {name: policy for name, policy in contract.model_dump().items() if name.startswith("on_")}
+    assert "stop" not in terms.values()
+    assert stops.keys() <= terms.keys()
+    assert told([FRAMED, VALUES[2], *[TYPE] * 100], NoRowYet(), **terms) == (102, 102, None)
+
+
 def test_a_stop_says_where_why_and_what_to_do() -> None:
     _, _, error = told([TYPE, FRAMED], NoRowYet())
     assert error is not None

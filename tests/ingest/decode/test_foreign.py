@@ -27,7 +27,7 @@ FOREIGN: dict[str, tuple[bytes, list[Header], str]] = {
     "confluent, a high id": (b"\x00\x7f\xff\xff\xff\x02", [], "Confluent's wire format"),
     "apicurio": (b"\x00\x00\x00\x00\x00\x00\x00\x00\x07\x02\x02a", [], "Apicurio's wire format"),
     "apicurio, a high id": (b"\x00\x00\x00\x00\x00\x7f\xff\xff\xff\x02", [], "Apicurio's wire format"),
-    "confluent, in a header": (b"\x02\x02a", [("__value_schema_id", GUID)], "begins with __value_schema_id"),
+    "confluent, in a header": (b"\x02\x02a", [("__value_schema_id", GUID)], "in header __value_schema_id."),
     "apicurio, in a header": (b"\x02\x02a", [("apicurio.value.globalId", bytes(8))], "begins with apicurio.value."),
     "apicurio, behind a trace": (
         b"\x02\x02a", [("traceparent", b"00"), ("apicurio.value.contentId", bytes(8))], "begins with apicurio.value.",
@@ -93,6 +93,13 @@ def test_an_odd_value_of_the_own_format_is_not_called_foreign(name: str) -> None
     (rejected,) = Ways().both(records([HONEST[name]])).rejected
     assert rejected.kind != "wrong_format"
     assert wrong_format(HONEST[name], [("traceparent", b"00")], ("id", "k")) is None
+
+
+@pytest.mark.parametrize(
+    "name", ["__value_schema_id_of_another_program", "apicurio.key.globalId", "my.apicurio.value.x"]
+)
+def test_another_header_with_a_similar_name_names_no_format(name: str) -> None:
+    assert wrong_format(b"\x02\x02a", [(name, GUID)], ("id", "k")) is None
 
 
 @pytest.mark.parametrize(
