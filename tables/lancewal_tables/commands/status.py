@@ -165,7 +165,10 @@ def _diagnosis(found: Diagnosis) -> list[str]:
 def _foreign_columns(status: TableStatus) -> list[str]:
     if not status.foreign_columns:
         return []
-    options = " ".join(f"--adopt-column {shlex.quote(name)}" for name in status.foreign_columns)
+    from lancewal_core.table.columns.changes import option
+
+    paths = [tuple(name.split(".")) for name in status.foreign_columns]
+    options = " ".join(f"--adopt-column {shlex.quote(option(path))}" for path in paths)
     return [
         f"columns   of other programs: {one_line(', '.join(status.foreign_columns))}. To take them into the contract, so that "
         f"records may set them: `lancewal table alter {one_line(options)}`"

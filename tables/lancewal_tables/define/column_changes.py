@@ -124,7 +124,8 @@ def _path(text: str, whole: str) -> Path:
     """Return the path that a part of ``whole`` names."""
     quoted = _QUOTED.match(text)
     if quoted is None:
-        return tuple(part.strip() for part in text.split("."))
+        name, point, rest = text.partition(".")
+        return (name.strip(), *(_path(rest, whole) if point else ()))
     rest = text[quoted.end() :]
     try:
         name = str(json.loads(quoted[1]))
@@ -136,10 +137,14 @@ def _path(text: str, whole: str) -> Path:
 
 
 def _parted(text: str, sign: str) -> tuple[str, str, str]:
-    """Return ``text.partition(sign)``, but pass over signs in a quoted name at the beginning."""
+    """Return ``text.partition(sign)``, but pass over signs in the quoted names of the path at the beginning."""
     quoted = _QUOTED.match(text)
     after = 0 if quoted is None else quoted.end()
     name, found, rest = text[after:].partition(sign)
+    first, point, others = name.partition(".")
+    if point:
+        inner, found, rest = _parted(f"{others}{found}{rest}", sign)
+        name = f"{first}{point}{inner}"
     return text[:after] + name, found, rest
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ import pytest
 from lancewal_core.errors import InvalidInput
 from lancewal_core.rows.column_types import parse_type
 from lancewal_core.settings.declared import ColumnSource
-from lancewal_core.table.columns.changes import Added, Dropped, Renamed, Widened
+from lancewal_core.table.columns.changes import Added, Dropped, Renamed, Widened, option
 from lancewal_tables.define.column_changes import (
     parse_added,
     parse_adopted,
@@ -82,7 +83,10 @@ def test_what_is_no_change_is_named(parse: Any, text: str, named: str) -> None:
     assert repr(text) in str(error.value)
 
 
-@pytest.mark.parametrize("name", ["a=b", "a:b", " a", "a ", 'a"b', "a\\b", "a = b: c", "ü"])
+NAMES = ["a=b", "a:b", " a", "a ", 'a"b', '"a"', "a\\b", "a = b: c", "a b", "it's", "a\nb", "*", "ü", "plain"]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_each_name_that_a_table_may_have_can_be_named(name: str) -> None:
     quoted = json.dumps(name)
     assert parse_dropped(f" {quoted} ").path == parse_forgotten(quoted).path == parse_adopted(quoted).path == (name,)
@@ -91,6 +95,22 @@ def test_each_name_that_a_table_may_have_can_be_named(name: str) -> None:
     assert parse_renamed(f"{quoted}.zip=code") == Renamed((name, "zip"), "code")
     assert parse_widened(f"{quoted}: int64") == Widened((name,), pa.int64())
     assert parse_added(f'{quoted}: string = "x=y"') == Added((name,), pa.string(), '"x=y"')
+    assert parse_dropped(f"s.{quoted}").path == parse_adopted(f" s . {quoted} ").path == ("s", name)
+    assert parse_renamed(f's."x.y".{quoted}=c') == Renamed(("s", "x.y", name), "c")
+    assert parse_added(f"s.{quoted}: int8 = 7") == Added(("s", name), pa.int8(), "7")
+
+
+@pytest.mark.parametrize("path", [*[(name,) for name in NAMES], *[(name, "zip", name) for name in NAMES], ("s", "a.b")])
+def test_a_command_that_a_message_names_names_the_column(path: tuple[str, ...]) -> None:
+    """Through the shell, as a person pastes it."""
+    (pasted,) = shlex.split(shlex.quote(option(path)))
+    assert parse_adopted(pasted).path == parse_dropped(pasted).path == path
+    assert parse_renamed(f"{option(path)}={option((path[0],))}") == Renamed(path, path[0])
+    assert parse_added(f"{option(path)}: int8") == Added(path, pa.int8())
+
+
+def test_a_usual_name_has_no_quotes_in_a_command() -> None:
+    assert option(("address", "zip code")) == "address.zip code"
 
 
 def test_acts_by_their_texts() -> None:

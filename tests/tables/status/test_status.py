@@ -374,12 +374,12 @@ def test_a_restored_and_a_replaced_table(settings: Settings, contract: Contract)
 def test_columns_of_other_programs(settings: Settings, contract: Contract) -> None:
     uri = settings.table.uri
     assert "of other programs" not in status_text(status_of(settings, uri))
-    lance.dataset(uri).add_columns(pa.schema([("heat", pa.float32()), ("score", pa.int8())]))
+    lance.dataset(uri).add_columns(pa.schema([("heat", pa.float32()), ("a=b", pa.int8())]))
     status = status_of(settings, uri)
-    assert (status.foreign_columns, status.problems) == (("heat", "score"), ())
-    way = "`lancewal table alter --adopt-column heat --adopt-column score`\n"
+    assert (status.foreign_columns, status.problems) == (("heat", "a=b"), ())
+    way = "`lancewal table alter --adopt-column heat --adopt-column '\"a=b\"'`\n"
     assert (
-        f"\ncolumns   of other programs: heat, score. To take them into the contract, so that records may set them: {way}"
+        f"\ncolumns   of other programs: heat, a=b. To take them into the contract, so that records may set them: {way}"
         in (status_text(status))
     )
     lance.dataset(uri).add_columns({"stops": "7"})

@@ -27,7 +27,7 @@ from lancewal_core.rows.own_rows import has_struct
 from lancewal_core.rows.schema import is_reserved
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.checks import blob_columns, misfits
-from lancewal_core.table.columns.changes import Adopted, Adoption, Path, Taken
+from lancewal_core.table.columns.changes import Adopted, Adoption, Path, Taken, option
 from lancewal_core.table.columns.versions import Mark, contract_trees, held_together, version_trees
 from lancewal_core.table.contract import Contract, former_columns
 from lancewal_core.table.protocol import PinnedTable
@@ -214,7 +214,7 @@ def _check(pinned: PinnedTable, chosen: Sequence[tuple[_Difference, Sequence[str
     told = dict[str, list[str]]()
     for one, problems in refused:
         told.setdefault(". And ".join(problems), []).append(repr(".".join(one.path)))
-    others = " ".join(f"--adopt-column {shlex.quote('.'.join(one.path))}" for one, problems in chosen if not problems)
+    others = " ".join(f"--adopt-column {shlex.quote(option(one.path))}" for one, problems in chosen if not problems)
     fit = all(one.ours is None and not _not_nullable(pinned, one.path) for one, _ in refused)
     alone = f". To adopt the others alone: `lancewal table alter {others}`" if others and fit else ""
     texts = "; ".join(f"adopting {' and '.join(names)}: {text}" for text, names in told.items())
@@ -381,14 +381,13 @@ def _dropping(pinned: PinnedTable, path: Path) -> str:
 def _copy(pinned: PinnedTable, path: Path, type_: str) -> str:
     """Return how a field of lancewal's own gets the values of another program's field."""
     if any(pa.types.is_list(field.type) for field in _field(pinned, path)[:-1]):
-        own, copy = f"{'.'.join(path)}_2", "write the lists again, by records"
+        own, copy = (*path[:-1], f"{path[-1]}_2"), "write the lists again, by records"
     else:
-        own = f"{'_'.join(path)}_2"
-        copy = f"`dataset.update({{{own!r}: {'.'.join(path)!r}}})`"
+        own = (f"{'_'.join(path)}_2",)
+        copy = f"`dataset.update({{{own[0]!r}: {'.'.join(path)!r}}})`"
     return (
         f"Add a {'column' if len(path) == 1 else 'field'} of lancewal's own, copy the values, and drop the other one: "
-        "`lancewal table alter --add-column "
-        f"'{own}: {type_}'`, {copy}, {_dropping(pinned, path)}"
+        f"`lancewal table alter --add-column {shlex.quote(f'{option(own)}: {type_}')}`, {copy}, {_dropping(pinned, path)}"
     )
 
 

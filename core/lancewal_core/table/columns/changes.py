@@ -6,6 +6,7 @@ naming their items: ``lines.price`` is the member ``price`` of the structs in th
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,14 @@ from lancewal_core.rows.carry import Tree
 from lancewal_core.settings.declared import OF_ITSELF, ColumnSource
 
 Path = tuple[str, ...]
+_SIGNS = frozenset('=:."*')
+"""Signs that mean something in a name without quotes."""
+
+
+def option(path: Path) -> str:
+    """Return the path as the command line takes it.  A name that would be read otherwise has double quotes."""
+    odd = [part != part.strip() or not part.isprintable() or bool(_SIGNS & set(part)) for part in path]
+    return ".".join(json.dumps(part) if quoted else part for part, quoted in zip(path, odd, strict=True))
 
 
 @dataclass(frozen=True, slots=True)

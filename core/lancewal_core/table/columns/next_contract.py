@@ -21,6 +21,7 @@ Guarantees
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -44,6 +45,7 @@ from lancewal_core.table.columns.changes import (
     Path,
     Renamed,
     Widened,
+    option,
 )
 from lancewal_core.table.columns.defaults import carried_default
 from lancewal_core.table.columns.versions import contract_trees
@@ -270,13 +272,14 @@ def _in_table(contract: Contract, change: Added | Renamed, facts: Surroundings) 
         return None
     if found.id in facts.left_over and isinstance(change, Added) and (found.name, found.type) == (name, change.type):
         return found
-    path = ".".join([*change.path[:-1], found.name])
-    has = f"the table has {path!r} of type {format_type(found.type)}"
+    path = (*change.path[:-1], found.name)
+    has = f"the table has {'.'.join(path)!r} of type {format_type(found.type)}"
     if found.id in facts.left_over:
         raise InvalidInput(
             f"{has}, from a change that was not finished. Make another change first, or choose another name"
         )
-    raise InvalidInput(f"{has}, which is not the contract's. Choose another name, or adopt it: `--adopt-column {path}`")
+    adopts = f"--adopt-column {shlex.quote(option(path))}"
+    raise InvalidInput(f"{has}, which is not the contract's. Choose another name, or adopt it: `{adopts}`")
 
 
 def _members_of(columns: Sequence[Tree], id_: int) -> Sequence[Tree]:

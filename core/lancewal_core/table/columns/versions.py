@@ -26,6 +26,7 @@ from lancewal_core.errors import ContractMismatch
 from lancewal_core.rows.carry import Tree, holding, tree_of
 from lancewal_core.rows.column_types import parse_type
 from lancewal_core.table.checks import fields_with_ids, landed
+from lancewal_core.table.columns.changes import Path, option
 from lancewal_core.table.contract import Contract, columns_version
 from lancewal_core.table.protocol import ColumnsCommit, PinnedTable, columns_mark
 
@@ -137,26 +138,27 @@ def _commit(pinned: PinnedTable, columns: Sequence[Tree], contract: Contract, ma
     return ColumnsCommit(pinned.version, pa.schema(fields), ids, properties, mark.text)
 
 
-def _check_names(pinned: PinnedTable, fields: Sequence[Tree], names: Mapping[int, str], within: str = "") -> None:
+def _check_names(pinned: PinnedTable, fields: Sequence[Tree], names: Mapping[int, str], within: Path = ()) -> None:
     """Raise ``ContractMismatch`` if another program has given a field the name that a field of the contract must get back.
 
     ``names``: those that the version's fields have, by id."""
     first: dict[str, Tree] = {}
     for field in fields:
-        ours, path = first.setdefault(field.name, field), f"{within}{field.name}"
+        ours, path = first.setdefault(field.name, field), (*within, field.name)
         if ours is not field:
-            now = names.get(ours.id, ours.name)
+            now, shown = names.get(ours.id, ours.name), ".".join(path)
+            renamed = shlex.quote(f"{option(path)}={option((now,))}")
             raise ContractMismatch(
-                f"version {pinned.version} of the Lance table calls the contract's column {path!r} {now!r}, since a change of "
-                f"columns was interrupted. Another program has added a column {path!r} since. Finish the change, `lancewal "
-                f"table alter --rename-column {shlex.quote(f'{path}={now}')}`. Or give the added column another name, by "
+                f"version {pinned.version} of the Lance table calls the contract's column {shown!r} {now!r}, since a change "
+                f"of columns was interrupted. Another program has added a column {shown!r} since. Finish the change, "
+                f"`lancewal table alter --rename-column {renamed}`. Or give the added column another name, by "
                 "`dataset.alter_columns` of pylance, and run the same command again",
                 version=pinned.version,
             )
         inner = field
         while pa.types.is_list(inner.type) and inner.within:  # commands name members of a list's items without the item
             inner = inner.within[0]
-        _check_names(pinned, inner.within, names, f"{path}.")
+        _check_names(pinned, inner.within, names, path)
 
 
 def _all(columns: Sequence[Tree]) -> Iterator[Tree]:

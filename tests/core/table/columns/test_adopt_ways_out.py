@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -166,16 +167,24 @@ def test_values_are_copied(table: FlusherTable) -> None:
 def test_others_may_be_adopted_alone(table: FlusherTable) -> None:
     """A column that stops nothing need not be adopted."""
     add("theirs", pa.large_string())(table)
-    add("Odd name", pa.int8())(table)
+    add("Odd: name", pa.int8())(table)
     rename(("s", "text"))(table)
     with pytest.raises(InvalidInput) as error:
         change(table, ALL)
     options = re.findall(r"--adopt-column (\w+|'[^']*')", str(error.value).partition("Nothing was changed")[2])
-    assert options == ["text", "'Odd name'"]
+    assert options == ["text", "'\"Odd: name\"'"]
     change(table, [parse_adopted(option.strip("'")) for option in options])
     assert [c.name for c in read_contract(table.store, "").columns] == [
-        "region", "id", "a", "text", "tags", "address", "lines", "Odd name"
+        "region", "id", "a", "text", "tags", "address", "lines", "Odd: name"
     ]  # fmt: skip
+
+
+def test_a_name_with_signs_of_the_command_line_is_quoted_where_values_are_copied(table: FlusherTable) -> None:
+    add("x: y", pa.large_string())(table)
+    with pytest.raises(InvalidInput) as error:
+        change(table, ALL)
+    (said,) = re.findall(r"--add-column ('[^']*')", str(error.value))
+    assert parse_added(shlex.split(said)[0].replace("TYPE", "string")) == Added(("x: y_2",), pa.string())
 
 
 def test_a_column_that_stops_merges_is_not_left_alone(table: FlusherTable) -> None:

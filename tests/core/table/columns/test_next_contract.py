@@ -36,7 +36,11 @@ COLUMNS = {
     "v": ("fixed_size_list<float32>[4]", (11,)),
     "at": ("timestamp[ms]", (12,)),
 }
-AROUND = Surroundings(highest_field_id=19, indexed={"v": ("nearest",)}, table=(Tree("foreign", pa.string(), 19, ()),))
+AROUND = Surroundings(
+    highest_field_id=19,
+    indexed={"v": ("nearest",)},
+    table=(Tree("foreign", pa.string(), 18, ()), Tree("its: own", pa.string(), 19, ())),
+)
 
 
 def contract(**terms: Any) -> Contract:
@@ -217,7 +221,8 @@ def test_a_call_that_is_made_again_changes_nothing(changes: list[Change]) -> Non
         (Added(("fare",), pa.string()), "adding 'fare': the name 'fare' is taken, by 'fare'"),
         (Added(("FARE",), pa.string()), "the name 'FARE' is taken, by 'fare'"),
         (Added(("foreign",), pa.string()), "the table has 'foreign' of type string, which is not the contract's"),
-        (Renamed(("fare",), "foreign"), "the table has 'foreign'"),
+        (Renamed(("fare",), "foreign"), "the table has 'foreign'.* `--adopt-column foreign`"),
+        (Added(("its: own",), pa.string()), "the table has 'its: own'.* `--adopt-column '\"its: own\"'`"),
         (Added(("_offset",), pa.string()), "reserved"),
         (Added(("_RowId",), pa.string()), "reserved"),
         (Added(("a`b",), pa.string()), "not allowed"),

@@ -320,12 +320,13 @@ def test_a_column_of_another_program_that_got_the_id_of_a_drop_that_died_stays(t
 def test_a_name_that_a_dead_rename_freed_is_another_programs(table: FlusherTable, way_out: str, member: bool) -> None:
     steps = Steps()
     steps.before[1] = die
-    old, renamed = (("address", "zip"), "code") if member else (("a",), "b")
+    old, renamed = (("address", "zip"), "code") if member else (("a",), "b: c")
     with pytest.raises(Killed):
         change(table, [Renamed(old, renamed)], steps)
     theirs = pa.field("address", pa.struct([("zip", pa.float64())])) if member else pa.field("a", pa.float64())
     table.dataset.add_columns(pa.schema([theirs]))
-    said = f"--rename-column {'.'.join(old)}={renamed}`.*alter_columns"
+    pasted = "address.zip=code" if member else "'a=\"b: c\"'"
+    said = f"--rename-column {pasted}`.*alter_columns"
     with pytest.raises(ContractMismatch, match=said):
         change(table, [Added(("note",), pa.string())])
     if way_out == "the change again":
