@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint
+from collections.abc import Iterator
+from contextlib import suppress
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
 from lancewal_core.cli.groups import CommandApp
@@ -12,8 +14,8 @@ from lancewal_core.cli.output import one_line, say, say_json
 if TYPE_CHECKING:
     from lancewal_core.settings.load import Settings
 
-_TOPIC = EntryPoint("topic", "lancewal_ingest.commands.topic_sample:newest_records", "lancewal.config_check")
-"""Function of another part that says what a topic's newest records are, if that part is installed."""
+_CHECKS = "lancewal.config_check"
+"""Group of entry points: functions of other parts that say more about valid settings."""
 app = CommandApp(help="Check and show the settings.")
 
 
@@ -35,17 +37,16 @@ def check(config: ConfigOption = None) -> None:
         raise InvalidSettings(f"there are no settings. {settings.looked_for}")
     check_declared(settings.table)
     say("The settings are valid.")
-    about_topic = _newest_records(settings)
-    if about_topic:
-        say("\n".join(one_line(line) for line in about_topic.split("\n")))
+    for found in _more(settings):
+        say("\n".join(one_line(line) for line in found.split("\n")))
 
 
-def _newest_records(settings: Settings) -> str:
-    try:
-        found: str = _TOPIC.load()(settings)
-    except ImportError:
-        return ""
-    return found
+def _more(settings: Settings) -> Iterator[str]:
+    """Yield what other parts say about valid settings.  A part whose extra is not installed says nothing."""
+    for entry in entry_points(group=_CHECKS):
+        with suppress(ImportError):
+            if found := entry.load()(settings):
+                yield found
 
 
 @app.command()
