@@ -40,7 +40,7 @@ def check_columns(found: pa.Schema, rows: RowSchema, where: str, int96: frozense
     problems = [f"column {name!r} is missing" for name in rows.table.names if name not in found.names]
     for name in dict.fromkeys(found.names):
         if name not in rows.table.names:
-            problems.append(f"column {name!r} is not in the table, or records of Kafka alone fill it: leave it out")
+            problems.append(f"column {name!r} is not in the table, or holds Kafka's metadata: leave it out")
         elif found.names.count(name) > 1:
             problems.append(f"column {name!r} is there more than once")
         else:
