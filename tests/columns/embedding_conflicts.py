@@ -92,6 +92,7 @@ class Job:
             figures.seconds = time.monotonic() - began
             ended.set()
             thread.join()
+            self.table.round()  # the last round may have given up, refused again and again
 
     def repeated(self, figures: Figures, act: Callable[[Any], object]) -> None:
         """Call ``act`` with the newest version until Lance takes it."""
