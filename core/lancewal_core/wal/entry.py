@@ -61,12 +61,14 @@ class NoRowYet:
         if entry.row_count:
             return None
         kinds = {record.kind for record in entry.rejected}
-        return self.joined(NoRowYet(len(entry.rejected), kinds.pop() if len(kinds) == 1 else ""))
+        return self.plus(NoRowYet(len(entry.rejected), kinds.pop() if len(kinds) == 1 else ""))
 
     def joined(self, more: NoRowYet | None) -> NoRowYet | None:
         """Add the rejected records of further entries; return None if these have a row, so that ``more`` is None."""
-        if more is None:
-            return None
+        return None if more is None else self.plus(more)
+
+    def plus(self, more: NoRowYet) -> NoRowYet:
+        """Add further rejected records."""
         if not more.rejected:
             return self
         same = not self.rejected or self.kind == more.kind

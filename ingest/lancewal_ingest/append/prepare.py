@@ -307,9 +307,9 @@ class Preparer:
                 return None
             if one.kind == WRONG_FORMAT:
                 return one
-            if told is not None and told.rejected < FIRST_RECORDS:
-                told = told.joined(NoRowYet(1, one.kind))
-                if told is not None and told.rejected == FIRST_RECORDS and told.kind not in ("", MISROUTED):
+            if told.rejected < FIRST_RECORDS:
+                told = told.plus(NoRowYet(1, one.kind))
+                if told.rejected == FIRST_RECORDS and told.kind not in ("", MISROUTED):
                     return one
         return None
 

@@ -73,13 +73,15 @@ class MetadataColumns:
                     counts[OtherName("not_utf8", self._rows.columns.names[place])] += number
         return replace(part, columns=columns, present=self._with_bits(part.present))
 
-    def growth(self, records: Records) -> Weights | int:
-        """Return an upper bound of the bytes beyond slots of fixed size that the columns of each record take."""
+    def growth(self, records: Records, headers: HeaderColumns | None) -> Weights | int:
+        """Return an upper bound of the bytes beyond slots of fixed size that the columns of each record take.
+
+        ``headers``: those of the records; None if no record has any."""
         grown: Weights | int = self._topic_bytes
         if self._keys:
             grown = grown + self._keys * lengths(records.keys)
-        if self._headers:
-            grown = grown + self._headers * HeaderColumns(records.headers).sizes(0)
+        if self._headers and headers is not None:
+            grown = grown + self._headers * headers.sizes(0)
         return grown
 
     def largest(self, record_bytes_max: int) -> int:

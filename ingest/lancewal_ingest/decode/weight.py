@@ -49,7 +49,7 @@ padding."""
 class Metadata(Protocol):
     """Upper bound of the bytes that columns of metadata take beyond their slots of fixed size (``metadata``)."""
 
-    def growth(self, records: Records) -> Weights | int: ...
+    def growth(self, records: Records, headers: HeaderColumns | None) -> Weights | int: ...
 
     def largest(self, record_bytes_max: int) -> int: ...
 
@@ -69,9 +69,10 @@ class RecordWeights:
     def each(self, records: Records) -> Weights:
         """Return the weight of each record, in bytes."""
         came = lengths(records.values) + lengths(records.keys) + RECORD_OVERHEAD
-        if any(records.headers):
-            came += HeaderColumns(records.headers).sizes(_HEADER_OVERHEAD)
-        weights: Weights = np.maximum(came, self.row_bytes + self._grown(records))
+        headers = _headers(records)
+        if headers is not None:
+            came += headers.sizes(_HEADER_OVERHEAD)
+        weights: Weights = np.maximum(came, self.row_bytes + self._grown(records, headers))
         return weights
 
     def largest(self, record_bytes_max: int) -> int:
@@ -82,11 +83,17 @@ class RecordWeights:
 
     def fit(self, records: Records, nbytes: int) -> bool:
         """Return whether the rows of these records weigh at most ``nbytes`` together.  Cheaper than ``each``."""
-        return len(records) * self.row_bytes + int(self._grown(records).sum()) <= nbytes
+        headers = None if self._metadata is None else _headers(records)
+        return len(records) * self.row_bytes + int(self._grown(records, headers).sum()) <= nbytes
 
-    def _grown(self, records: Records) -> Weights:
+    def _grown(self, records: Records, headers: HeaderColumns | None) -> Weights:
         grown = self._growth.each(records.values)
-        return grown if self._metadata is None else grown + self._metadata.growth(records)
+        return grown if self._metadata is None else grown + self._metadata.growth(records, headers)
+
+
+def _headers(records: Records) -> HeaderColumns | None:
+    """Return the headers of the records; None if no record has any."""
+    return HeaderColumns(records.headers) if any(records.headers) else None
 
 
 def pieces(weights: Weights, nbytes: int) -> list[int]:

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.settings.sections import JsonForm
 from lancewal_ingest.decode.json.cells import FRACTION_DIGITS
+from lancewal_ingest.decode.json.other_names import members_of
 from lancewal_ingest.decode.json.transport import ZONE, Mask, cast_text, either, lift, timestamp_form, transport_type
 from lancewal_ingest.decode.naming import Naming
 
@@ -140,11 +140,8 @@ class ShapeReader:
         )
 
     def _kinds(self, value: bytes) -> tuple[int | None, ...] | None:
-        try:
-            members = orjson.loads(value)
-        except orjson.JSONDecodeError:
-            return None
-        if not isinstance(members, dict):
+        members = members_of(value)
+        if members is None:
             return None
         types = tuple(map(type, map(members.get, self._names)))
         if types not in self._known:

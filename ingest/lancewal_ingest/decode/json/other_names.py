@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 import orjson
 import pyarrow as pa
@@ -27,6 +28,15 @@ _KEPT = 1024
 """Most orders of members whose names are remembered.  There are few producers, and each has few of them."""
 
 
+def members_of(value: bytes) -> dict[str, Any] | None:
+    """Return the members of an object as orjson reads them, the last one of each name; None if the value is doubtful."""
+    try:
+        members = orjson.loads(value)
+    except orjson.JSONDecodeError:
+        return None
+    return members if isinstance(members, dict) else None
+
+
 class NameReader:
     """Reader of the names that values use."""
 
@@ -39,11 +49,8 @@ class NameReader:
         """Return the names other than present ones that a value uses; None if the value is doubtful."""
         if value.count(b"[") + value.count(b"{") > DEPTH_MAX:
             return None
-        try:
-            members = orjson.loads(value)
-        except orjson.JSONDecodeError:
-            return None
-        if not isinstance(members, dict):
+        members = members_of(value)
+        if members is None:
             return None
         names = tuple(members)
         if names in self._known:
