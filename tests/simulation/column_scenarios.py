@@ -134,10 +134,25 @@ def dropped_id_that_came_back_is_not_adopted() -> None:
     stage.check_rows_and_columns()
 
 
+ADOPTED = ("before its contract", "before it shrinks", "at once")
+
+
+def _adopted(stage: ColumnStage, place: str) -> None:
+    """A command adopts all, behind one that has died at the place."""
+    script = stage.faults_of("dead")
+    if place == "before its contract":
+        stage.dies(lambda: script.before("put", "/contract/", crash), adopt=("*",))
+    elif place == "before it shrinks":
+        stage.dies(
+            lambda: script.before("put", "/contract/", lambda: script.before("commit", "table", crash)), adopt=("*",)
+        )
+    stage.change(adopt=("*",))
+
+
 def what_another_program_did_is_adopted() -> None:
     """Values of the old contract wait in a flush, when another program adds, renames and drops columns.  Merges stop until a
     command adopts all this; another one has died in each of its steps before."""
-    for place in ("before its contract", "before it shrinks", "at once"):
+    for place in ADOPTED:
         stage = ColumnStage()
         stage.change(add=("c", "d"))
         a = stage.started()
@@ -152,15 +167,7 @@ def what_another_program_did_is_adopted() -> None:
         with suppress(ContractMismatch):
             stage.merge()
             raise AssertionError("merges were to stop")
-        script = stage.faults_of("dead")
-        if place == "before its contract":
-            stage.dies(lambda: script.before("put", "/contract/", crash), adopt=("*",))  # noqa: B023
-        elif place == "before it shrinks":
-            stage.dies(
-                lambda: script.before("put", "/contract/", lambda: script.before("commit", "table", crash)),  # noqa: B023
-                adopt=("*",),
-            )
-        stage.change(adopt=("*",))
+        _adopted(stage, place)
         names = [column.name for column in stage.contract.columns]
         require(names == ["k", "a", "b", "e", "theirs"], "the contract has", names)
         b = stage.started()
@@ -173,7 +180,7 @@ def what_another_program_did_is_adopted() -> None:
 def another_program_gives_names_to_other_columns() -> None:
     """Values of the old contract wait in a flush, when another program swaps the names of ``b`` and ``d``, drops ``c``, and
     gives its name to ``e``.  A command adopts all this; another one has died in each of its steps before."""
-    for place in ("before its contract", "before it shrinks", "at once"):
+    for place in ADOPTED:
         stage = ColumnStage()
         stage.change(add=("c", "d", "e"))
         a = stage.started()
@@ -188,15 +195,7 @@ def another_program_gives_names_to_other_columns() -> None:
             table.rename_column(path, name)
         table.drop_column("c")
         table.rename_column("e", "c")
-        script = stage.faults_of("dead")
-        if place == "before its contract":
-            stage.dies(lambda: script.before("put", "/contract/", crash), adopt=("*",))  # noqa: B023
-        elif place == "before it shrinks":
-            stage.dies(
-                lambda: script.before("put", "/contract/", lambda: script.before("commit", "table", crash)),  # noqa: B023
-                adopt=("*",),
-            )
-        stage.change(adopt=("*",))
+        _adopted(stage, place)
         names = [column.name for column in stage.contract.columns]
         require(names == ["k", "a", "d", "b", "c"], "the contract has", names)
         former = [former.name for former in stage.contract.former_names]

@@ -798,7 +798,6 @@ def _a_widening_brings_deletes_back(patch: pytest.MonkeyPatch) -> None:
 
     commit = lancewal_flusher.upkeep.widening._commit
     patch.setattr(lancewal_flusher.upkeep.widening, "_commit", as_written)
-    patch.setattr(lancewal_flusher.upkeep.widening, "columns_mark", lambda pinned: "2-1")
 
 
 def _rows_are_written_beside_a_widening(patch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ Promises, for each field of the later contract, also within lists and structs:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -96,6 +96,15 @@ def holding(tree: Tree, within: Sequence[Tree]) -> Tree:
         item = tree.type.value_field
         return replace(tree, type=pa.list_(item.with_type(within[0].type)), within=tuple(within))
     return replace(tree, type=pa.struct([(member.name, member.type) for member in within]), within=tuple(within))
+
+
+def with_leaves(tree: Tree, change: Callable[[Tree], Tree]) -> Tree:
+    """Return the field with ``change`` of each field in it, or of itself, that holds no other fields."""
+    if not tree.within:
+        return change(tree)
+    within = tuple([with_leaves(member, change) for member in tree.within])
+    # A field of another program may hold others in a way that contracts do not know: it stays as it is.
+    return tree if within == tree.within else holding(tree, within)
 
 
 def taken_whole(id_: int) -> int:

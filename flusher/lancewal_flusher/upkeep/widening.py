@@ -22,7 +22,7 @@ Steps of ``widen_next``
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, assert_never
 
@@ -33,20 +33,17 @@ from lancewal_core.names.ids import TableVersion
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import Tasks
-from lancewal_core.rows.carry import Tree, holding, tree_of
+from lancewal_core.rows.carry import Tree, tree_of, with_leaves
 from lancewal_core.rows.column_types import parse_type
-from lancewal_core.rows.schema import FieldIds
 from lancewal_core.table.checks import in_version
-from lancewal_core.table.columns.versions import ids_in_use, version_trees
+from lancewal_core.table.columns.versions import ids_in_use, version_trees, widened, write_widened
 from lancewal_core.table.contract import Column, Contract
 from lancewal_core.table.protocol import (
-    ColumnsCommit,
     CommitLost,
     Committed,
     Conflicted,
     PinnedTable,
     Table,
-    columns_mark,
     fragment_bytes,
 )
 from lancewal_flusher.commit.send import Refused, Why, checkpoint, newest_finished
@@ -129,16 +126,14 @@ def widen_next(context: FlusherContext, state: WideningState, turn_s: float = TU
         swap_columns(context, lambda newest: _renumbered(newest, highest), done=False)
         return WideningBegun(shown, len(pinned.fragments()))
     # Step 3
-    trees = [_wider(tree, here[tree.name]) for tree in version_trees(pinned) if tree.name in here]
-    wide = pa.schema([pinned.schema.field(tree.name).with_type(tree.type) for tree in trees])
-    ids = {tree.name: tuple([field.id for field in tree.all()]) for tree in trees}
+    wide = [_wider(tree, here[tree.name]) for tree in version_trees(pinned) if tree.name in here]
     try:
-        left = _write((context.tasks, context.clock), state, pinned, wide, ids, turn_s)
+        left = _write((context.tasks, context.clock), state, pinned, wide, turn_s)
         if left:
             return WideningBegun(shown, left)
         # Step 4
         checkpoint(context, pinned.version)
-        sent = _commit(context.table, state, pinned, wide, ids)
+        sent = _commit(context.table, state, pinned, wide)
     except VersionGone as error:
         return Refused(f"files of table version {pinned.version} are gone: {error}", Why.CLEANED_UP)
     if isinstance(sent, Widened):
@@ -153,8 +148,7 @@ def _write(
     means: tuple[Tasks, Clock],
     state: WideningState,
     pinned: PinnedTable,
-    wide: pa.Schema,
-    ids: Mapping[str, FieldIds],
+    wide: Sequence[Tree],
     turn_s: float,
 ) -> int:
     """Write files of fragments that have none yet (step 3); return how many are left."""
@@ -166,20 +160,14 @@ def _write(
     until = clock.monotonic() + turn_s
     for start in range(0, len(missing), _AT_ONCE):
         some = missing[start : start + _AT_ONCE]
-        written = tasks.map(lambda i: pinned.write_widened(i, wide, ids), some)
+        written = tasks.map(lambda i: write_widened(pinned, i, wide), some)
         state.written |= {i: (files[i], text) for i, text in zip(some, written, strict=True)}
         if clock.monotonic() >= until:
             break
     return len(fragments.keys() - state.written.keys())
 
 
-def _commit(
-    table: Table,
-    state: WideningState,
-    pinned: PinnedTable,
-    wide: pa.Schema,
-    ids: Mapping[str, FieldIds],
-) -> Widened | Refused:
+def _commit(table: Table, state: WideningState, pinned: PinnedTable, wide: Sequence[Tree]) -> Widened | Refused:
     """Commit the files of all fragments (step 4)."""
     fragments, nbytes = [], 0
     for fragment in pinned.fragments():
@@ -187,12 +175,9 @@ def _commit(
         written = state.written[fragment.fragment_id][1]
         nbytes += max(0, fragment_bytes(written) - fragment.nbytes)
         fragments.append(json.dumps({**now, "files": json.loads(written)["files"]}))
-    schema = pa.schema([wide.field(f.name) if f.name in wide.names else f for f in pinned.schema])
-    properties = {PROPERTY_WIDENING: json.dumps(wide.names)}
-    found, mark = {**pinned.field_ids, **ids}, columns_mark(pinned)
-    commit = ColumnsCommit(pinned.version, schema, found, properties, mark, tuple(fragments))
+    properties = {PROPERTY_WIDENING: json.dumps([tree.name for tree in wide])}
     with point("columns.widen"):
-        outcome = table.change_columns(commit)
+        outcome = table.change_columns(widened(pinned, wide, fragments, properties))
     match outcome:
         case Committed(version=version):
             return Widened(version, (), len(fragments), nbytes)
@@ -211,14 +196,7 @@ def _wider(tree: Tree, column: Column) -> Tree:
     of_ids = zip(types, (column.field_ids, column.widened.field_ids), strict=True)
     now, then = (tree_of(pa.field(column.name, type_), own) for type_, own in of_ids)
     wider = {old.id: new for old, new in zip(now.all(), then.all(), strict=True) if old.id != new.id}
-    return _with_wider(tree, wider)
-
-
-def _with_wider(tree: Tree, wider: Mapping[int, Tree]) -> Tree:
-    if tree.id in wider:
-        return replace(wider[tree.id], name=tree.name)
-    within = tuple([_with_wider(member, wider) for member in tree.within])
-    return tree if within == tree.within else holding(tree, within)  # another program's member may have any type
+    return with_leaves(tree, lambda leaf: replace(wider.get(leaf.id, leaf), name=leaf.name))
 
 
 def _new_ids(column: Column) -> frozenset[int]:

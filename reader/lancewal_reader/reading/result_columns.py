@@ -22,7 +22,7 @@ import pyarrow as pa
 from lancewal_core.errors import ContractChanged, InvalidInput, InvalidSchema, LancewalError, or_error
 from lancewal_core.region.flushes.manifest import read_flush
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.rows.carry import Tree, holding, taken_whole, trees, widens
+from lancewal_core.rows.carry import Tree, taken_whole, trees, widens, with_leaves
 from lancewal_core.rows.column_types import format_type, parse_type
 from lancewal_core.rows.schema import FieldIds, RowSchema
 from lancewal_core.store.versioned import FIRST_VERSION
@@ -70,13 +70,13 @@ def _as_wide(rows: RowSchema, own: RowSchema) -> list[pa.Field]:
     ``own``: the version's columns.  A widening lands there before a contract has the wider types."""
     there = {tree.id: tree.type for column in trees(own) for tree in column.all()}
 
-    def wide(tree: Tree) -> Tree:
-        if tree.within:
-            return holding(tree, [wide(member) for member in tree.within])
-        type_ = there.get(tree.id, tree.type)
-        return replace(tree, type=type_) if widens(tree.type, type_) else tree
+    def wide(leaf: Tree) -> Tree:
+        type_ = there.get(leaf.id, leaf.type)
+        return replace(leaf, type=type_) if widens(leaf.type, type_) else leaf
 
-    return [field.with_type(wide(tree).type) for field, tree in zip(rows.columns, trees(rows), strict=True)]
+    return [
+        field.with_type(with_leaves(tree, wide).type) for field, tree in zip(rows.columns, trees(rows), strict=True)
+    ]
 
 
 def _has_all_names(pinned: PinnedTable, contract: Contract) -> bool:

@@ -28,7 +28,14 @@ from lancewal_core.rows.schema import is_reserved
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.checks import blob_columns, misfits
 from lancewal_core.table.columns.changes import Adopted, Adoption, Path, Taken, option
-from lancewal_core.table.columns.versions import Mark, contract_trees, held_together, version_trees
+from lancewal_core.table.columns.versions import (
+    Mark,
+    contract_trees,
+    held_together,
+    lost_in_files,
+    lost_structs,
+    version_trees,
+)
 from lancewal_core.table.contract import Contract, former_columns
 from lancewal_core.table.protocol import PinnedTable
 
@@ -288,20 +295,12 @@ def _lost_structs(pinned: PinnedTable, contract: Contract, one: _Difference, aft
     structs = [tree for column in trees(contract.rows) for tree in column.all()]
     struct = next(tree for tree in structs if any(member.id == gone for member in tree.within))
     left = {first.get(tree.id, tree.id) for tree in one.beside if tree.id in after.ids}
-    way = (
-        "and would lose which structs are null. Restore the version before that change. Or drop the whole struct, "
-        f"{_dropping(pinned, one.outer)}, and adopt again"
-    )
-    for version in after.earlier:
-        then = {m.id for c in trees(version.rows) for tree in c.all() if tree.id == struct.id for m in tree.within}
-        if then and then.isdisjoint(left):
-            return f"rows of version {version.version} of the contract have no other member of the struct, {way}"
     members = {inner.id for member in struct.within for inner in member.all()}
     had = {id_ for id_, own in first.items() if own in members}
     kept = {m.id for tree in one.beside if tree.id in after.ids for m in tree.all()}
-    if any(held & had and not held & kept for held in held_together(pinned)):
-        return f"some rows of the table were written without any other member of the struct, {way}"
-    return ""
+    lost = lost_structs(after.earlier, struct.id, left) or lost_in_files(held_together(pinned), had, kept)
+    way = f"Restore the version before that change. Or drop the whole struct, {_dropping(pinned, one.outer)}, and adopt again"
+    return f"{lost}. {way}" if lost else ""
 
 
 def _odd_fields(pinned: PinnedTable, one: _Difference, after: _After) -> Iterator[str]:

@@ -30,7 +30,7 @@ import pyarrow as pa
 
 from lancewal_core.errors import InvalidInput, InvalidSchema, ObjectCorrupt
 from lancewal_core.names import paths
-from lancewal_core.rows.carry import Tree, fields_within, holding, tree_of, trees, widens
+from lancewal_core.rows.carry import Tree, fields_within, holding, tree_of, trees, widens, with_leaves
 from lancewal_core.rows.column_types import format_type, parse_type
 from lancewal_core.rows.own_rows import has_struct
 from lancewal_core.rows.schema import check_row_schema, is_reserved
@@ -48,7 +48,7 @@ from lancewal_core.table.columns.changes import (
     option,
 )
 from lancewal_core.table.columns.defaults import carried_default
-from lancewal_core.table.columns.versions import contract_trees
+from lancewal_core.table.columns.versions import contract_trees, lost_in_files, lost_structs
 from lancewal_core.table.contract import (
     Column,
     Contract,
@@ -195,9 +195,7 @@ def _wider(contract: Contract) -> dict[int, tuple[pa.DataType, int]]:
 
 
 def _with_types(tree: Tree, wider: Mapping[int, pa.DataType]) -> Tree:
-    if tree.within:
-        return holding(tree, [_with_types(member, wider) for member in tree.within])
-    return replace(tree, type=wider.get(tree.id, tree.type))
+    return with_leaves(tree, lambda leaf: replace(leaf, type=wider.get(leaf.id, leaf.type)))
 
 
 def _is_made(contract: Contract, columns: Sequence[Tree], change: Change | Adoption) -> bool:
@@ -455,19 +453,10 @@ def _check_keeps_a_member(fields: _Fields, path: Path) -> None:
     left = {tree.id for tree in siblings if tree.name != path[-1]}
     within, _ = _place(fields.columns, path[:-1])
     assert within is not None, "it is the path of a member"
-    for version in fields.earlier:
-        then = {tree.id for tree in _members_of(trees(version.rows), within)}
-        if then and then.isdisjoint(left):
-            raise InvalidInput(
-                f"rows of version {version.version} of the contract have no other member of the struct, and would lose "
-                "which structs are null. Add a column of the new type, write both for a time, and drop the whole struct"
-            )
-    kept, all_ = (_lance_ids(fields, trees) for trees in ([t for t in siblings if t.id in left], siblings))
-    if any(held & all_ and not held & kept for held in fields.held):
-        raise InvalidInput(
-            "some rows of the table were written without any other member of the struct, and would lose which structs are "
-            "null. Add a column of the new type, write both for a time, and drop the whole struct"
-        )
+    kept, had = (_lance_ids(fields, trees) for trees in ([t for t in siblings if t.id in left], siblings))
+    lost = lost_structs(fields.earlier, within, left) or lost_in_files(fields.held, had, kept)
+    if lost:
+        raise InvalidInput(f"{lost}. Add a column of the new type, write both for a time, and drop the whole struct")
 
 
 def _lance_ids(fields: _Fields, trees: Sequence[Tree]) -> frozenset[int]:

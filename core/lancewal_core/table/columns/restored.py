@@ -24,12 +24,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 
-import pyarrow as pa
-
 from lancewal_core.errors import CommitUnknown, ContractChanged, ContractMismatch, RepairRefused
 from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import Tasks
-from lancewal_core.rows.carry import Tree, holding
+from lancewal_core.rows.carry import Tree, with_leaves
 from lancewal_core.rows.column_types import format_type
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.checks import check_identity, check_table, in_version, misfits
@@ -40,6 +38,8 @@ from lancewal_core.table.columns.versions import (
     ids_in_use,
     ids_of,
     version_trees,
+    widened,
+    write_widened,
 )
 from lancewal_core.table.contract import (
     Contract,
@@ -157,14 +157,18 @@ def _fits(pinned: PinnedTable, contract: Contract) -> bool:
 
 def _asking(pinned: PinnedTable, before: Contract, contract: Contract) -> Contract:
     """Return the earlier contract, which asks for the types that its fields have in the newest one."""
-    columns = []
-    here = before.model_copy(update={"columns": tuple([in_version(pinned, column) for column in before.columns])})
+    columns, here = [], _as_there(pinned, before)
     for column, tree in zip(here.columns, contract_trees(here), strict=True):
         wide = _become(here, contract)(tree)
         ids = tuple([inner.id for inner in wide.all()])
         widening = Widening(type=format_type(wide.type), field_ids=ids, since_ms=0) if ids != column.field_ids else None
         columns.append(column.model_copy(update={"widening": widening}))
     return here.model_copy(update={"columns": tuple(columns)})
+
+
+def _as_there(pinned: PinnedTable, before: Contract) -> Contract:
+    """Return the contract with its columns as the version has them, where widenings may have landed."""
+    return before.model_copy(update={"columns": tuple([in_version(pinned, column) for column in before.columns])})
 
 
 def _become(before: Contract, contract: Contract) -> Callable[[Tree], Tree]:
@@ -174,20 +178,16 @@ def _become(before: Contract, contract: Contract) -> Callable[[Tree], Tree]:
     for column, tree in zip(contract.columns, contract_trees(contract), strict=True):
         now.update(zip(column.ids, tree.all(), strict=True))
 
-    def become(tree: Tree) -> Tree:
-        if tree.within:
-            within = tuple([become(member) for member in tree.within])
-            return tree if within == tree.within else holding(tree, within)
-        newer = now.get(first.get(tree.id, -1), tree)
-        return replace(tree, id=newer.id, type=newer.type)
+    def become(leaf: Tree) -> Tree:
+        newer = now.get(first.get(leaf.id, -1), leaf)
+        return replace(leaf, id=newer.id, type=newer.type)
 
-    return become
+    return lambda tree: with_leaves(tree, become)
 
 
 def _wider(pinned: PinnedTable, before: Contract, contract: Contract) -> dict[str, Tree]:
     """Return the columns of the version that must be written again, as they become."""
-    here = before.model_copy(update={"columns": tuple([in_version(pinned, column) for column in before.columns])})
-    become = _become(here, contract)
+    become = _become(_as_there(pinned, before), contract)
     found = {tree.name: (tree, become(tree)) for tree in version_trees(pinned)}
     return {name: after for name, (tree, after) in found.items() if after != tree}
 
@@ -216,10 +216,7 @@ def _check(pinned: PinnedTable, before: Contract, contract: Contract, wider: Map
 
 def _merge(pinned: PinnedTable, tasks: Tasks, wider: Mapping[str, Tree]) -> ColumnsCommit:
     """Write the columns of all fragments, and return the commit of these files (step 1)."""
-    wide = pa.schema([pinned.schema.field(name).with_type(tree.type) for name, tree in wider.items()])
-    ids = {name: tuple([inner.id for inner in tree.all()]) for name, tree in wider.items()}
+    wide = list(wider.values())
     numbers = [fragment.fragment_id for fragment in pinned.fragments()]
-    fragments = tasks.map(lambda number: pinned.write_widened(number, wide, ids), numbers)
-    schema = pa.schema([wide.field(f.name) if f.name in wide.names else f for f in pinned.schema])
-    found, mark = {**pinned.field_ids, **ids}, columns_mark(pinned)
-    return ColumnsCommit(pinned.version, schema, found, {}, mark, tuple(fragments))
+    fragments = tasks.map(lambda number: write_widened(pinned, number, wide), numbers)
+    return widened(pinned, wide, fragments, {})

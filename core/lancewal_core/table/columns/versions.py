@@ -16,14 +16,14 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
 import pyarrow as pa
 
 from lancewal_core.errors import ContractMismatch
-from lancewal_core.rows.carry import Tree, holding, tree_of
+from lancewal_core.rows.carry import Tree, holding, tree_of, trees
 from lancewal_core.rows.column_types import parse_type
 from lancewal_core.table.checks import fields_with_ids, landed
 from lancewal_core.table.columns.changes import Path, option
@@ -32,6 +32,7 @@ from lancewal_core.table.protocol import ColumnsCommit, PinnedTable, columns_mar
 
 CHANGE = "lancewal.columns"
 """Property of a commit that changes columns: the change that it belongs to (``Contract.columns_change``)."""
+_LOST = "and would lose which structs are null"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +130,27 @@ def _unknown(tree: Tree, path: str, known: Collection[int]) -> list[str]:
     return [found for member, its_path in members for found in _unknown(member, its_path, known)]
 
 
+def write_widened(pinned: PinnedTable, fragment_id: int, wide: Sequence[Tree]) -> str:
+    """Write these columns of a fragment with their wider types; return the fragment's JSON with the file."""
+    schema, ids = _as_schema(pinned, wide)
+    return pinned.write_widened(fragment_id, schema, ids)
+
+
+def widened(
+    pinned: PinnedTable, wide: Sequence[Tree], fragments: Sequence[str], properties: Mapping[str, str]
+) -> ColumnsCommit:
+    """Return the commit of wider columns, whose files ``fragments`` name.  The mark stays."""
+    schema, ids = _as_schema(pinned, wide)
+    columns = pa.schema([schema.field(f.name) if f.name in schema.names else f for f in pinned.schema])
+    found = {**pinned.field_ids, **ids}
+    return ColumnsCommit(pinned.version, columns, found, properties, columns_mark(pinned), tuple(fragments))
+
+
+def _as_schema(pinned: PinnedTable, wide: Sequence[Tree]) -> tuple[pa.Schema, dict[str, tuple[int, ...]]]:
+    schema = pa.schema([pinned.schema.field(tree.name).with_type(tree.type) for tree in wide])
+    return schema, {tree.name: tuple([inner.id for inner in tree.all()]) for tree in wide}
+
+
 def _commit(pinned: PinnedTable, columns: Sequence[Tree], contract: Contract, mark: Mark) -> ColumnsCommit:
     _check_names(pinned, columns, {tree.id: tree.name for tree in _all(version_trees(pinned))})
     nulls = {pinned.field_ids[field.name][0]: field.nullable for field in pinned.schema}
@@ -182,6 +204,27 @@ def held_together(pinned: PinnedTable) -> frozenset[frozenset[int]]:
         for fragment in fragments:
             found.setdefault(fragment, set()).add(id_)
     return frozenset(map(frozenset, found.values()))
+
+
+def lost_structs(earlier: Iterable[Contract], struct: int, left: Collection[int]) -> str:
+    """Return which older rows would lose the nulls of a struct that keeps the members ``left``; empty if none would.
+
+    A data file stores a struct by its members alone.  All ids are those that the fields had at first."""
+    for version in earlier:
+        found = chain.from_iterable(tree.all() for tree in trees(version.rows))
+        then = {member.id for tree in found if tree.id == struct for member in tree.within}
+        if then and then.isdisjoint(left):
+            return f"rows of version {version.version} of the contract have no other member of the struct, {_LOST}"
+    return ""
+
+
+def lost_in_files(held: Iterable[Collection[int]], had: Collection[int], kept: Collection[int]) -> str:
+    """Return whether rows of data files would lose them, whatever their contract: a text as of ``lost_structs``.
+
+    ``held``: ``held_together``.  ``had``, ``kept``: Lance's ids of the struct's fields, and of those that it keeps."""
+    if any(not set(had).isdisjoint(ids) and set(kept).isdisjoint(ids) for ids in held):
+        return f"some rows of the table were written without any other member of the struct, {_LOST}"
+    return ""
 
 
 def _filled(pinned: PinnedTable, ids: Collection[int]) -> set[int]:
