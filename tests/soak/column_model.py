@@ -130,6 +130,7 @@ class Columns:
                 siblings = tuple(f for f in siblings if f is not own)
                 dropped |= {(place, name), *(key for key, number in former.items() if number == own.number)}
                 former = {key: n for key, n in former.items() if n != own.number and key[0] != own.number}
+                dropped = {key for key in dropped if key[0] != own.number}
             case "forget":
                 former.pop((place, name), None)
                 dropped.discard((place, name))
