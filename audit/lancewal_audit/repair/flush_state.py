@@ -19,8 +19,8 @@ from lancewal_core.region.flush_files import read_folded
 from lancewal_core.region.flushes.manifest import read_flushed_generation
 from lancewal_core.region.generation_entries import entries_of
 from lancewal_core.region.state import GenerationRecord
+from lancewal_core.rows.equal_cells import row_texts
 from lancewal_core.rows.fold import Folded, fold
-from lancewal_core.rows.row_text import row_texts
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,10 +49,10 @@ from lancewal_core.names import paths
 from lancewal_core.names.ids import Position, Region
 from lancewal_core.region.flush_files import side_rows, side_stream
 from lancewal_core.rows.carry import trees
+from lancewal_core.rows.equal_cells import row_texts
 from lancewal_core.rows.fold import Folded, compose, fold_onto, operation_schema, operations_of
 from lancewal_core.rows.key_set import KeySet, distinct
 from lancewal_core.rows.projection import rows_as
-from lancewal_core.rows.row_text import row_texts
 from lancewal_core.rows.schema import OP, PRESENT, Op, RowSchema
 from lancewal_core.store.arrow_message import declared_stream
 from lancewal_core.store.json_object import JsonFault, JsonObject, parse_value, region_named

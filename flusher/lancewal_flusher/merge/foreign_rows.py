@@ -21,8 +21,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lancewal_core.keys.scan import find_keys
+from lancewal_core.rows.equal_cells import row_texts
 from lancewal_core.rows.key_set import KeySet, distinct
-from lancewal_core.rows.row_text import row_texts
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.protocol import PinnedTable, rows_by_fragment
 from lancewal_flusher.commit.facts import MergeFacts

@@ -48,8 +48,8 @@ from lancewal_core.keys.live import find_live
 from lancewal_core.keys.scan import find_keys
 from lancewal_core.names.ids import TableVersion
 from lancewal_core.process.failpoints import point
+from lancewal_core.rows.equal_cells import row_texts
 from lancewal_core.rows.key_set import KeySet
-from lancewal_core.rows.row_text import row_texts
 from lancewal_core.table.checks import check_table
 from lancewal_core.table.protocol import PinnedTable, files_of, rows_by_fragment
 from lancewal_core.table.watermarks import InForce

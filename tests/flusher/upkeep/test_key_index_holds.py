@@ -25,7 +25,7 @@ from lancewal_core.keys.parts import MappedParts
 from lancewal_core.keys.run import Entries, encode_part
 from lancewal_core.names import paths
 from lancewal_core.process.clock import SystemClock
-from lancewal_core.rows.row_text import row_texts
+from lancewal_core.rows.equal_cells import row_texts
 from lancewal_core.store.object_store import put_once
 from lancewal_core.store.obstore import open_store
 from lancewal_core.store.versioned import newest_version
