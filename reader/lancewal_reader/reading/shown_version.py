@@ -31,6 +31,11 @@ def shown_version(opened: OpenedTable, pinned: PinnedTable, rows: RowSchema) -> 
     return pinned if has_all else cast("PinnedTable", _ShownVersion(pinned, own, rows))
 
 
+def stored_version(pinned: PinnedTable) -> PinnedTable:
+    """Return the version as it is stored; the inverse of ``shown_version``."""
+    return pinned._pinned if isinstance(pinned, _ShownVersion) else pinned
+
+
 class _ShownVersion:
     """``PinnedTable`` with the columns of ``rows``, carried over from its own.  Everything that names no column is passed
     to the version itself."""

@@ -1,0 +1,6 @@
+"""The change feed: what changed between two states of the table.
+
+``side`` is an open end of a feed.  ``pairs`` has rows before and after a change, and makes the rows of a feed of them.
+
+May import: plan, point, reading, unmerged.
+"""

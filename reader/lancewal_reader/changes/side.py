@@ -1,0 +1,68 @@
+"""One end of a change feed: a planned state that is open, and shows the columns of the feed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import pyarrow as pa
+
+from lancewal_core.rows.schema import RowSchema
+from lancewal_core.table.protocol import PinnedTable
+from lancewal_reader.plan.strong import ReadPlan
+from lancewal_reader.point.receipt import Receipt
+from lancewal_reader.reading.lookup import lookup_plan
+from lancewal_reader.reading.reads import Planned, Reads
+from lancewal_reader.reading.shown_version import stored_version
+from lancewal_reader.unmerged.completed import FindAddresses
+from lancewal_reader.unmerged.load import DeltaContext
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A state of the table: ``plan`` at ``receipt``."""
+
+    context: DeltaContext
+    """The open table; its ``rows`` are the columns of the feed."""
+    pinned: PinnedTable
+    """The plan's version, with the columns of the feed."""
+    plan: ReadPlan
+    receipt: Receipt
+    find: FindAddresses
+    """Lookup of keys in ``pinned``, by the key index where that covers them."""
+
+    @property
+    def rows(self) -> RowSchema:
+        """All columns of the feed."""
+        return self.context.rows
+
+    @property
+    def stored(self) -> PinnedTable:
+        """The plan's version as it is stored."""
+        return stored_version(self.pinned)
+
+    def rows_of(self, keys: pa.Table, columns: Sequence[str], find: FindAddresses | None = None) -> pa.Table:
+        """Return the rows of the state with these keys, in the order of the keys; a key without a row gives none.
+
+        ``keys`` are distinct, in the columns of the primary key.  ``find`` may know addresses of their rows."""
+        return lookup_plan(self.context, find or self.find, self.pinned, self.plan, columns, keys)
+
+
+def between_sides(reads: Reads, start: Planned | None, end: Planned, use: Callable[[Side | None, Side], T]) -> T:
+    """Open both ends with the columns of ``end``, and return the result of ``use``.  None stands for the empty table.
+
+    If objects of a plan have vanished, a new plan at the same receipt is made, and ``use`` is called again."""
+
+    def with_end(context: DeltaContext, find: FindAddresses, pinned: PinnedTable, plan: ReadPlan) -> T:
+        after = Side(context, pinned, plan, end.receipt, find)
+        if start is None:
+            return use(None, after)
+        return reads.using(
+            replace(start, chosen=end.chosen),
+            lambda context, find, pinned, plan: use(Side(context, pinned, plan, start.receipt, find), after),
+        )
+
+    return reads.using(end, with_end)
