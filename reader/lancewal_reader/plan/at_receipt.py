@@ -63,7 +63,7 @@ from lancewal_core.wal.log_end import confirm_end, segment_lost
 from lancewal_core.wal.segment import Segment, Trailer
 from lancewal_core.wal.walk import Walk
 from lancewal_reader.plan.breaks import contracts_up_to, kept_of, lies_before_a_change, spans_a_change
-from lancewal_reader.plan.log_entries import LogEntries
+from lancewal_reader.plan.log_entries import EntryRef, LogEntries
 from lancewal_reader.plan.stand_in import Lineage, Pinned, is_at_or_below
 from lancewal_reader.plan.strong import (
     FlushRef,
@@ -83,7 +83,7 @@ _STRIDE = 64
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class GenerationPart:
     """A generation, or the part of it below the cut."""
 
     region: Region
@@ -133,7 +133,7 @@ def _plan_once(context: PlanContext, at: Receipt) -> ReadPlan:
     found = context.tasks.map(lambda r: _parts(context, pinned, r, states.get(r), at.positions[r]), behind)
     parts = dict(zip(behind, found, strict=True))
     # Step 4
-    walks = _walk_logs(context, [part for some in parts.values() for part in some if part.flushed is None])
+    walks = walk_parts(context, [part for some in parts.values() for part in some if part.flushed is None])
     logs = {log: LogEntries(walked) for log, walked in walks.items()}
     check_entries(context.contract, logs)
     deltas = []
@@ -173,7 +173,7 @@ def _version_gone(context: PlanContext, at: Receipt) -> VersionGone:
 
 def _parts(
     context: PlanContext, pinned: Pinned, region: Region, state: RegionState | None, cut: Position
-) -> list[_Part]:
+) -> list[GenerationPart]:
     """Return the parts of generations to read for one region (step 3).  The region may be one that only an earlier
     contract had."""
     if region not in context.contract.regions and state is None:
@@ -192,9 +192,9 @@ def _parts(
             f"the receipt's position {cut} is after the region's end {end}; the store's listing is out of date, or this "
             "is not a receipt",
         )
-    _check_given_up(context, region, begin, cut)
+    check_given_up(context, region, begin, cut)
     needed = [record for record in records if record.first < cut]
-    return [_Part(region, r, cut if r.next is None else min(cut, r.next)) for r in needed]
+    return [GenerationPart(region, r, cut if r.next is None else min(cut, r.next)) for r in needed]
 
 
 def _check_stand_in(context: PlanContext, at: Receipt) -> None:
@@ -206,10 +206,10 @@ def _check_stand_in(context: PlanContext, at: Receipt) -> None:
         before = NOTHING_MERGED  # refuses more than it must
     for region, cut in sorted(at.positions.items()):
         merged = before.position(region)
-        _check_given_up(context, region, Position(0) if merged is None else merged, cut)
+        check_given_up(context, region, Position(0) if merged is None else merged, cut)
 
 
-def _check_given_up(context: PlanContext, region: Region, merged: Position, cut: Position) -> None:
+def check_given_up(context: PlanContext, region: Region, merged: Position, cut: Position) -> None:
     for loss in read_losses(context.store, region, context.contract.making):
         if loss.segment is not None and loss.first < cut and merged < loss.next:
             raise region.error(
@@ -220,16 +220,16 @@ def _check_given_up(context: PlanContext, region: Region, merged: Position, cut:
             )
 
 
-def _walk_logs(context: PlanContext, parts: Seq[_Part]) -> dict[LogId, Walk[Segment | Trailer]]:
-    """Walk each log once, for all its regions."""
+def walk_parts(context: PlanContext, parts: Seq[GenerationPart]) -> dict[LogId, Walk[Segment | Trailer]]:
+    """Walk each log of these parts once, for all its regions.  ``ObjectMissing`` names a segment that is lost."""
     context.begin_walks()
-    by_log: dict[LogId, list[_Part]] = {}
+    by_log: dict[LogId, list[GenerationPart]] = {}
     for part in parts:
         by_log.setdefault(part.record.log, []).append(part)
     return {log: _walk_to(context, log, some) for log, some in sorted(by_log.items())}
 
 
-def _walk_to(context: PlanContext, log: LogId, parts: Seq[_Part]) -> Walk[Segment | Trailer]:
+def _walk_to(context: PlanContext, log: LogId, parts: Seq[GenerationPart]) -> Walk[Segment | Trailer]:
     """Walk from the first segment of these parts to where all of them are reached, or to the log's end."""
     pending = list(parts)
     at = min(part.record.first_sequence for part in parts)
@@ -247,7 +247,7 @@ def _walk_to(context: PlanContext, log: LogId, parts: Seq[_Part]) -> Walk[Segmen
     return Walk(log, tuple(segments), at, None)
 
 
-def _check_lost(context: PlanContext, pending: Seq[_Part], walked: Walk[Segment | Trailer]) -> None:
+def _check_lost(context: PlanContext, pending: Seq[GenerationPart], walked: Walk[Segment | Trailer]) -> None:
     """Raise the error that names the absent segment at the end of ``walked``, if these parts need it and it was not
     trimmed."""
     if not pending or walked.fence is not None:
@@ -268,26 +268,31 @@ def _check_lost(context: PlanContext, pending: Seq[_Part], walked: Walk[Segment 
             )
 
 
-def _sources(parts: Seq[_Part], logs: Mapping[LogId, LogEntries]) -> list[Source]:
+def _sources(parts: Seq[GenerationPart], logs: Mapping[LogId, LogEntries]) -> list[Source]:
     """Return the flushes and entries of one region, up to the cut; ``PlanStale`` if there is a gap."""
     sources: list[Source] = []
     for part in parts:
         flushed = part.flushed
-        if flushed is not None:
-            sources.append(flushed)
-            continue
-        position = part.record.first
-        for ref in logs[part.record.log].of_generation(part.region, part.record).refs:
-            if ref.first >= part.end:
-                break
-            if ref.first != position:
-                raise part.region.error(PlanStale, f"log {ref.log} continues at {ref.first}, expected {position}")
-            position = min(ref.next, part.end)
-            sources.append(replace(ref, next=position))  # Step 5
-        if position != part.end:
-            raise part.region.error(
-                PlanStale,
-                f"generation {part.record.generation} is needed up to {part.end}, its log {part.record.log} shows it up to "
-                f"{position}",
-            )
+        sources += entries_of_part(part, logs[part.record.log]) if flushed is None else [flushed]
     return sources
+
+
+def entries_of_part(part: GenerationPart, log: LogEntries) -> list[EntryRef]:
+    """Return the entries of a part, up to its end, of which the last may be divided (step 5); ``PlanStale`` if there is a
+    gap."""
+    found: list[EntryRef] = []
+    position = part.record.first
+    for ref in log.of_generation(part.region, part.record).refs:
+        if ref.first >= part.end:
+            break
+        if ref.first != position:
+            raise part.region.error(PlanStale, f"log {ref.log} continues at {ref.first}, expected {position}")
+        position = min(ref.next, part.end)
+        found.append(replace(ref, next=position))
+    if position != part.end:
+        raise part.region.error(
+            PlanStale,
+            f"generation {part.record.generation} is needed up to {part.end}, its log {part.record.log} shows it up to "
+            f"{position}",
+        )
+    return found

@@ -91,8 +91,13 @@ def _below(entry: Entry, next_: Position) -> RowRange:
 
 
 def few_slices(sequences: Sequence[Sequence[RowRange]]) -> list[pa.RecordBatch]:
-    """Return all rows, batch by batch, those of each sequence in its order.  Rows that are adjacent in a batch become
-    one slice.
+    """Return all rows, batch by batch, those of each sequence in its order (``batch_by_batch``).  Rows that are adjacent in
+    a batch become one slice."""
+    return slices(batch_by_batch(sequences))
+
+
+def batch_by_batch(sequences: Sequence[Sequence[RowRange]]) -> list[RowRange]:
+    """Return all ranges, those of one batch next to each other where that is possible, those of each sequence in its order.
 
     If sequences have batches in different orders, or one sequence has rows of a batch in another order, the sequences
     follow one after the other."""
@@ -101,9 +106,9 @@ def few_slices(sequences: Sequence[Sequence[RowRange]]) -> list[pa.RecordBatch]:
         held.setdefault(id(one.batch), []).append(one)
     pairs = chain.from_iterable(map(pairwise, sequences))
     if any(one.batch is before.batch and one.begin < before.end for before, one in pairs):
-        return slices(chain.from_iterable(sequences))
+        return list(chain.from_iterable(sequences))
     try:
         batches = one_order((id(one.batch) for one in ranges) for ranges in sequences)
     except CycleError:
-        return slices(chain.from_iterable(sequences))
-    return [found for batch in batches for found in slices(sorted(held[batch], key=_BEGIN))]
+        return list(chain.from_iterable(sequences))
+    return [one for batch in batches for one in sorted(held[batch], key=_BEGIN)]

@@ -40,7 +40,7 @@ def test_what_was_trimmed_is_not_called_lost(tmp_path: Path, monkeypatch: pytest
         pipeline.upsert(zero, id)
     pipeline.ingest()
     pipeline.settle()
-    walk_logs = plan_at._walk_logs
+    walk_logs = plan_at.walk_parts
     stalled: list[bool] = []
 
     def walked_late(context: Any, parts: Sequence[Any]) -> Mapping[Any, Any]:
@@ -53,7 +53,7 @@ def test_what_was_trimmed_is_not_called_lost(tmp_path: Path, monkeypatch: pytest
             assert state_of(pipeline, 1).trimmed_generation == 0
         return walk_logs(context, parts)
 
-    monkeypatch.setattr(plan_at, "_walk_logs", walked_late)
+    monkeypatch.setattr(plan_at, "walk_parts", walked_late)
     with pytest.raises(OutsideHistoryWindow):
         open_table(pipeline.uri).to_arrow(at=receipt)
     assert stalled
