@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import binascii
+import json
 import random
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,6 +16,8 @@ from hypothesis import strategies as st
 from lancewal_core.errors import InvalidInput, InvalidSettings
 from lancewal_core.record_keys.partitioner import HASHING, Partitioner, partition_of, partitions_of, that_places
 from lancewal_core.record_keys.why_misrouted import other_partitioner
+
+OF_GO: dict[str, Any] = json.loads((Path(__file__).parent / "go_partitions.json").read_bytes())
 
 
 def plain(key: bytes, partitions: int, partitioner: str) -> int:
@@ -55,6 +60,33 @@ def _state(key: bytes) -> int:
     for byte in key:
         state = (state ^ byte) * 16777619 % 2**32
     return state
+
+
+@pytest.mark.parametrize(
+    ("client", "partitioner"),
+    [
+        ("sarama default", "fnv1a"),
+        ("sarama reference", None),
+        ("sarama ConsistentCRC", "crc32"),
+        ("kafka-go Hash", "fnv1a"),
+        ("kafka-go ReferenceHash", None),
+        ("kafka-go CRC32Balancer", "crc32"),
+        ("kafka-go Murmur2Balancer", "murmur2"),
+        ("franz-go default", "murmur2"),
+        ("franz-go SaramaCompatHasher", "fnv1a"),
+    ],
+)
+def test_where_clients_of_go_put_keys(client: str, partitioner: Partitioner | None) -> None:
+    """The keys that Go's clients wrote to a broker, the empty one and one with the smallest hash among them.
+
+    Reference hashes take other bits of a negative number: no partitioner of lancewal is theirs."""
+    lie = OF_GO["partitions"][client]
+    keyed = [(bytes.fromhex(key), at) for key, at in zip(OF_GO["keys"], lie, strict=True) if key is not None]
+    assert {b"", b"qqk42v"} <= {key for key, _ in keyed}
+    placed = {one: [partition_of(key, 12, one) for key, _ in keyed] for one in HASHING}
+    if partitioner == "crc32":  # an empty key goes anywhere
+        placed["crc32"] = [at if said == -1 else said for said, (_, at) in zip(placed["crc32"], keyed, strict=True)]
+    assert [one for one, said in placed.items() if said == [at for _, at in keyed]] == [partitioner] * bool(partitioner)
 
 
 @pytest.mark.parametrize("partitioner", HASHING)
