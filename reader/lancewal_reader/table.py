@@ -24,9 +24,11 @@ from lancewal_core.table.contract import Contract
 from lancewal_core.table.lance.base_paths import BasePaths
 from lancewal_core.table.snapshots import Snapshot, snapshots
 from lancewal_core.wal.segment_cache import SegmentCache
+from lancewal_reader.changes.feed import Feeds, Mode
 from lancewal_reader.forms.given_keys import keys_of, region_key_of
 from lancewal_reader.forms.pandas_frames import Dtypes
-from lancewal_reader.point.read_options import Read, read_options
+from lancewal_reader.point.at import Point
+from lancewal_reader.point.read_options import Read, ReadOptions, read_options
 from lancewal_reader.point.receipt import Receipt
 from lancewal_reader.reading.reads import Reads, Wanted, wanted_of
 from lancewal_reader.reading.rows import Rows, limit_of, reader_of, to_pandas, to_polars
@@ -149,6 +151,7 @@ class Table:
 
     def __init__(self, reads: Reads, vectors: UnindexedVectors | None = None) -> None:
         self._reads = reads
+        self._feeds = Feeds(reads)
         self._searches = SearchCaches(vectors or UnindexedVectors())
 
     @property
@@ -320,6 +323,32 @@ class Table:
         named = {name: asked.pop(name) for name in ASKED if name in asked}
         wanted = self._wanted(columns, filter, **asked)
         return search(self._reads, self._searches, wanted, lambda schema: sought_of(schema, vector, text, limit, named))
+
+    def changes(
+        self,
+        start: Point | str | bytes,
+        end: Point | str | bytes = "now",
+        mode: Mode = "net",
+        columns: Sequence[str] | None = None,
+        filter: str | pc.Expression | None = None,
+    ) -> Rows:
+        """Plan the changes from ``start`` to ``end``: points, ``now``, or for the start ``earliest``, the empty table.
+
+        The state at ``start`` is not in the result, all later changes up to ``end`` are.  ``rows.receipt`` is where the next
+        call starts.  The result has the wanted columns and four more.  ``_change_type`` is ``insert``, ``delete``,
+        ``update_preimage`` or ``update_postimage``.  ``_commit_version`` and ``_commit_timestamp`` are those of the version
+        read.  ``_sequence`` grows with each change of a key.
+
+        ``net`` has at most one change for each key.  ``commits`` has the net changes from each version of the merged table
+        to the next.  ``columns`` and ``filter`` give the changes of a table of only these columns and rows: an update that
+        leaves the filter is a delete.
+
+        Each use of the result reads it again, and gives the same rows or an error, as a read at a point does.  Also
+        ``DuplicateKeys``: another program has written a key twice.  ``TooManyUnmerged``: more keys than
+        ``unmerged_keys_max`` may have changed.
+        """
+        wanted = wanted_of(columns, filter, ReadOptions())
+        return Rows(self._feeds, self._feeds.plan(wanted, start, end, mode))
 
     def receipt(self, **read: Unpack[Read]) -> Receipt:
         """Return the receipt of what a read would see; no row is read.  Several reads of one state take it as their

@@ -20,7 +20,7 @@ at once.  Therefore
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -101,6 +101,23 @@ class Lineage:
         that both watermarks are below."""
         behind = range(low + 1, high + 1)
         return not any(isinstance(self._commit(at), _Foreign) for at in behind) and self._leads(low, high)
+
+    def steps(self, low: int, high: int) -> Iterator[tuple[int, int]]:
+        """Yield the version before and after each commit from ``low`` to ``high`` that may have changed rows.
+
+        A merge and its follow-up are one step, with all commits between them."""
+        commits = {version: self._commit(version) for version in range(low + 1, high + 1)}
+        followed = {commit.merge: version for version, commit in commits.items() if isinstance(commit, _FollowUp)}
+        version = low + 1
+        while version <= high:
+            before, end = version - 1, version
+            while version <= end:
+                commit = commits[version]
+                if isinstance(commit, _Merge) and commit.uuid is not None:
+                    end = max(end, followed.get(commit.uuid, end))
+                version += 1
+            if not all(isinstance(commits[at], _SameRows) for at in range(before + 1, end + 1)):
+                yield before, end
 
     def _nearest(self, steps: range, version: int, cut: Mapping[Region, Position]) -> Pinned | None:
         """Return the first of these versions that can stand in; None if a foreign commit comes before."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
@@ -13,12 +13,30 @@ from lancewal_core.rows.schema import alike_but_for_case
 from lancewal_reader.forms.given_numbers import whole_of
 from lancewal_reader.forms.pandas_frames import Dtypes, pandas_frame
 from lancewal_reader.point.receipt import Receipt
-from lancewal_reader.reading.reads import Planned, Reads
 
 if TYPE_CHECKING:
     import duckdb
     import pandas
     import polars
+
+
+class PlannedRows(Protocol):
+    """A planned read (``reads.Planned``), or a planned change feed (``changes.feed.PlannedFeed``)."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of the rows."""
+
+    @property
+    def receipt(self) -> Receipt:
+        """Receipt of the state that is read."""
+
+
+class RowSource(Protocol):
+    """The reader of planned rows: ``reads.Reads``, or ``changes.feed.Feeds``."""
+
+    def again(self, planned: Any) -> tuple[Any, Iterator[pa.RecordBatch]]:
+        """Return the plan and its rows, read once more."""
 
 
 class Rows:
@@ -33,7 +51,7 @@ class Rows:
     library that takes Arrow streams takes the object itself (``__arrow_c_stream__``).  Threads may share it.
     """
 
-    def __init__(self, reads: Reads, planned: Planned, limit: int | None = None) -> None:
+    def __init__(self, reads: RowSource, planned: PlannedRows, limit: int | None = None) -> None:
         self._reads = reads
         self._planned = planned
         self._limit = limit

@@ -1,0 +1,202 @@
+"""Change feeds of one open table: their ends, their modes, and their rows.
+
+``net``
+    At most one change for each key, between the states at both ends.
+
+``commits``
+    The ``net`` changes from each version of the merged table to the next.  A merge and its follow-up count as one commit.
+
+Guarantees
+ 1. Both ends become receipts when the feed is planned.  The state at ``start`` is not in the feed, all later changes up to
+    ``end`` are.  The feed's receipt is that of ``end``: the next feed starts there.
+ 2. The rows of ``net``, applied to the state at ``start``, give the state at ``end``, cell by cell.  The rows of ``commits``,
+    one version after the other, do so for the merged tables of both ends.
+ 3. The same two receipts give the same rows whenever they are asked for, or a named error: ``VersionGone``,
+    ``OutsideHistoryWindow``, ``RecordsGivenUp``.  A feed is never a part of its rows without an error.
+ 4. ``_sequence`` grows with each change of a key, also from one feed to the next of its mode.  In ``net`` it is the sum of
+    the positions and the version of ``end``; both never become less.  In ``commits`` it is that of each version.
+ 5. The columns are those of ``end``, told apart by their ids.  Rows before a column was added have null in it.
+
+With a filter the feed is that of the filtered table, with ``columns`` that of a table of these columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Literal, TypeAlias, get_args
+
+import pyarrow as pa
+
+from lancewal_core.errors import InvalidInput
+from lancewal_reader.changes.net import net
+from lancewal_reader.changes.pairs import CHANGE_TYPE, change_rows
+from lancewal_reader.changes.side import Side, between_sides
+from lancewal_reader.plan.stand_in import Lineage
+from lancewal_reader.point.at import At, Point, point_of
+from lancewal_reader.point.read_options import ReadOptions
+from lancewal_reader.point.receipt import Receipt
+from lancewal_reader.reading.reads import Planned, Reads, Wanted
+from lancewal_reader.reading.scan import scan_plan
+
+Mode = Literal["net", "commits"]
+End: TypeAlias = Point | Literal["now", "earliest"]
+_MODES: tuple[Mode, ...] = get_args(Mode)
+COMMIT_VERSION, COMMIT_TIMESTAMP, SEQUENCE = "_commit_version", "_commit_timestamp", "_sequence"
+_FIELDS = (
+    pa.field(CHANGE_TYPE, pa.string(), nullable=False),
+    pa.field(COMMIT_VERSION, pa.int64(), nullable=False),
+    pa.field(COMMIT_TIMESTAMP, pa.timestamp("us", tz="UTC"), nullable=False),
+    pa.field(SEQUENCE, pa.int64(), nullable=False),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFeed:
+    """A planned feed: its ends do not move any more."""
+
+    mode: Mode
+    start: Planned | None
+    """The state at the start; None: the empty table."""
+    end: Planned
+    schema: pa.Schema
+    """Schema of its rows, with the receipt in the metadata."""
+
+    @property
+    def receipt(self) -> Receipt:
+        """Receipt of the end, where the next feed starts."""
+        return self.end.receipt
+
+
+class Feeds:
+    """Change feeds of one open table; see the module docstring.  Threads may share the object."""
+
+    def __init__(self, reads: Reads) -> None:
+        self._reads = reads
+
+    def plan(self, wanted: Wanted, start: object, end: object, mode: object) -> PlannedFeed:
+        """Plan the feed of the columns and filter of ``wanted``.  ``InvalidInput``: a wrong argument, or an end that does not
+        come after the start."""
+        checked = _mode_of(mode)
+        from_, to = _end_of(start, "start"), _end_of(end, "end")
+        if to == "earliest":
+            raise InvalidInput("end='earliest': nothing lies before it. Give a point, or 'now'")
+        merged = checked == "commits"
+        last = None if from_ != "now" else self._planned(wanted, "now", merged)
+        first = None if from_ == "earliest" else self._planned(_keys_alone(self._reads, wanted), from_, merged)
+        if last is not None:
+            first = last
+        if last is None or to != "now":
+            last = self._planned(wanted, to, merged)
+        if first is not None:
+            _check_order(first.receipt, last.receipt)
+        schema = pa.schema([*last.schema, *_FIELDS], last.schema.metadata)
+        return PlannedFeed(checked, first, last, schema)
+
+    def again(self, planned: PlannedFeed) -> tuple[PlannedFeed, Iterator[pa.RecordBatch]]:
+        """Return the feed and its rows, which are read on demand."""
+        tables = self._commits(planned) if planned.mode == "commits" else self._net(planned.start, planned.end)
+        return planned, _batches(tables, planned.schema)
+
+    def _planned(self, wanted: Wanted, end: End, merged: bool) -> Planned:
+        """Plan the state at an end.  ``merged``: the merged table of it, at its version."""
+        if isinstance(end, str):
+            return self._reads.plan(replace(wanted, read=ReadOptions("eventual" if merged else "strong")))
+        planned = self._reads.plan(replace(wanted, read=ReadOptions(at=end)))
+        if not merged or planned.plan.branch is not None:
+            return planned
+        return self._reads.plan(replace(wanted, read=ReadOptions(at=At.version(planned.receipt.version))))
+
+    def _net(self, start: Planned | None, end: Planned) -> Iterator[pa.Table]:
+        def rows(before: Side | None, after: Side) -> Iterator[pa.Table]:
+            chosen = end.chosen
+            if before is None:
+                found = scan_plan(after.context, after.pinned, after.plan, chosen.columns, chosen.filter)
+                tables: Iterator[pa.Table] = map(_inserted, found)
+            else:
+                pairs = net(before, after, chosen.columns, [*chosen.names])
+                tables = (change_rows(some, chosen.columns, chosen.filter) for some in pairs if len(some))
+            tables = _of_version(tables, after, end.receipt)
+            first = next(tables, None)  # objects that have vanished since the plan show here
+            return iter(()) if first is None else chain((first,), tables)
+
+        return between_sides(self._reads, start, end, rows)
+
+    def _commits(self, planned: PlannedFeed) -> Iterator[pa.Table]:
+        context, end = self._reads.context, planned.end
+        low = 0 if planned.start is None else planned.start.receipt.version
+        for before, after in Lineage(context.table, context.watermarks).steps(low, end.receipt.version):
+            first = None if not before else self._at_version(_keys_alone(self._reads, end.wanted), before)
+            last = self._at_version(end.wanted, after)
+            yield from self._net(first, replace(last, chosen=end.chosen))
+
+    def _at_version(self, wanted: Wanted, version: int) -> Planned:
+        return self._reads.plan(replace(wanted, filter=None, columns=None, read=ReadOptions(at=At.version(version))))
+
+
+def _keys_alone(reads: Reads, wanted: Wanted) -> Wanted:
+    """Return the same read of the first key column: columns and filter are those of the end."""
+    return replace(wanted, columns=reads.contract.primary_key[:1], filter=None)
+
+
+def _mode_of(given: object) -> Mode:
+    for mode in _MODES:
+        if given == mode:
+            return mode
+    raise InvalidInput(f"mode {given!r} is unknown: use {' or '.join(map(repr, _MODES))}")
+
+
+def _end_of(given: object, name: str) -> End:
+    if given == "now":
+        return "now"
+    if given == "earliest":
+        return "earliest"
+    try:
+        point = point_of(given)  # type: ignore[arg-type] # what a user gave
+    except InvalidInput as error:
+        raise InvalidInput(f"{name}: {error}. 'now' and 'earliest' are taken too") from error
+    if point is None:
+        raise InvalidInput(f"{name}: expected a point, 'now' or 'earliest'")
+    return point
+
+
+def _check_order(start: Receipt, end: Receipt) -> None:
+    """Raise ``InvalidInput`` unless the end holds all that the start holds."""
+    if end.version < start.version:
+        raise InvalidInput(
+            f"the end is version {end.version} of the table, the start is version {start.version}: it comes before the start"
+        )
+    for region, position in sorted(start.positions.items()):
+        reached = end.positions.get(region, 0)
+        if end.positions and reached < position:
+            raise InvalidInput(
+                f"the end comes before the start: of partition {region.topic}-{region.partition} it holds the records below "
+                f"{reached}, and the start those below {position}"
+            )
+
+
+def _sequence(receipt: Receipt) -> int:
+    """Return the sequence of a change that leads to this state (guarantee 4)."""
+    return sum(receipt.positions.values()) + receipt.version
+
+
+def _inserted(rows: pa.RecordBatch) -> pa.Table:
+    kinds = pa.array(["insert"]).take(pa.array([0] * rows.num_rows, pa.int64()))
+    return pa.Table.from_batches([rows]).append_column(_FIELDS[0], kinds)
+
+
+def _of_version(tables: Iterator[pa.Table], after: Side, receipt: Receipt) -> Iterator[pa.Table]:
+    """Add version, time and sequence of a state to the changes that lead to it."""
+    table = after.context.table if after.plan.branch is None else after.context.table.branch(after.plan.branch.name)
+    version = after.pinned.version
+    values = (int(after.plan.version), table.commit_time(version) * 1000, _sequence(receipt))
+    for rows in tables:
+        for field, value in zip(_FIELDS[1:], values, strict=True):
+            rows = rows.append_column(field, pa.repeat(pa.scalar(value, pa.int64()).cast(field.type), rows.num_rows))
+        yield rows
+
+
+def _batches(tables: Iterator[pa.Table], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for table in tables:
+        yield from table.cast(schema).to_batches()

@@ -1,0 +1,211 @@
+"""The changes between two states of the table: at most one for each key.
+
+Guarantees
+ 1. If the pairs are applied to the first state, the result is the second state, cell by cell.  Each key has at most one
+    pair.  A key whose wanted cells are equal in both states has none.
+ 2. The pairs follow from the two states alone, not from how they are stored: which of their rows are merged, in which
+    fragments they lie, and how they got there.
+ 3. Rows that both states have in common are not read, as far as ``between`` knows them.
+
+Steps
+ 1. ``between`` says which merged rows the two versions do not share: those that are *gone*, and those that have *come*.
+ 2. A key may have changed if a gone row or a row that has come has it.  So it may if the second state has an unmerged record
+    of it from behind the first one's positions.  If such records of a region are merged by then, the unmerged keys of the
+    first state may have changed too: a merged delete leaves nothing behind.  All other keys have the same row in both.
+ 3. Rows that have come, and whose key no gone row has and no unmerged record, are inserts.  They are read in batches.
+ 4. All other keys are held in memory.  Their rows in both states are looked up and compared, also in batches.  The
+    addresses of gone rows, and of rows that have come, are known; others are looked up in the key index.
+
+``TooManyUnmerged``: more keys than ``unmerged_keys_max`` would be held.  ``DuplicateKeys``: a state shows a key twice, since
+another program has written it.  Once the flusher has hidden the older row, later states show it once.
+
+In a table whose rows do not tell their partition, a record may also change what a read shows of earlier records of its key.
+There all unmerged keys of both states are compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lancewal_core.errors import DuplicateKeys, TooManyUnmerged
+from lancewal_core.rows.key_set import KeySet, distinct
+from lancewal_core.rows.projection import project
+from lancewal_core.rows.schema import RowSchema
+from lancewal_core.table.protocol import PinnedTable
+from lancewal_reader.changes.between import Between, between
+from lancewal_reader.changes.pairs import Pairs, aligned
+from lancewal_reader.changes.side import Side
+from lancewal_reader.plan.strong import RegionDelta
+from lancewal_reader.reading.scan import batch_rows
+from lancewal_reader.unmerged.completed import FindAddresses
+from lancewal_reader.unmerged.load import load
+
+Addresses = npt.NDArray[np.uint64]
+_NONE = np.zeros(0, np.uint64)
+_UNKNOWN = np.uint64(2**64 - 1)
+"""Stands for an address that is not known.  No row has it: a fragment has fewer rows."""
+
+
+def net(before: Side, after: Side, columns: Sequence[str], needed: Sequence[str]) -> Iterator[Pairs]:
+    """Yield the changes from ``before`` to ``after`` as pairs that differ in ``columns``.
+
+    The rows have the columns ``needed`` and the primary key.  Both sides have the columns of the feed."""
+    changed = _Changed(before, after, needed)
+    yield from changed.inserts()
+    for pairs in changed.others():
+        yield pairs.differing(columns)
+
+
+class _Changed:
+    """The keys that may have changed between two states."""
+
+    def __init__(self, before: Side, after: Side, needed: Sequence[str]) -> None:
+        rows = after.rows
+        wanted = {*needed, *rows.primary_key}
+        self.before, self.after = before, after
+        self.key = list(rows.primary_key)
+        self.names = [name for name in rows.table.names if name in wanted]
+        self.projected = project(rows, self.names)
+        self.batch_rows = batch_rows(self.projected.table)
+        found = _between(before, after, self.names)
+        self.come = found.come
+        # Step 2
+        self._check_count(len(found.gone))
+        gone_keys = before.pinned.take(pa.array(found.gone), self.key).cast(rows.key)
+        touched = _touched(before, after)
+        self._check_count(len(found.gone) + touched.num_rows)
+        keys = distinct(pa.concat_tables([gone_keys, touched]), rows)
+        self.keys = KeySet(keys)
+        self.gone_at = np.full(len(self.keys), _UNKNOWN)
+        """For each key the address of its gone row."""
+        self.come_at = self.gone_at.copy()
+        """For each key the address of its row that has come."""
+        places = self.keys.places([gone_keys[name] for name in self.key])
+        if len(np.unique(places)) < len(places):
+            raise _twice(before)
+        self.gone_at[places] = found.gone
+        self._unmerged = [KeySet(_unmerged_keys(side, self.projected)) for side in (before, after)]
+        self._more: list[tuple[pa.Table, Addresses]] = []
+        """Keys with an unmerged record whose row has come, and that are not among ``keys``; with the rows' addresses."""
+
+    def inserts(self) -> Iterator[Pairs]:
+        """Yield the rows that have come and replace none (step 3).  Note the addresses of the others."""
+        held = len(self.keys)
+        for begin in range(0, len(self.come), self.batch_rows):
+            come = self.come[begin : begin + self.batch_rows]
+            keys = self.after.pinned.take(pa.array(come), self.key).cast(self.after.rows.key).combine_chunks()
+            columns = [keys[name] for name in self.key]
+            places = self.keys.places(columns)
+            known = places >= 0
+            if (self.come_at[places[known]] != _UNKNOWN).any():
+                raise _twice(self.after)
+            self.come_at[places[known]] = come[known]
+            unmerged = ~known & (self._unmerged[0].contains(columns) | self._unmerged[1].contains(columns))
+            if unmerged.any():
+                self._more.append((keys.filter(pa.array(unmerged)), come[unmerged]))
+                held += int(unmerged.sum())
+                self._check_count(held)
+            new = come[~known & ~unmerged]
+            if len(new):
+                rows = self.after.pinned.take(pa.array(new), self.names).cast(self.projected.table)
+                absent = self.projected.table.empty_table().take(pa.nulls(len(new), pa.int64()))
+                yield Pairs(absent, rows, np.zeros(len(new), np.bool_), np.ones(len(new), np.bool_), pa.table({}))
+
+    def others(self) -> Iterator[Pairs]:
+        """Yield all other keys that may have changed, with their rows (step 4)."""
+        keys = pa.concat_tables(
+            [self.keys.table.cast(self.after.rows.key), *(keys for keys, _ in self._more)]
+        ).combine_chunks()
+        come_at = np.concatenate([self.come_at, *(come for _, come in self._more)])
+        gone_at = np.full(len(come_at), _UNKNOWN)
+        gone_at[: len(self.gone_at)] = self.gone_at
+        if not len(come_at):
+            return
+        all_keys = KeySet(keys)
+        find_before = _known(all_keys, gone_at, come_at, self.before.find)
+        find_after = _known(all_keys, come_at, gone_at, self.after.find)
+        for begin in range(0, keys.num_rows, self.batch_rows):
+            some = keys.slice(begin, self.batch_rows)
+            before, had = self._rows_of(self.before, some, find_before)
+            after, has = self._rows_of(self.after, some, find_after)
+            yield Pairs(before, after, had, has, pa.table({}))
+
+    def _rows_of(self, side: Side, keys: pa.Table, find: FindAddresses) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
+        rows = side.rows_of(keys, self.names, find)
+        places = KeySet(keys).places([rows[name] for name in self.key])
+        if len(np.unique(places)) < len(places):
+            raise _twice(side)
+        return aligned(rows, places, keys.num_rows)
+
+    def _check_count(self, keys: int) -> None:
+        keys_max = self.after.context.keys_max
+        if keys > keys_max:
+            raise TooManyUnmerged(
+                f"at least {keys:,} keys may have changed between the two points, and this reader holds {keys_max:,} of them "
+                "in memory (unmerged_keys_max). Allow more, or ask for the changes of shorter ranges",
+                keys_max=keys_max,
+            )
+
+
+def _between(before: Side, after: Side, names: Sequence[str]) -> Between:
+    if before.plan.branch == after.plan.branch and before.plan.version == after.plan.version:
+        return Between(_NONE, _NONE, 0)
+    return between(after.context, before.stored, after.stored, after.rows, names)
+
+
+def _touched(before: Side, after: Side) -> pa.Table:
+    """Return the keys that records after the first state may have changed, and that ``between`` does not know (step 2)."""
+    rows, keys = after.rows, project(after.rows, ())
+    if not after.context.folding.by_regions:
+        return distinct(pa.concat_tables([_unmerged_keys(side, keys) for side in (before, after)]), rows)
+    reached, merged = before.plan.cut, after.plan.in_force
+    later = [
+        RegionDelta(delta.region, sources, delta.cut)
+        for delta in after.plan.deltas
+        if (sources := tuple(s for s in delta.sources if s.next > reached.get(delta.region, 0)))
+    ]
+    overtaken = [d for d in before.plan.deltas if d.sources and (merged.position(d.region) or 0) > d.cut]
+    return distinct(pa.concat_tables([_keys_of(before, overtaken, keys), _keys_of(after, later, keys)]), rows)
+
+
+def _keys_of(side: Side, deltas: Sequence[RegionDelta], keys: RowSchema) -> pa.Table:
+    if not deltas:
+        return side.rows.key.empty_table()
+    loaded = side.context.folding.fold(side.context, deltas, keys, side.plan.in_force.conflicts, None)
+    return loaded.folded.keys(side.rows).cast(side.rows.key)
+
+
+def _unmerged_keys(side: Side, projected: RowSchema) -> pa.Table:
+    if not any(delta.sources for delta in side.plan.deltas):
+        return side.rows.key.empty_table()
+    loaded = load(side.context, side.plan.deltas, projected, side.plan.in_force.conflicts)
+    return loaded.mask.table.cast(side.rows.key)
+
+
+def _known(known_keys: KeySet, here: Addresses, elsewhere: Addresses, find: FindAddresses) -> FindAddresses:
+    """Return a lookup of some of ``keys`` in one version.
+
+    ``here``: for each key the address of a row that only this version has.  A key with a row that only the other version has
+    has no other row here, or the other version would have it twice."""
+
+    def found(pinned: PinnedTable, keys: pa.Table) -> Addresses:
+        places = known_keys.places([keys[name] for name in known_keys.names])
+        addresses = here[places]
+        known = addresses != _UNKNOWN
+        left = ~known & (elsewhere[places] == _UNKNOWN)
+        more = find(pinned, keys.filter(pa.array(left))) if left.any() else _NONE
+        return np.concatenate([addresses[known], more])
+
+    return found
+
+
+def _twice(side: Side) -> DuplicateKeys:
+    return DuplicateKeys(
+        f"version {side.plan.version} of the table shows a primary key twice, since another program has written it. The "
+        "flusher hides the older row with its next merge: ask for the changes from or to a later state",
+        version=side.plan.version,
+    )

@@ -1,0 +1,250 @@
+"""Net changes between any two receipts of a random history, applied to the rows of the first by a dict."""
+
+from __future__ import annotations
+
+import datetime
+import random
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+
+from lancewal_core.errors import InvalidInput, TooManyUnmerged, VersionGone
+from lancewal_reader.point.receipt import Receipt, receipt_of
+from lancewal_reader.point.token import Token
+from lancewal_reader.table import Table, open_table
+from tests.support.pipeline import EVERY_TYPE, Key, Pipeline, Row, by_key
+
+ADDED = ("_change_type", "_commit_version", "_commit_timestamp", "_sequence")
+
+
+class States:
+    """States of a table: receipts, and the rows that they show."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self.pipeline = pipeline
+        self.found: list[tuple[str, dict[Key, Row]]] = []
+
+    def see(self, table: Table) -> None:
+        rows = table.to_arrow()
+        assert by_key(rows) == self.pipeline.oracle
+        self.found.append((str(receipt_of(rows.schema)), {key: dict(row) for key, row in self.pipeline.oracle.items()}))
+
+
+def applied(before: dict[Key, Row], rows: Sequence[Row], columns: Sequence[str]) -> dict[Key, Row]:
+    """Apply the rows of a feed to a state, and check that each fits."""
+    found = {key: {name: row.get(name) for name in columns} for key, row in before.items()}
+    seen: set[tuple[Key, str]] = set()
+    for row in rows:
+        key, kind = (row["region"], row["id"]), row["_change_type"]
+        cells = {name: row[name] for name in columns}
+        sort = "before" if kind in ("delete", "update_preimage") else "after"
+        assert (key, sort) not in seen
+        seen.add((key, sort))
+        match kind:
+            case "insert":
+                assert key not in before
+                found[key] = cells
+            case "update_postimage":
+                assert (key, "before") in seen
+                assert before[key] != cells
+                found[key] = cells
+            case "delete":
+                assert found.pop(key) == cells
+            case "update_preimage":
+                assert found[key] == cells
+            case _:
+                raise AssertionError(kind)
+    return found
+
+
+def compacted(pipeline: Pipeline) -> None:
+    dataset: Any = lance.dataset(pipeline.uri)
+    dataset.optimize.compact_files(target_rows_per_fragment=10_000)
+
+
+def _steps(pipeline: Pipeline) -> list[Callable[[], object]]:
+    def produce() -> None:
+        pipeline.produce(40)
+        pipeline.ingest()
+
+    def merge() -> None:
+        pipeline.ingest()
+        pipeline.hand_over()
+        pipeline.merge()
+
+    return [produce, produce, merge, pipeline.merge_all, lambda: compacted(pipeline)]
+
+
+@pytest.mark.parametrize(("seed", "columns"), [(1, None), (2, None), (3, EVERY_TYPE), (4, EVERY_TYPE)])
+def test_the_changes_between_two_receipts_lead_from_one_state_to_the_other(
+    tmp_path: Path, seed: int, columns: pa.Schema | None
+) -> None:
+    pipeline = Pipeline(tmp_path, *([] if columns is None else [columns]), partitions=2, seed=seed)
+    try:
+        states = States(pipeline)
+        table = open_table(pipeline.uri)
+        states.see(table)
+        rng = random.Random(seed)
+        feeds: dict[tuple[int, int], list[Row]] = {}
+        for _ in range(9):
+            rng.choice(_steps(pipeline))()
+            states.see(table)
+            last = len(states.found) - 1
+            for first in {0, rng.randrange(last), last - 1}:
+                feeds[first, last] = _checked(table, states, first, last)
+        pipeline.merge_all()
+        compacted(pipeline)
+        again = open_table(pipeline.uri)
+        for (first, last), rows in feeds.items():
+            assert _sorted(_checked(again, states, first, last)) == _sorted(rows)
+        some = again.changes("earliest", states.found[-1][0]).to_arrow()
+        assert set(some["_change_type"].to_pylist()) <= {"insert"}
+        assert by_key(some.drop_columns(list(ADDED))) == states.found[-1][1]
+    finally:
+        pipeline.close()
+
+
+def _checked(table: Table, states: States, first: int, last: int) -> list[Row]:
+    (start, before), (end, after) = states.found[first], states.found[last]
+    found = table.changes(start, end)
+    assert str(found.receipt) == end
+    rows = found.to_arrow()
+    assert rows.schema.names == [*states.pipeline.columns.names, *ADDED]
+    changed: list[Row] = rows.to_pylist()
+    assert applied(before, changed, states.pipeline.columns.names) == after
+    return changed
+
+
+def _sorted(rows: Sequence[Row]) -> list[tuple[Any, ...]]:
+    """Rows without the version that may stand in for that of the end."""
+    return sorted(
+        (
+            row["region"],
+            row["id"],
+            row["_change_type"],
+            row["_sequence"],
+            repr([v for n, v in row.items() if n not in ADDED]),
+        )
+        for row in rows
+    )
+
+
+World = tuple[Pipeline, Table, list[Receipt], list[dict[Key, Row]]]
+
+
+@pytest.fixture
+def merged(tmp_path: Path) -> Iterator[World]:
+    """Three states of which the table has all rows, and a last one with unmerged rows."""
+    pipeline = Pipeline(tmp_path, partitions=2, seed=11)
+    table = open_table(pipeline.uri)
+    receipts, rows = [], []
+    for count, values in ((60, (5, 5, -100)), (40, (6, -100, 5)), (30, (7, -101, 6))):
+        pipeline.produce(count)
+        for id, a in enumerate(values, start=100):
+            pipeline.upsert("r0", id, a=a)
+        pipeline.merge_all()
+        found = table.to_arrow(consistency="eventual")
+        receipts.append(receipt_of(found.schema))
+        rows.append({key: dict(row) for key, row in by_key(found).items()})
+        compacted(pipeline)
+    pipeline.produce(20)
+    pipeline.ingest()
+    yield pipeline, table, receipts, rows
+    pipeline.close()
+
+
+def test_commits_are_the_net_changes_of_each_version(merged: World) -> None:
+    pipeline, table, receipts, rows = merged
+    found = table.changes(receipts[0], receipts[2], "commits")
+    assert found.receipt == receipts[2]
+    changed = found.to_arrow().to_pylist()
+    versions = sorted({row["_commit_version"] for row in changed})
+    assert receipts[0].version < versions[0] <= receipts[1].version < versions[-1] <= receipts[2].version
+    assert versions == sorted(versions, key=[row["_commit_version"] for row in changed].index)
+    state = rows[0]
+    for version in versions:
+        state = applied(state, [row for row in changed if row["_commit_version"] == version], pipeline.columns.names)
+    assert state == rows[2]
+    times = {row["_commit_version"]: row["_commit_timestamp"] for row in changed}
+    assert times == {v: _commit_time(pipeline, v) for v in versions}
+    sequences = [row["_sequence"] for row in changed]
+    assert sequences == sorted(sequences)
+    unmerged = table.changes(receipts[1], "now", "commits")
+    assert unmerged.receipt.version == lance.dataset(pipeline.uri).version
+    assert unmerged.receipt.positions == receipts[2].positions  # unmerged rows do not count
+    assert {row["_commit_version"] for row in unmerged.to_arrow().to_pylist()} == {versions[-1]}
+
+
+def _commit_time(pipeline: Pipeline, version: int) -> datetime.datetime:
+    dataset: Any = lance.dataset(pipeline.uri)
+    time = {found["version"]: found["timestamp"] for found in dataset.versions()}[version]
+    whole: datetime.datetime = time.astimezone(datetime.UTC)
+    return whole.replace(microsecond=whole.microsecond // 1000 * 1000)
+
+
+def test_the_sequence_grows_from_feed_to_feed(merged: World) -> None:
+    _, table, receipts, _ = merged
+    last = 0
+    ends: list[tuple[Any, Any]] = [("earliest", receipts[0]), (receipts[0], receipts[1]), (receipts[1], "now")]
+    for start, end in ends:
+        rows = table.changes(start, end).to_arrow()
+        (sequence,) = set(rows["_sequence"].to_pylist())
+        assert sequence > last
+        last = sequence
+
+
+def test_a_feed_of_some_columns_and_rows_is_that_of_such_a_table(merged: World) -> None:
+    _, table, receipts, rows = merged
+    found = table.changes(receipts[0], receipts[2], columns=["region", "id", "a"], filter="a > -9").to_arrow()
+    assert found.schema.names == ["region", "id", "a", *ADDED]
+    before, after = (
+        {key: {**row, "s": None} for key, row in some.items() if row["a"] is not None and row["a"] > -9}
+        for some in (rows[0], rows[2])
+    )
+    assert {r["_change_type"] for r in found.to_pylist()} == {"insert", "delete", "update_preimage", "update_postimage"}
+    narrow = ["region", "id", "a"]
+    expected = {key: {name: row[name] for name in narrow} for key, row in after.items()}
+    assert applied(before, found.to_pylist(), narrow) == expected
+    alone = table.changes(receipts[0], receipts[2], columns=["a"])
+    assert alone.schema.names == ["a", *ADDED]
+    assert alone.to_arrow().num_rows > 0
+
+
+def test_wrong_ends_are_refused(merged: World) -> None:
+    _, table, receipts, _ = merged
+    wrong: list[tuple[Any, Any, str]] = [
+        (receipts[1], receipts[0], "comes before the start"),
+        ("now", receipts[0], "comes before the start"),
+        ("earliest", "earliest", "nothing lies before it"),
+        (str(Token.of(("orders", 0, 3))), "now", "a token"),
+        (None, "now", "expected a point, 'now' or 'earliest'"),
+        ("yesterday", "now", "'now' and 'earliest' are taken too"),
+    ]
+    for start, end, told in wrong:
+        with pytest.raises(InvalidInput, match=told):
+            table.changes(start, end)
+    with pytest.raises(InvalidInput, match="mode 'each' is unknown"):
+        table.changes("earliest", mode="each")  # type: ignore[arg-type]
+    newest = table.receipt()
+    assert table.changes(newest, newest).to_arrow().num_rows == 0
+    assert table.changes("now").to_arrow().num_rows == 0
+
+
+def test_more_keys_than_the_reader_holds_are_refused(merged: World) -> None:
+    pipeline, _, receipts, _ = merged
+    table = open_table(pipeline.uri, unmerged_keys_max=5)
+    with pytest.raises(TooManyUnmerged, match="unmerged_keys_max"):
+        table.changes(receipts[0], receipts[2]).to_arrow()
+    assert table.changes("earliest", receipts[2]).to_arrow().num_rows == len(merged[3][2])
+
+
+def test_a_version_that_is_gone_ends_commits_by_name(merged: World) -> None:
+    pipeline, _, receipts, _ = merged
+    dataset: Any = lance.dataset(pipeline.uri)
+    dataset.cleanup_old_versions(older_than=datetime.timedelta(0))
+    with pytest.raises(VersionGone):
+        open_table(pipeline.uri).changes(receipts[0], receipts[2], "commits").to_arrow()
