@@ -6,7 +6,7 @@ Rounds of requests, as counted: 7 ("open and strong read").
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, get_args
 
@@ -25,10 +25,12 @@ from lancewal_core.table.lance.base_paths import BasePaths
 from lancewal_core.table.snapshots import Snapshot, snapshots
 from lancewal_core.wal.segment_cache import SegmentCache
 from lancewal_reader.changes.feed import Feeds, Mode
+from lancewal_reader.changes.follow import POLL_S, ROWS_MAX, follow
 from lancewal_reader.forms.given_keys import keys_of, region_key_of
+from lancewal_reader.forms.given_numbers import whole_of
 from lancewal_reader.forms.pandas_frames import Dtypes
 from lancewal_reader.point.at import Point
-from lancewal_reader.point.read_options import Read, ReadOptions, read_options
+from lancewal_reader.point.read_options import Read, ReadOptions, check_seconds, read_options
 from lancewal_reader.point.receipt import Receipt
 from lancewal_reader.reading.reads import Reads, Wanted, wanted_of
 from lancewal_reader.reading.rows import Rows, limit_of, reader_of, to_pandas, to_polars
@@ -349,6 +351,30 @@ class Table:
         """
         wanted = wanted_of(columns, filter, ReadOptions())
         return Rows(self._feeds, self._feeds.plan(wanted, start, end, mode))
+
+    def follow(
+        self,
+        start: Point | str | bytes,
+        mode: Mode = "net",
+        columns: Sequence[str] | None = None,
+        filter: str | pc.Expression | None = None,
+        *,
+        rows_max: int = ROWS_MAX,
+        poll_s: float = POLL_S,
+    ) -> Iterator[Rows]:
+        """Return the changes after ``start``, as ``changes`` gives them: one feed after the other, for ever.
+
+        Each feed starts where the one before it ended.  Keep ``rows.receipt`` when its rows are dealt with: it is the
+        ``start`` with which to go on.  From ``earliest``, the first feed has all rows of the table.
+
+        A feed has the changes by at most ``rows_max`` records.  If nothing has changed, the call blocks, and looks again
+        after a pause of at most ``poll_s`` seconds.  Each feed has the columns that the table has at its end.
+        """
+        if whole_of(rows_max, 1) is None:
+            raise InvalidInput(f"rows_max {rows_max!r}: expected an integer from 1 on")
+        check_seconds("poll_s", poll_s)
+        wanted = wanted_of(columns, filter, ReadOptions())
+        return (Rows(self._feeds, feed) for feed in follow(self._feeds, wanted, start, mode, rows_max, poll_s))
 
     def receipt(self, **read: Unpack[Read]) -> Receipt:
         """Return the receipt of what a read would see; no row is read.  Several reads of one state take it as their

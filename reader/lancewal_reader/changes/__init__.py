@@ -1,8 +1,8 @@
 """The change feed: what changed between two states of the table.
 
-``feed`` plans a feed and reads it.  ``side`` is an open end of a feed, and ``net`` compares two of them.  ``between`` finds
-the merged rows that two versions do not share.  ``replay`` applies records to rows one after the other.  ``pairs`` has rows
-before and after a change, and makes the rows of a feed of them.
+``feed`` plans a feed and reads it, and ``follow`` makes one feed after the other.  ``side`` is an open end of a feed, and
+``net`` compares two of them.  ``between`` finds the merged rows that two versions do not share.  ``replay`` applies records
+to rows one after the other.  ``pairs`` has rows before and after a change, and makes the rows of a feed of them.
 
 May import: plan, point, reading, unmerged.
 """

@@ -73,7 +73,7 @@ class Feeds:
     """Change feeds of one open table; see the module docstring.  Threads may share the object."""
 
     def __init__(self, reads: Reads) -> None:
-        self._reads = reads
+        self.reads = reads
 
     def plan(self, wanted: Wanted, start: object, end: object, mode: object) -> PlannedFeed:
         """Plan the feed of the columns and filter of ``wanted``.  ``InvalidInput``: a wrong argument, or an end that does not
@@ -82,31 +82,34 @@ class Feeds:
         from_, to = _end_of(start, "start"), _end_of(end, "end")
         if to == "earliest":
             raise InvalidInput("end='earliest': nothing lies before it. Give a point, or 'now'")
-        merged = checked == "commits"
-        last = None if from_ != "now" else self._planned(wanted, "now", merged)
-        first = None if from_ == "earliest" else self._planned(_keys_alone(self._reads, wanted), from_, merged)
-        if last is not None:
-            first = last
-        if last is None or to != "now":
-            last = self._planned(wanted, to, merged)
-        if first is not None:
-            _check_order(first.receipt, last.receipt)
-        schema = pa.schema([*last.schema, *_FIELDS], last.schema.metadata)
-        return PlannedFeed(checked, first, last, schema)
+        if from_ == "earliest":
+            return self.between(None, self.planned(wanted, to, checked), checked)
+        if from_ == to:
+            last = self.planned(wanted, to, checked)
+            return self.between(last, last, checked)
+        first = self.planned(_keys_alone(self.reads, wanted), from_, checked)
+        return self.between(first, self.planned(wanted, to, checked), checked)
+
+    def between(self, start: Planned | None, end: Planned, mode: Mode) -> PlannedFeed:
+        """Return the feed between two planned states; ``InvalidInput`` if the end does not hold all that the start holds."""
+        if start is not None:
+            _check_order(start.receipt, end.receipt)
+        return PlannedFeed(mode, start, end, pa.schema([*end.schema, *_FIELDS], end.schema.metadata))
 
     def again(self, planned: PlannedFeed) -> tuple[PlannedFeed, Iterator[pa.RecordBatch]]:
         """Return the feed and its rows, which are read on demand."""
         tables = self._commits(planned) if planned.mode == "commits" else self._net(planned.start, planned.end)
         return planned, _batches(tables, planned.schema)
 
-    def _planned(self, wanted: Wanted, end: End, merged: bool) -> Planned:
-        """Plan the state at an end.  ``merged``: the merged table of it, at its version."""
+    def planned(self, wanted: Wanted, end: End, mode: Mode) -> Planned:
+        """Plan the state at an end: for ``commits`` the merged table of it, at its version."""
+        merged = mode == "commits"
         if isinstance(end, str):
-            return self._reads.plan(replace(wanted, read=ReadOptions("eventual" if merged else "strong")))
-        planned = self._reads.plan(replace(wanted, read=ReadOptions(at=end)))
+            return self.reads.plan(replace(wanted, read=ReadOptions("eventual" if merged else "strong")))
+        planned = self.reads.plan(replace(wanted, read=ReadOptions(at=end)))
         if not merged or planned.plan.branch is not None:
             return planned
-        return self._reads.plan(replace(wanted, read=ReadOptions(at=At.version(planned.receipt.version))))
+        return self.reads.plan(replace(wanted, read=ReadOptions(at=At.version(planned.receipt.version))))
 
     def _net(self, start: Planned | None, end: Planned) -> Iterator[pa.Table]:
         def rows(before: Side | None, after: Side) -> Iterator[pa.Table]:
@@ -121,18 +124,18 @@ class Feeds:
             first = next(tables, None)  # objects that have vanished since the plan show here
             return iter(()) if first is None else chain((first,), tables)
 
-        return between_sides(self._reads, start, end, rows)
+        return between_sides(self.reads, start, end, rows)
 
     def _commits(self, planned: PlannedFeed) -> Iterator[pa.Table]:
-        context, end = self._reads.context, planned.end
+        context, end = self.reads.context, planned.end
         low = 0 if planned.start is None else planned.start.receipt.version
         for before, after in Lineage(context.table, context.watermarks).steps(low, end.receipt.version):
-            first = None if not before else self._at_version(_keys_alone(self._reads, end.wanted), before)
+            first = None if not before else self._at_version(_keys_alone(self.reads, end.wanted), before)
             last = self._at_version(end.wanted, after)
             yield from self._net(first, replace(last, chosen=end.chosen))
 
     def _at_version(self, wanted: Wanted, version: int) -> Planned:
-        return self._reads.plan(replace(wanted, filter=None, columns=None, read=ReadOptions(at=At.version(version))))
+        return self.reads.plan(replace(wanted, filter=None, columns=None, read=ReadOptions(at=At.version(version))))
 
 
 def _keys_alone(reads: Reads, wanted: Wanted) -> Wanted:

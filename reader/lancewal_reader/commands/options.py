@@ -37,8 +37,49 @@ FilterOption: TypeAlias = Annotated[
 ]
 
 
+ColumnsOption: TypeAlias = Annotated[str, typer.Option(help="Comma-separated names; all by default.", metavar="NAMES")]
+FormOption: TypeAlias = Annotated[RowOutput, typer.Option("--output", "-o", help="Form of the rows.")]
+ToOption: TypeAlias = Annotated[Path | None, typer.Option(help="Write into this file instead of stdout.")]
+GuardOption: TypeAlias = Annotated[
+    bool, typer.Option("--guard-formulas", help="In CSV, put an apostrophe before texts that begin like a formula.")
+]
+
+
 @dataclass(frozen=True, slots=True)
-class ReadAsked(TableAsked):
+class OpenAsked(TableAsked):
+    """Options of a command that opens a table for reading."""
+
+    conflicts: Annotated[OnConflicts, typer.Option(help="Policy for keys that came through two partitions.")] = (
+        OnConflicts.LEAVE_OUT
+    )
+    unmerged_keys_max: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="Refuse the read if more keys than this have unmerged records: their rows are held in memory. Default: "
+            "10000000.",
+            metavar="COUNT",
+        ),
+    ] = None
+
+    def open(self) -> Table:
+        """Open the table that the options name; see ``open_table``."""
+        from lancewal_reader.table import open_table
+        from lancewal_reader.unmerged.portions import UNMERGED_KEYS_MAX
+
+        settings = self.settings()
+        settings.need("table.uri")
+        return open_table(
+            settings.table.uri,
+            storage_options=settings.storage.options,
+            base_paths=settings.table.base_paths,
+            conflicts=self.conflicts.value,
+            unmerged_keys_max=UNMERGED_KEYS_MAX if self.unmerged_keys_max is None else self.unmerged_keys_max,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ReadAsked(OpenAsked):
     """Options of a command that reads."""
 
     consistency: Annotated[
@@ -65,18 +106,6 @@ class ReadAsked(TableAsked):
         str,
         typer.Option(help="Accepted for scripts that share their options; it has no effect here.", metavar="DURATION"),
     ] = ""
-    conflicts: Annotated[OnConflicts, typer.Option(help="Policy for keys that came through two partitions.")] = (
-        OnConflicts.LEAVE_OUT
-    )
-    unmerged_keys_max: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            help="Refuse the read if more keys than this have unmerged records: their rows are held in memory. Default: "
-            "10000000.",
-            metavar="COUNT",
-        ),
-    ] = None
 
     def read(self) -> Read:
         """Return the options of the read; ``InvalidInput`` if a duration is wrong."""
@@ -88,32 +117,15 @@ class ReadAsked(TableAsked):
             "timeout_s": option_s("--timeout", self.timeout),
         }
 
-    def open(self) -> Table:
-        """Open the table that the options name; see ``open_table``."""
-        from lancewal_reader.table import open_table
-        from lancewal_reader.unmerged.portions import UNMERGED_KEYS_MAX
-
-        settings = self.settings()
-        settings.need("table.uri")
-        return open_table(
-            settings.table.uri,
-            storage_options=settings.storage.options,
-            base_paths=settings.table.base_paths,
-            conflicts=self.conflicts.value,
-            unmerged_keys_max=UNMERGED_KEYS_MAX if self.unmerged_keys_max is None else self.unmerged_keys_max,
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class RowsAsked(ReadAsked):
     """Options of a command that reads and writes rows."""
 
-    columns: Annotated[str, typer.Option(help="Comma-separated names; all by default.", metavar="NAMES")] = ""
-    output: Annotated[RowOutput, typer.Option("--output", "-o", help="Form of the rows.")] = RowOutput.TEXT
-    to: Annotated[Path | None, typer.Option(help="Write into this file instead of stdout.")] = None
-    guard_formulas: Annotated[
-        bool, typer.Option("--guard-formulas", help="In CSV, put an apostrophe before texts that begin like a formula.")
-    ] = False
+    columns: ColumnsOption = ""
+    output: FormOption = RowOutput.TEXT
+    to: ToOption = None
+    guard_formulas: GuardOption = False
 
     def destination(self) -> Destination:
         """Return the destination of the rows; ``InvalidInput`` if nothing can be written there."""

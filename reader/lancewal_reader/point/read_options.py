@@ -56,8 +56,8 @@ def read_options(
     if point is not None and consistency != "strong":
         raise InvalidInput(f"at=... says what is read; consistency {consistency!r} cannot be asked for as well")
     if max_staleness_s is not None:
-        _check_seconds("max_staleness_s", max_staleness_s)
-    _check_seconds("timeout_s", timeout_s)
+        check_seconds("max_staleness_s", max_staleness_s)
+    check_seconds("timeout_s", timeout_s)
     for name, given in (("at_least", least), ("max_staleness_s", max_staleness_s)):
         if given is not None and point is not None:
             raise InvalidInput(f"at=... says what is read; {name} cannot be asked for as well")
@@ -70,6 +70,6 @@ def read_options(
     )
 
 
-def _check_seconds(name: str, value: object) -> None:
+def check_seconds(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= WHOLE_MAX:
         raise InvalidInput(f"{name}={value!r:.{_SHOWN}}: expected a number of seconds from 0 on")

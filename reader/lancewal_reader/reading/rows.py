@@ -53,7 +53,7 @@ class Rows:
 
     def __init__(self, reads: RowSource, planned: PlannedRows, limit: int | None = None) -> None:
         self._reads = reads
-        self._planned = planned
+        self._planned: Any = planned
         self._limit = limit
 
     @property

@@ -1,0 +1,132 @@
+"""Following a table: one feed after the other, each from where the last one ended.
+
+Guarantees
+ 1. The feeds adjoin: each starts at the receipt at which the one before it ends, or at the start that was asked for.
+ 2. A feed is of at most ``rows_max`` records, or of one commit where the log no longer has the records.  So its memory is
+    bounded, however far behind the start is.
+ 3. A look that finds nothing new is repeated after a pause.  The pauses grow from ``_PAUSE_S`` to ``poll_s``.
+ 4. A feed that can only be empty is passed over: since the last one only commits have come that change no row.
+
+``bounded`` chooses the end of a feed.  It is the newest state if that is near enough.  Otherwise it has positions between
+both: each region's share is in proportion to the records that it lags behind.  Its version is the newest that these
+positions allow.  If that state can no longer be read, the end is the first version that holds all that the start holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from lancewal_core.errors import InvalidInput, MergedPositionUnknown, OutsideHistoryWindow, TableRestored, VersionGone
+from lancewal_core.names.ids import Position
+from lancewal_core.process.clock import Clock
+from lancewal_reader.changes.feed import Feeds, PlannedFeed
+from lancewal_reader.plan.stand_in import Lineage
+from lancewal_reader.point.at import At, AtPositions, AtVersion
+from lancewal_reader.point.receipt import Receipt
+from lancewal_reader.reading.reads import Planned, Reads, Wanted
+
+ROWS_MAX = 1_000_000
+POLL_S = 1.0
+_PAUSE_S = 0.02
+
+
+def follow(
+    feeds: Feeds, wanted: Wanted, start: object, mode: object, rows_max: int, poll_s: float
+) -> Iterator[PlannedFeed]:
+    """Yield one feed after the other, for ever.  Errors are those of ``Feeds.plan`` and of the reads at both ends."""
+    reads = feeds.reads
+    pauses = Pauses(reads.context.clock, poll_s)
+    first = feeds.plan(wanted, start, "now" if start == "earliest" else start, mode)
+    last = first.end
+    if start == "earliest":
+        yield first
+    lineage = Lineage(reads.context.table, reads.context.watermarks)
+    while True:
+        newest = feeds.planned(wanted, "now", first.mode)
+        if not _news(lineage, last.receipt, newest.receipt):
+            last = newest
+            pauses.wait()
+            continue
+        pauses.end()
+        end = bounded(reads, last.receipt, newest, rows_max)
+        yield feeds.between(last, end, first.mode)
+        last = end
+
+
+class Pauses:
+    """Pauses between looks that find nothing."""
+
+    def __init__(self, clock: Clock, longest_s: float) -> None:
+        self._clock = clock
+        self._longest_s = longest_s
+        self._next_s = _PAUSE_S
+
+    def wait(self) -> None:
+        """Wait before the next look, twice as long as before, but at most the longest pause."""
+        self._clock.sleep(min(self._next_s, self._longest_s))
+        self._next_s = min(self._next_s * 2, self._longest_s)
+
+    def end(self) -> None:
+        """Begin with short pauses again."""
+        self._next_s = _PAUSE_S
+
+
+def bounded(reads: Reads, start: Receipt, newest: Planned, rows_max: int) -> Planned:
+    """Return the newest state, or one between ``start`` and it, so that the feed is bounded (see the module docstring)."""
+    positions = _positions(start, newest.receipt, rows_max)
+    if positions is None or not newest.receipt.positions:
+        return newest
+    wanted = newest.wanted
+    try:
+        found = reads.plan(replace(wanted, read=replace(wanted.read, at=positions)))
+        if found.receipt.version >= start.version:
+            return found
+        versioned = replace(found.receipt, version=start.version)
+        return reads.plan(replace(wanted, read=replace(wanted.read, at=versioned)))
+    except (InvalidInput, OutsideHistoryWindow, VersionGone):
+        version = _version_behind(reads, start, newest.receipt)
+        return newest if version is None else reads.plan(replace(wanted, read=replace(wanted.read, at=version)))
+
+
+def _positions(start: Receipt, newest: Receipt, rows_max: int) -> AtPositions | None:
+    """Return positions between both receipts; None if at most ``rows_max`` records are between them."""
+    behind = {region: at - start.positions.get(region, 0) for region, at in newest.positions.items()}
+    total = sum(behind.values())
+    if total <= rows_max:
+        return None
+    ids = {region.topic_id for region, left in behind.items() if left}
+    if len(ids) > 1:
+        return None  # the topic was recreated in between: no positions name a state of both
+    at: dict[int, int] = {}
+    left = rows_max
+    for region, records in sorted(behind.items()):
+        if region.topic_id in ids:
+            share = min(records, max(records * rows_max // total, 1), left)
+            at[region.partition] = start.positions.get(region, 0) + share
+            left -= share
+    return At.positions({partition: Position(position) for partition, position in at.items()})
+
+
+def _version_behind(reads: Reads, start: Receipt, newest: Receipt) -> AtVersion | None:
+    """Return the first version that holds all that ``start`` holds; None if there is none below the newest."""
+    context = reads.context
+    for version in sorted(v for v in context.table.versions() if start.version < v < newest.version):
+        try:
+            merged = context.watermarks.at(version)
+        except (MergedPositionUnknown, TableRestored):
+            continue
+        if all((merged.position(region) or 0) >= at for region, at in start.positions.items()):
+            return At.version(version)
+    return None
+
+
+def _news(lineage: Lineage, last: Receipt, newest: Receipt) -> bool:
+    """Return whether rows may have changed between two states."""
+    if last.positions != newest.positions or newest.version - last.version > _LOOKED_AT:
+        return True
+    return any(True for _ in lineage.steps(last.version, newest.version))
+
+
+_LOOKED_AT = 50
+"""Most commits that are looked at to find that none of them changed rows."""

@@ -1,0 +1,77 @@
+"""``lancewal changes``: what changed between two points, on stdout, and the receipt on stderr."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from lancewal_core.errors import InvalidInput
+from lancewal_reader.commands.options import (
+    ColumnsOption,
+    FilterOption,
+    FormOption,
+    GuardOption,
+    OpenAsked,
+    ToOption,
+    names_of,
+    say_left_out,
+    say_receipt,
+)
+from lancewal_reader.forms.row_output import Destination, RowOutput
+
+
+class FeedMode(StrEnum):
+    NET = "net"
+    COMMITS = "commits"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangesAsked(OpenAsked):
+    """Options of ``lancewal changes``."""
+
+    start: Annotated[
+        str,
+        typer.Option(help="A point, as for lancewal read --at; or earliest, the empty table; or now.", metavar="POINT"),
+    ] = ""
+    end: Annotated[str, typer.Option(help="A point, or now, the default.", metavar="POINT")] = ""
+    mode: Annotated[
+        FeedMode,
+        typer.Option(
+            help="net: at most one change for each key. commits: those from each version of the merged table to the next."
+        ),
+    ] = FeedMode.NET
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Go on with later changes, as JSON lines, until interrupted.")
+    ] = False
+    columns: ColumnsOption = ""
+    output: FormOption = RowOutput.TEXT
+    to: ToOption = None
+    guard_formulas: GuardOption = False
+
+
+def command(asked: ChangesAsked, filter: FilterOption = "") -> None:
+    """Show what changed after --start, up to --end: inserts, deletes, and updates with the row before and after.
+
+    The receipt is printed last, on stderr: it is the --start of the next call. With --follow there is one after each
+    batch of rows.
+
+    Example: lancewal changes -t s3://lake/orders --start version:412 --columns id,total -o jsonl
+    """
+    if not asked.start:
+        raise InvalidInput("--start is missing: give a point, such as the receipt of an earlier read, or earliest")
+    if asked.follow and (asked.end or asked.to or asked.output not in (RowOutput.TEXT, RowOutput.JSONL)):
+        raise InvalidInput("--follow writes JSON lines to stdout, without an end: leave out --end, --to and --output")
+    form = RowOutput.JSONL if asked.follow else asked.output
+    destination = Destination(form, asked.to, asked.guard_formulas)
+    table, columns = asked.open(), names_of(asked.columns)
+    if asked.follow:
+        feeds = table.follow(asked.start, asked.mode.value, columns, filter or None)
+    else:
+        feeds = iter([table.changes(asked.start, asked.end or "now", asked.mode.value, columns, filter or None)])
+    for rows in feeds:
+        say_left_out(rows.schema)
+        destination.write(rows.to_reader())
+        say_receipt(rows.schema)

@@ -1,0 +1,137 @@
+"""Following a table: feeds that adjoin, bounded, also where the log no longer has the records."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lancewal_core.errors import InvalidInput
+from lancewal_reader.changes.follow import Pauses
+from lancewal_reader.reading.rows import Rows
+from lancewal_reader.table import open_table
+from tests.reader.changes.test_net import ADDED, applied, compacted
+from tests.support.pipeline import Key, Pipeline, Row, by_key
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
+    made = Pipeline(tmp_path, partitions=2, seed=5, history_window_s=0)
+    made.produce(50)
+    made.merge_all()
+    yield made
+    made.close()
+
+
+def _state(rows: Rows) -> dict[Key, Row]:
+    assert set(rows.to_arrow()["_change_type"].to_pylist()) == {"insert"}
+    return by_key(rows.to_arrow().drop_columns(list(ADDED)))
+
+
+def _after(state: dict[Key, Row], feed: Rows) -> dict[Key, Row]:
+    return applied(state, feed.to_arrow().to_pylist(), ["region", "id", "a", "s"])
+
+
+def test_feeds_adjoin_and_each_can_be_read_again(pipeline: Pipeline) -> None:
+    table = open_table(pipeline.uri)
+    feeds = table.follow("earliest")
+    first = next(feeds)
+    state = _state(first)
+    assert state == pipeline.oracle
+    kept = []
+    for step in (pipeline.ingest, pipeline.merge_all, pipeline.ingest):
+        pipeline.produce(30)
+        step()
+        compacted(pipeline)  # changes no row
+        feed = next(feeds)
+        kept.append((str(feed.receipt), dict(pipeline.oracle)))
+        state = _after(state, feed)
+        assert state == pipeline.oracle
+    (start, before), (end, after) = kept[0], kept[-1]
+    assert _after(before, table.changes(start, end)) == after
+    again = table.follow(start)
+    assert _after(before, next(again)) == after
+
+
+def test_a_feed_from_now_waits_for_the_next_record(pipeline: Pipeline) -> None:
+    table, found = open_table(pipeline.uri), []
+    begun = threading.Event()
+
+    def wait() -> None:
+        feeds = table.follow(table.receipt(), poll_s=0.05)
+        begun.set()
+        found.extend(next(feeds).to_arrow().to_pylist())
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    begun.wait(60)
+    pipeline.upsert("r1", 1000, a=7)
+    pipeline.ingest()
+    waiting.join(240)
+    assert [(row["id"], row["a"], row["_change_type"]) for row in found] == [(1000, 7, "insert")]
+
+
+def test_feeds_of_a_long_way_are_bounded(pipeline: Pipeline) -> None:
+    table = open_table(pipeline.uri)
+    start, state = table.receipt(), dict(pipeline.oracle)
+    for _ in range(3):
+        pipeline.produce(40)
+        pipeline.ingest()
+        pipeline.hand_over()
+        pipeline.merge()
+    pipeline.produce(40)
+    pipeline.ingest()
+    count, last = 0, start
+    for feed in open_table(pipeline.uri).follow(start, rows_max=25):
+        assert sum(feed.receipt.positions.values()) - sum(last.positions.values()) <= 25
+        state, last, count = _after(state, feed), feed.receipt, count + 1
+        if state == pipeline.oracle and last.positions == table.receipt().positions:
+            break
+    assert count >= 160 // 25
+
+
+def test_commits_are_the_bounds_where_the_log_is_trimmed(pipeline: Pipeline) -> None:
+    table = open_table(pipeline.uri)
+    start, state = table.receipt(), dict(pipeline.oracle)
+    versions = []
+    for _ in range(3):
+        pipeline.produce(40)
+        pipeline.merge_all()
+        versions.append(table.receipt(consistency="eventual").version)
+    pipeline.clock.ahead_s += 3600
+    pipeline.collect()
+    pipeline.collect()
+    found = []
+    for feed in open_table(pipeline.uri).follow(start, rows_max=5):
+        state = _after(state, feed)
+        found.append(feed.receipt.version)
+        if state == pipeline.oracle:
+            break
+    assert found == sorted(found)
+    assert len(found) >= 3
+
+
+def test_pauses_grow_up_to_the_longest() -> None:
+    slept: list[float] = []
+
+    class Clock:
+        def sleep(self, seconds: float) -> None:
+            slept.append(seconds)
+
+    pauses = Pauses(Clock(), 0.1)  # type: ignore[arg-type]
+    for _ in range(4):
+        pauses.wait()
+    pauses.end()
+    pauses.wait()
+    assert slept == [0.02, 0.04, 0.08, 0.1, 0.02]
+
+
+def test_wrong_bounds_are_refused(pipeline: Pipeline) -> None:
+    table = open_table(pipeline.uri)
+    wrong: list[dict[str, Any]] = [{"rows_max": 0}, {"rows_max": "many"}, {"poll_s": -1}, {"poll_s": "often"}]
+    for bound in wrong:
+        with pytest.raises(InvalidInput, match=next(iter(bound))):
+            next(table.follow("now", **bound))
