@@ -53,7 +53,7 @@ class Rows:
 
     def __init__(self, reads: RowSource, planned: PlannedRows, limit: int | None = None) -> None:
         self._reads = reads
-        self._planned: Any = planned
+        self._planned: Any = planned  # as ``reads`` made it
         self._limit = limit
 
     @property
@@ -64,7 +64,8 @@ class Rows:
     @property
     def receipt(self) -> Receipt:
         """Receipt of the state that is read."""
-        return self._planned.receipt
+        receipt: Receipt = self._planned.receipt
+        return receipt
 
     def to_reader(self) -> pa.RecordBatchReader:
         """The rows as an Arrow stream, for one pass."""
