@@ -12,14 +12,12 @@ from dataclasses import replace
 from lancewal_core.names.ids import TableVersion
 from lancewal_core.process.failpoints import point
 from lancewal_core.table.protocol import PinnedTable
-from lancewal_core.table.watermarks import PROPERTY_FOLLOWUP, PROPERTY_LOAD, InForce
+from lancewal_core.table.watermarks import PROPERTY_EXPIRY, PROPERTY_FOLLOWUP, PROPERTY_LOAD, InForce
 from lancewal_flusher.commit.send import Changed, Landed, Refused, commit_of, fenced, send
 from lancewal_flusher.context import FlusherContext
 
 PROPERTY_COMPACTION = "lancewal.compaction"
 _FOLLOWUP_ID = "lancewal.followup_id"
-_EXPIRY = "lancewal.expiry"
-"""Property that names one try of an expiry, to find it again when the reply is lost."""
 _LOAD_ID = "lancewal.load_id"
 """Property that names one try of a load's commit, to find it again when the reply is lost."""
 
@@ -54,7 +52,7 @@ def send_load(
 
 def send_expiry(context: FlusherContext, pinned: PinnedTable, changed: Changed) -> TableVersion | Refused:
     """Send a commit that hides expired rows."""
-    return _version(send(context, commit_of(pinned, (), changed, {_EXPIRY: context.new_id()}), _EXPIRY))
+    return _version(send(context, commit_of(pinned, (), changed, {PROPERTY_EXPIRY: context.new_id()}), PROPERTY_EXPIRY))
 
 
 def send_compaction(

@@ -15,6 +15,8 @@ at once.  Therefore
  5. a merge without a follow-up may be between them only if it was rebased over nothing but commits of kind 2;
  6. a merge may be between them only if it leaves the keys in conflict as they were: no delta has the records that a merge
     set aside, or a decision that it brought.
+
+Other commits are *steps*: they changed rows, and no record says how (``Lineage.foreign_steps``).
 """
 
 from __future__ import annotations
@@ -22,13 +24,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import assert_never
+from typing import Literal, assert_never
 
-from lancewal_core.errors import MergedPositionUnknown, ObjectCorrupt, VersionGone
+from lancewal_core.errors import InvalidInput, MergedPositionUnknown, ObjectCorrupt, VersionGone
 from lancewal_core.names.ids import Position, Region, TableVersion
 from lancewal_core.table.conflicts_ref import PROPERTY_SETTLED, ConflictsRef
 from lancewal_core.table.protocol import Table, TransactionGone, TransactionInfo, TransactionUnreadable
-from lancewal_core.table.watermarks import PROPERTY_FOLLOWUP, PROPERTY_READ_VERSION, InForce, Watermarks, watermarks_of
+from lancewal_core.table.watermarks import (
+    PROPERTY_EXPIRY,
+    PROPERTY_FOLLOWUP,
+    PROPERTY_LOAD,
+    PROPERTY_READ_VERSION,
+    InForce,
+    Watermarks,
+    watermarks_of,
+)
 
 STEPS_MAX = 200
 """Most versions that are examined in each direction."""
@@ -44,6 +54,18 @@ class Pinned:
 
     version: TableVersion
     in_force: InForce
+
+
+StepSource = Literal["expiry", "load", "commit", "settle"]
+"""Kinds of steps: expiry of rows, a bulk load, a commit of another program, a decision about keys in conflict."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A version whose commit changed rows otherwise than by records."""
+
+    version: TableVersion
+    source: StepSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +90,8 @@ class _SameRows:
 @dataclass(frozen=True, slots=True)
 class _Foreign:
     """A version that changed rows in another way, or of which nothing is known."""
+
+    source: StepSource | Literal["restore", "unknown"]
 
 
 _Commit = _Merge | _FollowUp | _SameRows | _Foreign
@@ -118,6 +142,27 @@ class Lineage:
                 version += 1
             if not all(isinstance(commits[at], _SameRows) for at in range(before + 1, end + 1)):
                 yield before, end
+
+    def foreign_steps(self, low: int, high: int) -> list[Step]:
+        """Return the steps after version ``low`` up to ``high``, oldest first.  A follow-up is one if its merge is not between
+        the two.
+
+        ``VersionGone`` if nothing tells what a commit did.  ``InvalidInput`` if one was a restore: what it took back may be
+        records that a reader has passed."""
+        found: list[Step] = []
+        merges: set[str | None] = set()
+        for version in range(low + 1, high + 1):
+            match self._commit(version):
+                case _Merge(uuid=uuid):
+                    merges.add(uuid)
+                case _FollowUp(merge=merge):
+                    if merge not in merges:
+                        found.append(Step(TableVersion(version), "commit"))
+                case _SameRows():
+                    pass
+                case _Foreign(source=source):
+                    found.append(Step(TableVersion(version), _step_of(source, version)))
+        return found
 
     def _nearest(self, steps: range, version: int, cut: Mapping[Region, Position]) -> Pinned | None:
         """Return the first of these versions that can stand in; None if a foreign commit comes before."""
@@ -190,18 +235,35 @@ class Lineage:
         try:
             in_force = self._watermarks.at(version)
         except MergedPositionUnknown:
-            return _Foreign()
+            return _Foreign("unknown")
         # Without a merge's uuid a person has decided (``Watermarks.decide``): the version is a restore, or unknown.
         return (
             _Merge(in_force.merge, None, in_force.conflicts)
             if in_force.version == version and in_force.merge
-            else _Foreign()
+            else _Foreign("unknown")
         )
+
+
+def _step_of(source: StepSource | Literal["restore", "unknown"], version: int) -> StepSource:
+    match source:
+        case "restore":
+            raise InvalidInput(
+                f"table version {version}, between the two points, is a restore. It took back rows, and no record says which. "
+                f"End one feed at version:{version - 1}, and begin the next at version:{version}; or use the mode net"
+            )
+        case "unknown":
+            raise VersionGone(
+                f"table version {version}, between the two points, is gone: a clean-up removed it, and nothing tells what its "
+                "commit did. Let clean-ups keep versions for as long as feeds read them",
+                version=version,
+            )
+        case _:
+            return source
 
 
 def _classify(info: TransactionInfo, version: int) -> _Commit:
     if PROPERTY_SETTLED in info.properties:
-        return _Foreign()
+        return _Foreign("settle")
     in_force = watermarks_of(info, version)
     if in_force is not None:
         read_version = info.properties.get(PROPERTY_READ_VERSION)
@@ -210,4 +272,10 @@ def _classify(info: TransactionInfo, version: int) -> _Commit:
         return _Merge(in_force.merge, None if read_version is None else int(read_version), in_force.conflicts)
     if PROPERTY_FOLLOWUP in info.properties:
         return _FollowUp(info.properties[PROPERTY_FOLLOWUP])
-    return _SameRows() if info.operation in _SAME_ROWS else _Foreign()
+    if info.restored is not None:
+        return _Foreign("restore")
+    if info.operation in _SAME_ROWS:
+        return _SameRows()
+    if PROPERTY_LOAD in info.properties:
+        return _Foreign("load")
+    return _Foreign("expiry" if PROPERTY_EXPIRY in info.properties else "commit")

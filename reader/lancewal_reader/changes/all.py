@@ -1,0 +1,150 @@
+"""All changes between two states: each record, and each commit that no record tells.
+
+Guarantees
+ 1. Applying the changes in their order to the rows of the first state gives those of the second, cell by cell.
+ 2. ``_sequence`` grows with each change of a key, also from one feed to the next that begins where it ended.
+ 3. The same two receipts give the same changes, whatever was merged or compacted since.
+
+Steps
+ 1. Where the number of partitions or the topic was changed in between, divide the range there: at a version that has merged
+    all records from before and none from after.
+ 2. Find the steps between the two versions (``Lineage.foreign_steps``).  They divide the range into stretches of records.
+    A stretch ends at the version before the step, at the step's positions (``steps``).
+ 3. For each stretch give the changes of its records (``records``), from the state at which it begins.
+ 4. For each step give the difference between the states right before and after it (``steps``).
+
+States in between are planned as those of receipts are, so another version may stand in for one that is gone.  Two ranges
+that adjoin may have a step at another place than the whole.  In the whole, the step goes before records that its version had
+not merged.  In the second range it goes after those that the first range has given.  Guarantee 1 holds in both cases.
+
+Errors are those of ``records`` and ``Lineage.foreign_steps``, and three more.
+ * ``VersionGone``: a version beside a step is gone, and no other one stands in.
+ * ``RegionConflict``: keys in conflict forbid the feed (``meetings``).
+ * ``DuplicateKeys``: a state shows a key twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from lancewal_core.errors import InvalidInput, MergedPositionUnknown, TableRestored, VersionGone
+from lancewal_core.names.ids import Position, Region, TableVersion
+from lancewal_reader.changes.meetings import counting_of
+from lancewal_reader.changes.pairs import Pairs
+from lancewal_reader.changes.records import Entries, Stretch, entries_between, record_changes
+from lancewal_reader.changes.side import Side
+from lancewal_reader.changes.steps import step_changes
+from lancewal_reader.plan.at_receipt import plan_at
+from lancewal_reader.plan.breaks import Cut, contracts_up_to, spans_a_change
+from lancewal_reader.plan.stand_in import Lineage
+from lancewal_reader.point.receipt import Receipt
+from lancewal_reader.reading.shown_version import shown_version
+
+_NAMED = 3
+
+
+def all_changes(start: Side, end: Side, columns: Sequence[str]) -> Iterator[Pairs]:
+    """Yield all changes from ``start`` to ``end``; see the module docstring.
+
+    ``columns`` are names of columns of ``end``, those of the primary key among them.  ``more`` has the columns
+    ``records.MORE``."""
+    _check_order(start, end)
+    middle = _divided(start, end)
+    if middle is not None:
+        yield from all_changes(start, middle, columns)
+        yield from all_changes(middle, end, columns)
+        return
+    context = end.context
+    begin, last = start.receipt.positions, end.receipt.positions
+    # Step 2
+    steps = Lineage(context.table, context.watermarks).foreign_steps(start.receipt.version, end.receipt.version)
+    entries = entries_between(context, start.plan.in_force, begin, last)
+    at = start
+    for step in steps:
+        merged = {region: mark.next for region, mark in context.watermarks.at(step.version).regions.items()}
+        cut = {r: max(merged.get(r, Position(0)), begin.get(r, Position(0))) for r in merged | begin}
+        before = _opened(end, TableVersion(step.version - 1), cut, at)
+        yield from _stretch(at, before, entries, columns)  # Step 3
+        at = _opened(end, step.version, cut)
+        yield from step_changes(before, at, step.source, columns)  # Step 4
+    yield from _stretch(at, end, entries, columns)
+
+
+def _stretch(start: Side, end: Side, entries: Entries, columns: Sequence[str]) -> Iterator[Pairs]:
+    stretch = Stretch.of(start, entries, start.receipt.positions, end.receipt.positions)
+    counting = counting_of(start, stretch.end, end.plan.in_force.conflicts)
+    if stretch.deltas:
+        yield from record_changes(stretch, columns, counting)
+
+
+def _opened(like: Side, version: TableVersion, cut: Mapping[Region, Position], known: Side | None = None) -> Side:
+    """Open the state of a version at these positions, with the columns of ``like``; ``known`` is taken if it is this state."""
+    receipt = Receipt(like.receipt.table_uuid, version, dict(cut), like.receipt.place)
+    if known is not None and (known.receipt.version, known.receipt.positions) == (version, receipt.positions):
+        return known
+    context = like.context
+    plan = plan_at(context, receipt)
+    pinned = shown_version(context, plan.pin(context.table), context.rows)
+    return replace(like, pinned=pinned, plan=plan, receipt=receipt)
+
+
+def _check_order(start: Side, end: Side) -> None:
+    """Raise ``InvalidInput`` unless the second state is at or after the first, and both say their positions."""
+    context = end.context
+    one, other = start.receipt, end.receipt
+    for receipt in (one, other):
+        if not receipt.positions and not _nothing_merged(start, receipt.version):
+            raise InvalidInput(
+                f"table version {receipt.version} was restored, and nobody had decided yet what is merged in it. So its state "
+                "has no positions to begin or end with. Use the mode net, or another point"
+            )
+    back = [r for r, at in sorted(one.positions.items()) if other.positions.get(r, Position(0)) < at]
+    if one.version > other.version or back:
+        places = [f"{r.topic}-{r.partition}: {one.positions[r]} to {other.positions.get(r, 0)}" for r in back[:_NAMED]]
+        raise InvalidInput(
+            f"the feed's start is after its end: table version {one.version} to {other.version}"
+            f"{', ' if places else ''}{', '.join(places)}. The mode net gives what differs in this direction too"
+        )
+    if context.contract.uuid != one.table_uuid:
+        raise InvalidInput(f"the start is of the table with uuid {one.table_uuid}, the end of {context.contract.uuid}")
+
+
+def _nothing_merged(side: Side, version: TableVersion) -> bool:
+    try:
+        return not side.context.watermarks.at(version).regions
+    except (TableRestored, MergedPositionUnknown):
+        return False
+
+
+def _divided(start: Side, end: Side) -> Side | None:
+    """Return the state at which the range is to be divided (step 1); None if it need not be."""
+    context = end.context
+    if context.contract.version == 1:
+        return None
+    contracts = contracts_up_to(context.store, context.contract)
+    begin, last = start.receipt.positions, end.receipt.positions
+    if not spans_a_change(contracts, begin, last):
+        return None
+
+    def lies_between(cut: Cut) -> bool:
+        return all(cut.get(r, 0) >= at for r, at in begin.items()) and all(
+            at <= last.get(r, 0) for r, at in cut.items()
+        )
+
+    for version in range(end.receipt.version, start.receipt.version - 1, -1):
+        try:
+            marks = context.watermarks.at(version).regions
+        except (TableRestored, MergedPositionUnknown):
+            continue
+        cut = {region: mark.next for region, mark in marks.items()}
+        if lies_between(cut) and cut != begin and not spans_a_change(contracts, begin, cut):
+            try:
+                return _opened(end, TableVersion(version), cut)
+            except VersionGone:
+                break
+    raise VersionGone(
+        "partitions were added, or the topic recreated, between the two points, and no version is left that has merged "
+        "exactly the records from before. Use the mode net, or begin after the change",
+        version=start.receipt.version,
+    )

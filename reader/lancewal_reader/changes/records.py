@@ -1,0 +1,300 @@
+"""Changes that records of the log made, each with the row of its key before and after it.
+
+Guarantees
+ 1. Each record between two positions of its region gives one change, except a delete of an absent row.  Changes of a region
+    are in offset order.  Rejected records have no row, and give none.
+ 2. Records are read from WAL entries, also those that were flushed or merged since: a flush has no offsets.  Entries of an
+    older contract have the columns of the feed (``rows_as``).  So the same records give the same changes, whatever was merged
+    or compacted since.  If records are gone, the error says which.
+ 3. Memory is that of one portion of records and of the rows of the keys so far.  More keys than ``keys_max`` are
+    ``TooManyUnmerged``.
+
+Steps
+ 1. Take the generations of each region from state and history pages, and walk their logs to the last position, as a read at
+    a receipt does (``plan.at_receipt``).
+ 2. Portion by portion, read the entries.  Look up the keys that no portion before had in the state at the start.
+ 3. Replay the portion (``replay``), and keep the rows of its keys for the next one.
+
+The error is ``OutsideHistoryWindow`` if records are trimmed, and ``RecordsGivenUp`` if a person gave some up.  It is
+``ObjectMissing`` if a segment is lost, and ``ContractChanged`` if entries name a newer contract.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lancewal_core.errors import DuplicateKeys, InvalidInput, PlanRetriesExhausted, PlanStale, counted
+from lancewal_core.names.ids import Position, Region
+from lancewal_core.region.history import generations_behind
+from lancewal_core.region.state import RegionState
+from lancewal_core.rows.fold import divide, side_by_side
+from lancewal_core.rows.key_set import KeySet, distinct
+from lancewal_core.rows.projection import project, project_rows
+from lancewal_core.rows.row_range import slices
+from lancewal_core.rows.schema import OFFSET, TIMESTAMP, RowSchema
+from lancewal_core.table.watermarks import InForce
+from lancewal_reader.changes.pairs import Pairs
+from lancewal_reader.changes.replay import Images, Replay
+from lancewal_reader.changes.side import Side
+from lancewal_reader.plan.at_receipt import GenerationPart, check_given_up, entries_of_part, walk_parts
+from lancewal_reader.plan.breaks import Cut, kept_of
+from lancewal_reader.plan.log_entries import EntryRef, LogEntries
+from lancewal_reader.plan.strong import PAUSE_S, PlanContext, RegionDelta, check_entries, looked_again
+from lancewal_reader.point.receipt import Receipt
+from lancewal_reader.unmerged.entries import batch_by_batch, reduced, remembered
+from lancewal_reader.unmerged.load import DeltaContext, keys_in
+from lancewal_reader.unmerged.portions import Portions, check_keys
+
+PORTION_RECORDS = 262_144
+"""Records that are replayed at once at most, or a quarter of the keys held: each portion goes over these."""
+PORTION_BYTES = 256 << 20
+"""Bytes of records that are replayed at once, about."""
+_KEYS_PER_RECORD = 4
+_READS = 3
+"""Most times that a portion is read, if segments vanish."""
+MORE = pa.schema(
+    [
+        pa.field("_sequence", pa.int64(), nullable=False),
+        pa.field("_partition", pa.int32()),
+        pa.field("_offset", pa.int64()),
+        pa.field("_record_time", pa.timestamp("us", tz="UTC")),
+        pa.field("_source", pa.string()),
+    ]
+)
+"""Columns of ``Pairs.more`` in the mode ``all``."""
+
+Mask = npt.NDArray[np.bool_]
+Entries = Mapping[Region, Sequence[EntryRef]]
+
+
+def reached(receipt: Receipt) -> int:
+    """Return the number by which states of a table are ordered: all positions and the version together.
+
+    Versions and positions only grow, those of former topics stay, and each record advances a position by at least one.  So
+    records after a state and before a later one have room for their numbers in between."""
+    return sum(receipt.positions.values()) + receipt.version
+
+
+def entries_between(context: PlanContext, in_force: InForce, begin: Cut, end: Cut) -> dict[Region, list[EntryRef]]:
+    """Return the entries with records from ``begin`` to ``end``, by region (step 1).
+
+    The first and the last of a region may be divided.  Of the last, only its rows below the end are named.
+
+    ``in_force``: watermarks at or below ``begin``, from which generations are counted."""
+    return looked_again(context, lambda: _entries_once(context, in_force, begin, end), "no consistent view of the log")
+
+
+def _entries_once(context: PlanContext, in_force: InForce, begin: Cut, end: Cut) -> dict[Region, list[EntryRef]]:
+    behind = {r: (begin.get(r, Position(0)), at) for r, at in sorted(end.items()) if at > begin.get(r, 0)}
+    states = context.states.read(list(behind))
+    found = context.tasks.map(lambda r: _parts(context, in_force, r, states.get(r), behind[r]), list(behind))
+    walks = walk_parts(context, [part for parts in found for part in parts])
+    logs = {log: LogEntries(walked) for log, walked in walks.items()}
+    check_entries(context.contract, logs)
+    entries: dict[Region, list[EntryRef]] = {}
+    for region, parts in zip(behind, found, strict=True):
+        with kept_of(context.contract, region):
+            refs = [ref for part in parts for ref in entries_of_part(part, logs[part.record.log])]
+        entries[region] = [ref for ref in refs if ref.next > behind[region][0]]
+    return entries
+
+
+def _parts(
+    context: PlanContext,
+    in_force: InForce,
+    region: Region,
+    state: RegionState | None,
+    between: tuple[Position, Position],
+) -> list[GenerationPart]:
+    """Return the parts of generations that have the records between two positions of a region."""
+    begin, end = between
+    if region not in context.contract.regions and state is None:
+        raise InvalidInput(f"the range names the partition {region.name}, which the table does not have")
+    known, at = in_force.generation(region), in_force.position(region) or Position(0)
+    if state is not None and known < state.trimmed_generation and state.trimmed <= begin:
+        known, at = state.trimmed_generation, state.trimmed
+    with kept_of(context.contract, region):
+        records = generations_behind(context, region, state, known, at)
+        needed = [r for r in records if r.first < end and (r.next is None or r.next > begin)]
+        reached = records[-1].next
+        if not needed or (needed[0].first > begin and needed[0].generation > 1) or (reached or end) < end:
+            raise region.error(
+                PlanStale,
+                f"the positions {begin} to {end} are wanted, the region's state shows those from {records[0].first} to "
+                f"{reached}. The store's listing is out of date, or these are not positions of this table",
+            )
+    check_given_up(context, region, begin, end)
+    return [GenerationPart(region, r, end if r.next is None else min(end, r.next)) for r in needed]
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Records from one state of the table to a later one, between which nothing else changed rows."""
+
+    start: Side
+    begin: Cut
+    deltas: tuple[RegionDelta, ...]
+    """Entries from ``begin`` on, of which the first of a region may begin before."""
+    in_force: InForce
+
+    @staticmethod
+    def of(start: Side, entries: Entries, begin: Cut, end: Cut) -> Stretch:
+        """Return the part of the entries from ``begin`` to ``end``."""
+        deltas = []
+        for region, refs in entries.items():
+            first, last = begin.get(region, Position(0)), end.get(region, Position(0))
+            some = [replace(r, next=min(r.next, last)) for r in refs if r.next > first and r.first < last]
+            if some:
+                deltas.append(RegionDelta(region, tuple(some), last))
+        return Stretch(start, begin, tuple(deltas), start.plan.in_force)
+
+    @property
+    def end(self) -> Cut:
+        return {**self.begin, **{delta.region: delta.cut for delta in self.deltas}}
+
+
+class Counting(Protocol):
+    """Rule which records count (``meetings``)."""
+
+    def mask(self, region: Region, keys: pa.Table) -> Mask:
+        """Return a mask over ``keys``, of records of this region: True where a record counts."""
+
+
+def record_changes(stretch: Stretch, columns: Sequence[str], counting: Counting | None) -> Iterator[Pairs]:
+    """Yield the changes of the records, in portions (steps 2 and 3).
+
+    ``columns`` include those of the primary key.  ``counting``: None if all records count."""
+    start, context = stretch.start, stretch.start.context
+    rows = project(start.rows, columns)
+    states = side_by_side([], rows)
+    portions = Portions([stretch.deltas], PORTION_RECORDS)
+    for (deltas,) in portions:
+        for part in _divided(_read(stretch, deltas, rows, counting)):
+            keys = KeySet(distinct(part.records.select(list(rows.primary_key)), rows))
+            touched, untouched = divide(states, keys)
+            new = keys.table.filter(pa.array(~KeySet(touched.keys(rows)).contains(keys.columns)))
+            found = start.rows_of(new, rows.table.names) if new.num_rows else rows.table.empty_table()
+            check_once(start, found, new.num_rows, rows)
+            replay = Replay(part.records, pa.concat_tables([touched.rows, found]), rows)
+            for images in replay.images():
+                yield _pairs(stretch, part, images, columns)
+            states = side_by_side([untouched, replay.states()], rows)
+            held = keys_in([states])
+            check_keys(held, context.keys_max)
+            portions.hold(held // _KEYS_PER_RECORD)
+
+
+def check_once(side: Side, found: pa.Table, asked: int, rows: RowSchema) -> None:
+    """Raise ``DuplicateKeys`` if a key has two rows in a state, of which ``found`` are those of some keys."""
+    keys = found.select(list(rows.primary_key))
+    if found.num_rows <= asked and distinct(keys, rows).num_rows == found.num_rows:
+        return
+    twice = found.num_rows - distinct(keys, rows).num_rows
+    raise DuplicateKeys(
+        f"{counted(twice, 'key')} among those that changed have two rows at table version {side.receipt.version}, since "
+        "another program has appended rows with these keys. `lancewal verify` names such keys. Begin the feed after the "
+        "merge that hides these rows",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """Records that were read: WAL rows with the columns of the feed, and the index of the region of each."""
+
+    records: pa.Table
+    regions: Sequence[Region]
+    of: npt.NDArray[np.int64]
+
+    def at(self, wanted: Mask) -> _Read:
+        return self if wanted.all() else _Read(self.records.filter(pa.array(wanted)), self.regions, self.of[wanted])
+
+
+def _divided(read: _Read) -> Iterator[_Read]:
+    """Yield the records in parts of about ``PORTION_BYTES``, in their order."""
+    count = read.records.num_rows
+    parts = max(-(-read.records.nbytes // PORTION_BYTES), 1)
+    step = max(-(-count // parts), 1)
+    for begin in range(0, count, step):
+        yield _Read(read.records.slice(begin, step), read.regions, read.of[begin : begin + step])
+
+
+def _read(stretch: Stretch, deltas: Sequence[RegionDelta], rows: RowSchema, counting: Counting | None) -> _Read:
+    """Read the records of a portion that count, those of a region in offset order."""
+    context = stretch.start.context
+    reason: PlanStale | None = None
+    for attempt in range(_READS):
+        if attempt:
+            context.clock.sleep(PAUSE_S * attempt)
+            # If the segment was trimmed or is lost, this says so.
+            entries_between(context, stretch.in_force, stretch.begin, stretch.end)
+        try:
+            read = _read_once(context, deltas, rows)
+            break
+        except PlanStale as error:
+            reason = error
+    else:
+        raise PlanRetriesExhausted(f"records vanished {_READS} times, the last reason: {reason}") from reason
+    begins = np.array([stretch.begin.get(region, 0) for region in read.regions], np.int64)
+    read = read.at(read.records[OFFSET].to_numpy() >= begins[read.of])
+    return read if counting is None else read.at(_that_count(read, rows, counting))
+
+
+def _that_count(read: _Read, rows: RowSchema, counting: Counting) -> Mask:
+    found = np.ones(read.records.num_rows, np.bool_)
+    keys = read.records.select(list(rows.primary_key))
+    for index in np.unique(read.of).tolist():
+        of_region = read.of == index
+        found[of_region] = counting.mask(read.regions[index], keys.filter(pa.array(of_region)).combine_chunks())
+    return found
+
+
+def _read_once(context: DeltaContext, deltas: Sequence[RegionDelta], rows: RowSchema) -> _Read:
+    wanted: dict[str, list[tuple[Region, EntryRef]]] = {}
+    refs = [[source for source in delta.sources if isinstance(source, EntryRef) and source.rows] for delta in deltas]
+    for delta, some in zip(deltas, refs, strict=True):
+        for ref in some:
+            wanted.setdefault(ref.key, []).append((delta.region, ref))
+    whole = context.rows
+    if context.cache is not None:
+        held, schema = remembered(context, context.cache, wanted), whole.wal
+    else:
+        held, schema = reduced(context, wanted, rows), rows.wal
+    of_regions = [[held[delta.region, ref.first] for ref in some] for delta, some in zip(deltas, refs, strict=True)]
+    places = {
+        (id(one.batch), one.begin): index for index, some in enumerate(of_regions) for one in some if one.row_count
+    }
+    ordered = [one for one in batch_by_batch(of_regions) if one.row_count]
+    records = pa.Table.from_batches(slices(ordered), schema)
+    if schema is not rows.wal:
+        records = project_rows(records, whole, rows)
+    of = np.repeat(
+        np.array([places[id(one.batch), one.begin] for one in ordered], np.int64), [one.row_count for one in ordered]
+    )
+    return _Read(records, [delta.region for delta in deltas], of)
+
+
+def _pairs(stretch: Stretch, read: _Read, images: Images, columns: Sequence[str]) -> Pairs:
+    chosen = pa.array(images.places)
+    offsets = read.records[OFFSET].take(chosen).combine_chunks()
+    of = read.of[images.places]
+    begins = np.array([stretch.begin.get(region, 0) for region in read.regions], np.int64)
+    partitions = np.array([region.partition for region in read.regions], np.int32)
+    numbers = reached(stretch.start.receipt) + offsets.to_numpy() - begins[of] + 1
+    more = pa.Table.from_arrays(
+        [
+            pa.array(numbers),
+            pa.array(partitions[of]),
+            offsets,
+            read.records[TIMESTAMP].take(chosen).cast(MORE.field("_record_time").type),
+            pa.repeat(pa.scalar("record"), len(of)),
+        ],
+        schema=MORE,
+    )
+    names = list(columns)
+    return Pairs(images.before.select(names), images.after.select(names), images.had, images.has, more)
