@@ -22,7 +22,7 @@ import pyarrow as pa
 from lancewal_core.errors import ContractChanged, InvalidInput, InvalidSchema, LancewalError, or_error
 from lancewal_core.region.flushes.manifest import read_flush
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.rows.carry import Tree, taken_whole, trees, widens, with_leaves
+from lancewal_core.rows.carry import Tree, trees, widens, with_leaves
 from lancewal_core.rows.column_types import format_type, parse_type
 from lancewal_core.rows.schema import FieldIds, RowSchema
 from lancewal_core.store.versioned import FIRST_VERSION
@@ -45,19 +45,19 @@ def columns_of_plan(opened: OpenedTable, pinned: PinnedTable, plan: ReadPlan) ->
     keys = [name for name in contract.primary_key if ids.get(name) != contract.fields_of[name]]
     if keys:
         raise changed_by_others(pinned, keys)
-    named = _contract_of_version(opened, pinned)
-    _check_widened_ids(opened, pinned, named)
-    newest = named
+    newest = named = _contract_of_version(opened, pinned)
     if contract.columns_version > named.columns_version:
-        newest = max((opened.contract_of(v) for v in _versions(opened, plan)), key=_age, default=named)
-    if newest.columns_version <= named.columns_version:
-        return _columns(pinned, named.rows, *_knowing(opened, pinned, named))
-    own = _columns(pinned, newest.rows, *_knowing(opened, pinned, named), newest)
-    was = {taken_whole(ids[0]) for ids in named.rows.ids}
+        newest = max((named, *(opened.contract_of(v) for v in _versions(opened, plan))), key=_age)
+    knowing = _knowing(opened, pinned, named, newest.rows)
+    _check_widened_ids(opened, pinned, (named.rows, newest.rows), knowing)
+    before = _columns(pinned, named.rows, *knowing)
+    if newest is named:
+        return before
+    own = _columns(pinned, newest.rows, *knowing)
     others = [
         (field, ids)
-        for field, ids in zip(own.columns, own.ids, strict=True)
-        if ids[0] < 0 and ids[0] not in was and field.name not in newest.fields_of
+        for field, ids, was in zip(own.columns, own.ids, before.ids, strict=True)
+        if ids[0] < 0 and was[0] < 0 and field.name not in newest.fields_of
     ]
     columns = pa.schema([*_as_wide(newest.rows, own), *(field for field, _ in others)])
     found = (*newest.rows.ids, *(ids for _, ids in others))
@@ -87,36 +87,44 @@ def _has_all_names(pinned: PinnedTable, contract: Contract) -> bool:
     )
 
 
-def _check_widened_ids(opened: OpenedTable, pinned: PinnedTable, named: Contract) -> None:
+def _check_widened_ids(
+    opened: OpenedTable, pinned: PinnedTable, wanted: Sequence[RowSchema], contracts: Sequence[Contract]
+) -> None:
     """Raise ``ContractChanged`` if the version lacks fields, and there is a newer contract: that may know their wider ids.
 
     A widening gets other ids if another change took them, and lands before the contract with the wider type."""
-    if (
-        _lacks(pinned, named, _knowing(opened, pinned, named))
-        and newer_contract(opened.store, opened.contract) is not None
-    ):
+    lacks = any(_lacks(pinned, rows, contracts) for rows in wanted)
+    if lacks and newer_contract(opened.store, opened.contract) is not None:
         raise ContractChanged(
             f"version {pinned.version} may have wider columns of a contract after version {opened.contract.version}",
             version=pinned.version,
         )
 
 
-def _lacks(pinned: PinnedTable, named: Contract, contracts: Sequence[Contract]) -> bool:
-    """Return whether the version lacks fields of its contract, as far as these contracts know their ids."""
-    there = {id_ for ids in columns_as(pinned, named.rows, contracts).ids for id_ in ids}
-    return not there.issuperset(id_ for ids in named.rows.ids for id_ in ids)
+def _lacks(pinned: PinnedTable, rows: RowSchema, contracts: Sequence[Contract]) -> bool:
+    """Return whether the version lacks fields of contracts, as far as these contracts know their ids."""
+    there = {id_ for ids in columns_as(pinned, rows, contracts).ids for id_ in ids}
+    return any(id_ >= 0 and id_ not in there for ids in rows.ids for id_ in ids)
 
 
-def _knowing(opened: OpenedTable, pinned: PinnedTable, named: Contract) -> tuple[Contract, ...]:
-    """Return contracts that know the ids of the fields of a version; ``named`` is that of its mark.
+def _knowing(opened: OpenedTable, pinned: PinnedTable, named: Contract, rows: RowSchema) -> tuple[Contract, ...]:
+    """Return contracts that know the ids which a version gives to fields of its mark's contract ``named``, and of ``rows``.
 
-    A widening lands before the mark of its contract.  If the field was widened again or dropped later, the newest contract
-    does not know the id that it had between.  Each state of the columns since then costs a request, but only in that case."""
-    found = [named, opened.contract]
-    if _lacks(pinned, named, found):
+    These are columns of a result: those of ``named``, or of a newer contract among rows that are not merged.  The newest
+    contract may not know a field that was dropped since.  Nor does it know the id that a field had between two widenings, and
+    a widening lands before the mark of its contract.  Each state of the columns since then costs a request, but only if a
+    field is missing."""
+    found = [named, *_made(opened, rows), opened.contract]
+    if any(_lacks(pinned, wanted, found) for wanted in (named.rows, rows)):
         while found[-1].columns_version > named.columns_version:
             found.append(opened.contract_of(found[-1].columns_version - 1))
     return tuple(found)
+
+
+def _made(opened: OpenedTable, rows: RowSchema) -> list[Contract]:
+    """Return the versions of the contract, among those that were read, whose columns a result has."""
+    contracts = {c.version: c for c in (*opened.contracts.known, opened.contract)}
+    return [c for c in contracts.values() if rows.ids[: len(c.columns)] == c.rows.ids]
 
 
 def check_no_blobs_asked(pinned: PinnedTable, names: Collection[str]) -> None:
@@ -133,7 +141,7 @@ def columns_of_version(opened: OpenedTable, pinned: PinnedTable, rows: RowSchema
     """Return the columns of a table version, with the ids that they have in a result with the columns ``rows``."""
     if rows is opened.contract.rows:
         return rows
-    return _columns(pinned, rows, *_knowing(opened, pinned, _contract_of_version(opened, pinned)))
+    return _columns(pinned, rows, *_knowing(opened, pinned, _contract_of_version(opened, pinned), rows))
 
 
 def columns_commit(opened: OpenedTable, pinned: PinnedTable, rows: RowSchema) -> ColumnsCommit | None:
@@ -144,7 +152,7 @@ def columns_commit(opened: OpenedTable, pinned: PinnedTable, rows: RowSchema) ->
     if own.signature == rows.signature:
         return None
     contracts = {c.version: c for c in (*opened.contracts.known, opened.contract)}
-    made = [c for c in contracts.values() if rows.ids[: len(c.columns)] == c.rows.ids]
+    made = _made(opened, rows)
     types = {ids[0]: (field.type, field.name) for field, ids in zip(own.columns, own.ids, strict=True)}
     known = {column.ids: column for c in sorted(contracts.values(), key=_age) for column in c.columns}
     found: dict[str, FieldIds] = {}
@@ -171,7 +179,7 @@ def check_values(opened: OpenedTable, pinned: PinnedTable, rows: RowSchema, name
     if rows is opened.contract.rows:
         return
     named = _contract_of_version(opened, pinned)
-    there = {own[0] for own in columns_as(pinned, named.rows, _knowing(opened, pinned, named)).ids}
+    there = {own[0] for own in columns_as(pinned, named.rows, _knowing(opened, pinned, named, rows)).ids}
     gone = {c.ids[0]: c.name for c in named.columns if c.ids[0] not in there and c.name in pinned.field_ids}
     wrong = {name for name, own in zip(rows.columns.names, rows.ids, strict=True) if own[0] in gone}
     wrong |= set(gone.values())
