@@ -149,12 +149,12 @@ def changed(contract: Contract, changes: Sequence[Change | Adoption], facts: Sur
         sources={c.ids[0]: c.source for c in contract.columns},
         held=facts.held,
     )
-    given_up: set[tuple[Path, str]] = set()
+    given_up, in_contract = set[tuple[Path, str]](), contract_trees(contract)
     for change in changes:
         try:
             _check_allowed(contract, change, facts)
             if isinstance(change, Added | Renamed):
-                fields.left_over = _in_table(contract, change, facts)
+                fields.left_over = _in_table(in_contract, change, facts)
                 _check_not_given_up(change, given_up)
             fields.columns = _made(fields, change)
         except (InvalidInput, InvalidSchema) as error:
@@ -203,10 +203,10 @@ def _is_made(contract: Contract, columns: Sequence[Tree], change: Change | Adopt
     if isinstance(change, Adoption):
         return False
     *outer, name = change.path
-    at = _fields_at(columns, outer)
-    if at is None:
+    try:
+        within, fields = _level(columns, outer)
+    except InvalidInput:
         return False
-    within, fields = at
     found = next((tree for tree in fields if tree.name == name), None)
     match change:
         case Added():
@@ -242,26 +242,15 @@ def _called_by_name(source: ColumnSource) -> bool:
     return source.field is None and source.metadata is None
 
 
-def _fields_at(columns: Sequence[Tree], outer: Sequence[str]) -> tuple[int | None, Sequence[Tree]] | None:
-    """Return the id of the struct at a path, and its members; the columns for the empty path; None if there is none."""
-    within, fields = None, columns
-    for name in outer:
-        found = next((tree for tree in fields if tree.name == name), None)
-        while found is not None and pa.types.is_list(found.type):
-            found = found.within[0]
-        if found is None or not pa.types.is_struct(found.type):
-            return None
-        within, fields = found.id, found.within
-    return within, fields
-
-
-def _in_table(contract: Contract, change: Added | Renamed, facts: Surroundings) -> Tree | None:
+def _in_table(columns: Sequence[Tree], change: Added | Renamed, facts: Surroundings) -> Tree | None:
     """Return the table's field, not the contract's, that has the name which the change gives; None if there is none.
-    ``InvalidInput`` unless the change may take it."""
-    at = _fields_at(contract_trees(contract), change.path[:-1])
-    if at is None:
-        return None
-    within, ours = at
+    ``InvalidInput`` unless the change may take it.
+
+    ``columns``: the contract's, with Lance's ids."""
+    try:
+        within, ours = _level(columns, change.path[:-1])
+    except InvalidInput:
+        return None  # this call adds the struct, or there is none
     fields = facts.table if within is None else _members_of(facts.table, within)
     name = change.path[-1] if isinstance(change, Added) else change.name
     own = {tree.id for tree in ours}
@@ -358,8 +347,8 @@ def _made(fields: _Fields, change: Change | Adoption) -> list[Tree]:
         case Widened():
             return _replaced(fields.columns, change.path, lambda tree: _to_widen(fields, tree, change.type))
         case Renamed():
-            _check_free(_siblings(fields.columns, change.path), change.name, but=change.path[-1])
             field = _field(fields.columns, change.path)
+            _check_free(_level(fields.columns, change.path[:-1])[1], change.name, but=field.name)
             if _called_by_name(fields.sources.get(field.id, OF_ITSELF)):
                 _take_name(fields, change.path[:-1], change.name)
                 fields.former.append(FormerName(id=field.id, name=field.name))
@@ -422,22 +411,42 @@ def _with_names(tree: Tree, names: Mapping[int, str]) -> Tree:
     return replace(holding(tree, within) if within else tree, name=names.get(tree.id, tree.name))
 
 
+def _level(columns: Sequence[Tree], outer: Sequence[str]) -> tuple[int | None, Sequence[Tree]]:
+    """Return the id of the struct at a path, and its members; for the empty path None and the columns.
+
+    ``InvalidInput``: there is no such struct."""
+    within, fields = None, columns
+    for place, name in enumerate(outer):
+        path = ".".join(outer[: place + 1])
+        found = next((tree for tree in fields if tree.name == name), None)
+        if found is None:
+            raise _missing(path, fields)
+        while pa.types.is_list(found.type):
+            found = found.within[0]
+        if not pa.types.is_struct(found.type):
+            raise InvalidInput(f"{path!r} has type {format_type(found.type)}, which has no members")
+        within, fields = found.id, found.within
+    return within, fields
+
+
 def _field(columns: Sequence[Tree], path: Path) -> Tree:
-    return next(tree for tree in _siblings(columns, path) if tree.name == path[-1])
-
-
-def _place(columns: Sequence[Tree], outer: Path) -> tuple[int | None, frozenset[int]]:
-    """Return the id of the struct at a path (None: the columns), and the ids of its members."""
-    found = _fields_at(columns, outer)
+    """Return the field at a path; ``InvalidInput`` if there is none."""
+    _, fields = _level(columns, path[:-1])
+    found = next((tree for tree in fields if tree.name == path[-1]), None)
     if found is None:
-        raise InvalidInput(f"there is no struct {'.'.join(outer)!r}")
-    return found[0], frozenset(tree.id for tree in found[1])
+        raise _missing(".".join(path), fields)
+    return found
+
+
+def _missing(path: str, fields: Sequence[Tree]) -> InvalidInput:
+    return InvalidInput(f"there is no {path!r}. There are {[tree.name for tree in fields]}")
 
 
 def _take_name(fields: _Fields, outer: Path, name: str) -> None:
     """Let a name be that of a field alone (guarantee 4)."""
-    within, members = _place(fields.columns, outer)
-    fields.former = [f for f in fields.former if not (f.name == name and f.id in members)]
+    within, members = _level(fields.columns, outer)
+    ids = {tree.id for tree in members}
+    fields.former = [f for f in fields.former if not (f.name == name and f.id in ids)]
     fields.dropped = [
         d.model_copy(update={"forgotten": True}) if (d.name, d.within) == (name, within) else d for d in fields.dropped
     ]
@@ -445,16 +454,15 @@ def _take_name(fields: _Fields, outer: Path, name: str) -> None:
 
 def _check_keeps_a_member(fields: _Fields, path: Path) -> None:
     """Raise ``InvalidInput`` if files that hold the struct would hold none of its members (guarantee 6)."""
-    siblings = _siblings(fields.columns, path)
-    if len(path) == 1:
+    gone = _field(fields.columns, path)
+    within, siblings = _level(fields.columns, path[:-1])
+    if within is None:
         return
-    if len(siblings) == 1:
+    left = [tree for tree in siblings if tree is not gone]
+    if not left:
         raise InvalidInput("a struct keeps at least one member. Drop the whole struct")
-    left = {tree.id for tree in siblings if tree.name != path[-1]}
-    within, _ = _place(fields.columns, path[:-1])
-    assert within is not None, "it is the path of a member"
-    kept, had = (_lance_ids(fields, trees) for trees in ([t for t in siblings if t.id in left], siblings))
-    lost = lost_structs(fields.earlier, within, left) or lost_in_files(fields.held, had, kept)
+    lost = lost_structs(fields.earlier, within, {tree.id for tree in left})
+    lost = lost or lost_in_files(fields.held, _lance_ids(fields, siblings), _lance_ids(fields, left))
     if lost:
         raise InvalidInput(f"{lost}. Add a column of the new type, write both for a time, and drop the whole struct")
 
@@ -469,12 +477,11 @@ def _lance_ids(fields: _Fields, trees: Sequence[Tree]) -> frozenset[int]:
 
 def _drop_names(fields: _Fields, path: Path) -> None:
     """Let the names of a field, its former ones too, be names of a dropped one."""
-    within, _ = _place(fields.columns, path[:-1])
+    within, _ = _level(fields.columns, path[:-1])
     field = _field(fields.columns, path)
     gone = {tree.id for tree in field.all()}
-    source = fields.sources.get(field.id, OF_ITSELF)
-    of_values = source.metadata is None
-    names = [source.field or field.name, *(f.name for f in fields.former if f.id == field.id)] if of_values else []
+    own = _name_in_records(fields, field)
+    names = [] if own is None else [own, *(f.name for f in fields.former if f.id == field.id)]
     fields.dropped = [
         d
         for d in fields.dropped
@@ -487,6 +494,12 @@ def _drop_names(fields: _Fields, path: Path) -> None:
     fields.wider = {i: wider for i, wider in fields.wider.items() if i not in gone}
 
 
+def _name_in_records(fields: _Fields, field: Tree) -> str | None:
+    """Return the present name of a field in records; None if metadata fills it."""
+    source = fields.sources.get(field.id, OF_ITSELF)
+    return (source.field or field.name) if source.metadata is None else None
+
+
 def _note_unused(fields: _Fields, within: int | None, name: str) -> None:
     """Note a name that a column gives up and no record has used.  The same call is known by it when it comes again."""
     if all((d.name, d.within) != (name, within) for d in fields.dropped):
@@ -495,9 +508,14 @@ def _note_unused(fields: _Fields, within: int | None, name: str) -> None:
 
 def _forget(fields: _Fields, path: Path) -> None:
     """Forget a former or dropped name.  It stays as one that was forgotten, so that the same call is known again."""
-    within, members = _place(fields.columns, path[:-1])
-    name = path[-1]
-    former = [f for f in fields.former if not (f.name == name and f.id in members)]
+    within, members = _level(fields.columns, path[:-1])
+    name, ids = path[-1], {tree.id for tree in members}
+    if name in (_name_in_records(fields, tree) for tree in members):
+        raise InvalidInput(
+            "a field has this name now, by this call or before. So records mean that field, and the former use has ended. "
+            "Leave `--forget-name` out"
+        )
+    former = [f for f in fields.former if not (f.name == name and f.id in ids)]
     dropped = [d for d in fields.dropped if (d.name, d.within) != (name, within)]
     if len(former) == len(fields.former) and all(d.forgotten for d in fields.dropped if d not in dropped):
         raise InvalidInput("it is neither a former name of a field nor the name of one that was dropped")
@@ -507,7 +525,7 @@ def _forget(fields: _Fields, path: Path) -> None:
 
 def _with_new(fields: _Fields, change: Added) -> list[Tree]:
     *outer, name = change.path
-    _check_free(_siblings(fields.columns, change.path, new=True), name)
+    _check_free(_level(fields.columns, outer)[1], name)
     new = fields.left_over or fields.numbered(name, change.type)
     fields.own_ids |= {tree.id: tree.id for tree in new.all()}
     if change.default is not None:
@@ -553,28 +571,6 @@ def _to_widen(fields: _Fields, tree: Tree, type_: pa.DataType) -> Tree:
     return tree
 
 
-def _siblings(columns: Sequence[Tree], path: Path, *, new: bool = False) -> Sequence[Tree]:
-    """Return the fields among which the last part of the path is; ``InvalidInput`` if there is no such path."""
-    fields: Sequence[Tree] = columns
-    for place, name in enumerate(path):
-        last = place == len(path) - 1
-        found = next((tree for tree in fields if tree.name == name), None)
-        if last and (new or found is not None):
-            return fields
-        if found is None:
-            raise InvalidInput(
-                f"there is no {'.'.join(path[: place + 1])!r}. There are {[tree.name for tree in fields]}"
-            )
-        while pa.types.is_list(found.type):
-            found = found.within[0]
-        if not pa.types.is_struct(found.type):
-            raise InvalidInput(
-                f"{'.'.join(path[: place + 1])!r} has type {format_type(found.type)}, which has no members"
-            )
-        fields = found.within
-    raise InvalidInput("no name was given")
-
-
 def _check_free(fields: Collection[Tree], name: str, *, but: str | None = None) -> None:
     """Raise ``InvalidInput`` if the name is taken, in upper or lower case, or reserved."""
     taken = next((tree.name for tree in fields if tree.name.lower() == name.lower() and tree.name != but), None)
@@ -588,7 +584,7 @@ def _check_free(fields: Collection[Tree], name: str, *, but: str | None = None) 
 
 def _replaced(fields: Sequence[Tree], path: Path, make: Callable[[Tree], Tree | None]) -> list[Tree]:
     """Return the fields with another one, or none, at the path."""
-    _siblings(fields, path)
+    _field(fields, path)
     name, *rest = path
     return [new for tree in fields for new in (_at(tree, tuple(rest), make) if tree.name == name else (tree,))]
 

@@ -24,19 +24,22 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from lancewal_core.errors import CommitUnknown, ContractChanged, ContractMismatch, RepairRefused
+from lancewal_core.errors import ContractMismatch, RepairRefused
 from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.rows.carry import Tree, with_leaves
 from lancewal_core.rows.column_types import format_type
 from lancewal_core.store.object_store import ObjectStore
-from lancewal_core.table.checks import check_identity, check_table, in_version, misfits
+from lancewal_core.table.checks import check_columns, check_identity, in_version, misfits
 from lancewal_core.table.columns.versions import (
+    TRIES,
     Mark,
     brought,
+    committed,
     contract_trees,
     ids_in_use,
     ids_of,
+    overtaken,
     version_trees,
     widened,
     write_widened,
@@ -49,9 +52,7 @@ from lancewal_core.table.contract import (
     former_columns,
     read_contract,
 )
-from lancewal_core.table.protocol import ColumnsCommit, CommitLost, Committed, PinnedTable, Table, columns_mark
-
-_TRIES = 20
+from lancewal_core.table.protocol import ColumnsCommit, PinnedTable, Table, columns_mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +78,11 @@ def earlier_contract(store: ObjectStore, pinned: PinnedTable, contract: Contract
 
 
 def check_fit(store: ObjectStore, pinned: PinnedTable, contract: Contract) -> None:
-    """Raise what ``check_table`` raises, with the way out for a restored version with the columns of an earlier contract."""
+    """Raise ``TableReplaced`` if this is another table than the contract's, ``ContractMismatch`` if its columns are not the
+    contract's.  The error names the way out of a restored version with the columns of an earlier contract too."""
+    check_identity(pinned, contract)
     try:
-        check_table(pinned, contract)
+        check_columns(pinned, contract)
     except ContractMismatch as error:
         before = earlier_contract(store, pinned, contract)
         if before is None:
@@ -96,10 +99,9 @@ def bring_back(store: ObjectStore, table: Table, tasks: Tasks, *, look_only: boo
     """Bring the newest version to the newest contract.
 
     Return what was done; None if there was nothing to do.  ``look_only`` makes the same checks and stores nothing.
-    ``RepairRefused``: guarantee 4.  ``CommitUnknown``: the store did not say whether the commit landed; the same command goes
-    on from there."""
+    ``RepairRefused``: guarantee 4.  ``CommitUnknown``, ``ContractChanged``: see ``committed``, ``overtaken``."""
     done: Brought | None = None
-    for _ in range(_TRIES):
+    for _ in range(TRIES):
         pinned = table.newest()
         contract = read_contract(store, "the table")
         check_identity(pinned, contract)
@@ -118,16 +120,10 @@ def bring_back(store: ObjectStore, table: Table, tasks: Tasks, *, look_only: boo
         if look_only:
             return done
         # Steps 1 and 2
-        with point("columns.bring"):
-            outcome = table.change_columns(_merge(pinned, tasks, wider) if wider else found)
-        match outcome:
-            case Committed() if not wider:
-                return done
-            case CommitLost(message):
-                raise CommitUnknown(
-                    f"the store did not say whether the table's columns were brought back: {message}. Run the command again"
-                )
-    raise ContractChanged(f"others changed the table {_TRIES} times meanwhile. Run the command again")
+        commit = _merge(pinned, tasks, wider) if wider else found
+        if committed(table, commit, point("columns.bring")) and not wider:
+            return done
+    raise overtaken()
 
 
 def _knows(mark: Mark, contract: Contract) -> bool:

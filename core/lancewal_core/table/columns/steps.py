@@ -22,10 +22,9 @@ Steps (docs/protocol.md)
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 
-from lancewal_core.errors import CommitUnknown, ContractChanged, ContractMismatch
+from lancewal_core.errors import ContractMismatch
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.failpoints import point
 from lancewal_core.store.object_store import ObjectStore
@@ -34,12 +33,15 @@ from lancewal_core.table.columns.changes import Adopted, Adoption, Change, Dropp
 from lancewal_core.table.columns.next_contract import Surroundings, changed
 from lancewal_core.table.columns.restored import check_fit, earlier_contract
 from lancewal_core.table.columns.versions import (
+    TRIES,
     Mark,
     brought,
+    committed,
     grown,
     held_together,
     highest_field_id,
     ids_of,
+    overtaken,
     version_trees,
 )
 from lancewal_core.table.contract import (
@@ -49,20 +51,12 @@ from lancewal_core.table.contract import (
     put_next,
     read_contract,
 )
-from lancewal_core.table.protocol import (
-    ColumnsCommit,
-    CommitLost,
-    Committed,
-    PinnedTable,
-    Table,
-)
+from lancewal_core.table.protocol import ColumnsCommit, PinnedTable, Table
 
 Following = Callable[[Contract, Surroundings, str], Contract]
 """Function from the newest contract to the next version, or to that very contract if nothing is to be changed.
 
 The text is the id of the change (``changed``)."""
-TRIES = 20
-"""Most times that a step begins again because others have changed the table or its contract meanwhile."""
 
 
 def change_columns(
@@ -113,22 +107,20 @@ def take_steps(
 ) -> Contract:
     """Do steps 1 to 4, and return the contract.  ``adopts``: ``following`` adopts what other programs have done.
 
-    ``ContractMismatch``: other programs have changed columns of the contract.  ``CommitUnknown``: the store did not say
-    whether a step was done; the same change, made again, goes on from there.  ``ContractChanged``: others changed columns
-    all the time."""
+    ``ContractMismatch``: other programs have changed columns of the contract.  ``CommitUnknown``, ``ContractChanged``: see
+    ``committed``, ``overtaken``."""
     for _ in range(TRIES):
         pinned, contract, commit = _look(store, table, adopts=adopts)
         # Step 1
         if commit is not None:
-            _committed(table, commit, point("columns.bring"))
+            committed(table, commit, point("columns.bring"))
             continue
         new = following(contract, _surroundings(pinned, contract, clock), new_id())
         if new is contract:
             return new
         # Step 2
-        if new.columns_change != contract.columns_change and not _committed(
-            table, grown(pinned, new), point("columns.grow")
-        ):
+        grows = new.columns_change != contract.columns_change
+        if grows and not committed(table, grown(pinned, new), point("columns.grow")):
             continue
         # Step 3
         try:
@@ -138,9 +130,10 @@ def take_steps(
             continue
         # Step 4
         for _ in range(TRIES):
-            if _committed(table, _look(store, table)[2], point("columns.bring")):
+            last = _look(store, table)[2]
+            if last is None or committed(table, last, point("columns.bring")):
                 return new
-    raise ContractChanged(f"others changed the table {TRIES} times meanwhile. The same change, made again, goes on")
+    raise overtaken()
 
 
 def _look(
@@ -168,24 +161,6 @@ def _look(
     # The last version with those columns: it knows the ids of a widening that was asked for since.
     before = columns_made(store, contract, Mark.of(pinned).made)
     return pinned, contract, brought(pinned, contract, ids_of(pinned, before))
-
-
-def _committed(table: Table, commit: ColumnsCommit | None, step: AbstractContextManager[None]) -> bool:
-    """Make the commit, if there is one, as this step, and return whether it landed; False if another commit of columns came
-    between."""
-    if commit is None:
-        return True
-    with step:
-        outcome = table.change_columns(commit)
-    match outcome:
-        case Committed():
-            return True
-        case CommitLost(message):
-            raise CommitUnknown(
-                f"the store did not say whether the table's columns were changed: {message}. "
-                "The same change, made again, goes on"
-            )
-    return False
 
 
 def _surroundings(pinned: PinnedTable, contract: Contract, clock: Clock) -> Surroundings:

@@ -17,21 +17,24 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import chain
 
 import pyarrow as pa
 
-from lancewal_core.errors import ContractMismatch
+from lancewal_core.errors import CommitUnknown, ContractChanged, ContractMismatch
 from lancewal_core.rows.carry import Tree, holding, tree_of, trees
 from lancewal_core.rows.column_types import parse_type
 from lancewal_core.table.checks import fields_with_ids, landed
 from lancewal_core.table.columns.changes import Path, option
 from lancewal_core.table.contract import Contract, columns_version
-from lancewal_core.table.protocol import ColumnsCommit, PinnedTable, columns_mark
+from lancewal_core.table.protocol import ColumnsCommit, CommitLost, Committed, PinnedTable, Table, columns_mark
 
 CHANGE = "lancewal.columns"
 """Property of a commit that changes columns: the change that it belongs to (``Contract.columns_change``)."""
+TRIES = 20
+"""Most times that a step begins again because others have changed the table or its contract meanwhile."""
 _LOST = "and would lose which structs are null"
 
 
@@ -96,6 +99,25 @@ def brought(pinned: PinnedTable, contract: Contract, own: Collection[int]) -> Co
         if (found, new) == (have, mark):
             return None
     return _commit(pinned, found, contract, new)
+
+
+def committed(table: Table, commit: ColumnsCommit, step: AbstractContextManager[None]) -> bool:
+    """Make the commit, as this step, and return whether it landed; False if another commit of columns came between.
+
+    ``CommitUnknown``: the store did not say whether it landed."""
+    with step:
+        outcome = table.change_columns(commit)
+    if isinstance(outcome, CommitLost):
+        raise CommitUnknown(
+            f"the store did not say whether the table's columns were changed: {outcome.cause}. The same call, made again, "
+            "goes on"
+        )
+    return isinstance(outcome, Committed)
+
+
+def overtaken() -> ContractChanged:
+    """Return the error of a step that has begun ``TRIES`` times."""
+    return ContractChanged(f"others changed the table {TRIES} times meanwhile. The same call, made again, goes on")
 
 
 def ids_of(pinned: PinnedTable, contract: Contract) -> frozenset[int]:

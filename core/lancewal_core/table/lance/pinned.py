@@ -55,6 +55,7 @@ class LancePinnedTable:
         self._deletions = deletions
         self._files = files
         self._fragments: tuple[Fragment, ...] | None = None
+        self._schema: pa.Schema | None = None
         self._field_ids: Mapping[str, tuple[int, ...]] | None = None
         self._described: Sequence[Any] | None = None
 
@@ -73,7 +74,9 @@ class LancePinnedTable:
 
     @property
     def schema(self) -> pa.Schema:
-        return self._dataset.schema
+        if self._schema is None:  # Lance makes it anew each time, which costs more the more columns there are
+            self._schema = self._dataset.schema
+        return self._schema
 
     @property
     def file_format(self) -> str:

@@ -14,8 +14,10 @@ from lancewal_core.errors import InvalidInput, ObjectCorrupt
 from lancewal_core.rows.carry import Tree
 from lancewal_core.rows.column_types import format_type, parse_type
 from lancewal_core.settings.declared import OF_ITSELF, ColumnSource
-from lancewal_core.table.columns.changes import Added, Adoption, Change, Dropped, Forgotten, Renamed, Widened
+from lancewal_core.table.columns import next_contract
+from lancewal_core.table.columns.changes import Added, Adoption, Change, Dropped, Forgotten, Path, Renamed, Widened
 from lancewal_core.table.columns.next_contract import Surroundings, changed
+from lancewal_core.table.columns.versions import contract_trees
 from lancewal_core.table.contract import (
     COLUMN_TERMS,
     Column,
@@ -284,6 +286,38 @@ def test_a_name_is_forgotten_each_time_and_the_same_call_is_known_again() -> Non
         now = after
     assert not now.former_names
     assert all(name.forgotten for name in now.dropped)
+
+
+@pytest.mark.parametrize(
+    ("first", "gives", "path"),
+    [
+        (Dropped(("fare",)), Added(("fare",), pa.int8()), ("fare",)),
+        (Renamed(("fare",), "price"), Renamed(("v",), "fare"), ("fare",)),
+        (Dropped(("address", "zip")), Added(("address", "zip"), pa.int8()), ("address", "zip")),
+    ],
+)
+def test_a_name_that_a_field_has_got_is_not_forgotten(first: Change, gives: Change, path: Path) -> None:
+    """By the same call, or by one before: nothing is left to forget."""
+    before = changed(contract(), [first], AROUND, "abc")
+    has = "a field has this name now, by this call or before.*Leave `--forget-name` out"
+    with pytest.raises(InvalidInput, match=f"forgetting '{'.'.join(path)}': {has}"):
+        changed(before, [gives, Forgotten(path)], AROUND, "abc")
+    with pytest.raises(InvalidInput, match=has):
+        changed(changed(before, [gives], AROUND, "abc"), [Forgotten(path), Added(("x",), pa.int8())], AROUND, "abc")
+
+
+def test_columns_are_looked_at_once_for_all_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a call takes a time that grows with the square of its changes."""
+    many = changed(contract(), [Added((f"n{i}",), pa.int8()) for i in range(20)], AROUND, "abc")
+    looks: list[Contract] = []
+
+    def looked(found: Contract) -> tuple[Tree, ...]:
+        looks.append(found)
+        return contract_trees(found)
+
+    monkeypatch.setattr(next_contract, "contract_trees", looked)
+    changed(many, [Renamed((f"n{i}",), f"m{i}") for i in range(20)], AROUND, "abc")
+    assert looks == [many]
 
 
 def test_a_struct_keeps_a_member_and_a_name_may_change_its_case() -> None:
