@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 from structlog.testing import capture_logs
 
+from lancewal_core.errors import ContractMismatch
 from lancewal_core.keys.conflicts import read_conflicts
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.rows.schema import Op
 from lancewal_core.settings.load import Settings
-from lancewal_core.table.columns.changes import Adopted
+from lancewal_core.table.columns.changes import Added, Adopted
 from lancewal_core.table.columns.steps import change_columns
 from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_core.table.lance.table import LanceTable
@@ -207,6 +208,24 @@ def test_a_service_goes_on_by_the_version_that_it_has_met(table: FlusherTable) -
         told = [log["contract_version"] for log in logs if log["event"] == "contract_taken_up"]
         assert told == [3]
     table.check()
+
+
+def test_a_setting_with_the_columns_of_an_earlier_version_is_an_event(table: FlusherTable) -> None:
+    """Whoever changes columns cannot change all settings at the same moment."""
+
+    def told(columns: Mapping[str, str]) -> list[int]:
+        settings = Settings.model_validate({"table": {"uri": table.uri, "columns": columns}})
+        with ExitStack() as stack, capture_logs() as logs:
+            process = FlusherProcess(settings, lambda: False, stack)
+            process.open(settings, process.metrics(settings), stack)
+        return [log["contract_version"] for log in logs if log["event"] == "columns_setting_former"]
+
+    first = {column.name: column.type for column in table.contract.columns}
+    change_columns(table.store, LanceTable(table.uri), SystemClock(), table.new_id, [Added(("more",), pa.int8())])
+    assert told(first) == [1]
+    assert told({**first, "more": "int8"}) == []
+    with pytest.raises(ContractMismatch, match=r"table\.columns"):
+        told({**first, "other": "int8"})
 
 
 def test_columns_of_other_programs_are_logged_once_for_each_change(table: FlusherTable) -> None:
