@@ -17,7 +17,8 @@ from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.obstore import TableStore, open_store
-from lancewal_core.table.checks import check_identity, check_place, check_settings, check_table
+from lancewal_core.table.checks import check_identity, check_place, check_settings
+from lancewal_core.table.columns.restored import check_fit
 from lancewal_core.table.contract import Contract, newer_contract, read_contract
 from lancewal_core.table.lance.base_paths import BasePaths
 from lancewal_core.table.lance.table import LanceTable
@@ -99,7 +100,10 @@ def open_by(
         check_place(address.uri, contract)
         check_settings(settings, contract, store)
         try:
-            (check_identity if any_columns else check_table)(table.newest(), contract)
+            if any_columns:
+                check_identity(table.newest(), contract)
+            else:
+                check_fit(store, table.newest(), contract)
             return OpenedTable.over(store, table, contract, tasks, clock)
         except ContractMismatch:
             newer = newer_contract(store, contract)  # its columns may have changed in between

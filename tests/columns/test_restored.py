@@ -13,6 +13,9 @@ import pytest
 
 from lancewal_audit.repair.restored import plan_restored, repair_restored
 from lancewal_core.errors import CommitUnknown, ContractMismatch, RepairRefused, TableRestored
+from lancewal_core.open import open_by
+from lancewal_core.settings.load import Settings
+from lancewal_core.settings.sections import TableSettings
 from lancewal_core.table.columns.changes import Added, Adopted, Dropped, Renamed, Widened
 from lancewal_core.table.columns.restored import bring_back
 from lancewal_core.table.lance.table import LanceTable
@@ -20,6 +23,7 @@ from lancewal_core.table.protocol import ColumnsCommit, CommitLost, CommitOutcom
 from lancewal_flusher.upkeep.widening import Widened as HasWidened
 from lancewal_flusher.upkeep.widening import WideningState, widen_next
 from lancewal_reader.table import open_table
+from lancewal_tables.define.alter import alter_terms
 from tests.audit.verify.test_columns_changed import verify
 from tests.columns.test_merges import check, merge_all
 from tests.columns.test_reads import check_point, of_now
@@ -27,6 +31,7 @@ from tests.columns.three_contracts import DROP, LARGE, NAMES, SECOND, THIRD, Thr
 from tests.core.table.columns.test_steps import Steps, change, shown
 from tests.support.flusher_tables import FlusherTable, patch, upserts
 from tests.support.repairs import command, dry, repairing
+from tests.support.scripted import InlineTasks
 
 
 class Killed(BaseException):
@@ -222,6 +227,17 @@ def test_the_columns_of_a_restored_version_are_not_adopted(table: Merged) -> Non
     for changes in ([Adopted(())], [Adopted(("old",))], [Added(("more",), pa.int8())]):
         with pytest.raises(ContractMismatch, match=r"was restored, and does not have .*`lancewal repair restored`"):
             table.changed(changes)
+
+
+def test_all_that_open_a_restored_version_name_the_way_out(table: Merged) -> None:
+    table.restore(1)
+    settings = Settings(table=TableSettings(uri=table.uri))
+    for stops in (
+        lambda: alter_terms(settings, {"grace_s": 601}),
+        lambda: open_by(settings, InlineTasks(), table.clock),
+    ):
+        with pytest.raises(ContractMismatch, match=r"was restored, and does not have .*`lancewal repair restored`"):
+            stops()
 
 
 @pytest.mark.parametrize("merged", [False, True])

@@ -24,7 +24,7 @@ from lancewal_audit.repair.told import Told, told
 from lancewal_core.errors import InvalidInput, RepairRefused, counted
 from lancewal_core.keys.far_rows import far_text, row_keys
 from lancewal_core.process.library_errors import first_line
-from lancewal_core.table.checks import check_table
+from lancewal_core.table.columns.restored import check_fit
 from lancewal_core.table.lance.errors import read_error
 from lancewal_core.table.lance.index_build import IndexBuild, index_build
 from lancewal_core.table.lance.pinned import LancePinnedTable
@@ -71,7 +71,7 @@ def plan_lance_index(context: RepairContext, name: str) -> LanceIndexPlan:
     ``InvalidInput``: there is no such index.  ``RepairRefused``: Lance does not report its parameters."""
     assert isinstance(context.table, LanceTable)
     pinned = context.table.newest()
-    check_table(pinned, context.contract)
+    check_fit(context.store, pinned, context.contract)
     build = index_build(pinned.dataset, name)
     if build is None:
         known = sorted(index.name for index in pinned.indexes())

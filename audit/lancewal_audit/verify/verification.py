@@ -48,7 +48,8 @@ from lancewal_core.process.progress import step
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.settings.load import Settings
-from lancewal_core.table.checks import check_table, check_topics
+from lancewal_core.table.checks import check_topics
+from lancewal_core.table.columns.restored import check_fit
 from lancewal_core.table.lance.errors import reading
 from lancewal_reader.point.receipt import receipt_of
 from lancewal_reader.table import open_table
@@ -92,10 +93,11 @@ def verify_table(settings: Settings, uri: str, asked: VerifyRequest) -> Report:
         address = Address.of(settings, uri)
         reader = open_table(uri, storage_options=address.options, base_paths=address.base_paths)
         table = address.table()
-        check_table(table.newest(), reader.contract)
+        store = address.store()
+        check_fit(store, table.newest(), reader.contract)
         if asked.sources != "wal":
             check_topics(settings, reader.contract)
-        opened = OpenedTable.over(address.store(), table, reader.contract, tasks, SystemClock())
+        opened = OpenedTable.over(store, table, reader.contract, tasks, SystemClock())
         with step("planning the read"):
             read = reader.to_batches(at=asked.at)
         receipt = receipt_of(read.schema)

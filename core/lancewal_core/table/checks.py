@@ -162,13 +162,6 @@ def elsewhere_advice(place: str | None) -> str:
     )
 
 
-def check_table(pinned: PinnedTable, contract: Contract) -> None:
-    """Raise ``TableReplaced`` if this is another table than the contract's, ``ContractMismatch`` if its columns are not
-    the contract's."""
-    check_identity(pinned, contract)
-    check_columns(pinned, contract)
-
-
 def check_identity(pinned: PinnedTable, contract: Contract) -> None:
     """Raise ``TableReplaced`` if this is another table than the contract's."""
     uuid = pinned.config.get(TABLE_UUID)

@@ -16,7 +16,7 @@ from lancewal_core.keys.index import KeyRows
 from lancewal_core.keys.live import find_live
 from lancewal_core.rows.key_set import KeySet
 from lancewal_core.settings.sections import FlusherSettings
-from lancewal_core.table.checks import check_table
+from lancewal_core.table.columns.restored import check_fit
 from lancewal_core.table.protocol import Fragment, PinnedTable
 from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.context import FlusherContext
@@ -94,7 +94,7 @@ def explain(
 
     ``compaction``: the limits of compaction, None if it is turned off.
     """
-    seen = look(context, lambda context, pinned: check_table(pinned, context.contract))
+    seen = look(context, lambda context, pinned: check_fit(context.store, pinned, context.contract))
     pinned = seen.pinned
     inputs = read_inputs(context, seen, limits, FirstSeen(), rebuild=False)
     if isinstance(inputs, Refused):

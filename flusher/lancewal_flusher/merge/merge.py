@@ -35,7 +35,7 @@ from lancewal_core.keys.index import KeyRows
 from lancewal_core.names.ids import Region, TableVersion
 from lancewal_core.process.tasks import together
 from lancewal_core.region.state import RegionState
-from lancewal_core.table.checks import check_table
+from lancewal_core.table.columns.restored import check_fit
 from lancewal_core.table.protocol import (
     Fragment,
     PinnedTable,
@@ -189,7 +189,7 @@ def merge_next(
         )
         # Step 8
         if version != pinned.version + 1:
-            check_table(sent.pinned or context.table.at(version), context.contract)
+            check_fit(context.store, sent.pinned or context.table.at(version), context.contract)
         if sent.pinned is not None:
             proven = Proven(sent.pinned, landed, plan.facts, inputs.states, frozenset(missing))
     except (MergeUnproven, VersionGone):

@@ -98,7 +98,7 @@ class WideningState:
 
 
 def widen_next(context: FlusherContext, state: WideningState, turn_s: float = TURN_S) -> WideningResult:
-    """Run one turn.  Raises what ``check_table`` raises, and ``RewriteFailed`` for values that the wider type lacks."""
+    """Run one turn.  Raises what ``check_fit`` raises, and ``RewriteFailed`` for values that the wider type lacks."""
     asked = tuple(column for column in context.contract.columns if column.widening is not None)
     if not asked:
         return None

@@ -46,7 +46,8 @@ from lancewal_core.rows.ttl import check_ttl
 from lancewal_core.settings.load import Settings
 from lancewal_core.settings.sections import Start
 from lancewal_core.store.object_store import ObjectStore
-from lancewal_core.table.checks import check_place, check_settings, check_table
+from lancewal_core.table.checks import check_place, check_settings
+from lancewal_core.table.columns.restored import check_fit
 from lancewal_core.table.contract import (
     BESIDE_ROWS,
     Contract,
@@ -309,7 +310,7 @@ def alter_terms(
     store = address.store()
     old = read_contract(store, address.uri)
     check_place(address.uri, old)
-    check_table(address.table().newest(), old)
+    check_fit(store, address.table().newest(), old)
     if changes.get("group_id", old.group_id) != old.group_id:
         changes = {**changes, "former_group_id": old.group_id}
     try:

@@ -24,7 +24,8 @@ from lancewal_core.open import Address
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.place import place_of, same_place
-from lancewal_core.table.checks import check_columns, check_settings, check_table
+from lancewal_core.table.checks import check_columns, check_settings
+from lancewal_core.table.columns.restored import check_fit
 from lancewal_core.table.contract import Contract, put_next, read_contract, read_contract_version
 from lancewal_core.table.watermarks import TABLE_UUID
 from lancewal_tables.define.register import identify
@@ -57,7 +58,7 @@ def move_table(settings: Settings, former: str) -> Contract:
             f"the contract of the table at {here} is that of the table at {old.place}, not of one at {former}: nothing was "
             "changed"
         )
-    check_table(pinned, old)
+    check_fit(store, pinned, old)
     # Step 1.  Its ingest begins in a group of its own: the default one has the uuid in its name.
     changes = {
         "version": old.version + 1,

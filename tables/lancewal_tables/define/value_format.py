@@ -25,7 +25,8 @@ from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.durable_position import rejected_without_row
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.settings.load import Settings
-from lancewal_core.table.checks import check_place, check_table
+from lancewal_core.table.checks import check_place
+from lancewal_core.table.columns.restored import check_fit
 from lancewal_core.table.contract import Contract, put_next
 from lancewal_tables.define.alter import check_settings_of
 
@@ -44,7 +45,7 @@ def alter_value_format(settings: Settings, value_format: str, *, look_only: bool
         opened = open_at(address, tasks, SystemClock())
         old = opened.contract
         check_place(address.uri, old)
-        check_table(opened.table.newest(), old)
+        check_fit(opened.store, opened.table.newest(), old)
         known: tuple[str, ...] = get_args(Contract.model_fields["value_format"].annotation)
         if value_format not in known:
             raise InvalidInput(f"--format-value {value_format[:60]!a}: expected one of {', '.join(known)}")

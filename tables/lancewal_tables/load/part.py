@@ -50,7 +50,7 @@ from lancewal_core.names.ids import TableVersion
 from lancewal_core.process.failpoints import point
 from lancewal_core.rows.equal_cells import row_texts
 from lancewal_core.rows.key_set import KeySet
-from lancewal_core.table.checks import check_table
+from lancewal_core.table.columns.restored import check_fit
 from lancewal_core.table.protocol import PinnedTable, files_of, rows_by_fragment
 from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.commit.other_commits import send_load
@@ -152,7 +152,7 @@ def load_part(context: FlusherContext, rows: pa.Table, deletes: DeletesSince) ->
         if landed != plan.pinned.version + 1:
             hidden = _settle(context, plan.pinned, rows.filter(pa.array(plan.left)), deletes.name)
             prove(context, plan.pinned.version, landed, "part of a load")
-            check_table(context.table.newest(), context.contract)
+            check_fit(context.store, context.table.newest(), context.contract)
         # Step 8
         _check_files(context, written[1], landed)
         return PartLoaded(landed, int(plan.left.sum()) - hidden, present, deleted, hidden, refusals)
@@ -175,7 +175,7 @@ def look_at_part(context: FlusherContext, rows: pa.Table, deletes: DeletesSince)
 def _plan(context: FlusherContext, keys: pa.Table, key_set: KeySet, deletes: DeletesSince) -> _Plan:
     with point("plan.pin"):
         pinned, in_force = context.watermarks.newest()
-        check_table(pinned, context.contract)
+        check_fit(context.store, pinned, context.contract)
     return _Plan(pinned, _present(context, pinned, keys, key_set), _deleted(context, in_force, key_set, deletes))
 
 
@@ -213,7 +213,7 @@ def _settle(context: FlusherContext, before: PinnedTable, ours: pa.Table, name: 
     keys = KeySet(ours.select(list(context.contract.primary_key)).combine_chunks())
     for _ in range(REFUSALS_MAX):
         current, _ = context.watermarks.newest()
-        check_table(current, context.contract)
+        check_fit(context.store, current, context.contract)
         newer = [f.fragment_id for f in current.fragments() if f.fragment_id not in known]
         try:
             named = {own[0]: name for name, own in current.field_ids.items()}

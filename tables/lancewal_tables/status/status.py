@@ -51,7 +51,7 @@ from lancewal_core.region.state import GenerationRecord, GenerationState, Region
 from lancewal_core.settings.load import Settings
 from lancewal_core.status.facts import PartitionFacts, TableFacts
 from lancewal_core.status.report import Figures, TableStatus, status_of, table_diagnosis
-from lancewal_core.table.checks import check_place, check_settings, check_table
+from lancewal_core.table.checks import check_columns, check_identity, check_place, check_settings
 from lancewal_core.table.columns.restored import check_fit
 from lancewal_core.table.columns.versions import foreign_columns
 from lancewal_core.table.contract import MISROUTED, Contract, read_contract
@@ -150,7 +150,8 @@ def table_status(
 def _foreign_columns(pinned: PinnedTable, contract: Contract) -> tuple[str, ...]:
     """Return other programs' columns in a version that fits the contract; of another one the problems tell."""
     try:
-        check_table(pinned, contract)
+        check_identity(pinned, contract)
+        check_columns(pinned, contract)
     except ActionNeeded:
         return ()
     return foreign_columns(pinned, contract)

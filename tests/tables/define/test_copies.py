@@ -42,7 +42,8 @@ from lancewal_core.region.transitions import Claimant, first_claim
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.obstore import open_store
 from lancewal_core.store.place import place_of, same_place
-from lancewal_core.table.checks import check_place, check_table
+from lancewal_core.table.checks import check_place
+from lancewal_core.table.columns.restored import check_fit
 from lancewal_core.table.contract import Contract, encode_contract, read_contract
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.watermarks import NOTHING_MERGED, InForce, Watermark, Watermarks
@@ -142,7 +143,7 @@ def check_whole(folder: Path, contract: Contract) -> None:
     store, table = open_store(str(folder)), LanceTable(str(folder), base_paths="allow")
     pinned = table.newest()
     assert read_contract(store, str(folder)) == contract
-    check_table(pinned, contract)
+    check_fit(store, pinned, contract)
     check_place(str(folder), contract)
     assert Watermarks(store, table, contract.making).at(pinned.version) == NOTHING_MERGED
     read = open_table(str(folder), base_paths="allow").to_arrow()
@@ -199,7 +200,7 @@ def test_an_attach_that_was_interrupted_goes_on_with_what_it_has_put(
     put = read_contract(open_store(str(folder)), str(folder))
     for refusing in (
         lambda: open_table(str(folder)).to_arrow(),
-        lambda: check_table(LanceTable(str(folder)).newest(), put),
+        lambda: check_fit(open_store(str(folder)), LanceTable(str(folder)).newest(), put),
     ):
         with pytest.raises(TableReplaced, match="interrupted here: run it again"):
             refusing()

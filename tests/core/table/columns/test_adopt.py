@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core.errors import ContractMismatch, InvalidInput
-from lancewal_core.table.checks import check_table
 from lancewal_core.table.columns.changes import Added, Adopted, Dropped, Renamed
+from lancewal_core.table.columns.restored import check_fit
 from lancewal_core.table.contract import read_contract
 from lancewal_core.table.lance.table import LanceTable
 from tests.core.table.columns.test_steps import NESTED, Killed, Steps, change, shown
@@ -75,7 +75,7 @@ def test_renames_and_drops_are_adopted(table: FlusherTable) -> None:
     rename(table, "address.zip", "code")
     table.dataset.drop_columns(["tags"])
     with pytest.raises(ContractMismatch, match=r"--adopt-column '\*'"):
-        check_table(LanceTable(table.uri).newest(), read_contract(table.store, ""))
+        check_fit(table.store, LanceTable(table.uri).newest(), read_contract(table.store, ""))
     contract = change(table, ALL)
     assert shown(table) == {
         "region": "string", "id": "int64", "a": "int64", "text": "string", "address": "struct<street: string, code: int32>"
