@@ -64,7 +64,7 @@ def all_changes(start: Side, end: Side, columns: Sequence[str]) -> Iterator[Pair
     for step in steps:
         merged = {region: mark.next for region, mark in context.watermarks.at(step.version).regions.items()}
         cut = {r: max(merged.get(r, Position(0)), begin.get(r, Position(0))) for r in merged | begin}
-        before = _opened(end, TableVersion(step.version - 1), cut, at)
+        before = _opened(end, step.before, cut, at)
         yield from _stretch(at, before, entries, columns)  # Step 3
         at = _opened(end, step.version, cut)
         yield from step_changes(before, at, step.source, columns)  # Step 4
@@ -73,7 +73,7 @@ def all_changes(start: Side, end: Side, columns: Sequence[str]) -> Iterator[Pair
 
 def _stretch(start: Side, end: Side, entries: Entries, columns: Sequence[str]) -> Iterator[Pairs]:
     stretch = Stretch.of(start, entries, start.receipt.positions, end.receipt.positions)
-    counting = counting_of(start, stretch.end, end.plan.in_force.conflicts)
+    counting = counting_of(start, end)
     if stretch.deltas:
         yield from record_changes(stretch, columns, counting)
 

@@ -7,13 +7,16 @@ Guarantee: if no step lies between two states, records that count lead from the 
 second.  Otherwise the error is ``RegionConflict``.  It is raised if a conflict arises between the two.  A read of the second
 state then leaves out records that a read of an earlier state has shown, and no record says so.
 
-A conflict arises in two ways.
- 1. A merge has set records aside.  Then the two versions have other keys in conflict.
- 2. Unmerged records of a key came through two regions.  Then the key meets in the delta from the first state's version to the
-    second state's positions.
+Three checks find that.
+ 1. The two versions have other keys in force, or other owners: a merge has set records aside.
+ 2. Keys *meet*: unmerged records of them, from the first state's version to the second state's positions, came through two
+    regions.  No record of such a key may lie between the two states.
+ 3. Rows of keys that meet must be the same in both states.  A merge that took the records of one region ends a meeting.
 """
 
 from __future__ import annotations
+
+from collections import Counter
 
 import pyarrow as pa
 
@@ -28,28 +31,31 @@ from lancewal_core.table.conflicts_ref import ConflictsRef
 from lancewal_reader.changes.records import Counting, Mask
 from lancewal_reader.changes.side import Side
 from lancewal_reader.plan.at_receipt import plan_at
-from lancewal_reader.plan.breaks import Cut
 from lancewal_reader.point.receipt import Receipt
 from lancewal_reader.unmerged.load import DeltaContext, SideBySide, load
 
 
-def counting_of(start: Side, end: Cut, conflicts: ConflictsRef | None) -> Counting | None:
-    """Return which records count from ``start`` to the positions ``end``; None if all do.
-
-    ``conflicts``: those in force at the version of the later state."""
+def counting_of(start: Side, end: Side) -> Counting | None:
+    """Return which records count between two states; None if all do."""
     context = start.context
     if not isinstance(context.folding, SideBySide):
         return None
-    here = start.plan.in_force.conflicts
-    if here != conflicts:
-        arisen = _states_of_keys(context, here) ^ _states_of_keys(context, conflicts)
+    here, there = start.plan.in_force.conflicts, end.plan.in_force.conflicts
+    if here != there:
+        arisen = _states_of_keys(context, here) ^ _states_of_keys(context, there)
         if arisen:
             raise _arisen(start, len({key for key, _ in arisen}))
-    receipt = Receipt(context.contract.uuid, start.receipt.version, dict(end), start.receipt.place)
+    receipt = Receipt(context.contract.uuid, start.receipt.version, end.receipt.positions, start.receipt.place)
     plan = plan_at(context, receipt)
     met = load(context, plan.deltas, project(context.rows, ()), plan.in_force.conflicts).met
     in_force = context.folding.in_force(context.store, here, context.contract)
-    return _OwnersOnly(start, in_force, None if met is None or not met.num_rows else KeySet(met))
+    if met is None or not met.num_rows:
+        return _OwnersOnly(start, in_force, None)
+    names = start.rows.table.names
+    rows = [Counter(row_texts(side.rows_of(met, names))) for side in (start, end)]
+    if rows[0] != rows[1]:
+        raise _arisen(start, met.num_rows)
+    return _OwnersOnly(start, in_force, KeySet(met))
 
 
 class _OwnersOnly:
@@ -71,13 +77,14 @@ class _OwnersOnly:
 
 
 def _states_of_keys(context: DeltaContext, ref: ConflictsRef | None) -> set[tuple[str, str]]:
-    """Return the keys in conflict, each with its owner, or that it waits, as texts."""
+    """Return the keys in force, as texts, each with the name of its owner's region.  The name is empty if no record counts.
+
+    Whether records of others wait for a key that has an owner makes no difference to reads."""
     contract = context.contract
     held: Conflicts = read_conflicts(context.store, ref, contract).that_counts(counting(contract))
     names = list(contract.primary_key)
-    owners = held.owners
-    found = {(key, "waits") for key in row_texts(held.waiting_keys)}
-    return found | set(zip(row_texts(owners.select(names)), owners[REGION].to_pylist(), strict=True))
+    owned = dict(zip(row_texts(held.owners.select(names)), held.owners[REGION].to_pylist(), strict=True))
+    return {*owned.items(), *((key, "") for key in row_texts(held.waiting_keys) if key not in owned)}
 
 
 def _arisen(start: Side, keys: int) -> RegionConflict:

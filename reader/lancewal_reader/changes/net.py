@@ -101,7 +101,8 @@ class _Changed:
             columns = [keys[name] for name in self.key]
             places = self.keys.places(columns)
             known = places >= 0
-            if (self.come_at[places[known]] != _UNKNOWN).any():
+            twice = len(np.unique(places[known])) < int(known.sum())
+            if twice or (self.come_at[places[known]] != _UNKNOWN).any():
                 raise _twice(self.after)
             self.come_at[places[known]] = come[known]
             unmerged = ~known & (self._unmerged[0].contains(columns) | self._unmerged[1].contains(columns))

@@ -1,8 +1,9 @@
 """Changes that a commit made which no record tells: expiry, bulk loads, commits of other programs, decisions about conflicts.
 
-Such a commit is a *step* (``Lineage.foreign_steps``).  Its changes are the net ones between the states right before and right
-after it, at the same positions.  Positions are those that its version has merged, but never before those of the feed's start,
-which the consumer has passed.  So a patch that is unmerged there, over a row that the step changed, changes too.
+Such a commit is a *step* (``Lineage.foreign_steps``), and so is a merge that did not know it.  Its changes are the net ones
+between the states right before and right after it, at the same positions.  Positions are those that its version has merged,
+but never before those of the feed's start, which the consumer has passed.  So a patch that is unmerged there, over a row that
+the step changed, changes too.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
+from lancewal_core.errors import DuplicateKeys
+from lancewal_core.rows.key_set import distinct
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.contract import Contract
 from lancewal_reader.changes.net import net
@@ -27,9 +30,24 @@ def step_changes(before: Side, after: Side, source: StepSource, columns: Sequenc
     """Yield what differs between the two states.  ``columns`` include those of the primary key."""
     names, contract = list(columns), contract_of(after)
     for pairs in net(before, after, names, names):
+        if source == "commit":
+            _check_new(before, pairs)
         if len(pairs):
             more = _more(reached(after.receipt), _partitions(contract, after.rows, pairs), source)
             yield replace(pairs, before=pairs.before.select(names), after=pairs.after.select(names), more=more)
+
+
+def _check_new(before: Side, pairs: Pairs) -> None:
+    """Raise ``DuplicateKeys`` if another program has appended a row of a key that had one: then the key has two."""
+    rows = before.rows
+    new = pairs.after.select(list(rows.primary_key)).filter(pa.array(pairs.has & ~pairs.had)).cast(rows.key)
+    keys = distinct(new, rows)
+    if keys.num_rows < new.num_rows or (keys.num_rows and before.rows_of(keys, rows.primary_key).num_rows):
+        raise DuplicateKeys(
+            f"after table version {before.receipt.version} another program has appended rows of keys that had one, so later "
+            "versions show these keys twice. `lancewal verify` names them. The flusher hides the older rows with their next "
+            "records: begin the feed after that merge"
+        )
 
 
 def _more(sequence: int, partitions: pa.Array, source: StepSource) -> pa.Table:

@@ -62,8 +62,10 @@ StepSource = Literal["expiry", "load", "commit", "settle"]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A version whose commit changed rows otherwise than by records."""
+    """A commit that changed rows otherwise than by records, or several that count as one."""
 
+    before: TableVersion
+    """Version right before it."""
     version: TableVersion
     source: StepSource
 
@@ -144,24 +146,35 @@ class Lineage:
                 yield before, end
 
     def foreign_steps(self, low: int, high: int) -> list[Step]:
-        """Return the steps after version ``low`` up to ``high``, oldest first.  A follow-up is one if its merge is not between
-        the two.
+        """Return the steps after version ``low`` up to ``high``, oldest first.
 
-        ``VersionGone`` if nothing tells what a commit did.  ``InvalidInput`` if one was a restore: what it took back may be
+        A merge that was rebased over a step is one too, with its follow-up and all commits between them.  Reads may have shown
+        its patches over rows that it did not know.  A follow-up alone is one if its merge is not after ``low``.
+
+        ``VersionGone`` if nothing tells what a commit did.  ``InvalidInput`` if one was a restore: it may have taken back
         records that a reader has passed."""
+        commits = {version: self._commit(version) for version in range(low + 1, high + 1)}
+        followed = {commit.merge: version for version, commit in commits.items() if isinstance(commit, _FollowUp)}
+        commits = {version: self._commit(version) for version in range(low + 1, high + 1)}
+        merges = {commit.uuid for commit in commits.values() if isinstance(commit, _Merge)}
+        followed = {commit.merge: version for version, commit in commits.items() if isinstance(commit, _FollowUp)}
         found: list[Step] = []
-        merges: set[str | None] = set()
-        for version in range(low + 1, high + 1):
-            match self._commit(version):
-                case _Merge(uuid=uuid):
-                    merges.add(uuid)
-                case _FollowUp(merge=merge):
-                    if merge not in merges:
-                        found.append(Step(TableVersion(version), "commit"))
-                case _SameRows():
+        passed = low
+        for version, commit in commits.items():
+            source: StepSource | None = None
+            last = version
+            match commit:
+                case _Merge(uuid=uuid) if not self._landed_alone(version, commit):
+                    source, last = "commit", followed.get(uuid or "", version)
+                case _FollowUp(merge=merge) if merge not in merges:
+                    source = "commit"
+                case _Foreign(source=kind):
+                    source = _step_of(kind, version)
+                case _:
                     pass
-                case _Foreign(source=source):
-                    found.append(Step(TableVersion(version), _step_of(source, version)))
+            if source is not None and version > passed:
+                found.append(Step(TableVersion(version - 1), TableVersion(last), source))
+                passed = last
         return found
 
     def _nearest(self, steps: range, version: int, cut: Mapping[Region, Position]) -> Pinned | None:

@@ -64,12 +64,13 @@ def feed(table: Table, start: str, end: str, columns: Sequence[str] | None = Non
     def planned(text: str) -> Planned:
         return reads.plan(Wanted(None, None, ReadOptions(at=point_of(text))))
 
-    def use(before: Side | None, after: Side) -> list[Change]:
+    def opened(before: Side | None, after: Side) -> tuple[Side, Side]:
         assert before is not None
-        names = after.rows.table.names if columns is None else columns
-        return [change for pairs in all_changes(before, after, names) for change in changes_of(pairs)]
+        return before, after
 
-    return between_sides(reads, planned(start), planned(end), use)
+    before, after = between_sides(reads, planned(start), planned(end), opened)
+    names = after.rows.table.names if columns is None else columns
+    return [change for pairs in all_changes(before, after, names) for change in changes_of(pairs)]
 
 
 @dataclass(frozen=True, slots=True)
