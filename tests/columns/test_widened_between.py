@@ -20,6 +20,7 @@ from lancewal_core.table.protocol import ColumnsCommit, CommitOutcome
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.upkeep.widening import WideningState, widen_next
 from lancewal_reader.table import open_table
+from tests.audit.verify.test_columns_changed import verify
 from tests.support.pipeline import KEY, Pipeline, by_key
 
 LARGE = 600
@@ -95,7 +96,9 @@ def dying(pipeline: Pipeline, where: str) -> FlusherContext:
 
 @pytest.mark.parametrize("then", [Widened(("a",), pa.int32()), Dropped(("a",))], ids=["widened again", "dropped"])
 @pytest.mark.parametrize("where", ["contract", "mark"])
-def test_a_receipt_shows_the_column_as_it_was(pipeline: Pipeline, where: str, then: Change) -> None:
+def test_a_receipt_shows_the_column_as_it_was(
+    pipeline: Pipeline, where: str, then: Change, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for i in range(5):
         pipeline.upsert("r", i, a=i, s="x")
     pipeline.merge_all()
@@ -119,6 +122,7 @@ def test_a_receipt_shows_the_column_as_it_was(pipeline: Pipeline, where: str, th
     pipeline.replace_worker()
     assert by_key(open_table(pipeline.uri).to_arrow(at=receipt)) == rows
     assert by_key(opened.to_arrow(at=receipt)) == rows
+    assert verify(pipeline, monkeypatch, "wal", str(receipt)).counts == {}
 
 
 def test_a_widened_column_that_is_being_dropped_is_no_other_programs(pipeline: Pipeline) -> None:
@@ -145,7 +149,9 @@ def test_a_widened_column_that_is_being_dropped_is_no_other_programs(pipeline: P
 
 
 @pytest.mark.parametrize("wider", [False, True])
-def test_a_receipt_shows_values_of_a_field_that_was_added_a_moment_before(pipeline: Pipeline, wider: bool) -> None:
+def test_a_receipt_shows_values_of_a_field_that_was_added_a_moment_before(
+    pipeline: Pipeline, wider: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They are merged before the mark names the field.  It is dropped later, so that the newest contract does not know it."""
     pipeline.upsert("r", 0, a=1, s="x")
     pipeline.merge_all()
@@ -168,3 +174,4 @@ def test_a_receipt_shows_values_of_a_field_that_was_added_a_moment_before(pipeli
         assert by_key(one.to_arrow(at=receipt)) == rows
         assert by_key(one.to_arrow(["region", "id", "b"], at=receipt)).keys() == rows.keys()
         assert one.count_rows("b = 7", at=receipt) == 1
+    assert verify(pipeline, monkeypatch, "wal", str(receipt)).counts == {}
