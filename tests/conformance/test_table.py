@@ -26,6 +26,7 @@ from lancewal_core.table.protocol import (
     Conflicted,
     PinnedTable,
     RewriteBounds,
+    RewrittenFragments,
     Table,
     TableCommit,
     TransactionGone,
@@ -1022,7 +1023,9 @@ def test_fragments_written_anew_hold_their_live_rows(filled: User, copy: bool) -
     assert (made.physical_rows, made.deleted_rows) == (10, 0)
     assert made.fragment_id > fourth
     assert [made.nbytes] == list(table.file_bytes(made.files))
-    assert table.transaction(newest.version) == TransactionInfo("Rewrite", pinned.version, {"lancewal.x": "uuid"})
+    assert table.transaction(newest.version) == TransactionInfo(
+        "Rewrite", pinned.version, {"lancewal.x": "uuid"}, rewritten=(RewrittenFragments((first, fourth), made.files),)
+    )
 
 
 def test_files_whose_pages_are_copied_have_a_size(filled: User) -> None:
@@ -1043,6 +1046,88 @@ def test_many_rows_become_several_fragments(filled: User) -> None:
     assert keys(newest) == keys(pinned)
     assert len(set(ids(newest))) == len(commit.new_fragments)
     assert min(ids(newest)) > max(ids(pinned))
+
+
+def keys_of(pinned: PinnedTable, ids: Sequence[int]) -> list[int]:
+    """Keys of the live rows of these fragments, fragment by fragment in their order."""
+    found = []
+    for number in ids:
+        batches = pinned.scan(["k"], fragment_ids=[number], with_row_address=True)
+        placed = {a: k for b in batches for k, a in zip(b["k"].to_pylist(), b[ROW_ADDRESS].to_pylist(), strict=True)}
+        found += [placed[address] for address in sorted(placed)]
+    return found
+
+
+def check_rewritten(table: Table) -> int:
+    """Live rows of the old fragments, in their order, are those of the new ones.  The number of groups."""
+    version = table.newest().version
+    info = table.transaction(version)
+    assert isinstance(info, TransactionInfo)
+    assert info.operation == "Rewrite"
+    before, after = table.at(version - 1), table.at(version)
+    made = {file: f.fragment_id for f in after.fragments() for file in f.files}
+    for group in info.rewritten:
+        assert keys_of(before, group.old_ids) == keys_of(after, [made[file] for file in group.new_files])
+    old = [number for group in info.rewritten for number in group.old_ids]
+    assert sorted(old) == sorted(set(ids(before)) - set(ids(after)))
+    assert {made[file] for group in info.rewritten for file in group.new_files} == set(ids(after)) - set(ids(before))
+    return len(info.rewritten)
+
+
+@pytest.mark.parametrize("copy", [False, True])
+def test_a_rewrite_says_what_took_the_place_of_what_and_keeps_the_order(filled: User, copy: bool) -> None:
+    """Also where ids of old fragments do not ascend with their keys, and rows become several fragments."""
+    table = filled.table
+    for some in (range(40, 30, -1), range(20, 24)):
+        filled.append(rows(*some))
+    for hidden, first, size in ((3, 0, 8), (35, 1, 5), (11, 0, 100)):
+        filled.delete(hidden)
+        pinned = table.newest()
+        own = ids(pinned)
+        bounds = replace(BOUNDS, file_rows=size, copy=copy)
+        assert isinstance(table.commit(rewriting(table, pinned, own[-1], own[first], bounds=bounds)), Committed)
+        assert check_rewritten(table) == 1
+    assert keys(table.newest()) == sorted({*range(10), *range(10, 24), *range(31, 41)} - {3, 35, 11})
+
+
+def test_a_compaction_by_others_keeps_the_order(filled: User) -> None:
+    table = filled.table
+    filled.append(rows(*range(40, 30, -1)))
+    filled.delete(35)
+    pinned = table.newest()
+    assert isinstance(table.commit(rewriting(table, pinned, *ids(pinned)[::2])), Committed)
+    filled.append(rows(20, 21))
+    filled.compact()
+    assert check_rewritten(table) == 1
+
+
+def test_a_compaction_by_others_may_have_several_groups(tmp_path: Path) -> None:
+    user = LanceUser(tmp_path / "table")
+    for start in range(0, 60, 10):
+        user.append(rows(*range(start, start + 10)))
+    for key in (3, 14, 15, 44):
+        user.delete(key)
+    lance.dataset(str(tmp_path / "table")).optimize.compact_files(target_rows_per_fragment=20)
+    assert check_rewritten(user.table) > 1
+
+
+def test_each_deletion_file_of_a_fragment_has_its_name(filled: User) -> None:
+    def names() -> list[str | None]:
+        return [f.deletion_file for f in filled.table.newest().fragments()]
+
+    version = filled.table.newest().version
+    assert names() == [None, None]
+    filled.delete(3)
+    first, none = names()
+    assert (first is not None, none) == (True, None)
+    filled.delete(4)
+    second, _ = names()
+    filled.append(rows(99))
+    assert names() == [second, None, None]
+    filled.restore(version)
+    filled.delete(5)
+    third, _ = names()
+    assert len({first, second, third, None}) == 4
 
 
 #: act, whether a rewrite of the second of three fragments is rebased over it.

@@ -63,6 +63,7 @@ from lancewal_core.table.protocol import (
     Conflicted,
     Fragment,
     RewriteBounds,
+    RewrittenFragments,
     RowNumbers,
     TableCommit,
     TableIndex,
@@ -302,6 +303,7 @@ class MemoryDataset:
         restored: int | None = None,
         indexed: str | None = None,
         columns: _Columns | None = None,
+        rewritten: tuple[RewrittenFragments, ...] = (),
     ) -> int:
         """The next version."""
         newest = self.newest
@@ -313,7 +315,7 @@ class MemoryDataset:
             tuple(sorted([*fragments, *numbered], key=lambda f: f.fragment_id)),
             at + len(numbered),
             newest.config if config is None else config,
-            TransactionInfo(operation, read_version, dict(properties or {}), restored),
+            TransactionInfo(operation, read_version, dict(properties or {}), restored, rewritten),
             frozenset(touched),
             readable,
             newest.segments if segments is None else segments,
@@ -362,14 +364,16 @@ class MemoryDataset:
         if self.newest.indexed in commit.columns_written:
             covered = tuple(segment - updated.keys() for segment in covered)
         kept = [updated.get(f.fragment_id, f) for f in old if f.fragment_id not in gone]
+        new = [*map(_Fragment.parse, commit.new_fragments)]
         return self.add(
             self.newest.number,
             "Merge" if commit.strict else "Rewrite" if commit.rewritten else "Update",
             kept,
-            map(_Fragment.parse, commit.new_fragments),
+            new,
             {*updated, *gone},
             commit.properties,
             segments=covered,
+            rewritten=_rewritten(map(_Fragment.parse, commit.rewritten), new),
         )
 
     def change(self, commit: ColumnsCommit) -> int | str:
@@ -505,6 +509,7 @@ class MemoryPinned:
                 f.deleted_rows,
                 _file_bytes(f.physical_rows) * len(f.files),
                 tuple(own for _, own in f.held),
+                f.vector,
             )
             for f in self._version.fragments
         ]
@@ -862,9 +867,16 @@ class MemoryTable:
         self.dataset.add(newest.number, _RESERVE, newest.fragments)
         touched = {f.fragment_id for f in old}
         kept = [f for f in newest.fragments if f.fragment_id not in touched]
+        new = [self.dataset.write(rows)]
         return TableVersion(
             self.dataset.add(
-                newest.number, "Rewrite", kept, [self.dataset.write(rows)], touched, readable=not self.dataset.indexed
+                newest.number,
+                "Rewrite",
+                kept,
+                new,
+                touched,
+                readable=not self.dataset.indexed,
+                rewritten=_rewritten(old, new),
             )
         )
 
@@ -977,6 +989,11 @@ class _BranchTable(MemoryTable):
     def commit(self, commit: TableCommit) -> CommitOutcome:
         self.begin("commit")
         return super().commit(commit)
+
+
+def _rewritten(old: Iterable[_Fragment], new: Sequence[_Fragment]) -> tuple[RewrittenFragments, ...]:
+    ids = tuple(f.fragment_id for f in old)
+    return (RewrittenFragments(ids, tuple(f.file for f in new)),) if ids else ()
 
 
 def _file_bytes(rows: int) -> int:

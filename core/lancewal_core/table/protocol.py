@@ -66,6 +66,8 @@ class Fragment:
     """Bytes of its data files, as far as recorded."""
     file_fields: tuple[tuple[int, ...], ...] = ()
     """Ids of the fields that each data file holds, file by file; empty if each file holds all fields."""
+    deletion_file: str | None = None
+    """Name of the file that says which rows are deleted; no other deletion file of this fragment has it."""
 
     @property
     def live_rows(self) -> int:
@@ -185,7 +187,8 @@ class TableCommit:
     strict: bool
     """Commit as ``Merge`` with the full fragment list: used while the table has no fragment, and so no sentinel."""
     rewritten: tuple[str, ...] = ()
-    """Fragments to commit as ``Rewrite``: ``new_fragments`` hold their live rows, and nothing else changes."""
+    """Fragments to commit as ``Rewrite``, by ascending id: ``new_fragments`` hold their live rows in this order, and
+    nothing else changes."""
     columns_written: tuple[str, ...] = ()
     """Columns that ``write_columns`` wrote in ``updated_fragments``: indexes of them no longer cover these fragments."""
 
@@ -281,6 +284,16 @@ class TableIndex:
 
 
 @dataclass(frozen=True, slots=True)
+class RewrittenFragments:
+    """Fragments that a ``Rewrite`` put in the place of others.  They hold the live rows of the old ones, in their order."""
+
+    old_ids: tuple[int, ...]
+    """Ids of the old fragments, in the order of their rows."""
+    new_files: tuple[str, ...]
+    """One data file of each new fragment, in the order of their rows.  Transactions do not know ids that a commit gave."""
+
+
+@dataclass(frozen=True, slots=True)
 class TransactionInfo:
     """Transaction that made a version.  ``operation`` is Lance's name of its kind, e.g. ``Update``, ``Append``,
     ``Restore``."""
@@ -292,6 +305,8 @@ class TransactionInfo:
     properties: Mapping[str, str] = field(default_factory=dict)
     restored: int | None = None
     """Version whose content a ``Restore`` brought back."""
+    rewritten: tuple[RewrittenFragments, ...] = ()
+    """What a ``Rewrite`` put in the place of what."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -373,6 +373,7 @@ def _rewriting(act: str, version: TableVersion) -> Iterator[None]:
 
 
 def _fragment(metadata: Any) -> Fragment:
+    deletion = metadata.deletion_file
     return Fragment(
         metadata.id,
         # ``path`` makes a class at each call (Lance 14), 12 us and garbage, and its value is an instance of that.
@@ -382,6 +383,7 @@ def _fragment(metadata: Any) -> Fragment:
         sum(f.file_size_bytes or 0 for f in metadata.files),
         # An overlay lays other values over some rows of a file: no file alone holds a column then.
         tuple(() if metadata.overlays else tuple(f.fields) for f in metadata.files),
+        None if deletion is None else f"{deletion.read_version}-{deletion.id}",
     )
 
 

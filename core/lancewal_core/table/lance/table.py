@@ -72,6 +72,7 @@ from lancewal_core.table.protocol import (
     Committed,
     Conflicted,
     RewriteBounds,
+    RewrittenFragments,
     TableCommit,
     TransactionGone,
     TransactionInfo,
@@ -222,11 +223,13 @@ class LanceTable:
             return TransactionUnreadable()
         except OSError as error:
             raise read_error(error, f"reading the transaction of version {version}") from error
+        operation = transaction.operation
         return TransactionInfo(
-            type(transaction.operation).__name__,
+            type(operation).__name__,
             transaction.read_version,
             dict(transaction.transaction_properties or {}),
-            transaction.operation.version if isinstance(transaction.operation, LanceOperation.Restore) else None,
+            operation.version if isinstance(operation, LanceOperation.Restore) else None,
+            tuple(map(_rewritten, operation.groups)) if isinstance(operation, LanceOperation.Rewrite) else (),
         )
 
     def write_rows(self, rows: pa.Table, field_ids: Mapping[str, Sequence[int]] | None = None) -> tuple[str, ...]:
@@ -444,6 +447,14 @@ class LanceTable:
         if self._deletions is None:
             self._deletions = DeletionFiles(self._objects())
         return self._deletions
+
+
+def _rewritten(group: Any) -> RewrittenFragments:
+    # ``path`` of a file makes a class at each call (Lance 14).
+    return RewrittenFragments(
+        tuple(fragment.id for fragment in group.old_fragments),
+        tuple(fragment.files[0]._path for fragment in group.new_fragments),
+    )
 
 
 def _not_indexed(error: BaseException) -> CommitOutcome:
