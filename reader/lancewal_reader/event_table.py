@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from lancewal_core.process.event_table import Event, EventTable, warning
+from lancewal_core.process.event_table import Event, EventTable, info, warning
 
 _LOGGER = logging.getLogger("lancewal.reader")
 
@@ -20,6 +20,12 @@ class ReaderEvents(EventTable):
     keys_left_out = warning(
         "Primary keys came through two partitions, and are left out until a decision (`lancewal conflict list`).",
         *("topic", "waiting_keys", "unmerged_keys", "partitions"),
+    )
+
+    fragments_compared = info(
+        "Nothing shows where compactions or other commits put the rows of some fragments, so a change feed compares all of "
+        "their rows.",
+        *("from_version", "to_version", "fragments"),
     )
 
     def write(self, event: Event, fields: Mapping[str, object]) -> None:

@@ -285,7 +285,7 @@ class TableIndex:
 
 @dataclass(frozen=True, slots=True)
 class RewrittenFragments:
-    """Fragments that a ``Rewrite`` put in the place of others.  They hold the live rows of the old ones, in their order."""
+    """New fragments of a ``Rewrite``.  They hold the live rows of the old ones, in their order."""
 
     old_ids: tuple[int, ...]
     """Ids of the old fragments, in the order of their rows."""
@@ -306,7 +306,7 @@ class TransactionInfo:
     restored: int | None = None
     """Version whose content a ``Restore`` brought back."""
     rewritten: tuple[RewrittenFragments, ...] = ()
-    """What a ``Rewrite`` put in the place of what."""
+    """Fragments that a ``Rewrite`` replaced."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,9 @@ Guarantees
     and its cells in the wanted columns are equal.
  2. The same holds for rows of the second version.
  3. Rows with equal cells may be in ``gone`` and ``come``.
+ 4. Of a fragment that both versions have, deletion vectors are read only if they differ, and columns only if their files
+    do.  Fragments with the same id are the same if they share a data file.
+ 5. Rows of other fragments are followed through compactions (``trace``).
 """
 
 from __future__ import annotations
@@ -13,13 +16,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from lancewal_core.process.tasks import Tasks, together
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.protocol import Fragment, PinnedTable
-
-Addresses = npt.NDArray[np.uint64]
+from lancewal_reader.changes.cells import Addresses, Cells, row_addresses
+from lancewal_reader.changes.trace import hidden_rows, is_same_space, trace, without
+from lancewal_reader.event_table import ReaderEvents
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +35,7 @@ class Between:
     come: Addresses
     """Rows live in the second version."""
     compared_fragments: int
-    """Fragments all of whose rows are given, since nothing shows where they came from or went."""
+    """Fragments all of whose rows are given, since nothing shows what a commit did with them."""
 
 
 def between(
@@ -39,18 +43,53 @@ def between(
 ) -> Between:
     """Return which rows of two versions are not shared.  Either version may be the newer one.
 
-    ``columns``: names of the wanted columns in ``rows``, whose ids say which columns of the versions these are."""
-    gone = _live(before, before.fragments())
-    come = _live(after, after.fragments())
-    return Between(gone, come, len(before.fragments()) + len(after.fragments()))
+    ``before`` and ``after`` are as they are stored (``stored_version``).  ``columns``: names of the wanted columns in
+    ``rows``, whose ids say which columns of the versions these are.  ``ContractMismatch`` if a version cannot have them."""
+    if before.version > after.version:
+        found = between(opened, after, before, rows, columns)
+        return Between(found.come, found.gone, found.compared_fragments)
+    cells = Cells.of(opened, before, after, rows, columns)
+    gone = {fragment.fragment_id: fragment for fragment in before.fragments()}
+    come = {fragment.fragment_id: fragment for fragment in after.fragments()}
+    shared = [(gone[i], come[i]) for i in gone.keys() & come.keys() if is_same_space(gone[i], come[i])]
+    for old, _ in shared:
+        del gone[old.fragment_id], come[old.fragment_id]
+    left, arrived = _of_shared(opened.tasks, cells, shared)
+    traced = trace(opened, cells, gone, come)
+    if traced.untraced:
+        ReaderEvents().fragments_compared(
+            from_version=int(before.version), to_version=int(after.version), fragments=traced.untraced
+        )
+    return Between(_ascending([*left, *traced.gone]), _ascending([*arrived, *traced.come]), traced.untraced)
 
 
-def _live(pinned: PinnedTable, fragments: Sequence[Fragment]) -> Addresses:
-    """Return the addresses of the live rows of these fragments."""
-    found = [np.zeros(0, np.uint64)]
-    for fragment in fragments:
-        live = np.ones(fragment.physical_rows, np.bool_)
-        if fragment.deleted_rows:
-            live[pinned.hidden_rows(fragment.fragment_id)] = False
-        found.append(np.flatnonzero(live).astype(np.uint64) | np.uint64(fragment.fragment_id << 32))
-    return np.concatenate(found)
+def _of_shared(
+    tasks: Tasks, cells: Cells, shared: Sequence[tuple[Fragment, Fragment]]
+) -> tuple[list[Addresses], list[Addresses]]:
+    """Return which rows differ of fragments that both versions have: those of the older and those of the newer one."""
+    changed = []
+    for old, new in shared:
+        apart = cells.apart_at_last(old, new)
+        if apart or old.deletion_file != new.deletion_file:
+            changed.append((old, new, apart))
+    older, newer = cells.versions
+    hidden, hidden_now = together(
+        tasks,
+        lambda: hidden_rows(tasks, older, {old.fragment_id: old for old, _, _ in changed}),
+        lambda: hidden_rows(tasks, newer, {new.fragment_id: new for _, new, _ in changed}),
+    )
+    left, arrived = [], []
+    for old, new, apart in changed:
+        before, after = hidden[old.fragment_id], hidden_now[new.fragment_id]
+        left.append(row_addresses(old, without(after, before)))
+        arrived.append(row_addresses(old, without(before, after)))
+        if apart:
+            live = row_addresses(old, without(without(np.arange(old.physical_rows), before), after))
+            differing = live[~cells.equal(live, live, apart)]
+            left.append(differing)
+            arrived.append(differing)
+    return left, arrived
+
+
+def _ascending(parts: Sequence[Addresses]) -> Addresses:
+    return np.sort(np.concatenate([np.zeros(0, np.uint64), *parts]))

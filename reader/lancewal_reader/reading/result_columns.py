@@ -139,7 +139,8 @@ def check_no_blobs_asked(pinned: PinnedTable, names: Collection[str]) -> None:
 
 def columns_of_version(opened: OpenedTable, pinned: PinnedTable, rows: RowSchema) -> RowSchema:
     """Return the columns of a table version, with the ids that they have in a result with the columns ``rows``."""
-    if rows is opened.contract.rows and columns_mark(pinned) == opened.contract.columns_change:
+    contract = opened.contract
+    if rows is contract.rows and columns_mark(pinned) == contract.columns_change and _has_all_names(pinned, contract):
         return rows
     return _columns(pinned, rows, *_knowing(opened, pinned, _contract_of_version(opened, pinned), rows))
 

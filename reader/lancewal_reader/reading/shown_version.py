@@ -6,7 +6,7 @@ the columns were carried over, as for unmerged rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -27,8 +27,24 @@ _PLACE = "_place"
 def shown_version(opened: OpenedTable, pinned: PinnedTable, rows: RowSchema) -> PinnedTable:
     """Return the version as one that shows the columns of ``rows``.  If it has all of them, it is returned as it is."""
     own = columns_of_version(opened, pinned, rows)
-    has_all = own is rows or set(own.signature).issuperset(rows.signature)
-    return pinned if has_all else cast("PinnedTable", _ShownVersion(pinned, own, rows))
+    return pinned if _has_all(own, rows) else cast("PinnedTable", _ShownVersion(pinned, own, rows))
+
+
+def stored_names(
+    opened: OpenedTable, pinned: PinnedTable, rows: RowSchema, columns: Sequence[str]
+) -> Mapping[str, str | None]:
+    """Return what columns of ``rows`` are called in the version; None for those that it lacks."""
+    own = columns_of_version(opened, pinned, rows)
+    if _has_all(own, rows):
+        return {name: name for name in columns}
+    found = {
+        new.name: None if old is None else old.name for old, new in _way(pinned, own, project(rows, columns)).sources
+    }
+    return {name: found[name] for name in columns}
+
+
+def _has_all(own: RowSchema, rows: RowSchema) -> bool:
+    return own is rows or set(own.signature).issuperset(rows.signature)
 
 
 def stored_version(pinned: PinnedTable) -> PinnedTable:
@@ -85,14 +101,18 @@ class _ShownVersion:
         return _shown(self._pinned.take(addresses, _names(way)), way).select(list(columns))
 
     def _way(self, columns: Sequence[str]) -> Carry:
-        way = carry(self._own, project(self._rows, columns))
-        if way is None:
-            raise ContractMismatch(
-                f"version {self._pinned.version} of the Lance table has columns {self._own.columns.names}, which cannot "
-                f"become {self._rows.columns.names}. Read the table at this version alone (`at`)",
-                version=self._pinned.version,
-            )
-        return way
+        return _way(self._pinned, self._own, project(self._rows, columns))
+
+
+def _way(pinned: PinnedTable, own: RowSchema, wanted: RowSchema) -> Carry:
+    way = carry(own, wanted)
+    if way is None:
+        raise ContractMismatch(
+            f"version {pinned.version} of the Lance table has columns {own.columns.names}, which cannot "
+            f"become {wanted.columns.names}. Read the table at this version alone (`at`)",
+            version=pinned.version,
+        )
+    return way
 
 
 def _names(way: Carry) -> list[str]:
