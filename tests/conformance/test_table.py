@@ -123,10 +123,14 @@ class TwinUser:
 
 
 class LanceUser:
-    def __init__(self, folder: Path, schema: pa.Schema = SCHEMA, file_format: Any = None) -> None:
+    def __init__(
+        self, folder: Path, schema: pa.Schema = SCHEMA, file_format: Any = None, *, stable_row_ids: bool = False
+    ) -> None:
         self._folder = folder
         self._uri = str(folder)
-        lance.write_dataset(schema.empty_table(), self._uri, data_storage_version=file_format)
+        lance.write_dataset(
+            schema.empty_table(), self._uri, data_storage_version=file_format, enable_stable_row_ids=stable_row_ids
+        )
         self.table = LanceTable(self._uri)
 
     @property
@@ -351,6 +355,8 @@ def test_hidden_rows_disappear_by_the_commit_and_add_up(filled: User) -> None:
     assert keys(newest) == [0, 2, *range(5, 20)]
     assert [f.deleted_rows for f in newest.fragments()] == [3, 0]
     assert [f.physical_rows for f in newest.fragments()] == [10, 10]
+    assert newest.fragment_ids().tolist() == [f.fragment_id for f in newest.fragments()]
+    assert [newest.fragment(f.fragment_id) for f in newest.fragments()] == list(newest.fragments())
 
 
 def test_hiding_the_last_rows_gives_none_and_the_fragment_is_removed(filled: User) -> None:

@@ -501,18 +501,22 @@ class MemoryPinned:
         return self._version.columns.ids
 
     def fragments(self) -> Sequence[Fragment]:
-        return [
-            Fragment(
-                f.fragment_id,
-                f.files,
-                f.physical_rows,
-                f.deleted_rows,
-                _file_bytes(f.physical_rows) * len(f.files),
-                tuple(own for _, own in f.held),
-                f.vector,
-            )
-            for f in self._version.fragments
-        ]
+        return [self.fragment(f.fragment_id) for f in self._version.fragments]
+
+    def fragment_ids(self) -> np.ndarray:
+        return np.array([f.fragment_id for f in self._version.fragments], np.int64)
+
+    def fragment(self, fragment_id: int) -> Fragment:
+        f = self._fragment(fragment_id)
+        return Fragment(
+            f.fragment_id,
+            f.files,
+            f.physical_rows,
+            f.deleted_rows,
+            _file_bytes(f.physical_rows) * len(f.files),
+            tuple(own for _, own in f.held),
+            f.vector,
+        )
 
     def fragment_json(self, fragment_id: int) -> str:
         return self._fragment(fragment_id).json()

@@ -361,6 +361,12 @@ class PinnedTable(Protocol):
     def fragments(self) -> Sequence[Fragment]:
         """Live fragments by ascending id."""
 
+    def fragment_ids(self) -> npt.NDArray[np.int64]:
+        """Return the ids of the live fragments, ascending; for many fragments this is faster than ``fragments``."""
+
+    def fragment(self, fragment_id: int) -> Fragment:
+        """Return a live fragment."""
+
     def fragment_json(self, fragment_id: int) -> str:
         """Return a live fragment unchanged, to be listed in a commit."""
 

@@ -69,7 +69,7 @@ def _of_shared(
     """Return which rows differ of fragments that both versions have: those of the older and those of the newer one."""
     changed = []
     for old, new in shared:
-        apart = cells.apart_at_last(old, new)
+        apart = cells.apart(old, new)
         if apart or old.deletion_file != new.deletion_file:
             changed.append((old, new, apart))
     older, newer = cells.versions

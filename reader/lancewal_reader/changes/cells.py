@@ -6,7 +6,6 @@ the same rows have equal cells in a column if the same files hold the same field
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -65,12 +64,6 @@ class Cells:
             return frozenset()
         return self._apart(self._held(old, 0), self._held(new, 1))
 
-    def apart_at_last(self, old: Fragment, new: Fragment) -> Names:
-        """Return ``apart`` for a fragment that both versions have, whose overlays tell more then."""
-        if not _is_plain(old) and self.fields[0] == self.fields[1] and self._same_overlays(old.fragment_id):
-            return frozenset()
-        return self.apart(old, new)
-
     def apart_since(self, made: Fragment, later: Fragment) -> Names:
         """Return the columns in which rows may differ between two states of a fragment, of versions after the older one."""
         return self._apart(self._held(made, 1), self._held(later, 1))
@@ -113,10 +106,6 @@ class Cells:
         if one is None or other is None:
             return frozenset(self.columns)
         return frozenset(name for name, _, _, _ in one ^ other)
-
-    def _same_overlays(self, fragment_id: int) -> bool:
-        one, other = (json.loads(pinned.fragment_json(fragment_id)) for pinned in self.versions)
-        return (one["files"], one.get("overlays")) == (other["files"], other.get("overlays"))
 
 
 def row_addresses(fragment: Fragment, rows: npt.NDArray[np.int64]) -> Addresses:

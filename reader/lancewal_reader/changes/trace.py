@@ -177,12 +177,13 @@ class _Walk:
 
     def _steps(self, vanishing: Vanishing) -> list[_Step]:
         below, pinned = (self._opened.table.at(version) for version in (vanishing.version - 1, vanishing.version))
-        there = {f.fragment_id: f for f in below.fragments()}
-        made = {file: f for f in pinned.fragments() for file in f.files}
+        there = below.fragment_ids()
+        arrived = np.setdiff1d(pinned.fragment_ids(), there, assume_unique=True).tolist()
+        made = {file: fragment for fragment in map(pinned.fragment, arrived) for file in fragment.files}
         found = []
         for group in vanishing.rewritten:
-            if there.keys() >= set(group.old_ids) and made.keys() >= set(group.new_files):
-                old, new = [there[i] for i in group.old_ids], [made[file] for file in group.new_files]
+            if np.isin(group.old_ids, there).all() and made.keys() >= set(group.new_files):
+                old, new = [below.fragment(i) for i in group.old_ids], [made[file] for file in group.new_files]
                 step = self._step(below, old, new)
                 found += [] if step is None else [step]
         return found

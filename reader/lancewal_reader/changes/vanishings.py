@@ -12,13 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from lancewal_core.errors import VersionGone
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.table.protocol import PinnedTable, RewrittenFragments, TransactionInfo
 
-_Ids = npt.NDArray[np.int64]
 _DELETING = frozenset({"Update", "Delete"})
 """Lance's names of commits in which a fragment vanishes only if all its rows are deleted."""
 
@@ -51,14 +49,14 @@ def vanishings(opened: OpenedTable, older: PinnedTable, newer: PinnedTable) -> S
 def _found(opened: OpenedTable, older: PinnedTable, newer: PinnedTable, between: Sequence[int]) -> Sequence[Vanishing]:
     versions = [int(older.version), *between, int(newer.version)]
     last = len(versions) - 1
-    ids = {0: _ids(older), last: _ids(newer)}
+    ids = {0: older.fragment_ids(), last: newer.fragment_ids()}
     open_, steps = [(0, last)], []
     while open_:
         vanished = {(a, b): np.setdiff1d(ids[a], ids[b], assume_unique=True) for a, b in open_}
         steps += [pair for pair in open_ if len(vanished[pair]) and pair[1] == pair[0] + 1]
         halved = [(a, (a + b) // 2, b) for a, b in open_ if len(vanished[a, b]) and b > a + 1]
         middles = [middle for _, middle, _ in halved]
-        opened_ids = opened.tasks.map(lambda at: _ids(opened.table.at(versions[at])), middles)
+        opened_ids = opened.tasks.map(lambda at: opened.table.at(versions[at]).fragment_ids(), middles)
         ids |= dict(zip(middles, opened_ids, strict=True))
         open_ = [pair for a, middle, b in halved for pair in ((a, middle), (middle, b))]
 
@@ -72,7 +70,3 @@ def _found(opened: OpenedTable, older: PinnedTable, newer: PinnedTable, between:
         return Vanishing(version, vanished, info.rewritten, info.operation in _DELETING)
 
     return opened.tasks.map(vanishing, sorted(steps))
-
-
-def _ids(pinned: PinnedTable) -> _Ids:
-    return np.array([fragment.fragment_id for fragment in pinned.fragments()], np.int64)

@@ -99,6 +99,12 @@ class LancePinnedTable:
             self._fragments = tuple(sorted(found, key=lambda f: f.fragment_id))
         return self._fragments
 
+    def fragment_ids(self) -> npt.NDArray[np.int64]:
+        return np.sort(np.array([f.fragment_id for f in self._dataset.get_fragments()], np.int64))
+
+    def fragment(self, fragment_id: int) -> Fragment:
+        return _fragment(self._dataset.get_fragment(fragment_id).metadata)
+
     def fragment_json(self, fragment_id: int) -> str:
         return json.dumps(self._dataset.get_fragment(fragment_id).metadata.to_json())
 
