@@ -342,8 +342,11 @@ class Table:
         read.  ``_sequence`` grows with each change of a key.
 
         ``net`` has at most one change for each key.  ``commits`` has the net changes from each version of the merged table
-        to the next.  ``columns`` and ``filter`` give the changes of a table of only these columns and rows: an update that
-        leaves the filter is a delete.
+        to the next.  ``all`` has each record in the order of its partition, as far as the log has it.  Commits that come from
+        no record are between them.  It adds ``_partition``, ``_offset``, ``_record_time`` and ``_source``.
+
+        ``columns`` and ``filter`` give the changes of a table of only these columns and rows: an update that leaves the
+        filter is a delete.
 
         Each use of the result reads it again, and gives the same rows or an error, as a read at a point does.  Also
         ``DuplicateKeys``: another program has written a key twice.  ``TooManyUnmerged``: more keys than

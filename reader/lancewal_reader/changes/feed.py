@@ -6,16 +6,23 @@
 ``commits``
     The ``net`` changes from each version of the merged table to the next.  A merge and its follow-up count as one commit.
 
+``all``
+    Every record in the order of its partition, and every other commit, with the rows of its key before and after it.
+
 Guarantees
  1. Both ends become receipts when the feed is planned.  The state at ``start`` is not in the feed, all later changes up to
     ``end`` are.  The feed's receipt is that of ``end``: the next feed starts there.
- 2. The rows of ``net``, applied to the state at ``start``, give the state at ``end``, cell by cell.  The rows of ``commits``,
-    one version after the other, do so for the merged tables of both ends.
+ 2. The rows of ``net``, applied to the state at ``start``, give the state at ``end``, cell by cell.  The rows of ``all`` do so
+    in their order, and those of ``commits`` for the merged tables of both ends.
  3. The same two receipts give the same rows whenever they are asked for, or a named error: ``VersionGone``,
     ``OutsideHistoryWindow``, ``RecordsGivenUp``.  A feed is never a part of its rows without an error.
  4. ``_sequence`` grows with each change of a key, also from one feed to the next of its mode.  In ``net`` it is the sum of
-    the positions and the version of ``end``; both never become less.  In ``commits`` it is that of each version.
+    the positions and the version of ``end``; both never become less.  In ``commits`` it is that of each version, in ``all``
+    that of each record or commit.
  5. The columns are those of ``end``, told apart by their ids.  Rows before a column was added have null in it.
+
+From ``earliest`` the first rows are inserts.  ``net`` has all rows of ``end``.  The other modes have those that were there
+before the first record, and begin at the first version of the table, which must still exist.
 
 With a filter the feed is that of the filtered table, with ``columns`` that of a table of these columns.
 """
@@ -30,17 +37,21 @@ from typing import Literal, TypeAlias, get_args
 import pyarrow as pa
 
 from lancewal_core.errors import InvalidInput
+from lancewal_core.table.watermarks import TABLE_UUID
+from lancewal_reader.changes.all import all_changes
 from lancewal_reader.changes.net import net
 from lancewal_reader.changes.pairs import CHANGE_TYPE, change_rows
+from lancewal_reader.changes.records import MORE, reached
 from lancewal_reader.changes.side import Side, between_sides
+from lancewal_reader.plan.at_version import versions_left
 from lancewal_reader.plan.stand_in import Lineage
 from lancewal_reader.point.at import At, Point, point_of
 from lancewal_reader.point.read_options import ReadOptions
-from lancewal_reader.point.receipt import Receipt
+from lancewal_reader.point.receipt import Receipt, with_receipt
 from lancewal_reader.reading.reads import Planned, Reads, Wanted
 from lancewal_reader.reading.scan import scan_plan
 
-Mode = Literal["net", "commits"]
+Mode = Literal["net", "commits", "all"]
 End: TypeAlias = Point | Literal["now", "earliest"]
 _MODES: tuple[Mode, ...] = get_args(Mode)
 COMMIT_VERSION, COMMIT_TIMESTAMP, SEQUENCE = "_commit_version", "_commit_timestamp", "_sequence"
@@ -58,10 +69,12 @@ class PlannedFeed:
 
     mode: Mode
     start: Planned | None
-    """The state at the start; None: the empty table."""
+    """The state at the start; None: all rows of the end are inserts."""
     end: Planned
     schema: pa.Schema
     """Schema of its rows, with the receipt in the metadata."""
+    from_empty: bool = False
+    """Whether the rows of ``start`` are inserts of the feed too."""
 
     @property
     def receipt(self) -> Receipt:
@@ -83,7 +96,9 @@ class Feeds:
         if to == "earliest":
             raise InvalidInput("end='earliest': nothing lies before it. Give a point, or 'now'")
         if from_ == "earliest":
-            return self.between(None, self.planned(wanted, to, checked), checked)
+            last = self.planned(wanted, to, checked)
+            first = None if checked == "net" else self._first(wanted, checked)
+            return replace(self.between(first, last, checked), from_empty=True)
         if from_ == to:
             last = self.planned(wanted, to, checked)
             return self.between(last, last, checked)
@@ -91,14 +106,37 @@ class Feeds:
         return self.between(first, self.planned(wanted, to, checked), checked)
 
     def between(self, start: Planned | None, end: Planned, mode: Mode) -> PlannedFeed:
-        """Return the feed between two planned states; ``InvalidInput`` if the end does not hold all that the start holds."""
+        """Return the feed between two planned states.
+
+        ``InvalidInput``: the end does not hold all that the start holds, or the feed adds a column of the name of another."""
         if start is not None:
             _check_order(start.receipt, end.receipt)
-        return PlannedFeed(mode, start, end, pa.schema([*end.schema, *_FIELDS], end.schema.metadata))
+        fields = _FIELDS if mode != "all" else (*_FIELDS, *(field for field in MORE if field.name != SEQUENCE))
+        taken = [field.name for field in fields if field.name in end.schema.names]
+        if taken:
+            raise InvalidInput(f"mode {mode!r} adds columns {taken}, which the table has too: name others by columns")
+        return PlannedFeed(mode, start, end, pa.schema([*end.schema, *fields], end.schema.metadata))
+
+    def _first(self, wanted: Wanted, mode: Mode) -> Planned:
+        """Plan the state of the table before its first record."""
+        context = self.reads.context
+        for version in sorted(context.table.versions()):
+            if TABLE_UUID not in context.table.at(version).config:
+                continue
+            if not context.watermarks.at(version).regions:
+                receipt = Receipt(context.contract.uuid, version, {}, self.reads.place)
+                return self.planned(_keys_alone(self.reads, wanted), receipt, mode)
+            break
+        raise versions_left(context, f"start='earliest' with mode {mode!r}: the first version of the table is gone")
 
     def again(self, planned: PlannedFeed) -> tuple[PlannedFeed, Iterator[pa.RecordBatch]]:
         """Return the feed and its rows, which are read on demand."""
-        tables = self._commits(planned) if planned.mode == "commits" else self._net(planned.start, planned.end)
+        start, end = planned.start, planned.end
+        tables = (
+            self._commits(planned) if planned.mode == "commits" and start else self._changes(planned.mode, start, end)
+        )
+        if planned.from_empty and start is not None:
+            tables = chain(self._changes("net", None, replace(start, chosen=end.chosen)), tables)
         return planned, _batches(tables, planned.schema)
 
     def planned(self, wanted: Wanted, end: End, mode: Mode) -> Planned:
@@ -106,19 +144,27 @@ class Feeds:
         merged = mode == "commits"
         if isinstance(end, str):
             return self.reads.plan(replace(wanted, read=ReadOptions("eventual" if merged else "strong")))
-        planned = self.reads.plan(replace(wanted, read=ReadOptions(at=end)))
-        if not merged or planned.plan.branch is not None:
-            return planned
-        return self.reads.plan(replace(wanted, read=ReadOptions(at=At.version(planned.receipt.version))))
+        found = self.reads.plan(replace(wanted, read=ReadOptions(at=end)))
+        if merged and found.plan.branch is None:
+            return self.reads.plan(replace(wanted, read=ReadOptions(at=At.version(found.receipt.version))))
+        # Another version may stand in for the receipt's own.
+        return (
+            replace(found, receipt=end, schema=with_receipt(found.schema, end)) if isinstance(end, Receipt) else found
+        )
 
-    def _net(self, start: Planned | None, end: Planned) -> Iterator[pa.Table]:
+    def _changes(self, mode: Mode, start: Planned | None, end: Planned) -> Iterator[pa.Table]:
+        """Yield the changes of ``net`` or ``all``."""
+
         def rows(before: Side | None, after: Side) -> Iterator[pa.Table]:
             chosen = end.chosen
             if before is None:
                 found = scan_plan(after.context, after.pinned, after.plan, chosen.columns, chosen.filter)
                 tables: Iterator[pa.Table] = map(_inserted, found)
             else:
-                pairs = net(before, after, chosen.columns, [*chosen.names])
+                names = [name for name in chosen.rows.table.names if name in {*chosen.names, *chosen.rows.primary_key}]
+                pairs = (
+                    all_changes(before, after, names) if mode == "all" else net(before, after, chosen.columns, names)
+                )
                 tables = (change_rows(some, chosen.columns, chosen.filter) for some in pairs if len(some))
             tables = _of_version(tables, after, end.receipt)
             first = next(tables, None)  # objects that have vanished since the plan show here
@@ -127,12 +173,13 @@ class Feeds:
         return between_sides(self.reads, start, end, rows)
 
     def _commits(self, planned: PlannedFeed) -> Iterator[pa.Table]:
-        context, end = self.reads.context, planned.end
-        low = 0 if planned.start is None else planned.start.receipt.version
-        for before, after in Lineage(context.table, context.watermarks).steps(low, end.receipt.version):
-            first = None if not before else self._at_version(_keys_alone(self.reads, end.wanted), before)
-            last = self._at_version(end.wanted, after)
-            yield from self._net(first, replace(last, chosen=end.chosen))
+        context, start, end = self.reads.context, planned.start, planned.end
+        assert start is not None  # ``again`` has seen to that
+        for before, after in Lineage(context.table, context.watermarks).steps(
+            start.receipt.version, end.receipt.version
+        ):
+            last = replace(self._at_version(end.wanted, after), chosen=end.chosen)
+            yield from self._changes("net", self._at_version(_keys_alone(self.reads, end.wanted), before), last)
 
     def _at_version(self, wanted: Wanted, version: int) -> Planned:
         return self.reads.plan(replace(wanted, filter=None, columns=None, read=ReadOptions(at=At.version(version))))
@@ -179,27 +226,28 @@ def _check_order(start: Receipt, end: Receipt) -> None:
             )
 
 
-def _sequence(receipt: Receipt) -> int:
-    """Return the sequence of a change that leads to this state (guarantee 4)."""
-    return sum(receipt.positions.values()) + receipt.version
-
-
 def _inserted(rows: pa.RecordBatch) -> pa.Table:
     kinds = pa.array(["insert"]).take(pa.array([0] * rows.num_rows, pa.int64()))
     return pa.Table.from_batches([rows]).append_column(_FIELDS[0], kinds)
 
 
 def _of_version(tables: Iterator[pa.Table], after: Side, receipt: Receipt) -> Iterator[pa.Table]:
-    """Add version, time and sequence of a state to the changes that lead to it."""
+    """Add version, time and sequence of a state to the changes that lead to it, unless they have their own."""
     table = after.context.table if after.plan.branch is None else after.context.table.branch(after.plan.branch.name)
     version = after.pinned.version
-    values = (int(after.plan.version), table.commit_time(version) * 1000, _sequence(receipt))
+    values = (int(after.plan.version), table.commit_time(version) * 1000, reached(receipt))
     for rows in tables:
         for field, value in zip(_FIELDS[1:], values, strict=True):
-            rows = rows.append_column(field, pa.repeat(pa.scalar(value, pa.int64()).cast(field.type), rows.num_rows))
+            if field.name not in rows.column_names:
+                rows = rows.append_column(
+                    field, pa.repeat(pa.scalar(value, pa.int64()).cast(field.type), rows.num_rows)
+                )
         yield rows
 
 
 def _batches(tables: Iterator[pa.Table], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    for table in tables:
-        yield from table.cast(schema).to_batches()
+    for rows in tables:
+        for field in schema:
+            if field.name not in rows.column_names:  # an insert of the first state has no record
+                rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
+        yield from rows.select(schema.names).cast(schema).to_batches()

@@ -5,7 +5,8 @@ Guarantees
  2. A feed is of at most ``rows_max`` records, or of one commit where the log no longer has the records.  So its memory is
     bounded, however far behind the start is.
  3. A look that finds nothing new is repeated after a pause.  The pauses grow from ``_PAUSE_S`` to ``poll_s``.
- 4. A feed that can only be empty is passed over: since the last one only commits have come that change no row.
+ 4. From ``earliest`` the first feed has all rows of the newest state, as inserts.
+ 5. A feed that can only be empty is passed over: since the last one only commits have come that change no row.
 
 ``bounded`` chooses the end of a feed.  It is the newest state if that is near enough.  Otherwise it has positions between
 both: each region's share is in proportion to the records that it lags behind.  Its version is the newest that these
@@ -37,10 +38,13 @@ def follow(
     """Yield one feed after the other, for ever.  Errors are those of ``Feeds.plan`` and of the reads at both ends."""
     reads = feeds.reads
     pauses = Pauses(reads.context.clock, poll_s)
-    first = feeds.plan(wanted, start, "now" if start == "earliest" else start, mode)
-    last = first.end
     if start == "earliest":
+        now = feeds.plan(wanted, "now", "now", mode)
+        first = feeds.between(None, now.end, now.mode)
         yield first
+    else:
+        first = feeds.plan(wanted, start, start, mode)
+    last = first.end
     lineage = Lineage(reads.context.table, reads.context.watermarks)
     while True:
         newest = feeds.planned(wanted, "now", first.mode)

@@ -26,6 +26,7 @@ from lancewal_reader.forms.row_output import Destination, RowOutput
 class FeedMode(StrEnum):
     NET = "net"
     COMMITS = "commits"
+    ALL = "all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class ChangesAsked(OpenAsked):
     mode: Annotated[
         FeedMode,
         typer.Option(
-            help="net: at most one change for each key. commits: those from each version of the merged table to the next."
+            help="net: at most one change for each key; commits: the changes of each table version; all: each record."
         ),
     ] = FeedMode.NET
     follow: Annotated[

@@ -6,7 +6,7 @@ import datetime
 import random
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import lance
 import pyarrow as pa
@@ -17,6 +17,7 @@ from lancewal_reader.point.receipt import Receipt, receipt_of
 from lancewal_reader.point.token import Token
 from lancewal_reader.table import Table, open_table
 from tests.support.pipeline import EVERY_TYPE, Key, Pipeline, Row, by_key
+from tests.support.regions import region
 
 ADDED = ("_change_type", "_commit_version", "_commit_timestamp", "_sequence")
 
@@ -248,3 +249,39 @@ def test_a_version_that_is_gone_ends_commits_by_name(merged: World) -> None:
     dataset.cleanup_old_versions(older_than=datetime.timedelta(0))
     with pytest.raises(VersionGone):
         open_table(pipeline.uri).changes(receipts[0], receipts[2], "commits").to_arrow()
+
+
+@pytest.mark.parametrize("mode", ["all", "commits"])
+def test_each_mode_folds_to_net(merged: World, mode: Literal["all", "commits"]) -> None:
+    pipeline, table, receipts, rows = merged
+    last = table.changes(receipts[0], receipts[2], mode).to_arrow()
+    state = {key: dict(row) for key, row in rows[0].items()}
+    names, highest = pipeline.columns.names, dict[Key, int]()
+    for row in last.to_pylist():
+        key = (row["region"], row["id"])
+        if row["_change_type"] in ("delete", "update_preimage"):
+            assert state.pop(key) == {name: row[name] for name in names}
+        else:
+            state[key] = {name: row[name] for name in names}
+        assert row["_sequence"] >= highest.get(key, 0)
+        highest[key] = row["_sequence"]
+    assert state == rows[2]
+    net = table.changes(receipts[0], receipts[2]).to_arrow().to_pylist()
+    assert {(row["region"], row["id"]) for row in net} <= {*highest}
+
+
+def test_all_records_have_their_places(merged: World) -> None:
+    pipeline, table, receipts, _ = merged
+    rows = table.changes(receipts[2], "now", "all").to_arrow()
+    assert rows.schema.names[-4:] == ["_partition", "_offset", "_record_time", "_source"]
+    seen = [(row["_partition"], row["_offset"]) for row in rows.to_pylist()]
+    sent = {(p, n) for p in range(2) for n in range(receipts[2].positions[region(p)], len(pipeline.messages(p)))}
+    assert set(seen) <= sent
+    assert {place for place in sent if pipeline.messages(place[0])[place[1]][2] != "delete"} <= set(seen)
+    assert set(rows["_source"].to_pylist()) == {"record"}
+    whole = table.changes("earliest", "now", "all").to_arrow()
+    assert whole["_change_type"][0].as_py() == "insert"
+    assert {(row["_partition"], row["_offset"]) for row in whole.to_pylist()} >= set(seen)
+    filtered = table.changes("earliest", "now", "all", ["id"], "a > 5").to_arrow()
+    assert filtered.schema.names[:2] == ["id", "_change_type"]
+    assert filtered.num_rows < whole.num_rows
