@@ -4,8 +4,7 @@
 ``net`` compares two of them.  ``between`` finds the merged rows that two versions do not share.  ``cells`` says in which
 columns rows may differ, and ``trace`` follows rows through compactions, in ``vanishings`` of fragments.  ``all`` gives every
 change: ``records`` reads those of the log, and ``replay`` applies them to rows one after the other.  ``meetings`` leaves out
-records of keys in conflict, and ``steps`` has the changes that no record tells.  ``pairs`` has rows before and after a
-change, and makes the rows of a feed of them.
+records of keys in conflict.  ``pairs`` has rows before and after a change, and makes the rows of a feed of them.
 
 May import: event_table, plan, point, reading, unmerged.
 """

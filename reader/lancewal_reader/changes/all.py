@@ -9,9 +9,14 @@ Steps
  1. Where the number of partitions or the topic was changed in between, divide the range there: at a version that has merged
     all records from before and none from after.
  2. Find the steps between the two versions (``Lineage.foreign_steps``).  They divide the range into stretches of records.
-    A stretch ends at the version before the step, at the step's positions (``steps``).
+    A stretch ends at the version before the step, at the step's positions.
  3. For each stretch give the changes of its records (``records``), from the state at which it begins.
- 4. For each step give the difference between the states right before and after it (``steps``).
+ 4. For each step give the difference between the states right before and after it .
+
+A *step* is a commit that changed rows otherwise than by records.  It is an expiry, a bulk load, a commit of another program,
+or a decision about keys in conflict.  A merge that did not know such a commit is a step too.  Its positions are those that its
+version has merged, but never before those of the feed's start, which the consumer has passed.  So a patch that is unmerged
+there, over a row that the step changed, changes too.
 
 States in between are planned as those of receipts are, so another version may stand in for one that is gone.  Two ranges
 that adjoin may have a step at another place than the whole.  In the whole, the step goes before records that its version had
@@ -28,16 +33,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from lancewal_core.errors import InvalidInput, MergedPositionUnknown, TableRestored, VersionGone
+import numpy as np
+import pyarrow as pa
+
+from lancewal_core.errors import DuplicateKeys, InvalidInput, MergedPositionUnknown, TableRestored, VersionGone
 from lancewal_core.names.ids import Position, Region, TableVersion
+from lancewal_core.rows.key_set import distinct
+from lancewal_core.rows.schema import RowSchema
+from lancewal_core.table.contract import Contract
 from lancewal_reader.changes.meetings import counting_of
+from lancewal_reader.changes.net import net
 from lancewal_reader.changes.pairs import Pairs
-from lancewal_reader.changes.records import Entries, Stretch, entries_between, record_changes
+from lancewal_reader.changes.records import MORE, Entries, Stretch, entries_between, reached, record_changes
 from lancewal_reader.changes.side import Side
-from lancewal_reader.changes.steps import step_changes
 from lancewal_reader.plan.at_receipt import plan_at
 from lancewal_reader.plan.breaks import Cut, contracts_up_to, spans_a_change
-from lancewal_reader.plan.stand_in import Lineage
+from lancewal_reader.plan.stand_in import Lineage, StepSource
 from lancewal_reader.point.receipt import Receipt
 from lancewal_reader.reading.shown_version import shown_version
 
@@ -67,7 +78,7 @@ def all_changes(start: Side, end: Side, columns: Sequence[str]) -> Iterator[Pair
         before = _opened(end, step.before, cut, at)
         yield from _stretch(at, before, entries, columns)  # Step 3
         at = _opened(end, step.version, cut)
-        yield from step_changes(before, at, step.source, columns)  # Step 4
+        yield from _step(before, at, step.source, columns)  # Step 4
     yield from _stretch(at, end, entries, columns)
 
 
@@ -148,3 +159,64 @@ def _divided(start: Side, end: Side) -> Side | None:
         "exactly the records from before. Use the mode net, or begin after the change",
         version=start.receipt.version,
     )
+
+
+def _step(before: Side, after: Side, source: StepSource, columns: Sequence[str]) -> Iterator[Pairs]:
+    """Yield what differs between the states before and after a step."""
+    names, contract = list(columns), _contract_of(after)
+    for pairs in net(before, after, names, names):
+        if source == "commit":
+            _check_new(before, pairs)
+        if len(pairs):
+            more = _more(reached(after.receipt), _partitions(contract, after.rows, pairs), source)
+            yield replace(pairs, before=pairs.before.select(names), after=pairs.after.select(names), more=more)
+
+
+def _check_new(before: Side, pairs: Pairs) -> None:
+    """Raise ``DuplicateKeys`` if another program has appended a row of a key that had one: then the key has two."""
+    rows = before.rows
+    new = pairs.after.select(list(rows.primary_key)).filter(pa.array(pairs.has & ~pairs.had)).cast(rows.key)
+    keys = distinct(new, rows)
+    if keys.num_rows < new.num_rows or (keys.num_rows and before.rows_of(keys, rows.primary_key).num_rows):
+        raise DuplicateKeys(
+            f"after table version {before.receipt.version} another program has appended rows of keys that had one, so later "
+            "versions show these keys twice. `lancewal verify` names them. The flusher hides the older rows with their next "
+            "records: begin the feed after that merge"
+        )
+
+
+def _more(sequence: int, partitions: pa.Array, source: StepSource) -> pa.Table:
+    count = len(partitions)
+    columns = [
+        pa.array(np.full(count, sequence)),
+        partitions,
+        pa.nulls(count, pa.int64()),
+        pa.nulls(count, MORE.field("_record_time").type),
+        pa.repeat(pa.scalar(source), count),
+    ]
+    return pa.Table.from_arrays(columns, schema=MORE)
+
+
+def _partitions(contract: Contract, rows: RowSchema, pairs: Pairs) -> pa.Array:
+    """Return the partition of each key by the number of partitions in ``contract``; nulls if rows do not tell it."""
+    if contract.key_codec is None or not contract.rows_tell_partition:
+        return pa.nulls(len(pairs), pa.int32())
+    both = pa.concat_tables([pairs.before, pairs.after])
+    places = pa.array(np.arange(len(pairs)) + np.where(pairs.has, len(pairs), 0))
+    keys = [both[name].take(places).combine_chunks() for name in rows.region_key]
+    return pa.array(contract.partitions_of(contract.key_codec.encode_batch(keys)))
+
+
+def _contract_of(side: Side) -> Contract:
+    """Return the contract by whose topic and number of partitions records right after a state are placed."""
+    newest, cut = side.context.contract, side.receipt.positions
+    contracts = contracts_up_to(side.context.store, newest)
+    found = contracts[0]
+    for contract in contracts[1:]:
+        if contract.topic_id != found.topic_id and not any(region.topic_id == contract.topic_id for region in cut):
+            break
+        ends = dict(zip(found.regions, contract.altered_at, strict=False))
+        if contract.altered_at != found.altered_at and any(cut.get(region, 0) < end for region, end in ends.items()):
+            break
+        found = contract
+    return newest.model_copy(update={"partitions": found.partitions})

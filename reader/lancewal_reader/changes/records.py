@@ -33,7 +33,7 @@ from lancewal_core.errors import DuplicateKeys, InvalidInput, PlanRetriesExhaust
 from lancewal_core.names.ids import Position, Region
 from lancewal_core.region.history import generations_behind
 from lancewal_core.region.state import RegionState
-from lancewal_core.rows.fold import divide, side_by_side
+from lancewal_core.rows.fold import Indices, divide, key_codes, side_by_side
 from lancewal_core.rows.key_set import KeySet, distinct
 from lancewal_core.rows.projection import project, project_rows
 from lancewal_core.rows.row_range import slices
@@ -51,11 +51,10 @@ from lancewal_reader.unmerged.entries import batch_by_batch, reduced, remembered
 from lancewal_reader.unmerged.load import DeltaContext, keys_in
 from lancewal_reader.unmerged.portions import Portions, check_keys
 
-PORTION_RECORDS = 262_144
-"""Records that are replayed at once at most, or a quarter of the keys held: each portion goes over these."""
 PORTION_BYTES = 256 << 20
 """Bytes of records that are replayed at once, about."""
 _KEYS_PER_RECORD = 4
+"""Keys held for each record of a portion at most: each portion goes over all of them."""
 _READS = 3
 """Most times that a portion is read, if segments vanish."""
 MORE = pa.schema(
@@ -173,15 +172,19 @@ def record_changes(stretch: Stretch, columns: Sequence[str], counting: Counting 
     start, context = stretch.start, stretch.start.context
     rows = project(start.rows, columns)
     states = side_by_side([], rows)
-    portions = Portions([stretch.deltas], PORTION_RECORDS)
+    portions = Portions([stretch.deltas])
     for (deltas,) in portions:
         for part in _divided(_read(stretch, deltas, rows, counting)):
-            keys = KeySet(distinct(part.records.select(list(rows.primary_key)), rows))
+            keys, codes = _keys_of(part, rows)
             touched, untouched = divide(states, keys)
-            new = keys.table.filter(pa.array(~KeySet(touched.keys(rows)).contains(keys.columns)))
+            unknown = np.ones(len(keys), np.bool_)
+            unknown[keys.places(touched.keys(rows).columns)] = False
+            new = keys.table.filter(pa.array(unknown))
             found = start.rows_of(new, rows.table.names) if new.num_rows else rows.table.empty_table()
             check_once(start, found, new.num_rows, rows)
-            replay = Replay(part.records, pa.concat_tables([touched.rows, found]), rows)
+            known = pa.concat_tables([touched.rows, found])
+            places = keys.places([known[name] for name in keys.names])
+            replay = Replay(part.records, known, rows, np.concatenate([places, codes]))
             for images in replay.images():
                 yield _pairs(stretch, part, images, columns)
             states = side_by_side([untouched, replay.states()], rows)
@@ -213,6 +216,15 @@ class _Read:
 
     def at(self, wanted: Mask) -> _Read:
         return self if wanted.all() else _Read(self.records.filter(pa.array(wanted)), self.regions, self.of[wanted])
+
+
+def _keys_of(read: _Read, rows: RowSchema) -> tuple[KeySet, Indices]:
+    """Return the keys of the records, and the place of each record's key."""
+    every = read.records.select(list(rows.primary_key)).combine_chunks()
+    codes = key_codes(every)
+    first = np.empty(int(codes.max(initial=-1)) + 1, np.int64)
+    first[codes] = np.arange(len(codes))  # any record of the key
+    return KeySet(every.take(pa.array(first)).cast(rows.key)), codes
 
 
 def _divided(read: _Read) -> Iterator[_Read]:

@@ -26,6 +26,8 @@ from lancewal_core.rows.fold import Folded, Indices, key_codes, partial_schema, 
 from lancewal_core.rows.schema import OP, PRESENT, Op, RowSchema
 
 Mask = npt.NDArray[np.bool_]
+_HALF = 32
+"""Bits that hold a place of a row.  Arrow's tables of one chunk have fewer rows, and so fewer keys."""
 SLICE_ROWS = 65_536
 """Most records whose images are copied at once."""
 SLICE_BYTES = 64 << 20
@@ -49,9 +51,11 @@ class Images:
 class Replay:
     """Records of some keys, applied to the rows of these keys; see the module docstring."""
 
-    def __init__(self, records: pa.Table, start: pa.Table, schema: RowSchema) -> None:
+    def __init__(self, records: pa.Table, start: pa.Table, schema: RowSchema, codes: Indices | None = None) -> None:
         """``records`` have the columns of ``fold.operation_schema``, and perhaps others.  Records of a key are in their
-        order.  ``start`` has the table's columns, and at most one row a key, in any order."""
+        order.  ``start`` has the table's columns, and at most one row a key, in any order.
+
+        ``codes``: numbers from 0 up, equal for equal keys, of the start's rows and then of the records."""
         self._schema = schema
         self._first = start.num_rows
         names = schema.table.names
@@ -60,8 +64,10 @@ class Replay:
         self._ops = np.full(self._rows.num_rows, Op.UPSERT, np.uint8)
         self._ops[self._first :] = records[OP].to_numpy()
         self._present = records[PRESENT]
-        codes = key_codes(self._rows.select(schema.primary_key))
-        self._order = np.argsort(codes, kind="stable")
+        if codes is None:
+            codes = key_codes(self._rows.select(schema.primary_key))
+        # Sorting numbers that hold both is several times as fast as a stable sort of the codes.
+        self._order = np.sort((codes << _HALF) | np.arange(len(codes))) & ((1 << _HALF) - 1)
         """All rows, the start's before the records, grouped by key, oldest first."""
         group = codes[self._order]
         begins = np.ones(len(group), np.bool_)

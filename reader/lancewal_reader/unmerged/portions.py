@@ -55,10 +55,8 @@ def has_more_than(records: int, deltas: Iterable[RegionDelta]) -> bool:
 class Portions:
     """The portions of some groups of deltas, each with all groups, of which some may have nothing in it."""
 
-    def __init__(self, groups: Groups, records: int | None = None) -> None:
-        """``records``: most records of a portion, unless more keys are held; by default ``PORTION_RECORDS``."""
+    def __init__(self, groups: Groups) -> None:
         self._groups = groups
-        self._records = PORTION_RECORDS if records is None else records
         self._held = 0
 
     def hold(self, keys: int) -> None:
@@ -67,7 +65,7 @@ class Portions:
 
     def __iter__(self) -> Iterator[Groups]:
         deltas = [delta for group in self._groups for delta in group]
-        if not has_more_than(self._records, deltas):
+        if not has_more_than(PORTION_RECORDS, deltas):
             yield self._groups
             return
         records: dict[_Object, int] = {}
@@ -78,7 +76,7 @@ class Portions:
         chosen: set[_Object] = set()
         count = 0
         for found in _in_order(deltas):
-            if chosen and count + records[found] > max(self._records, self._held):
+            if chosen and count + records[found] > max(PORTION_RECORDS, self._held):
                 yield self._of(chosen)
                 chosen, count = set(), 0
             chosen.add(found)

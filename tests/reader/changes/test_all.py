@@ -191,7 +191,13 @@ def made(tmp_path: Path) -> Iterator[Callable[[int], History]]:
 
 @pytest.mark.in_turns("seed", each=3)
 @pytest.mark.parametrize("seed", range(9))
-def test_changes_lead_from_each_state_to_each_later_one(made: Callable[[int], History], seed: int) -> None:
+def test_changes_lead_from_each_state_to_each_later_one(
+    made: Callable[[int], History], monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Seeds other than 0 read in several portions, cut anywhere."""
+    if seed:
+        monkeypatch.setattr("lancewal_reader.unmerged.portions.PORTION_RECORDS", 3 * seed)
+        monkeypatch.setattr("lancewal_reader.changes.records.PORTION_BYTES", 500)
     history = made(seed)
     before: list[tuple[State, State, list[Change]]] = []
     for _ in range(14):
