@@ -40,6 +40,10 @@ class ByHand:
         """Rows of the user's own keys at a table version."""
         return {k: {"a": _MARK, "b": k} for landed, k in self.own if landed <= version}
 
+    def shows(self, key: int, values: oracle.Values) -> bool:
+        """Return whether a row is one of the user's with a key that Kafka writes too."""
+        return values["a"] == _MARK and key < USER_KEYS
+
     def split(self, batches: Iterable[pa.RecordBatch], version: int) -> tuple[dict[int, oracle.Values], Counter[int]]:
         """Rows by key, without the user's rows of shared keys; how many of those there are of each.
 

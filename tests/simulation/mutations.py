@@ -48,6 +48,8 @@ import lancewal_ingest.regions.open
 import lancewal_ingest.regions.partitions
 import lancewal_ingest.regions.seal
 import lancewal_ingest.regions.sealing
+import lancewal_reader.changes.feed
+import lancewal_reader.changes.net
 import lancewal_reader.plan.at_least
 import lancewal_reader.plan.at_positions
 import lancewal_reader.plan.at_receipt
@@ -856,7 +858,35 @@ def _a_key_is_not_compared_with_its_row(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ComparedKeys, "wrong", lambda self, keys, rows: {})
 
 
+def _what_was_unmerged_has_not_changed(patch: pytest.MonkeyPatch) -> None:
+    keys_of = lancewal_reader.changes.net._keys_of
+    patch.setattr(
+        lancewal_reader.changes.net,
+        "_keys_of",
+        lambda side, deltas, keys: keys_of(side, deltas if deltas and deltas[0] not in side.plan.deltas else (), keys),
+    )
+
+
+def _records_behind_the_start_change_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lancewal_reader.changes.net, "_touched", lambda before, after: after.rows.key.empty_table())
+
+
+def _rows_that_have_come_are_not_compared(patch: pytest.MonkeyPatch) -> None:
+    between = lancewal_reader.changes.net._between
+    patch.setattr(
+        lancewal_reader.changes.net, "_between", lambda *of: replace(between(*of), come=between(*of).come[:0])
+    )
+
+
+def _a_feed_ends_where_another_version_does(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lancewal_reader.changes.feed, "Receipt", type(None))
+
+
 MUTATIONS: dict[str, Patch] = {
+    "what was unmerged has not changed": _what_was_unmerged_has_not_changed,
+    "records behind the start change nothing": _records_behind_the_start_change_nothing,
+    "rows that have come are not compared": _rows_that_have_come_are_not_compared,
+    "a feed ends where another version does": _a_feed_ends_where_another_version_does,
     "first records stop nothing": _first_records_stop_nothing,
     "a claim counts no records": _a_claim_counts_no_records,
     "a seal counts no records": _a_seal_counts_no_records,

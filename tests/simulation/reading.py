@@ -7,6 +7,7 @@ from typing import Unpack
 
 from lancewal_core.errors import (
     ContractMismatch,
+    DuplicateKeys,
     MergedPositionUnknown,
     ObjectMissing,
     OutsideHistoryWindow,
@@ -25,6 +26,9 @@ from lancewal_reader.unmerged.loaded import LoadedCache
 from tests.simulation import oracle
 from tests.simulation.checker import require
 from tests.simulation.world import PASSING, Process, World
+
+Seen = tuple[Receipt, dict[int, oracle.Values]]
+"""A read: its receipt, and its rows by key."""
 
 
 class SimTable(Table):
@@ -115,6 +119,49 @@ class Reading:
         require(found == rows, f"I2 {where}: rows", found, "instead of", rows)
         require(once_more == rows, f"I2 {where}: rows of a second use", once_more, "instead of", rows)
 
+    def changes(self, start: Seen, end: Seen) -> None:
+        """Apply the change feed between two earlier reads to the rows of the first: the result is the rows of the second, or
+        a named error."""
+        world, (first, before), (last, after) = self._world, start, end
+        where = f"{self._process.name} changes from {first.to_json()} to {last.to_json()}"
+        try:
+            feed = self.table.changes(str(first), str(last))
+            changed = [row for batch in feed.to_batches() for row in batch.to_pylist()]
+        except (
+            *PASSING, VersionGone, OutsideHistoryWindow, MergedPositionUnknown, TableRestored, ObjectMissing,
+            ContractMismatch, DuplicateKeys,
+        ) as error:  # fmt: skip
+            lost = world.losses.named_by(error)
+            require(lost or not isinstance(error, ObjectMissing), f"{where}: nothing is lost, but", error)
+            require(
+                bool(world.by_hand.shared) or not isinstance(error, DuplicateKeys),
+                f"{where}: no key is there twice, but",
+                error,
+            )
+            if isinstance(error, ContractMismatch):
+                world.check_misfits(error)
+            world.note(f"changes: {type(error).__name__}")
+            return
+        world.note("changes of a table with other columns" if world.columns is not None else "changes")
+        require(feed.receipt == last, f"{where}: another end", feed.receipt)
+        if world.columns is not None:  # rows are of the columns of then
+            kept = {row["k"]: None for row in changed if row["_change_type"] in ("insert", "update_postimage")}
+            gone = {row["k"] for row in changed if row["_change_type"] == "delete"}
+            require({*before, *kept} - gone == {*after}, f"{where}: keys", kept, gone, before, after)
+            return
+        found = dict(before)
+        for row in changed:
+            key, kind = row["k"], row["_change_type"]
+            values = {name: value for name, value in row.items() if name != "k" and not name.startswith("_")}
+            if world.by_hand.shows(key, values):
+                continue
+            if kind in ("delete", "update_preimage"):
+                require(found.pop(key, None) == values, f"{where}: before a {kind} of {key}", values, before)
+            else:
+                require(found.get(key) != values, f"{where}: {kind} of {key} twice", values)
+                found[key] = values
+        require(found == after, f"{where}: rows", found, "instead of", after)
+
 
 def reader(world: World, process: Process) -> None:
     """A reader that looks again and again, and now and then reads again at an earlier receipt."""
@@ -122,6 +169,9 @@ def reader(world: World, process: Process) -> None:
     for _ in range(process.rng.choice([3, 30])):
         if world.reads and process.rng.random() < 0.3:
             reading.read_again(*process.rng.choice(world.reads))
+            ends = _in_order(process.rng.choice(world.reads), process.rng.choice(world.reads))
+            if ends is not None:
+                reading.changes(*ends)
         try:
             reading.read("strong" if process.rng.random() < 0.8 else "eventual")
         except (*PASSING, VersionGone, ObjectMissing) as error:
@@ -136,6 +186,15 @@ def reader(world: World, process: Process) -> None:
             world.note("read: ContractMismatch")
             world.check_misfits(error)
         world.scheduler.sleep(process.rng.choice([0.0, 0.05, 0.4]))
+
+
+def _in_order(one: Seen, other: Seen) -> tuple[Seen, Seen] | None:
+    """Return two reads so that the second holds all that the first holds; None if neither does."""
+    for first, last in ((one, other), (other, one)):
+        ahead = all(last[0].positions.get(region, 0) >= at for region, at in first[0].positions.items())
+        if ahead and last[0].version >= first[0].version:
+            return first, last
+    return None
 
 
 def _short(cut: dict[Region, int]) -> dict[int, int]:

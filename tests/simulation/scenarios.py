@@ -10,6 +10,7 @@ from collections.abc import Callable
 from tests.simulation import (
     added_scenarios,
     bundle_accidents,
+    change_scenarios,
     column_scenarios,
     conflict_scenarios,
     drain_accidents,
@@ -40,6 +41,7 @@ SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
     **conflict_scenarios.SCENARIOS,
     **key_text_scenarios.SCENARIOS,
     **point_scenarios.SCENARIOS,
+    **change_scenarios.SCENARIOS,
     **column_scenarios.SCENARIOS,
     **widening_scenarios.SCENARIOS,
     **added_scenarios.SCENARIOS,
