@@ -61,6 +61,7 @@ from lancewal_ingest.regions.policy import SealPolicy
 from lancewal_ingest.service.contract_watch import ContractWatch
 from lancewal_ingest.service.worker import IngestWorker
 from lancewal_kafka.topic import TopicFacts, TopicInspector, TopicState
+from lancewal_reader.changes.follow import Quiet
 from lancewal_reader.table import Table, reads_of
 from lancewal_tables.define import register
 from lancewal_tables.define.create import create_table
@@ -90,6 +91,7 @@ DONE_IN: dict[str, tuple[str, ...]] = {
         "strong read of an open table behind a merge",
         "strong read of an open table, nothing new",
     ),
+    "reader/lancewal_reader/changes/follow.py": ("look of a follower, nothing new",),
     "reader/lancewal_reader/table.py": ("open and strong read",),
     "reader/lancewal_reader/reading/lookup.py": ("one key of an open table, nothing read before",),
     "flusher/lancewal_flusher/garbage/collect.py": ("garbage round, nothing to delete",),
@@ -149,6 +151,9 @@ class Acts:
         yield "merge round", self._counted(self._merge)
         yield "strong read of an open table behind a merge", self._counted(lambda: reader.to_arrow(["id"]))
         yield "strong read of an open table, nothing new", self._counted(lambda: reader.to_arrow(["id"]))
+        following, version = reader._reads.context, reader.receipt().version
+        quiet = Quiet.now(following).behind(following, version)
+        yield "look of a follower, nothing new", self._counted(lambda: quiet.lasts(following))
         yield "open and strong read", self._counted(lambda: self._open().to_arrow(["id"]))
         yield "merge round, nothing to merge", self._counted(self._merge)
         yield "garbage round, nothing to delete", self._counted(lambda: collect_garbage(self.context, self._garbage))

@@ -4,25 +4,32 @@ Guarantees
  1. The feeds adjoin: each starts at the receipt at which the one before it ends, or at the start that was asked for.
  2. A feed is of at most ``rows_max`` records, or of one commit where the log no longer has the records.  So its memory is
     bounded, however far behind the start is.
- 3. A look that finds nothing new is repeated after a pause.  The pauses grow from ``_PAUSE_S`` to ``poll_s``.
+ 3. A look that finds nothing new is repeated after a pause.  The pauses grow from ``_PAUSE_S`` to ``poll_s``.  Between two
+    plans, which come every ``_PLAN_S``, looks ask only for the next object of each log, page and table (``Quiet``).
  4. From ``earliest`` the first feed has all rows of the newest state, as inserts.
  5. A feed that can only be empty is passed over: since the last one only commits have come that change no row.
 
 ``bounded`` chooses the end of a feed.  It is the newest state if that is near enough.  Otherwise it has positions between
 both: each region's share is in proportion to the records that it lags behind.  Its version is the newest that these
 positions allow.  If that state can no longer be read, the end is the first version that holds all that the start holds.
+
+As counted: 1 ("look of a follower, nothing new").
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 
 from lancewal_core.errors import InvalidInput, MergedPositionUnknown, OutsideHistoryWindow, TableRestored, VersionGone
-from lancewal_core.names.ids import Position
+from lancewal_core.names.ids import Position, Region
 from lancewal_core.process.clock import Clock
+from lancewal_core.region.state import RegionState
+from lancewal_core.store.object_store import ObjectStore
 from lancewal_reader.changes.feed import Feeds, PlannedFeed
 from lancewal_reader.plan.stand_in import Lineage
+from lancewal_reader.plan.strong import PlanContext
 from lancewal_reader.point.at import At, AtPositions, AtVersion
 from lancewal_reader.point.receipt import Receipt
 from lancewal_reader.reading.reads import Planned, Reads, Wanted
@@ -30,6 +37,8 @@ from lancewal_reader.reading.reads import Planned, Reads, Wanted
 ROWS_MAX = 1_000_000
 POLL_S = 1.0
 _PAUSE_S = 0.02
+_PLAN_S = 30.0
+"""Longest time without a plan, which would name a lost segment: a look alone takes it for the end of its log."""
 
 
 def follow(
@@ -46,16 +55,59 @@ def follow(
         first = feeds.plan(wanted, start, start, mode)
     last = first.end
     lineage = Lineage(reads.context.table, reads.context.watermarks)
+    quiet: Quiet | None = None
     while True:
+        if quiet is not None and quiet.lasts(reads.context):
+            pauses.wait()
+            continue
+        before = Quiet.now(reads.context)
         newest = feeds.planned(wanted, "now", first.mode)
         if not _news(lineage, last.receipt, newest.receipt):
             last = newest
+            quiet = before.behind(reads.context, newest.receipt.version)
             pauses.wait()
             continue
+        quiet = None
         pauses.end()
         end = bounded(reads, last.receipt, newest, rows_max)
         yield feeds.between(last, end, first.mode)
         last = end
+
+
+@dataclass(frozen=True, slots=True)
+class Quiet:
+    """The objects behind which nothing had come when a plan was made."""
+
+    until: float
+    """Monotonic time at which another plan is due, whatever a look shows."""
+    states: Mapping[Region, RegionState]
+    version: int = 0
+    segments: tuple[str, ...] = ()
+    """Key of the next segment of each log that is open."""
+
+    @staticmethod
+    def now(context: PlanContext) -> Quiet:
+        """Read the region states.  A plan that is made afterwards knows all logs that they name."""
+        return Quiet(context.clock.monotonic() + _PLAN_S, context.read_states())
+
+    def behind(self, context: PlanContext, version: int) -> Quiet:
+        """Return the same with the table version and the ends of the logs of a plan."""
+        return replace(self, version=version, segments=context.entries.next_segments())
+
+    def lasts(self, context: PlanContext) -> bool:
+        """Return whether nothing has come since.  A no is certain, a yes is a hint."""
+        if context.clock.monotonic() >= self.until:
+            return False
+        looks: list[Callable[[], bool]] = [
+            lambda: context.table.newest().version == self.version,
+            lambda: context.read_states() == self.states,
+            *(partial(_absent, context.store, key) for key in self.segments),
+        ]
+        return all(context.tasks.map(lambda look: look(), looks))
+
+
+def _absent(store: ObjectStore, key: str) -> bool:
+    return store.get(key) is None
 
 
 class Pauses:

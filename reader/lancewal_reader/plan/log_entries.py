@@ -129,6 +129,11 @@ class KnownEntries:
         self._logs: Mapping[LogId, LogEntries] = {}
         self._lock = Lock()
 
+    def next_segments(self) -> tuple[str, ...]:
+        """Return the key of the segment behind the end of each log that has no fence there."""
+        with self._lock:
+            return tuple(paths.wal_segment(log, known.end) for log, known in self._logs.items() if not known.fenced)
+
     def of(self, walks: Mapping[LogId, Walk[Segment | Trailer]]) -> Mapping[LogId, LogEntries]:
         with self._lock:
             self._logs = {log: LogEntries(walked, self._logs.get(log)) for log, walked in walks.items()}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lancewal_core.errors import InvalidInput
-from lancewal_reader.changes.follow import Pauses
+from lancewal_reader.changes.follow import Pauses, Quiet
 from lancewal_reader.reading.rows import Rows
 from lancewal_reader.table import open_table
 from tests.reader.changes.test_net import ADDED, applied, compacted
@@ -135,3 +136,27 @@ def test_wrong_bounds_are_refused(pipeline: Pipeline) -> None:
     for bound in wrong:
         with pytest.raises(InvalidInput, match=next(iter(bound))):
             next(table.follow("now", **bound))
+
+
+def test_a_look_asks_only_whether_something_has_come(pipeline: Pipeline) -> None:
+    pipeline.produce(10)
+    pipeline.ingest()
+    table = open_table(pipeline.uri)
+
+    def quiet() -> Quiet:
+        context = table._reads.context
+        return Quiet.now(context).behind(context, table.receipt().version)
+
+    def merge() -> None:
+        pipeline.hand_over()
+        pipeline.merge()
+
+    for come in (merge, pipeline.crash, lambda: compacted(pipeline), pipeline.ingest):
+        pipeline.settle()
+        before = quiet()
+        assert before.lasts(table._reads.context)
+        pipeline.upsert("r0", 2000, a=1)
+        come()
+        assert not before.lasts(table._reads.context)
+    old = replace(quiet(), until=0.0)
+    assert not old.lasts(table._reads.context)
