@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from lancewal_core.record_keys.key_format import encode_region_key as encode_region_key
     from lancewal_core.record_keys.partitioner import partition_of as partition_of
     from lancewal_core.settings.load import load_settings as load_settings
+    from lancewal_core.subscriptions.subscriptions import Subscription as Subscription
     from lancewal_core.table.snapshots import Snapshot as Snapshot
     from lancewal_reader.point.at import At as At
     from lancewal_reader.point.receipt import Receipt as Receipt
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from lancewal_reader.search.texts.text_query import Boost as Boost
     from lancewal_reader.search.texts.text_query import Match as Match
     from lancewal_reader.search.texts.text_query import Phrase as Phrase
+    from lancewal_reader.subscriptions import Subscriptions as Subscriptions
     from lancewal_reader.table import Table as Table
     from lancewal_reader.table import open_table as open_table
     from lancewal_reader.unmerged.left_out import LeftOut as LeftOut
@@ -48,6 +50,8 @@ _PLACES = {
     "SearchCoverage": "lancewal_reader.search.found:SearchCoverage",
     "SearchRows": "lancewal_reader.search.found:SearchRows",
     "Snapshot": "lancewal_core.table.snapshots:Snapshot",
+    "Subscription": "lancewal_core.subscriptions.subscriptions:Subscription",
+    "Subscriptions": "lancewal_reader.subscriptions:Subscriptions",
     "Table": "lancewal_reader.table:Table",
     "Token": "lancewal_reader.point.token:Token",
     "encode_region_key": "lancewal_core.record_keys.key_format:encode_region_key",

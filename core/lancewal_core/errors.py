@@ -343,6 +343,10 @@ class SnapshotMissing(ActionNeeded):
     """There is no snapshot of this name."""
 
 
+class SubscriptionMissing(ActionNeeded):
+    """There is no subscription of this name, or it was dropped since."""
+
+
 class RecordsGivenUp(ActionNeeded):
     """The record of a token was given up.  Or a receipt covers records of a lost segment that were not merged at its
     version.  They may have been given up before the receipt was made, or later."""

@@ -39,6 +39,7 @@ from lancewal_reader.search.hybrid import SearchCaches, search
 from lancewal_reader.search.merged import UnindexedVectors
 from lancewal_reader.search.options import ASKED, Search, sought_of
 from lancewal_reader.search.texts.text_query import TextQuery
+from lancewal_reader.subscriptions import Subscriptions
 from lancewal_reader.unmerged.flushed import FlushCache
 from lancewal_reader.unmerged.left_out import OnConflict
 from lancewal_reader.unmerged.load import DeltaContext, folding_of
@@ -387,6 +388,10 @@ class Table:
     def snapshots(self) -> list[Snapshot]:
         """The named snapshots, which ``at="snapshot:NAME"`` reads."""
         return list(snapshots(self._reads.context.table))
+
+    def subscriptions(self) -> Subscriptions:
+        """The subscriptions: named receipts that keep what consumers of changes still need."""
+        return Subscriptions(self._reads)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Return all rows of this moment as an Arrow PyCapsule."""

@@ -27,7 +27,9 @@ TABLES: dict[str, type[MetricTable]] = {
     "## Kafka": KafkaMetricTable,
     "## Flusher": FlusherMetricTable,
 }
-LABELS = frozenset({"table", "partition", "kind", "operation", "reason", "outcome", "object", "index", "field"})
+LABELS = frozenset(
+    {"table", "partition", "kind", "operation", "reason", "outcome", "object", "index", "field", "subscription"}
+)
 """None is without bound, and none is a key, an offset, a generation or the name of an object."""
 INFO_LABELS = frozenset({"service", "version", "table", "topic", "topic_id", "uri"})
 UNITS = frozenset({"seconds", "bytes", "rows", "ratio"})

@@ -35,6 +35,7 @@ from lancewal_core.region.flushes.manifest import decode_flush
 from lancewal_core.region.loss_record import decode_loss
 from lancewal_core.region.pages.state_page import PageRecord, StatePage, decode_page, encode_page
 from lancewal_core.region.state import decode_history, decode_state
+from lancewal_core.subscriptions.stored import decode_names, decode_subscription
 from lancewal_core.table.contract import decode_contract
 from lancewal_core.table.control import decode_control
 from lancewal_core.table.drain import decode_drain
@@ -83,6 +84,8 @@ LOSS_KEY = paths.loss_record(REGION, Position(5), None)
 DRAIN_KEY = paths.drain_version(1, None)
 CATALOG_KEY = paths.key_catalog_version(1, None)
 MERGE_KEY = paths.merge_record(TableVersion(7), None)
+HELD_KEY = paths.subscription_version("0badcafe", 1, None)
+NAMES_KEY = paths.subscription_names(1, None)
 WAY_KEY = paths.store_proof("0f" * 32)
 KINDS: dict[str, Kind] = {
     name: Kind(key, decode, made)
@@ -94,6 +97,8 @@ KINDS: dict[str, Kind] = {
         ("loss", LOSS_KEY, lambda d: decode_loss(d, LOSS_KEY), plain),
         ("drain", DRAIN_KEY, lambda d: decode_drain(d, DRAIN_KEY), plain),
         ("merge", MERGE_KEY, lambda d: decode_merge_record(d, MERGE_KEY), plain),
+        ("subscription", HELD_KEY, lambda d: decode_subscription(d, HELD_KEY), plain),
+        ("subscriptions", NAMES_KEY, lambda d: decode_names(d, NAMES_KEY), plain),
         ("way", WAY_KEY, lambda d: decode_way(d, WAY_KEY), plain),
         ("flush", FLUSH_KEY, lambda d: decode_flush(d, FLUSH_KEY), flush),
     )
@@ -106,6 +111,8 @@ MEMBERS: dict[str, tuple[str, ...]] = {
     "loss": ("segment",),
     "merge": ("watermarks", "merge", "kind"),
     "drain": ("to", "new"),
+    "subscription": ("merged", "receipt", "name"),
+    "subscriptions": ("ids",),
     "way": ("endpoint",),
     "flush": ("fragments", "parts"),
 }
@@ -145,6 +152,11 @@ SOUND: dict[str, dict[str, Any]] = {
     "loss": {"first": 5, "next": 6, "accepted_at_ms": 1, "accepted_by": "o"},
     "merge": {"format": "1", "set_by": 6, "merge": "m", "kind": "checkpoint", "watermarks": {}},
     "drain": {"contract_version": 1, "partitions": 2, "to": [0], "write_id": "w"},
+    "subscription": {
+        "format": 1, "name": "n", "receipt": "lw1.", "version": 1, "versions_from": 1, "merged": {}, "sure": True,
+        "created_at_ms": 1, "committed_at_ms": 1, "write_id": "w",
+    },
+    "subscriptions": {"format": 1, "ids": {}, "write_id": "w"},
     "way": {"format": 1, "endpoint": "https://s3", "bucket": "b", "addressing": "path"},
     "flush": {"format": 1, "name": "0badcafe", "contract_version": 1, "fragments": [], "parts": [PART]},
 }  # fmt: skip
@@ -332,7 +344,7 @@ def test_keys_in_conflict() -> None:
 TESTED = {
     "contract": "contract", "control": "control", "key catalog": "catalog", "beginning of a load": "load",
     "accepted loss": "loss", "merge record": "merge", "flush": "flush", "drain": "drain",
-    "store proof": "way",
+    "store proof": "way", "subscription": "subscription", "list of subscriptions": "subscriptions",
     "state page": test_state_pages, "history page": test_indexes, "segment": test_segments, "bundle": test_bundles,
     "deleted keys": test_side_files,
     "patches": test_side_files, "part of a key run": test_parts_of_key_runs,

@@ -19,6 +19,7 @@ from lancewal_core.keys.origin import MergedFrom
 from lancewal_core.names.ids import Generation, Position, TableVersion
 from lancewal_core.region.flushes.manifest import decode_flush
 from lancewal_core.region.loss_record import decode_loss
+from lancewal_core.subscriptions.stored import decode_names, decode_subscription
 from lancewal_core.table.conflicts_ref import ConflictsRef, decode_ref
 from lancewal_core.table.contract import decode_contract
 from lancewal_core.table.control import decode_control
@@ -84,6 +85,8 @@ STORED: dict[str, Stored] = {
     "contract": of_kind("contract", decode_contract),
     "control": of_kind("control", decode_control),
     "drain": of_kind("drain", decode_drain),
+    "subscription": of_kind("subscription", decode_subscription),
+    "subscriptions": of_kind("list of subscriptions", decode_names),
     "loss": of_kind("accepted loss", decode_loss),
     "loss of a segment": of_kind("accepted loss", decode_loss, at=1),
     "load": of_kind("beginning of a load", decode_load),
@@ -139,7 +142,9 @@ def test_what_only_looks_like_it_is_refused(stored: Stored) -> None:
     assert wrong or json.loads(stored.content) == ["a.lance"]
 
 
-@pytest.mark.parametrize("name", ["contract", "control", "loss", "load", "drain", "merge record", "receipt"])
+@pytest.mark.parametrize(
+    "name", ["contract", "control", "loss", "load", "drain", "subscription", "merge record", "receipt"]
+)
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
 def test_bytes_are_utf_8(name: str, encoding: str) -> None:
     found = STORED[name]

@@ -14,6 +14,13 @@ from lancewal_core.process.clock import SystemClock
 from lancewal_core.region.flushes.manifest import Flush, FlushPart, Stretch, encode_flush
 from lancewal_core.region.loss_record import LossRecord, encode_loss
 from lancewal_core.rows.record_times import RecordTimes
+from lancewal_core.subscriptions.stored import (
+    Mark,
+    StoredSubscription,
+    SubscriptionNames,
+    encode_names,
+    encode_subscription,
+)
 from lancewal_core.table.conflicts_ref import ConflictsRef
 from lancewal_core.table.contract import Column, Contract, DroppedField, FormerName, encode_contract
 from lancewal_core.table.control import Control, encode_control
@@ -162,6 +169,22 @@ CATALOG_WITH_REGIONS = KeyCatalog(
 )
 
 
+SUBSCRIPTION = StoredSubscription(
+    name="warehouse",
+    receipt=str(RECEIPT),
+    version=9,
+    versions_from=8,
+    merged={NORTH.name: Mark(generation=7, next=1010)},
+    sure=True,
+    created_at_ms=1_700_000_000_000,
+    committed_at_ms=1_700_000_060_000,
+    write_id="00112233445566778899aabbccddeeff",
+)
+SUBSCRIPTION_NAMES = SubscriptionNames(
+    ids={"warehouse": "0badcafe", "cache": "cafe0bad"}, write_id="00112233445566778899aabbccddeeff"
+)
+
+
 def encoded() -> dict[str, bytes]:
     """What today's writers make of the values, by file name."""
     store = MemoryStore(SystemClock())
@@ -186,6 +209,8 @@ def encoded() -> dict[str, bytes]:
         "loss_record_1_tombstones.json": encode_loss(LOST_DELETES),
         "loss_record_1_segment.json": encode_loss(LOST_SEGMENT),
         "load_record_1.json": encode_load(LOAD),
+        "subscription_1.json": encode_subscription(SUBSCRIPTION),
+        "subscription_names_1.json": encode_names(SUBSCRIPTION_NAMES),
         "store_proof_1.json": encode_way(STORE_WAY),
         "control_1.json": encode_control(CONTROL),
         "drain_1.json": encode_drain(DRAIN),

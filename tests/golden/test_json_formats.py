@@ -13,6 +13,7 @@ from lancewal_core.names.ids import Position, TableVersion
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.region.flushes.manifest import Flush, read_flush
 from lancewal_core.region.loss_record import read_losses
+from lancewal_core.subscriptions.stored import decode_names, decode_subscription
 from lancewal_core.table.contract import decode_contract
 from lancewal_core.table.control import decode_control
 from lancewal_core.table.drain import decode_drain
@@ -104,6 +105,14 @@ def test_the_proof_of_a_store_is_read() -> None:
 
 def test_the_control_is_read() -> None:
     assert decode_control(stored("control_1.json"), "here") == golden.CONTROL
+
+
+def test_a_subscription_is_read() -> None:
+    assert decode_subscription(stored("subscription_1.json"), "here") == golden.SUBSCRIPTION
+
+
+def test_a_list_of_subscriptions_is_read() -> None:
+    assert decode_names(stored("subscription_names_1.json"), "here") == golden.SUBSCRIPTION_NAMES
 
 
 def test_the_drain_is_read() -> None:

@@ -166,6 +166,16 @@ def _columns_changed(stage: Stage) -> None:
     stage.run("table", "alter", "--widen-column", "origin: int64")
 
 
+def _left_behind(stage: Stage) -> None:
+    """A consumer that never commits, while rows come and are merged."""
+    stage.run("subscription", "create", "left-behind")
+    stage.traffic.on()
+
+
+def _caught_up(stage: Stage) -> None:
+    stage.run("subscription", "drop", "left-behind", "--yes")
+
+
 def _foreign(stage: Stage) -> None:
     """Fragments that the key index does not cover."""
     stage.traffic.on()
@@ -355,6 +365,13 @@ FAULTS: tuple[Fault, ...] = (
         _resume("flusher"),
         ("LancewalWideningOpen",),
     ),
+    Fault(
+        "left_behind",
+        "a subscription is created, and nobody commits to it; ended by `lancewal subscription drop`",
+        _left_behind,
+        _caught_up,
+        ("LancewalSubscriptionLags",),
+    ),
     Fault("foreign", "a user appends to the table", _foreign, _nothing),
     Fault(
         "indexed",
@@ -422,6 +439,7 @@ SHORTENED: Mapping[str, Mapping[str, Value]] = {
     "LancewalMergesDoNotLand": {"window": "5s", "threshold": 10},
     "LancewalRoundsFail": {"threshold": 12},
     "LancewalWideningOpen": {"threshold": 5},
+    "LancewalSubscriptionLags": {"threshold": 0.05},
     "LancewalCompactionBehind": {"ratio": 0.3},
     "LancewalCleanUpBehind": {"window": "3s", "threshold": 10},
     "LancewalIngestThrottled": {"window": "5s"},

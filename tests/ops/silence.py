@@ -68,6 +68,7 @@ _OTHER_FORMAT = _ingest("lancewal_ingest_dead_letters_total", partition="0", kin
 _OTHER_FORMAT_IGNORED = _ingest("lancewal_ingest_records_ignored_total", partition="0", kind="wrong_format")
 _STARTED = _ingest("process_start_time_seconds")
 _REFUSALS = _flusher("lancewal_flusher_index_refusals_total", index="i")
+_SUBSCRIBED = _flusher("lancewal_flusher_subscription_lag_ratio", subscription="s")
 _WIDENING = _flusher("lancewal_flusher_open_widening_seconds")
 
 HEALTHY: Series = {
@@ -115,6 +116,7 @@ HEALTHY: Series = {
     _flusher("lancewal_flusher_hidden_ratio"): _always(0.1),
     _flusher("lancewal_flusher_deletion_debt_bytes"): _always(10_000_000),
     _flusher("lancewal_flusher_gc_waiting_objects"): _always(500),
+    _SUBSCRIBED: _always(0.01),
     _ingest("lancewal_store_requests_total", operation="put", object="segment", outcome="done"): _per_minute(60, 9000),
     _ingest("lancewal_store_requests_total", operation="put", object="segment", outcome="failed"): _always(700),
     _ingest("lancewal_store_request_seconds_bucket", operation="put", object="segment", le="0.1"): _per_minute(
@@ -224,6 +226,11 @@ WORLDS = (
         "a widening has been open for an hour, and nobody works on it",
         {_WIDENING: _per_minute(60, 3000)},
         frozenset({"LancewalWideningOpen"}),
+    ),
+    World(
+        "the consumer of a subscription does not commit for days",
+        {_SUBSCRIBED: _per_minute(0.002, 0.45)},
+        frozenset({"LancewalSubscriptionLags"}),
     ),
     World("an index is refused", {_REFUSALS: _begins(20)}, frozenset({"LancewalIndexesBehind"})),
 )

@@ -295,7 +295,7 @@ def staged(folder: Path) -> Iterator[Stage]:
             uri=f"s3://{store.bucket('watched')}/table",
             options=options,
             topic_config={"retention.ms": str(1000 * RETENTION_S)},
-            table={"history_window_s": 2, "grace_s": 6},
+            table={"history_window_s": 2, "grace_s": 6, "subscription_hold_s_max": 120},
             ingest={"seal_rows": 400, "seal_age_s": 2, "memory_bytes_max": "24MiB", "seal_bytes": "4MiB"},
             flusher={
                 "merge_interval_s": 1,

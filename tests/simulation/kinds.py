@@ -60,6 +60,21 @@ KINDS: dict[str, Settings] = {
     ),
     "restores": replace(_SMALL, records=24, burst_records=3, readers=2, user={**ACTS, "restore": 1.0}),
     "snapshots": replace(_SMALL, records=30, keepers=2, flushers=2),
+    # What is merged is trimmed at once, and versions go from behind their successors, but for subscriptions.
+    "subscriptions": replace(
+        _SMALL,
+        records=60,
+        burst_records=3,
+        seals=BRISK,
+        flushers=2,
+        collectors=2,
+        readers=1,
+        subscribers=3,
+        history_window_s=0,
+        grace_s=0,
+        subscription_hold_s_max=20,
+        user={"append": 1.0, "compact": 1.0, "index": 1.0},
+    ),
     # Where somebody keeps snapshots, versions go from between others.
     "points": replace(_SMALL, records=40, readers=0, travellers=2, keepers=1, history_window_s=2),
     "columns": _COLUMNS,

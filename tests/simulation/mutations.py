@@ -72,6 +72,9 @@ from lancewal_core.region.state import GenerationRecord, GenerationState
 from lancewal_core.region.transitions import Claimant, Ended, claim, trim
 from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.store.object_store import Done, ObjectInfo, Unknown, put_once
+from lancewal_core.subscriptions.holding import HOLDS_NOTHING, Holding, holding_of
+from lancewal_core.subscriptions.needs import Age
+from lancewal_core.subscriptions.subscriptions import KeptSubscriptions, decoded_names
 from lancewal_core.table.contract import newest_contract
 from lancewal_core.table.watermarks import InForce, Watermarks
 from lancewal_core.wal.bundle import Copy
@@ -81,7 +84,8 @@ from lancewal_core.wal.segment import Fence
 from lancewal_core.wal.walk import Walk, walk_sound
 from lancewal_core.wal.writer import LogWriter
 from lancewal_flusher.commit.facts import MergeFacts
-from lancewal_flusher.garbage.find import _free_segments, boundary
+from lancewal_flusher.garbage.find import _free_segments, boundary, claimed_histories
+from lancewal_flusher.garbage.subscribed import KnownSubscriptions, read_holding
 from lancewal_flusher.merge.finish import finish_newest
 from lancewal_flusher.merge.region_input import AdoptedFiles, RegionInput, adopted_files
 from lancewal_flusher.service.round import mark
@@ -152,15 +156,15 @@ def _no_sentinel(patch: pytest.MonkeyPatch) -> None:
 
 def _delete_before_the_boundary_moves(patch: pytest.MonkeyPatch) -> None:
     def shorten(
-        context: Any, histories: Mapping[Region, History], in_force: InForce, now: int
-    ) -> dict[Region, History]:
+        context: Any, histories: Mapping[Region, History], in_force: InForce, now: int, known: Any
+    ) -> tuple[dict[Region, History], Holding]:
         changed = {}
         for region, history in histories.items():
             reached = boundary(history, in_force.generation(region), now, context.contract.history_window_s * 1000)
             trimmed = None if reached is None else trim(history.state, reached, context.new_id())
             if trimmed is not None:
                 changed[region] = History(trimmed, history.pages)
-        return changed
+        return changed, HOLDS_NOTHING
 
     patch.setattr(lancewal_flusher.garbage.collect, "_shorten", shorten)
 
@@ -439,6 +443,39 @@ def _an_entry_names_the_version_of_the_start(patch: pytest.MonkeyPatch) -> None:
 
 def _claims_of_a_newer_contract_are_read(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(lancewal_reader.plan.strong, "check_claims", lambda contract, indexes: None)
+
+
+def _subscriptions_hold_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lancewal_flusher.garbage.collect, "read_holding", lambda *_: HOLDS_NOTHING)
+
+
+def _a_subscription_is_not_looked_at_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(KeptSubscriptions, "_check", lambda *_: None)
+
+
+def _what_is_over_may_be_subscribed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Age, "within", lambda *_: True)
+
+
+def _subscriptions_are_read_before_what_is_over(patch: pytest.MonkeyPatch) -> None:
+    def read_first(context: Any, known: Any = None) -> Any:
+        memory = KnownSubscriptions()
+        read_holding(context, memory, {}, 0)
+        names = decoded_names(memory.names, context.contract.making).ids
+        seen[:] = [{name: memory.of[id].stored for name, id in names.items() if id in memory.of}]
+        return claimed(context, known)
+
+    def as_seen(context: Any, known: Any, histories: Any, now_ms: int) -> Any:
+        return holding_of(seen[0], histories, context.contract, now_ms)
+
+    seen: list[Any] = [{}]
+    claimed = claimed_histories
+    patch.setattr(lancewal_flusher.garbage.collect, "claimed_histories", read_first)
+    patch.setattr(lancewal_flusher.garbage.collect, "read_holding", as_seen)
+
+
+def _a_damaged_subscription_holds_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Holding, "window_ms", lambda holding, window_ms, contract: window_ms)
 
 
 def _versions_expire_at_once(patch: pytest.MonkeyPatch) -> None:
@@ -927,6 +964,11 @@ MUTATIONS: dict[str, Patch] = {
     "versions expire beside damage": _versions_expire_beside_damage,
     "names that cannot be read hold nothing": _names_that_cannot_be_read_hold_nothing,
     "finished without its record": _finished_without_its_record,
+    "subscriptions hold nothing": _subscriptions_hold_nothing,
+    "a subscription is not looked at again": _a_subscription_is_not_looked_at_again,
+    "what is over may be subscribed": _what_is_over_may_be_subscribed,
+    "subscriptions are read before what is over": _subscriptions_are_read_before_what_is_over,
+    "a damaged subscription holds nothing": _a_damaged_subscription_holds_nothing,
     "a flush has one answer": _a_flush_has_one_answer,
     "one flush at a time": _one_flush_at_a_time,
     "a file is adopted once a part": _a_file_is_adopted_once_a_part,
@@ -986,6 +1028,10 @@ MUTATIONS: dict[str, Patch] = {
 }
 
 KINDS_TO_SEARCH: dict[str, str] = {
+    "subscriptions hold nothing": "subscriptions",
+    "a subscription is not looked at again": "subscriptions",
+    "what is over may be subscribed": "subscriptions",
+    "subscriptions are read before what is over": "subscriptions",
     "a branch holds nothing": "snapshots",
     "no fence": "slow members",
     "an index changes while a segment is unsettled": "slow members",
@@ -1034,6 +1080,7 @@ KINDS_TO_SEARCH: dict[str, str] = {
 """The kind of random schedules in which a mutation is looked for; those that are not named: ``swarm``."""
 
 NOT_IN_SCHEDULES = {
+    "a damaged subscription holds nothing",
     "a restored column stays narrow",
     "a bundle is believed",
     "a bundle stands for segments",
@@ -1063,7 +1110,8 @@ NOT_IN_SCHEDULES = {
     "a region that begins has missed no delete",
     "a key is not compared with its row",
 }
-"""Mutations that no random schedule can show: none of them has many bad records before its first row, replaces a segment,
+"""Mutations that no random schedule can show: none of them damages a
+subscription, has many bad records before its first row, replaces a segment,
 minds a true copy of a lost one, makes another version of the contract, damages a page or the name of a branch, tags a
 version, takes the name of a snapshot again, has a person decide about a restore, leaves a flush for a week, flushes a
 generation again while one that wrote it before stands still, drops the table or the topic and makes it again, has two

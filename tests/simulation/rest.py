@@ -11,6 +11,7 @@ from lancewal_core.table.columns.versions import CHANGE
 from tests.simulation import operating, reading, user
 from tests.simulation.checker import require
 from tests.simulation.keeping import check_kept
+from tests.simulation.subscribing import check_subscribed
 from tests.simulation.world import World
 from tests.twins.sim_clock import EPOCH_MS
 
@@ -57,6 +58,7 @@ def check_everything(world: World) -> None:
     world.checker.check(world.acknowledged)
     _note_trimmed(world)
     check_kept(world)
+    check_subscribed(world)
     if world.restored is not None:
         check_restored(world, world.restored)
     elif world.settings.flushers:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from lancewal_core.errors import LancewalError
 from lancewal_flusher.garbage import find as garbage
-from tests.simulation import chaos, column_changes, keeping, operating, reading, services, travelling, user
+from tests.simulation import chaos, column_changes, keeping, operating, reading, services, subscribing, travelling, user
 from tests.simulation.kinds import KINDS
 from tests.simulation.mishaps import Mishaps
 from tests.simulation.rest import check_everything, come_to_rest
@@ -93,6 +93,7 @@ def _start(world: World) -> None:
         (settings.compactors, "compactor", services.compactor),
         (settings.readers, "reader", reading.reader),
         (settings.keepers, "keeper", keeping.keeper),
+        (settings.subscribers, "subscriber", subscribing.subscriber),
         (settings.travellers, "traveller", travelling.traveller),
         (int(settings.operator), "operator", operating.operator),
         (settings.changers, "changer", column_changes.changer),

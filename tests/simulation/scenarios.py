@@ -23,6 +23,7 @@ from tests.simulation import (
     making_scenarios,
     merge_scenarios,
     point_scenarios,
+    subscription_scenarios,
     trim_scenarios,
     widening_scenarios,
 )
@@ -42,6 +43,7 @@ SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
     **key_text_scenarios.SCENARIOS,
     **point_scenarios.SCENARIOS,
     **change_scenarios.SCENARIOS,
+    **subscription_scenarios.SCENARIOS,
     **column_scenarios.SCENARIOS,
     **widening_scenarios.SCENARIOS,
     **added_scenarios.SCENARIOS,

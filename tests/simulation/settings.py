@@ -74,6 +74,8 @@ class Settings:
     readers: int = 2
     keepers: int = 0
     """Processes that make, read and drop named snapshots."""
+    subscribers: int = 0
+    """Processes that create, read, commit and drop subscriptions."""
     travellers: int = 0
     """Processes that read at points in time, wait for records, and read what may be stale; with some of them the times of
     records do not ascend."""
@@ -93,6 +95,7 @@ class Settings:
     """As many segments a member bundles; 0: none."""
     history_window_s: int = 4
     grace_s: int = 2
+    subscription_hold_s_max: int = 30
     chaos: Mapping[str, float] = field(default_factory=lambda: CHAOS)
     chaos_s: float = 0.3
     """Mean time between two acts of chaos."""

@@ -28,7 +28,7 @@ SEEDS = {
     "small": 20, "merges": 12, "ingest": 12, "readers": 16, "compaction": 12, "lossy": 16, "whole": 4,
     "swarm": 60, "slow members": 12, "slow flushers": 12, "slow readers": 12, "long lives": 8, "restores": 12,
     "lost listings": 7, "deaf members": 5, "quiet regions": 2, "lost segments": 8, "snapshots": 12,
-    "slow seals": 8, "bundles": 6, "points": 20, "columns": 15,
+    "slow seals": 8, "bundles": 6, "points": 20, "columns": 15, "subscriptions": 6,
 }  # fmt: skip
 """Seeds of each kind.  More of them find nothing that a scenario does not find in every run; ``python -m tests.simulation``
 runs as many as there is time for."""
@@ -44,6 +44,7 @@ EVENTS = [
     "read at timestamp: VersionGone", "read at least a receipt",
     "read at least", "read at least, awaited", "read at least: TokenTimeout", "read at least: TokenRejected",
     "read that may be stale",
+    "subscription created", "subscription read, behind", "subscription committed", "subscription is over",
     "compaction", "compaction refused", "index extended",
     "user: append", "user: append to a shared key", "user: clean up", "user: compact", "user: lose files",
     "user: restore", "read: TableRestored", "read of a restored table", "round: TableRestored", "operator: pause ingest",
@@ -53,6 +54,7 @@ EVENTS = [
 ]  # fmt: skip
 """What must have happened, in some schedule."""
 SELDOM = {
+    "subscription is over",
     "follow-up", "compaction", "compaction refused", "index extended", "user: restore", "read: TableRestored",
     "read of a restored table", "round: TableRestored", "operator: pause for a while flusher", "ingest turns, paused",
     "flusher waits, paused", "failed open: a segment is lost", "read at least: TokenRejected", "columns: default",

@@ -43,6 +43,7 @@ from tests.twins.sim_tasks import SimTasks
 
 if TYPE_CHECKING:
     from tests.simulation.keeping import Kept
+    from tests.simulation.subscribing import Subscribed
 
 MAX_SKEW_MS = 3000
 """Of a process's clock."""
@@ -110,6 +111,8 @@ class World:
         """What readers got, by receipt."""
         self.snapshots: dict[str, Kept] = {}
         """Those that were made, by name."""
+        self.subscriptions: dict[str, Subscribed] = {}
+        """Those that somebody has begun to create, by name."""
         self.produced = False
         self.bodies: dict[str, Callable[[World, Process], None]] = {}
         """Main loop of each process group."""
@@ -345,6 +348,7 @@ def _contract(settings: Settings) -> Contract:
         columns=tuple(Column(name=n, type=t, field_ids=(i,)) for i, (n, t) in enumerate(oracle.COLUMNS.items())),
         history_window_s=settings.history_window_s,
         version_window_s=0,
+        subscription_hold_s_max=settings.subscription_hold_s_max,
         grace_s=settings.grace_s,
         on_misrouted=settings.on_misrouted,
         on_bad_record=settings.on_bad_record,

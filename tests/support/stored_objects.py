@@ -21,6 +21,7 @@ from lancewal_core.region.loss_record import encode_loss
 from lancewal_core.region.pages.state_page import encode_page
 from lancewal_core.region.state import encode_history
 from lancewal_core.rows.fold import partial_schema
+from lancewal_core.subscriptions.stored import encode_names, encode_subscription
 from lancewal_core.table.contract import encode_contract
 from lancewal_core.table.control import encode_control
 from lancewal_core.table.drain import encode_drain
@@ -99,6 +100,10 @@ SOUND: dict[str, Sound] = {
         paths.loss_record(core.NORTH, Position(1010), None), (encode_loss(texts.LOSS), encode_loss(texts.LOST_SEGMENT))
     ),
     "beginning of a load": Sound(paths.load_record("nightly", None), (encode_load(texts.LOAD),)),
+    "subscription": Sound(
+        paths.subscription_version("0badcafe", 3, None), (encode_subscription(texts.SUBSCRIPTION),)
+    ),
+    "list of subscriptions": Sound(paths.subscription_names(2, None), (encode_names(texts.SUBSCRIPTION_NAMES),)),
     "store proof": Sound(texts.STORE_WAY.key, (encode_way(texts.STORE_WAY),)),
     "probe": Sound(paths.probe("00aa"), (b"who",)),
 }  # fmt: skip

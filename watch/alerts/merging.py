@@ -65,6 +65,15 @@ ALERTS = (
         values={"threshold": 100000, "window": "1h"},
     ),
     Alert(
+        "LancewalSubscriptionLags",
+        "lancewal_flusher_subscription_lag_ratio{@} > %threshold%",
+        "Subscription {{ $labels.subscription }} of {{ $labels.table }} lags:"
+        ' it has used {{ $value | printf "%.2f" }} of its time',
+        "Start its consumer again before the part is 1, or drop the subscription if nobody needs it.",
+        pending="15m",
+        values={"threshold": 0.5},
+    ),
+    Alert(
         "LancewalPaused",
         "lancewal_ingest_paused{@} == 1 or lancewal_flusher_paused{@} == 1",
         "{{ $labels.instance }} ({{ $labels.table }}) is paused by an operator",

@@ -267,6 +267,34 @@ UPKEEP = Section(
             ("LancewalCleanUpBehind",),
         ),
         Panel(
+            "Lag of subscriptions",
+            "Time since the state of each subscription was the newest, as a part of the time for which it holds the log.",
+            "Near 1: its consumer is about to lose changes. Start the consumer, or drop the subscription.",
+            [
+                q(
+                    "max by (table, subscription) (lancewal_flusher_subscription_lag_ratio{@})",
+                    "{{table}} {{subscription}}",
+                )
+            ],
+            "left_behind",
+            ("LancewalSubscriptionLags",),
+            unit="percentunit",
+            limit=0.5,
+        ),
+        Panel(
+            "Segments that subscriptions hold",
+            "Segments of the log that stay beyond the history window because of each subscription.",
+            "Growing: its consumer does not commit. They go when it commits, is dropped, or has reached its bound.",
+            [
+                q(
+                    "max by (table, subscription) (lancewal_flusher_subscription_held_segments{@})",
+                    "{{table}} {{subscription}}",
+                )
+            ],
+            "left_behind",
+            ("LancewalSubscriptionLags",),
+        ),
+        Panel(
             "Rows that indexes lack",
             "Rows that each secondary index does not cover, when upkeep last looked.",
             "Queries by the index scan these rows. Growing: the index cannot be extended.",

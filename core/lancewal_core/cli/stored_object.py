@@ -45,6 +45,7 @@ from lancewal_core.region.state import GenerationRecord, RegionState, decode_his
 from lancewal_core.region.states import page_family, state_in
 from lancewal_core.store.object_kinds import kind_of
 from lancewal_core.store.object_store import ObjectStore
+from lancewal_core.subscriptions.stored import decode_names, decode_subscription
 from lancewal_core.table.contract import decode_contract, read_contract
 from lancewal_core.table.control import decode_control
 from lancewal_core.table.drain import decode_drain
@@ -87,8 +88,8 @@ def inspect_object(store: ObjectStore, key: str) -> Inspected:
     if show is None:
         raise InvalidInput(
             f"{key!r} is not the key of an object that can be inspected. These can be: contract, control, drain, segment or "
-            "fence, bundle, state page, history page. Also: flush, accepted loss, merge record, keys in conflict, key "
-            "catalog, part of a key run. Keys are complete, version digits and all",
+            "fence, bundle, state page, history page, subscription. Also: flush, accepted loss, merge record, keys in "
+            "conflict, key catalog, part of a key run. Keys are complete, version digits and all",
             object=key,
         )
     data = store.get(key)
@@ -134,6 +135,18 @@ def show_control(stored: StoredObject) -> tuple[str, Content]:
 def show_drain(stored: StoredObject) -> tuple[str, Content]:
     version = paths.parse_drain_version(stored.key)
     return "drain", {"version": version, **decode_drain(stored.data, stored.key).model_dump(mode="json")}
+
+
+def show_subscription(stored: StoredObject) -> tuple[str, Content]:
+    _, version = paths.parse_subscription_version(stored.key) or ("", 0)
+    return "subscription", {"of": version, **decode_subscription(stored.data, stored.key).model_dump(mode="json")}
+
+
+def show_subscription_names(stored: StoredObject) -> tuple[str, Content]:
+    version = paths.parse_subscription_names(stored.key)
+    names = decode_names(stored.data, stored.key)
+    ids = [{"name": name, "id": id} for name, id in sorted(names.ids.items())]
+    return "list of subscriptions", {"version": version, "subscriptions": ids, "write_id": names.write_id}
 
 
 def show_store_proof(stored: StoredObject) -> tuple[str, Content]:
@@ -416,6 +429,8 @@ SHOWERS: Mapping[str, Callable[[StoredObject], tuple[str, Content]]] = {
     "finished merge": show_merge_finished,
     "accepted loss": show_loss,
     "beginning of a load": show_load,
+    "subscription": show_subscription,
+    "list of subscriptions": show_subscription_names,
     "store proof": show_store_proof,
 }
 """Name of an object kind -> the function that checks and shows its objects.  Only its writer reads a kind that is not here."""

@@ -51,6 +51,9 @@ _WORD = r"[a-zA-Z0-9._-]+"
 _DIGITS_20 = r"[0-9]{20}"
 _LOSSES_MAX = 9999
 _MADE = re.compile(rf"{ROOT}made/({_WORD})/")
+_SUBSCRIPTIONS_MADE = re.compile(rf"{ROOT}subscriptions/made/({_WORD})/")
+_SUBSCRIPTION_NAMES = re.compile(rf"{ROOT}subscriptions/(?:made/({_WORD})/)?names/({_DIGITS_20})\.json")
+_SUBSCRIPTION = re.compile(rf"{ROOT}subscriptions/(?:made/({_WORD})/)?of/({_WORD})/({_DIGITS_20})\.json")
 _REGION = rf"{ROOT}regions/({_WORD})/({_WORD})/([0-9]{{5,10}})/"
 
 
@@ -217,6 +220,54 @@ def load_record(name: str, making: Making | None) -> str:
 def parse_load_record(key: str) -> str | None:
     match = re.fullmatch(rf"{loads_prefix(None)}({_WORD})\.json", _without_making(key))
     return match[1] if match and is_word(match[1]) else None
+
+
+def subscriptions_root() -> str:
+    """Folder of the subscriptions of all makings: readers write nothing outside."""
+    return f"{ROOT}subscriptions/"
+
+
+def subscriptions_prefix(making: Making | None) -> str:
+    """Folder of one making's subscriptions."""
+    made = "" if making is None else f"made/{_word('making', making)}/"
+    return f"{subscriptions_root()}{made}"
+
+
+def subscription_names_prefix(making: Making | None) -> str:
+    return f"{subscriptions_prefix(making)}names/"
+
+
+def subscription_names(version: int, making: Making | None) -> str:
+    """Return the key of a version of the list of subscriptions."""
+    return f"{subscription_names_prefix(making)}{inverted_version(version)}.json"
+
+
+def parse_subscription_names(key: str) -> int | None:
+    match = _SUBSCRIPTION_NAMES.fullmatch(key)
+    return None if match is None or (match[1] and not is_word(match[1])) else _uninverted(match[2])
+
+
+def subscription_prefix(id: str, making: Making | None) -> str:
+    """Folder of one subscription's versions.  Its id is new for each subscription, whatever its name."""
+    return f"{subscriptions_prefix(making)}of/{_word('subscription id', id)}/"
+
+
+def subscription_version(id: str, version: int, making: Making | None) -> str:
+    return f"{subscription_prefix(id, making)}{inverted_version(version)}.json"
+
+
+def parse_subscription_version(key: str) -> tuple[str, int] | None:
+    match = _SUBSCRIPTION.fullmatch(key)
+    if match is None or (match[1] and not is_word(match[1])) or not is_word(match[2]):
+        return None
+    version = _uninverted(match[3])
+    return None if version is None else (match[2], version)
+
+
+def subscriptions_making(key: str) -> Making | None:
+    """Return the making of an object of subscriptions; None if its table has none."""
+    match = _SUBSCRIPTIONS_MADE.match(key)
+    return Making(match[1]) if match and is_word(match[1]) else None
 
 
 def store_proof(way: str) -> str:
@@ -490,7 +541,11 @@ def _digits_20(what: str, number: int) -> str:
 
 def _parse_inverted(pattern: str, key: str) -> int | None:
     match = re.fullmatch(pattern, key)
-    return _U64_MAX - int(match[1]) if match and int(match[1]) <= _U64_MAX else None
+    return None if match is None else _uninverted(match[1])
+
+
+def _uninverted(digits: str) -> int | None:
+    return _U64_MAX - int(digits) if int(digits) <= _U64_MAX else None
 
 
 def _region_of(match: re.Match[str]) -> Region | None:

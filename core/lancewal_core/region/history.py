@@ -227,6 +227,26 @@ def pages_of(
         yield key, page
 
 
+def generation_behind(
+    opened: OpenedTable, region: Region, state: RegionState | None, merged: Generation, end: Position | None = None
+) -> GenerationRecord | None:
+    """Return the first of ``generations_behind``, for one history page at most; None if there is none yet.  The errors
+    are the same.  A region that nobody has claimed has none."""
+    if state is None and not merged:
+        return None
+    state, merged = _not_trimmed(opened, region, state, merged, end)
+    if state.newest is None or state.newest.generation <= merged:
+        return None
+    known = {record.generation: record for record in state.generations}
+    if merged + 1 not in known:
+        _, page = next(pages_of(opened.store, region, opened.contract.making, merged), ("", ()))
+        known = {record.generation: record for record in page}
+    found = known.get(Generation(merged + 1))
+    if found is None:
+        raise region.error(PlanStale, f"generation {merged + 1} is not found")
+    return found
+
+
 def generations_behind(
     opened: OpenedTable, region: Region, state: RegionState | None, merged: Generation, end: Position | None = None
 ) -> list[GenerationRecord]:
@@ -234,17 +254,7 @@ def generations_behind(
     read.  ``end`` is the position after generation ``merged``: then trimmed generations without records may be missing.
     With None, none may be missing."""
     # Step 1
-    if state is None:
-        raise region.error(PlanStale, "the store shows no state of it")
-    if state.trimmed_generation > merged and state.trimmed != end:
-        raise region.error(
-            OutsideHistoryWindow,
-            f"the read needs the generations after {merged}, and those up to {state.trimmed_generation} are trimmed: the "
-            f"others begin at position {state.trimmed}. A point is outside the history window "
-            f"{opened.contract.history_window_s} s after a generation that follows its table version was merged. The "
-            "table's history_window_s sets a longer window",
-        )
-    merged = max(merged, state.trimmed_generation)  # the newest generation is never trimmed
+    state, merged = _not_trimmed(opened, region, state, merged, end)
     known = {record.generation: record for record in state.generations if record.generation > merged}
     # Step 2
     if merged + 1 not in known:
@@ -261,3 +271,20 @@ def generations_behind(
                 PlanStale, f"the generations {earlier.generation} and {later.generation} do not follow each other"
             )
     return records
+
+
+def _not_trimmed(
+    opened: OpenedTable, region: Region, state: RegionState | None, merged: Generation, end: Position | None
+) -> tuple[RegionState, Generation]:
+    """Return the state, and the generation that counts for ``merged`` (step 1 of ``generations_behind``)."""
+    if state is None:
+        raise region.error(PlanStale, "the store shows no state of it")
+    if state.trimmed_generation > merged and state.trimmed != end:
+        raise region.error(
+            OutsideHistoryWindow,
+            f"the read needs the generations after {merged}, and those up to {state.trimmed_generation} are trimmed: the "
+            f"others begin at position {state.trimmed}. A point is outside the history window "
+            f"{opened.contract.history_window_s} s after a generation that follows its table version was merged. The "
+            "table's history_window_s sets a longer window",
+        )
+    return state, max(merged, state.trimmed_generation)  # the newest generation is never trimmed

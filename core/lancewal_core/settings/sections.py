@@ -274,6 +274,9 @@ class TableSettings(Section):
     version_window_s: Annotated[int, BeforeValidator(_seconds), Field(ge=0)] = 7 * 24 * 3600
     """Time that a table version stays after a newer one, at least the history window and an hour.  A week, because a long
     job or a person may go back to it.  Files of replaced rows stay as long."""
+    subscription_hold_s_max: Annotated[int, BeforeValidator(_seconds), Field(ge=0)] = 7 * 24 * 3600
+    """Time that a subscription may keep WAL entries and table versions after its state was the newest.  A week, as table
+    versions stay anyway: a consumer may fail over a long weekend, and a forgotten one does not fill the store."""
     grace_s: Annotated[int, BeforeValidator(_seconds), Field(ge=0)] = 600
     """Time that an unreferenced object stays.  Longer than any plan or running PUT takes."""
     freshness_target_s: Seconds = 60.0

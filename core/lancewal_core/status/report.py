@@ -83,6 +83,22 @@ class MergeDone:
     """Rows that the merge added: adopted and written."""
 
 
+@dataclass(frozen=True, slots=True)
+class SubscriptionStatus:
+    """A subscription, and how far behind its consumer is."""
+
+    name: str
+    """Name of the subscription."""
+    version: int
+    """Table version of its receipt."""
+    committed_ms: int
+    """Time of its last commit, in milliseconds since 1970, by the consumer's clock."""
+    lag_s: float | None
+    """Seconds since the first merge after its state; 0 without one.  Null if something that it needs is gone."""
+    holds: bool
+    """Whether it still keeps log and versions.  Its lag is then below the table's ``subscription_hold_s_max``."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableStatus:
     """Status of a table.  None stands for what the source of the report does not know."""
@@ -141,6 +157,8 @@ class TableStatus:
     columns of now when they are merged.  The flusher counts no rows that are only in the WAL; ingest counts none."""
     widenings: tuple[OpenWidening, ...] = ()
     """Fields that get a wider type once a flusher has written their values again."""
+    subscriptions: tuple[SubscriptionStatus, ...] = ()
+    """Subscriptions that can be read, by name.  Those that cannot are among ``problems``.  Only the command says it."""
     recent_merges: tuple[MergeDone, ...] = field(default=())
     """The newest merges of this flusher, newest first."""
 

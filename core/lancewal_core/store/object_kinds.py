@@ -153,6 +153,13 @@ KINDS: tuple[ObjectKind, ...] = (
         "beginning of a load", "beginnings of loads", paths.parse_load_record, 64 * _MIB, None, Collected.NEVER,
     ),
     ObjectKind(
+        "subscription", "subscriptions", paths.parse_subscription_version, 64 * _MIB, None, Collected.WHEN_OLD,
+    ),
+    ObjectKind(
+        "list of subscriptions", "lists of subscriptions", paths.parse_subscription_names, SMALL_BYTES_MAX, None,
+        Collected.WHEN_OLD, "drop subscriptions that nobody uses",
+    ),
+    ObjectKind(
         "store proof", "proofs of the store", paths.parse_store_proof, SMALL_BYTES_MAX, None, Collected.NEVER,
     ),
     ObjectKind(

@@ -27,7 +27,7 @@ from lancewal_core.table.watermarks import TABLE_UUID
 
 _TABLE_TERMS = (
     "primary_key", "patches", "record_bytes_max", "on_bad_record", "on_misrouted", "history_window_s",
-    "on_wrong_format", "version_window_s", "grace_s", "freshness_target_s", "ttl_column", "ttl_s",
+    "on_wrong_format", "version_window_s", "subscription_hold_s_max", "grace_s", "freshness_target_s", "ttl_column", "ttl_s",
     "on_unknown_column", "columns_max", "partitioner",
 )  # fmt: skip
 """Settings of ``table`` with a counterpart of the same name and meaning in the contract.  ``start`` has none: the

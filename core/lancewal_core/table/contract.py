@@ -58,6 +58,7 @@ BESIDE_ROWS = (
         "ttl_s",
         "history_window_s",
         "version_window_s",
+        "subscription_hold_s_max",
         "grace_s",
         "freshness_target_s",
     }
@@ -80,7 +81,7 @@ takes them up."""
 VALUE_TERMS = frozenset({"value_format"})
 """Terms that say how values are read.  They change only before a table has a row, and a running process takes them up.
 Each entry names the version by which its records were decoded."""
-_LATER_TERMS = COLUMN_TERMS - {"format", "columns"} | {"partitioner", "on_wrong_format"}
+_LATER_TERMS = COLUMN_TERMS - {"format", "columns"} | {"partitioner", "on_wrong_format", "subscription_hold_s_max"}
 """Terms that the first release did not have.  Their defaults say what it does."""
 PARTITIONS_MAX = 200_000
 """Most partitions.  Regions are enumerated from the contract.  No topic has so many, but a damaged contract may say so."""
@@ -236,6 +237,7 @@ class Contract(BaseModel):
     fold_version: Version1 = 1
     history_window_s: int = Field(default=24 * 3600, ge=0)
     version_window_s: int = Field(default=7 * 24 * 3600, ge=0)
+    subscription_hold_s_max: int = Field(default=7 * 24 * 3600, ge=0)
     grace_s: int = Field(default=600, ge=0)
     freshness_target_s: float = Field(default=60.0, gt=0, allow_inf_nan=False)
     ttl_column: str | None = None

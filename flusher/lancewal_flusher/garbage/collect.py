@@ -27,7 +27,8 @@ Steps of ``collect_garbage``
     every region.  Regions come from the contract, never from a listing.  After a restore, or if W is unknown, that is
     an error: nothing is trimmed.
  3. Per region: a long state leaves its oldest MERGED generations to a history page.  Generations whose history
-    window is over, and that W holds, go below the trimmed boundary.  Each by compare-and-swap.
+    window is over, and that W holds, may go below the trimmed boundary.  Once that is decided, read the subscriptions
+    (``subscribed``).  The boundary moves as far as none of them needs what is below.  Each by compare-and-swap.
  4. Which of the candidates are free now?  Segments below the lowest first segment that a kept generation of their log
     has (all, if none is kept), and bundles that copy no later one; flushes whose generations are trimmed or were
     flushed otherwise (``flushes``); parts that the newest key catalog does not name; keys in conflict that the commit
@@ -38,9 +39,13 @@ Steps of ``collect_garbage``
  6. Delete what was free at an earlier round already, a grace period ago, and remember the rest; then what step 5
     found.
  7. Once an hour: drop the snapshots whose time is over, then have Lance remove the table's versions that are older
-    than the version window (``table_versions``); neither while a name of a branch or tag cannot be read.
+    than the version window (``table_versions``); neither while a name of a branch or tag cannot be read.  Then
+    delete old objects of subscriptions.
 
-Rounds of requests, as counted: 5 ("garbage round, nothing to delete").
+The clock is read at the beginning, and histories before subscriptions.  So a round that does not see a subscription takes
+only what was over when that subscription was made, which its maker looks for afterwards.
+
+Rounds of requests, as counted: 6 ("garbage round, nothing to delete").
 """
 
 from __future__ import annotations
@@ -59,11 +64,20 @@ from lancewal_core.region.states import Decide
 from lancewal_core.region.transitions import paged, trim
 from lancewal_core.store.object_kinds import Collected, kind_of
 from lancewal_core.store.object_store import Done, put_new
+from lancewal_core.subscriptions.holding import HOLDS_NOTHING, Fault, Holding
 from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.garbage.find import boundary, claimed_histories, find_garbage, history_page_due, list_candidates
 from lancewal_flusher.garbage.flushes import KnownFlushes
 from lancewal_flusher.garbage.snapshots import drop_overdue
+from lancewal_flusher.garbage.subscribed import (
+    Kept,
+    KnownSubscriptions,
+    kept_of,
+    kept_segments,
+    old_objects,
+    read_holding,
+)
 from lancewal_flusher.garbage.table_versions import VersionsSeen, expire_versions, is_time
 
 
@@ -75,6 +89,7 @@ class GarbageState:
     pages: KnownPages = field(default_factory=KnownPages)
     flushes: KnownFlushes = field(default_factory=KnownFlushes)
     versions: VersionsSeen = field(default_factory=VersionsSeen)
+    subscriptions: KnownSubscriptions = field(default_factory=KnownSubscriptions)
     needed: Mapping[LogId, Sequence] = field(default_factory=dict)
     """The first segment of each log that the last round found needed; empty: not known."""
 
@@ -93,6 +108,10 @@ class GarbageReport:
     dropped_snapshots: tuple[str, ...] = ()
     names_fault: Corrupt | None = None
     """Why no version is removed and no snapshot dropped: a name of a branch or tag cannot be read.  None otherwise."""
+    subscriptions: Mapping[str, Kept] = field(default_factory=dict)
+    """Segments and versions that each subscription keeps beyond the windows, by name."""
+    subscription_faults: Mapping[str, Fault] = field(default_factory=dict)
+    """Subscriptions that cannot be read, by name; a list that cannot be read has the name ``""``."""
 
 
 def collect_garbage(context: FlusherContext, state: GarbageState) -> GarbageReport:
@@ -103,7 +122,7 @@ def collect_garbage(context: FlusherContext, state: GarbageState) -> GarbageRepo
     # Step 2
     in_force, kept = claimed_histories(context, state.pages)
     # Step 3
-    changed = _shorten(context, kept.of, in_force, now)
+    changed, holding = _shorten(context, kept.of, in_force, now, state.subscriptions)
     kept = replace(kept, of={**kept.of, **changed})
     trimmed = {region: history.state.trimmed_generation for region, history in changed.items()}
     # Step 4, 5
@@ -121,23 +140,33 @@ def collect_garbage(context: FlusherContext, state: GarbageState) -> GarbageRepo
     # Step 7
     dropped: tuple[str, ...] = ()
     expired: tuple[TableVersion, ...] = ()
+    old: tuple[str, ...] = ()
     if is_time(context, state.versions):
         state.versions.fault = context.table.names_fault()
         if state.versions.fault is None:
             dropped = drop_overdue(context.table, now)
         if dropped:
             state.versions.held = frozenset()  # the versions that they stood on may go
-        expired = expire_versions(context, state.versions, in_force, kept, now)
+        expired = expire_versions(context, state.versions, in_force, kept, now, holding)
+        old = old_objects(context, state.subscriptions, now)
+        _delete(context, old)
     waiting = tuple(sorted(state.free_since))
     fault = state.versions.fault
-    return GarbageReport((*due, *found.old), waiting, trimmed, kept.damaged, expired, dropped, fault)
+    return GarbageReport(
+        (*due, *found.old, *old), waiting, trimmed, kept.damaged, expired, dropped, fault,
+        kept_of(holding, context.contract, state.subscriptions.segments, state.versions.subscribed), holding.faults,
+    )  # fmt: skip
 
 
 def _shorten(
-    context: FlusherContext, histories: Mapping[Region, History], in_force: InForce, now: int
-) -> dict[Region, History]:
+    context: FlusherContext,
+    histories: Mapping[Region, History],
+    in_force: InForce,
+    now: int,
+    known: KnownSubscriptions,
+) -> tuple[dict[Region, History], Holding]:
     """Move old generations to history pages, and trim others (step 3).  Return the new state of the regions that
-    changed."""
+    changed, and what subscriptions hold."""
     changed: dict[Region, History] = {}
     pages: dict[Region, tuple[str, tuple[GenerationRecord, ...]]] = {}
     for region, history in histories.items():
@@ -150,22 +179,38 @@ def _shorten(
     ).items():
         if ours and state is not None:
             changed[region] = History(state, (*histories[region].pages, pages[region]))
+    now_kept = {**histories, **changed}
     window_ms = context.contract.history_window_s * 1000
-    reached = {
-        region: found
-        for region, history in {**histories, **changed}.items()
-        if (found := boundary(history, in_force.generation(region), now, window_ms)) is not None
-    }
+    over = _boundaries(now_kept, in_force, now, window_ms)
+    # From here on nothing more is over: a subscription that is made later finds that (``subscriptions.needs``).
+    holding = read_holding(context, known, now_kept, now)
+    known.segments = kept_segments(holding, now_kept, over)
+    window_ms = holding.window_ms(window_ms, context.contract)
+    reached = _boundaries(now_kept, in_force, now, window_ms, holding)
     if reached:
         with point("trim.cas", regions=len(reached)):
-            now_kept = {**histories, **changed}
             swapped = context.states.swap(
                 {region: _trimmed(context, record, now_kept[region]) for region, record in reached.items()}
             )
         for region, (ours, state) in swapped.items():
             if ours and state is not None:
                 changed[region] = History(state, changed.get(region, histories[region]).pages)
-    return changed
+    return changed, holding
+
+
+def _boundaries(
+    histories: Mapping[Region, History],
+    in_force: InForce,
+    now: int,
+    window_ms: int,
+    holding: Holding = HOLDS_NOTHING,
+) -> dict[Region, GenerationRecord]:
+    """Return up to which generation each region may be trimmed; regions that may not are left out."""
+    found = {
+        region: boundary(history, in_force.generation(region), now, window_ms, holding.free_up_to(region))
+        for region, history in histories.items()
+    }
+    return {region: record for region, record in found.items() if record is not None}
 
 
 def _paged(context: FlusherContext, page: Seq[GenerationRecord]) -> Decide:

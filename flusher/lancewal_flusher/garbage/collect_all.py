@@ -30,6 +30,7 @@ from lancewal_flusher.garbage.find import claimed_histories, find_garbage, list_
 from lancewal_flusher.garbage.flushes import KnownFlushes
 from lancewal_flusher.garbage.kinds import CountedObjects, Orphan, grouped, orphans
 from lancewal_flusher.garbage.snapshots import overdue
+from lancewal_flusher.garbage.subscribed import KnownSubscriptions, read_holding
 from lancewal_flusher.garbage.table_versions import find_due
 from lancewal_flusher.garbage.unnamed_data_files import UnnamedFiles, find_unnamed
 from lancewal_flusher.upkeep.expiry import count_expired
@@ -78,7 +79,12 @@ def look(context: FlusherContext) -> GarbageSummary:
     candidates = list_candidates(context)
     in_force, before = claimed_histories(context)
     window_ms = context.contract.history_window_s * 1000
-    after = {r: shortened(h, in_force.generation(r), now, window_ms) for r, h in before.of.items()}
+    known = KnownSubscriptions()
+    holding = read_holding(context, known, before.of, now)
+    window_ms = holding.window_ms(window_ms, context.contract)
+    after = {
+        r: shortened(h, in_force.generation(r), now, window_ms, holding.free_up_to(r)) for r, h in before.of.items()
+    }
     kept = replace(before, of={region: history for region, (history, _) in after.items()})
     flushes = KnownFlushes()
     found = find_garbage(context, candidates, kept, now, flushes, _swaps(context, after))
@@ -88,7 +94,7 @@ def look(context: FlusherContext) -> GarbageSummary:
     if fault is not None:
         looked = replace(looked, names_fault=str(fault))
     else:
-        expired = find_due(context, in_force, before, now)
+        expired = find_due(context, in_force, before, now, holding)
         looked = replace(
             looked,
             expired_versions=0 if expired.kept_because else len(expired.versions),

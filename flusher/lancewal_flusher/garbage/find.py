@@ -183,26 +183,32 @@ def history_page_due(history: History, watermark: Generation) -> tuple[Generatio
     return tuple(r for r in merged[:-HISTORY_PAGE_REST] if not begins or r.generation < min(begins))
 
 
-def shortened(history: History, watermark: Generation, now: int, window_ms: int) -> tuple[History, tuple[bool, bool]]:
+def shortened(
+    history: History, watermark: Generation, now: int, window_ms: int, up_to: Generation | None = None
+) -> tuple[History, tuple[bool, bool]]:
     """Return the history that step 3 would leave if nobody else changed it.  Also return whether the region would be
     in the swap that writes history pages, and in the swap that trims.
 
     A history page that step 3 would write is left out: its generations count the same while they are in the state.
     """
-    reached = boundary(history, watermark, now, window_ms)
+    reached = boundary(history, watermark, now, window_ms, up_to)
     trimmed = None if reached is None else trim(history.state, reached, history.state.write_id, history.generations)
     swaps = bool(history_page_due(history, watermark)), trimmed is not None
     return History(trimmed or history.state, history.pages), swaps
 
 
-def boundary(history: History, watermark: Generation, now: int, window_ms: int) -> GenerationRecord | None:
+def boundary(
+    history: History, watermark: Generation, now: int, window_ms: int, up_to: Generation | None = None
+) -> GenerationRecord | None:
     """Return the newest generation whose history window is over, if it lies above the boundary so far; never the newest
-    of all."""
+    of all.  ``up_to``: the newest one that no subscription needs; None: none needs any."""
     found: GenerationRecord | None = None
     for record in history.generations[:-1]:
         if record.state is not GenerationState.MERGED or record.generation > watermark:
             break
         if record.merged_at_ms is None or now - record.merged_at_ms < window_ms:
+            break
+        if up_to is not None and record.generation > up_to:
             break
         found = record
     return found

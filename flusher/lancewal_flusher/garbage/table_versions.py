@@ -14,7 +14,9 @@ Guarantees
     versions say through which region a row came.
  5. Nothing is removed while one name of a branch or tag cannot be read, and no snapshot is dropped: what that branch
     or tag needs is unknown.
- 6. Lance itself removes the versions.  It keeps the newest, what a tag or a branch needs, and files that no version
+ 6. No version goes that a subscription needs.  Subscriptions are read after the newest merge and the clock.  So a
+   round that does not see a subscription leaves what was young when that was made, and all from that merge on.
+7. Lance itself removes the versions.  It keeps the newest, what a tag or a branch needs, and files that no version
     has named and that are younger than a week (``delete_unverified`` is never used).
 
 Removing a version under a process has the same effect as a clean-up by a user.  A plan that has pinned it plans
@@ -26,20 +28,21 @@ There is one listing an hour, in a round of garbage collection.  The other round
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lancewal_core.errors import Corrupt
 from lancewal_core.names.ids import TableVersion
 from lancewal_core.region.history import SoundHistories
 from lancewal_core.region.state import GenerationState
+from lancewal_core.subscriptions.holding import Holding
+from lancewal_core.subscriptions.needs import VERSION_WINDOW_MIN_MS, version_window_ms
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.commit.send import is_finished
 from lancewal_flusher.context import FlusherContext
 
 LOOKED_AFTER_S = 3600.0
-WINDOW_MIN_MS = 3600 * 1000
-"""Shortest version window: longer than a plan, a merge or a compaction takes."""
+WINDOW_MIN_MS = VERSION_WINDOW_MIN_MS
 WAITING_MAX_MS = 3 * 24 * 3600 * 1000
 """Age of a waiting flush from which on no version is removed: far below the week after which Lance removes files that
 no version names."""
@@ -57,6 +60,8 @@ class VersionsSeen:
     looked: float | None = None
     held: frozenset[TableVersion] = frozenset()
     """Due versions that a tag or a branch keeps."""
+    subscribed: Mapping[str, int] = field(default_factory=dict)
+    """Number of older versions that each subscription holds, by name."""
     fault: Corrupt | None = None
     """Why it is unknown what tags and branches need."""
 
@@ -67,11 +72,13 @@ class VersionsDue:
 
     versions: tuple[TableVersion, ...]
     kept_because: str | None = None
+    held: Mapping[str, int] = field(default_factory=dict)
+    """Number of older versions that each subscription holds, by name."""
 
 
 def window_ms(contract: Contract, least: int = WINDOW_MIN_MS) -> int:
     """Return how many milliseconds a version stays once a newer one is there."""
-    return max(contract.version_window_s * 1000, contract.history_window_s * 1000, least)
+    return version_window_ms(contract, least)
 
 
 def due(
@@ -89,16 +96,30 @@ def due(
 
 
 def find_due(
-    context: FlusherContext, in_force: InForce, kept: SoundHistories, now_ms: int, least: int = WINDOW_MIN_MS
+    context: FlusherContext,
+    in_force: InForce,
+    kept: SoundHistories,
+    now_ms: int,
+    holding: Holding,
+    least: int = WINDOW_MIN_MS,
 ) -> VersionsDue:
     """Return what ``expire_versions`` would remove now.  Only reads."""
     if not context.contract.rows_tell_partition:
         return VersionsDue((), "the table's versions tell the partitions of rows")
     stored = context.table.stored_versions()
-    found = due(stored, in_force.version, now_ms, window_ms(context.contract, least))
+    window = window_ms(context.contract, least)
+    over = due(stored, in_force.version, now_ms, window)
+    found = due(stored, in_force.version, now_ms, holding.window_ms(window, context.contract))
+    held = holding.versions_from
+    found = tuple(version for version in found if held is None or version < held)
+    by_name = {
+        name: sum(version >= each.versions_from for version in over)
+        for name, each in holding.of.items()
+        if each.after is not None
+    }
     if not found:
-        return VersionsDue(())
-    return VersionsDue(found, _why_kept(context, in_force, kept, now_ms))
+        return VersionsDue((), held=by_name)
+    return VersionsDue(found, _why_kept(context, in_force, kept, now_ms), by_name)
 
 
 def _why_kept(context: FlusherContext, in_force: InForce, kept: SoundHistories, now_ms: int) -> str | None:
@@ -128,12 +149,18 @@ def is_time(context: FlusherContext, seen: VersionsSeen) -> bool:
 
 
 def expire_versions(
-    context: FlusherContext, seen: VersionsSeen, in_force: InForce, kept: SoundHistories, now_ms: int
+    context: FlusherContext,
+    seen: VersionsSeen,
+    in_force: InForce,
+    kept: SoundHistories,
+    now_ms: int,
+    holding: Holding,
 ) -> tuple[TableVersion, ...]:
     """Remove the versions that are due, and return those that went."""
     if seen.fault is not None:
         return ()
-    found = find_due(context, in_force, kept, now_ms, seen.window_min_ms)
+    found = find_due(context, in_force, kept, now_ms, holding, seen.window_min_ms)
+    seen.subscribed = found.held
     seen.looked = context.clock.monotonic()
     wanted = () if found.kept_because else found.versions
     if seen.held.issuperset(wanted) or _is_long_ago(context, now_ms):

@@ -82,6 +82,25 @@ class FlusherMetricTable(StoreMetricTable, ServiceMetricTable, prefix="lancewal_
     gc_dropped_snapshots = counter("Named snapshots dropped, because their time was over.")
     gc_waiting_objects = gauge("Free objects that wait for their grace period.")
     gc_running_seconds = gauge("How long the round of garbage collection under way has taken so far; 0 while none is.")
+    subscription_lag_seconds = gauge(
+        "Time since the first merge after the state of a subscription; 0 without one. `other` stands for all from the 101st "
+        "name on: the largest of them is shown.",
+        "subscription",
+    )
+    subscription_lag_ratio = gauge(
+        "Lag as a part of `table.subscription_hold_s_max`; from 1 on the subscription holds nothing.",
+        "subscription",
+    )
+    subscription_held_segments = gauge(
+        "WAL segments that stay beyond the history window because of a subscription.", "subscription"
+    )
+    subscription_held_versions = gauge(
+        "Table versions that stay beyond the version window because of a subscription. Garbage collection looks once an hour.",
+        "subscription",
+    )
+    damaged_subscriptions = gauge(
+        "Subscriptions that cannot be read. Garbage collection keeps everything for `table.subscription_hold_s_max` meanwhile."
+    )
     compactions = counter("Rounds of compaction that landed.", "reason")
     compaction_conflicts = counter(
         "Rounds of compaction that did not land. Reasons: as for conflicts.", "reason", known=REASONS

@@ -25,6 +25,7 @@ from lancewal_core.table.contract import Contract
 from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.event_table import FlusherEvents
 from lancewal_flusher.garbage.collect import GarbageReport
+from lancewal_flusher.garbage.subscribed import Kept
 from lancewal_flusher.merge.finish import Finished
 from lancewal_flusher.merge.merge import Merged
 from lancewal_flusher.service.backlog import Backlog
@@ -36,6 +37,9 @@ from lancewal_flusher.upkeep.compaction import Compacted
 from lancewal_flusher.upkeep.expiry import Expired, ExpiryResult
 from lancewal_flusher.upkeep.indexes import FarRows, IndexExtended, IndexRefused
 from lancewal_flusher.upkeep.widening import Widened, WideningBegun, WideningHeld, WideningResult
+
+SUBSCRIPTIONS_SHOWN = 100
+"""Most subscriptions with series of their own: a table may have a thousand."""
 
 
 class FlusherMetrics(ServiceMetrics):
@@ -149,8 +153,10 @@ class FlusherMetrics(ServiceMetrics):
         self._shown.gc_waiting_objects.set(waiting)
         self._shown.gc_expired_versions.inc(len(report.expired_versions))
         self._shown.gc_dropped_snapshots.inc(len(report.dropped_snapshots))
-        if report.names_fault is not None:
-            self.failed("gc", report.names_fault)
+        self._subscriptions(report)
+        for fault in (report.names_fault, *report.subscription_faults.values()):
+            if fault is not None:
+                self.failed("gc", fault)
         if deleted or report.trimmed or report.expired_versions or report.dropped_snapshots:
             trimmed: Mapping[str, int] = {region.name: g for region, g in report.trimmed.items()}
             self.events.garbage_collected(
@@ -160,6 +166,21 @@ class FlusherMetrics(ServiceMetrics):
                 expired_versions=len(report.expired_versions),
                 dropped_snapshots=report.dropped_snapshots,
             )
+
+    def _subscriptions(self, report: GarbageReport) -> None:
+        """Show what subscriptions keep: the first ``SUBSCRIPTIONS_SHOWN`` by name, and all others together."""
+        found: dict[tuple[str, ...], list[Kept]] = {}
+        for number, (name, kept) in enumerate(sorted(report.subscriptions.items())):
+            found.setdefault((name if number < SUBSCRIPTIONS_SHOWN else "other",), []).append(kept)
+        lags_s = {label: max(kept.lag_ms for kept in some) / 1000 for label, some in found.items()}
+        show_only(self._shown.subscription_lag_seconds, lags_s)
+        ratios = {label: max(kept.lag_ratio for kept in some) for label, some in found.items()}
+        show_only(self._shown.subscription_lag_ratio, ratios)
+        segments = {label: float(max(kept.segments for kept in some)) for label, some in found.items()}
+        show_only(self._shown.subscription_held_segments, segments)
+        versions = {label: float(max(kept.versions for kept in some)) for label, some in found.items()}
+        show_only(self._shown.subscription_held_versions, versions)
+        self._shown.damaged_subscriptions.set(len(report.subscription_faults))
 
     def compaction(self, report: CompactionReport, seconds: float) -> None:
         """Show a turn of compaction and indexes that ended."""

@@ -351,6 +351,9 @@ def _garbage_turn(table: FlusherTable) -> Turn[GarbageReport]:
         ]
         if report.names_fault is not None:
             found.append(Problem.of(report.names_fault, "gc keeps all versions"))
+        for name, fault in sorted(report.subscription_faults.items()):
+            what = f"subscription {name}" if name else "the list of subscriptions"
+            found.append(Problem.of(fault, f"gc keeps what {what} may need"))
         return found
 
     return Turn(

@@ -1,7 +1,7 @@
-"""The commands that read, each in its own module.
+"""The commands that read, each in its own module, and those of a ``subscription``.
 
 ``options`` has the options that these commands share.  It opens the table that they name, and prints the receipt and
 what was left out on stderr.
 
-May import: forms, point, table, unmerged.
+May import: forms, point, subscriptions, table, unmerged.
 """

@@ -13,7 +13,11 @@ from lancewal_core.settings.sections import POLICIES
 if TYPE_CHECKING:
     from lancewal_core.settings.sections import Start
 
-_WINDOWS = {"--history-window": "history_window_s", "--version-window": "version_window_s"}
+_WINDOWS = {
+    "--history-window": "history_window_s",
+    "--version-window": "version_window_s",
+    "--subscription-hold": "subscription_hold_s_max",
+}
 _LETTERS = "--dead-letter-topic"
 _NAMED = {_LETTERS: "dead_letter_topic", "--group": "group_id"}
 _ON = {
@@ -43,6 +47,8 @@ def altered_terms(
     for option, text in windows.items():
         if text:
             terms[_WINDOWS[option]] = _whole_s(option, text)
+            if option == "--subscription-hold":
+                terms["format"] = 2  # older releases know no such term
     for text in on:
         what, _, policy = text.partition("=")
         term = _ON.get(what.replace("_", "-"))

@@ -150,6 +150,7 @@ def _said(contract: Contract) -> Mapping[str, str]:
         "dead letters": contract.dead_letters,
         "history window": f"{contract.history_window_s} s",
         "version window": f"{contract.version_window_s} s",
+        "subscriptions": f"hold for at most {contract.subscription_hold_s_max} s",
         "freshness target": f"{contract.freshness_target_s:g} s",
         "rows expire": "never" if contract.ttl is None else f"{contract.ttl.seconds} s after {contract.ttl.column}",
     }

@@ -19,7 +19,7 @@ from lancewal_core.process.clock import Clock, utc_text
 
 if TYPE_CHECKING:
     from lancewal_core.status.diagnose import Diagnosis
-    from lancewal_core.status.report import PartitionStatus, TableStatus
+    from lancewal_core.status.report import PartitionStatus, SubscriptionStatus, TableStatus
     from lancewal_core.status.widenings import OpenWidening
     from lancewal_core.table.contract import Contract
 
@@ -133,6 +133,7 @@ def status_text(status: TableStatus) -> str:
         *([_IN_CONFLICT.format(counted(status.keys_in_conflict, "key"))] if status.keys_in_conflict else []),
         *([_OLDER.format(counted(status.older_contract_rows, "row"))] if status.older_contract_rows else []),
         *map(_widening, status.widenings),
+        *map(_subscription, status.subscriptions),
         *_diagnosis(status.diagnosis),
         "",
     ]
@@ -178,6 +179,12 @@ def _foreign_columns(status: TableStatus) -> list[str]:
 def _widening(found: OpenWidening) -> str:
     types = f"{found.old_type} to {found.new_type}"
     return f"widening  {one_line(found.field)}: {one_line(types)}, asked for at {utc_text(found.since_ms)}"
+
+
+def _subscription(found: SubscriptionStatus) -> str:
+    lag = "something that it needs is gone" if found.lag_s is None else f"{found.lag_s:.0f} s behind"
+    holds = "" if found.holds else ": it holds nothing more"
+    return f"consumer  subscription {found.name} at version {found.version}, {lag}{holds}"
 
 
 def _rejected(found: PartitionStatus) -> str:

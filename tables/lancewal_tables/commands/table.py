@@ -104,6 +104,14 @@ def alter(
         str,
         typer.Option(help="How long table versions stay once a newer one exists, such as 7d.", metavar="DURATION"),
     ] = "",
+    subscription_hold: Annotated[
+        str,
+        typer.Option(
+            help="How long a subscription may keep WAL entries and table versions that its consumer has not passed, such as "
+            "7d.",
+            metavar="DURATION",
+        ),
+    ] = "",
     on: Annotated[
         list[str] | None,
         typer.Option(
@@ -196,7 +204,11 @@ def alter(
     from lancewal_tables.define.column_changes import alter_columns, changes_of_columns
     from lancewal_tables.define.value_format import alter_value_format
 
-    windows = {"--history-window": history_window, "--version-window": version_window}
+    windows = {
+        "--history-window": history_window,
+        "--version-window": version_window,
+        "--subscription-hold": subscription_hold,
+    }
     named = {"--dead-letter-topic": dead_letter_topic, "--group": group}
     terms = altered_terms(ttl, ttl_column, no_ttl, windows, on or [], named)
     columns = changes_of_columns(rename_column, widen_column, add_column, drop_column, forget_name, adopt_column)
@@ -206,7 +218,7 @@ def alter(
             "name one change: --partitions N. Or --topic-id ID, and with it --start. Or --format-value FORMAT. Or any of "
             "--add-column, --widen-column, --rename-column, --drop-column, --forget-name, --adopt-column. Or any of "
             "--ttl DURATION with --ttl-column COLUMN, --no-ttl, --history-window DURATION, --version-window DURATION, "
-            "--on WHAT=POLICY, --dead-letter-topic TOPIC, --group GROUP"
+            "--subscription-hold DURATION, --on WHAT=POLICY, --dead-letter-topic TOPIC, --group GROUP"
         )
     settings = asked.settings()
     before = _contract(settings) if dry_run or columns else None

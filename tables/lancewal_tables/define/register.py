@@ -135,7 +135,7 @@ def first_contract(
     ids = {} if pinned is None else pinned.field_ids
     sources = declared_sources(settings)
     columns = [_column(f, ids.get(f.name, ()), sources.get(f.name, OF_ITSELF)) for f in rows.columns]
-    later = ("on_unknown_column", "columns_max", "partitioner", "on_wrong_format")
+    later = ("on_unknown_column", "columns_max", "partitioner", "on_wrong_format", "subscription_hold_s_max")
     plain = all(getattr(settings, term) == Contract.model_fields[term].default for term in later)
     plain = plain and settings.format.key in OF_FIRST_RELEASE
     plain = plain and all(column.source == OF_ITSELF for column in columns)
@@ -162,6 +162,7 @@ def first_contract(
         record_bytes_max=int(settings.record_bytes_max),
         history_window_s=settings.history_window_s,
         version_window_s=settings.version_window_s,
+        subscription_hold_s_max=settings.subscription_hold_s_max,
         grace_s=settings.grace_s,
         freshness_target_s=settings.freshness_target_s,
         ttl_column=settings.ttl_column or None,

@@ -64,6 +64,7 @@ from lancewal_tables.status.of_kafka import NO_BROKERS, KafkaLook, MisroutedReco
 from lancewal_tables.status.partition_figures import SharedFacts, records_wait, standing, stored_facts
 from lancewal_tables.status.readable import Readability, look
 from lancewal_tables.status.rejections import REGIONS_MAX, add_newest, newest_ended, read_stretch
+from lancewal_tables.status.subscribed import subscriptions_of
 from lancewal_tables.status.unmerged_counts import UnmergedCounts, count_entries, walk_held
 
 T = TypeVar("T")
@@ -109,7 +110,12 @@ def table_status(
         if uri == settings.table.uri:  # of another table they say nothing
             _try(lambda: check_settings(settings, contract, store), problems)
         opened = OpenedTable.over(store, table, contract, tasks, clock)
-        in_force, control, indexes = _in_force_control_indexes(opened, pinned, problems)
+        (in_force, control, indexes), (subscriptions, faults) = together(
+            tasks,
+            lambda: _in_force_control_indexes(opened, pinned, problems),
+            lambda: _try(lambda: subscriptions_of(opened, now_ms), problems) or ((), []),
+        )
+        problems += faults
         conflicts = None if in_force is None else in_force.conflicts
         waiting = _try(lambda: read_conflicts(store, conflicts, contract), problems)
         read = in_force
@@ -139,6 +145,7 @@ def table_status(
         status,
         table_fragments=len(pinned.fragments()),
         foreign_columns=_foreign_columns(pinned, contract),
+        subscriptions=subscriptions,
         older_contract_rows=_older_rows(counted, waiting),
         diagnosis=table_diagnosis(facts, status.partitions, all_of_them=len(chosen) == contract.partitions),
         problems=(*problems, *status.problems),

@@ -48,6 +48,8 @@ def test_the_keys_are_those_of_the_format() -> None:
     assert paths.merge_record(TableVersion(5), None) == "_lancewal/merges/18446744073709551610.json"
     assert paths.merge_finished(TableVersion(5), None) == "_lancewal/merges/18446744073709551610.finished.json"
     assert paths.load_record("orders-2026", None) == "_lancewal/loads/orders-2026.json"
+    assert paths.subscription_names(2, None) == "_lancewal/subscriptions/names/18446744073709551613.json"
+    assert paths.subscription_version("a1", 2, None) == "_lancewal/subscriptions/of/a1/18446744073709551613.json"
     assert paths.probe("run-1") == "_lancewal/probe/run-1"
     assert paths.store_proof("ab" * 32) == f"_lancewal/store/{'ab' * 32}.json"
     assert paths.parcel_part("a1", 3) == "_lancewal/parcels/a1/00003"
@@ -70,6 +72,14 @@ def test_keys_of_a_making_lie_in_its_folder() -> None:
     assert paths.page_version(page, 1) == folder + "18446744073709551614.binpb"
     assert paths.parse_page_version(paths.page_version(page, 1)) == (page, 1)
     assert paths.making_of(folder) == making
+    subscriptions = "_lancewal/subscriptions/made/0a1b/"
+    assert paths.subscription_names(1, making) == f"{subscriptions}names/18446744073709551614.json"
+    key = paths.subscription_version("c", 1, making)
+    assert key == f"{subscriptions}of/c/18446744073709551614.json"
+    assert paths.parse_subscription_version(key) == ("c", 1)
+    assert paths.parse_subscription_names(paths.subscription_names(7, making)) == 7
+    assert paths.subscriptions_making(key) == making
+    assert paths.subscriptions_making(paths.subscription_version("made", 1, None)) is None
     for key in (
         paths.page_version(PAGE, 1),
         "_lancewal/made/..",
@@ -93,6 +103,10 @@ def test_keys_lie_under_their_prefixes() -> None:
         (paths.history_page(REGION, Generation(1), None), paths.history_prefix(REGION, None)),
         (paths.flush_prefix("a"), paths.flushes_prefix()),
         (paths.history_prefix(REGION, None), paths.region_prefix(REGION, None)),
+        (paths.subscription_names(1, None), paths.subscription_names_prefix(None)),
+        (paths.subscription_version("a", 1, None), paths.subscription_prefix("a", None)),
+        (paths.subscription_prefix("a", Making("b")), paths.subscriptions_prefix(Making("b"))),
+        (paths.subscriptions_prefix(Making("b")), paths.subscriptions_root()),
     ]
     for key, prefix in pairs:
         assert key.startswith(prefix)
@@ -163,6 +177,8 @@ PARSERS: list[Callable[[str], object]] = [
     paths.parse_probe,
     paths.parse_store_proof,
     paths.parse_load_record,
+    paths.parse_subscription_names,
+    paths.parse_subscription_version,
 ]
 ONE_OF_EACH = [
     paths.contract_version(1, None),
@@ -180,6 +196,8 @@ ONE_OF_EACH = [
     paths.probe("a"),
     paths.store_proof("0" * 64),
     paths.load_record("a", None),
+    paths.subscription_names(1, None),
+    paths.subscription_version("a", 1, None),
 ]
 
 
@@ -253,6 +271,7 @@ def test_hostile_names_are_refused(text: str) -> None:
         lambda: paths.probe(text),
         lambda: paths.store_proof(text),
         lambda: paths.load_record(text, None),
+        lambda: paths.subscription_version(text, 1, None),
         lambda: paths.flush_prefix(text),
     )
     for build in builds:

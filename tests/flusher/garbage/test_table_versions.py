@@ -14,6 +14,7 @@ from lancewal_core.errors import ObjectCorrupt
 from lancewal_core.names.ids import TableVersion
 from lancewal_core.names.paths import parse_table_version
 from lancewal_core.process.clock import SystemClock
+from lancewal_core.subscriptions.holding import HOLDS_NOTHING
 from lancewal_core.table.protocol import Table
 from lancewal_core.table.watermarks import Watermarks
 from lancewal_flusher.context import FlusherContext
@@ -117,9 +118,11 @@ def test_a_tag_and_a_branch_keep_their_versions(table: FlusherTable, monkeypatch
     asked: list[object] = []
     monkeypatch.setattr(type(context.table), "remove_versions", lambda _, wanted: asked.append(wanted))
     in_force, kept = claimed_histories(context)
-    expire_versions(context, VersionsSeen(held=state.versions.held), in_force, kept, context.clock.now_ms())
+    expire_versions(
+        context, VersionsSeen(held=state.versions.held), in_force, kept, context.clock.now_ms(), HOLDS_NOTHING
+    )
     assert asked == []
-    expire_versions(context, VersionsSeen(), in_force, kept, context.clock.now_ms())
+    expire_versions(context, VersionsSeen(), in_force, kept, context.clock.now_ms(), HOLDS_NOTHING)
     assert len(asked) == 1
 
 
@@ -209,6 +212,6 @@ def test_nothing_goes_while_a_partition_is_damaged_or_a_restore_took_merges_back
     in_force, kept = claimed_histories(context)
     now = context.clock.now_ms()
     damaged = replace(kept, damaged={table.regions[0]: ObjectCorrupt("it is damaged", object="there")})
-    assert expire_versions(context, VersionsSeen(), in_force, damaged, now) == ()
-    assert expire_versions(context, VersionsSeen(), replace(in_force, regions={}), kept, now) == ()
-    assert expire_versions(context, VersionsSeen(), in_force, kept, now) != ()
+    assert expire_versions(context, VersionsSeen(), in_force, damaged, now, HOLDS_NOTHING) == ()
+    assert expire_versions(context, VersionsSeen(), replace(in_force, regions={}), kept, now, HOLDS_NOTHING) == ()
+    assert expire_versions(context, VersionsSeen(), in_force, kept, now, HOLDS_NOTHING) != ()

@@ -30,6 +30,8 @@ def terms(
 
 def test_terms() -> None:
     assert altered_terms("", "", False, {"--version-window": "30d"}, [], {}) == {"version_window_s": 30 * 86400}
+    hold = altered_terms("", "", False, {"--subscription-hold": "3d"}, [], {})
+    assert hold == {"subscription_hold_s_max": 3 * 86400, "format": 2}
     assert terms() == {}
     assert terms(group="new") == {"group_id": "new"}
     assert terms("30d", "at") == {"ttl_column": "at", "ttl_s": 30 * 86400}

@@ -1,0 +1,109 @@
+"""Generations and versions that garbage collection must keep for subscriptions.  Nothing here reads or writes.
+
+1. A subscription holds all generations after those that its version has merged, and all versions from its lowest on.
+2. Its *lag* is the time since the first of these generations was merged.  Before that merge its state is the newest in
+   the table, and nothing that it needs would be deleted anyway.
+3. Once the lag reaches ``subscription_hold_s_max``, it holds nothing.  Nor does it if something that it needs is
+   trimmed.
+4. A subscription that cannot be read may hold anything.  So the windows are then at least as long as the bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from lancewal_core.errors import Corrupt, ObjectMissing
+from lancewal_core.names.ids import Generation, Region, TableVersion
+from lancewal_core.region.history import History
+from lancewal_core.region.state import GenerationRecord, GenerationState
+from lancewal_core.subscriptions.needs import NO_MARK
+from lancewal_core.subscriptions.stored import StoredSubscription
+from lancewal_core.table.contract import Contract
+from lancewal_core.table.watermarks import Watermark
+
+Fault = Corrupt | ObjectMissing
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One subscription at the time of a round."""
+
+    lag_ms: int
+    """Milliseconds since the first merge after its state; 0: there is none."""
+    versions_from: TableVersion
+    after: Mapping[Region, Generation] | None
+    """Newest generation of each region that it does not need; None: it holds nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """Everything that subscriptions hold together."""
+
+    of: Mapping[str, Held] = field(default_factory=dict)
+    faults: Mapping[str, Fault] = field(default_factory=dict)
+    """Subscriptions that cannot be read, by name; a list that cannot be read has the name ``""``."""
+
+    def free_up_to(self, region: Region) -> Generation | None:
+        """Return the newest generation of the region that no subscription needs; None: none needs any."""
+        found = [held.after[region] for held in self.of.values() if held.after is not None and region in held.after]
+        return min(found, default=None)
+
+    @property
+    def versions_from(self) -> TableVersion | None:
+        """Lowest table version that a subscription needs; None: none needs any."""
+        return min((held.versions_from for held in self.of.values() if held.after is not None), default=None)
+
+    def window_ms(self, window_ms: int, contract: Contract) -> int:
+        """Return the length of a window that is ``window_ms`` long without subscriptions (rule 4)."""
+        return max(window_ms, contract.subscription_hold_s_max * 1000) if self.faults else window_ms
+
+
+HOLDS_NOTHING = Holding()
+
+
+def holding_of(
+    stored: Mapping[str, StoredSubscription | Fault],
+    histories: Mapping[Region, History],
+    contract: Contract,
+    now_ms: int,
+) -> Holding:
+    """Return what these subscriptions hold."""
+    records = {region: history.generations for region, history in histories.items()} if stored else {}
+    of: dict[str, Held] = {}
+    faults: dict[str, Fault] = {}
+    for name, found in stored.items():
+        if not isinstance(found, StoredSubscription):
+            faults[name] = found
+            continue
+        marks, versions_from = found.marks, TableVersion(found.versions_from)
+        after, since = dict[Region, Generation](), list[int]()
+        lost = False
+        for region, history in histories.items():
+            generation = _after(history, marks.get(region, NO_MARK))
+            if generation is None:
+                lost = True
+                continue
+            after[region] = generation
+            merged_ms = _merged_ms(records[region], history.state.trimmed_generation, generation)
+            since += [] if merged_ms is None else [merged_ms]
+        lag_ms = max(now_ms - min(since), 0) if since else 0
+        over = lost or (bool(since) and now_ms - min(since) >= contract.subscription_hold_s_max * 1000)
+        of[name] = Held(lag_ms, versions_from, None if over else after)
+    return Holding(of, faults)
+
+
+def _after(history: History, mark: Watermark) -> Generation | None:
+    """Return the newest generation that is not needed; None if a needed one is trimmed.  Trimmed generations without
+    records are not needed (``generations_behind``)."""
+    state = history.state
+    if state.trimmed_generation <= mark.generation:
+        return mark.generation
+    return state.trimmed_generation if state.trimmed == mark.next else None
+
+
+def _merged_ms(records: tuple[GenerationRecord, ...], trimmed: Generation, after: Generation) -> int | None:
+    """Return when the generation right after ``after`` was merged; None if it is not merged, or there is none."""
+    at = after - trimmed
+    record = records[at] if at < len(records) else None
+    return None if record is None or record.state is not GenerationState.MERGED else record.merged_at_ms

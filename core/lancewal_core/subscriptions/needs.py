@@ -1,0 +1,141 @@
+"""Needs of a read at a receipt, and whether garbage collection may be taking some of them right now.
+
+A round of garbage collection reads its clock at its beginning, and subscriptions only after it has decided (``holding``).
+So a round that does not see a subscription decided before that was written.  It takes only what was over by then.  The
+writer of a subscription therefore looks afterwards at the age of what it needs.  If nothing of that was over, and
+nothing will be within ``MARGIN_MS``, no round can have decided to take it.
+
+The ages are by other clocks than the writer's.  ``MARGIN_MS`` is the most by which two clocks may differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from lancewal_core.errors import OutsideHistoryWindow, PlanStale, Refresh, VersionGone
+from lancewal_core.names.ids import Generation, Position, Region, TableVersion
+from lancewal_core.process.tasks import together
+from lancewal_core.region.history import generation_behind
+from lancewal_core.region.opened_table import OpenedTable
+from lancewal_core.region.state import GenerationState
+from lancewal_core.subscriptions.stored import StoredSubscription
+from lancewal_core.table.contract import Contract
+from lancewal_core.table.protocol import version_exists
+from lancewal_core.table.watermarks import Watermark
+
+MARGIN_MS = 5 * 60 * 1000
+"""Most by which the clocks of two processes may differ."""
+VERSION_WINDOW_MIN_MS = 3600 * 1000
+"""Shortest version window: longer than a plan, a merge or a compaction takes."""
+NO_MARK = Watermark(Generation(0), Position(0))
+"""The mark of a region of which nothing was merged."""
+_LOOKS = 5
+_PAUSE_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Bounds that are fields for simulations, in which an hour is long."""
+
+    margin_ms: int = MARGIN_MS
+    version_window_min_ms: int = VERSION_WINDOW_MIN_MS
+
+
+def version_window_ms(contract: Contract, least: int = VERSION_WINDOW_MIN_MS) -> int:
+    """Return how many milliseconds a version stays once a newer one is there."""
+    return max(contract.version_window_s * 1000, contract.history_window_s * 1000, least)
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """Needs of a read at a receipt: all generations after ``merged``, and table versions from ``versions_from`` on."""
+
+    receipt: str
+    version: TableVersion
+    """Table version that the read pins."""
+    versions_from: TableVersion
+    """Lowest table version that planning may look at."""
+    merged: Mapping[Region, Watermark] = field(default_factory=dict)
+    """Newest merged generation of each region at ``version``; a region that is left out needs all generations."""
+
+    @staticmethod
+    def of(stored: StoredSubscription) -> Needs:
+        return Needs(stored.receipt, stored.table_version, TableVersion(stored.versions_from), stored.marks)
+
+
+@dataclass(frozen=True, slots=True)
+class Age:
+    """Age of what is needed.  Times are in milliseconds since 1970."""
+
+    merged_ms: int | None
+    """When the first needed generation was merged; None: none is."""
+    superseded_ms: int | None
+    """When a version newer than the lowest needed one came; None: the newest merge keeps all of them."""
+
+    def within(self, contract: Contract, now_ms: int, bounds: Bounds) -> bool:
+        """Whether no round of garbage collection up to now, and for the margin, takes what is needed."""
+        merged_ms, superseded_ms = self.merged_ms, self.superseded_ms
+        young = merged_ms is None or now_ms + bounds.margin_ms - merged_ms < contract.history_window_s * 1000
+        window = version_window_ms(contract, bounds.version_window_min_ms)
+        return young and (superseded_ms is None or now_ms + bounds.margin_ms - superseded_ms < window)
+
+    def held(self, contract: Contract, now_ms: int, bounds: Bounds) -> bool:
+        """Whether a subscription that needs this holds it now, and for the margin."""
+        merged_ms = self.merged_ms
+        return merged_ms is None or now_ms + bounds.margin_ms - merged_ms < contract.subscription_hold_s_max * 1000
+
+
+def look(opened: OpenedTable, needs: Needs) -> Age:
+    """Return the age of what is needed, all of which is there.
+
+    ``OutsideHistoryWindow``: needed generations are trimmed.  ``VersionGone``: the table version was removed.
+    """
+    for attempt in range(_LOOKS):
+        try:
+            return Age(
+                *together(opened.tasks, lambda: _first_merged(opened, needs), lambda: _superseded(opened, needs))
+            )
+        except Refresh:
+            if attempt == _LOOKS - 1:
+                raise
+        opened.clock.sleep(_PAUSE_S * 2**attempt)
+    raise AssertionError("not reached")
+
+
+def _first_merged(opened: OpenedTable, needs: Needs) -> int | None:
+    regions = opened.contract.regions
+    states = opened.states.read(regions)
+
+    def merged_ms(region: Region) -> int | None:
+        mark = needs.merged.get(region, NO_MARK)
+        found = generation_behind(opened, region, states.get(region), mark.generation, mark.next)
+        return None if found is None or found.state is not GenerationState.MERGED else found.merged_at_ms
+
+    found = opened.tasks.map(merged_ms, regions)
+    return min((at for at in found if at is not None), default=None)
+
+
+def _superseded(opened: OpenedTable, needs: Needs) -> int | None:
+    newest, in_force = opened.watermarks.newest()
+    if newest.version < needs.version:
+        raise PlanStale(f"the newest table version shown is {newest.version}, and {needs.version} was there")
+    if not version_exists(opened.table, needs.version):
+        raise VersionGone(f"table version {needs.version} was removed", version=needs.version)
+    if not opened.contract.rows_tell_partition or in_force.version <= needs.versions_from:
+        return None  # garbage collection removes no version then
+    try:
+        return opened.table.commit_time(needs.versions_from + 1)
+    except VersionGone:
+        stored = opened.table.stored_versions()
+        return min((ms for version, ms in stored.items() if version > needs.versions_from), default=None)
+
+
+def too_old(needs: Needs, contract: Contract) -> OutsideHistoryWindow:
+    """Return the error for a receipt whose objects garbage collection may be deleting."""
+    return OutsideHistoryWindow(
+        f"the changes after table version {needs.version} are outside the table's windows, or nearly: "
+        f"{contract.history_window_s} s for log entries, {contract.version_window_s} s for versions. "
+        "Garbage collection may be deleting them, and no subscription has kept them. Begin at a newer point",
+        version=needs.version,
+    )

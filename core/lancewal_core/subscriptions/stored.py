@@ -1,0 +1,138 @@
+"""Stored subscriptions: the list of names, and one family of versions for each subscription.
+
+Both lie in the table's folder for subscriptions, below its making.  So a table made again has none, and readers need the
+right to write in that folder alone.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from lancewal_core.errors import InvalidInput, ObjectCorrupt
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Generation, Making, Position, Region, TableVersion
+from lancewal_core.names.words import is_word
+from lancewal_core.store.json_model import Version1, Word, decode_model
+from lancewal_core.store.json_object import WHOLE_MAX, JsonFault, region_named
+from lancewal_core.store.versioned import Family
+from lancewal_core.table.watermarks import Watermark
+
+FORMAT = 1
+NAME_MAX = 64
+NAME_FORM = f"1 to {NAME_MAX} characters of [a-zA-Z0-9._-], neither '.' nor '..'"
+SUBSCRIPTIONS_MAX = 1_000
+"""Most subscriptions of a table.  Each round of garbage collection reads all of them."""
+_RECEIPT_MAX = 32 << 20
+_Whole = Annotated[int, Field(ge=0, le=WHOLE_MAX)]
+
+
+class SubscriptionNames(BaseModel):
+    """One version of the list of subscriptions: the id of each, by its name."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Version1 = 1
+    ids: Annotated[dict[Word, Word], Field(max_length=SUBSCRIPTIONS_MAX)] = {}
+    write_id: Word
+    """Differs in every version: tells a lost reply from a lost race."""
+
+
+NO_NAMES = SubscriptionNames(write_id="none")
+"""The list of a table in which nobody has created a subscription."""
+
+
+class Mark(BaseModel):
+    """The newest merged generation of a region, and the position after it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    generation: _Whole
+    next: _Whole
+
+
+class StoredSubscription(BaseModel):
+    """One version of a subscription."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Version1 = 1
+    name: Word
+    receipt: Annotated[str, Field(min_length=1, max_length=_RECEIPT_MAX)]
+    """Text of the receipt."""
+    version: Annotated[int, Field(ge=1, le=WHOLE_MAX)]
+    """Table version that a read at the receipt pins."""
+    versions_from: Annotated[int, Field(ge=1, le=WHOLE_MAX)]
+    """Lowest table version that planning at the receipt may look at."""
+    merged: dict[str, Mark]
+    """Merged generations of ``version``, by the region's name: later ones are needed."""
+    sure: bool
+    """Whether it held everything needed when it was put, or its writer has found so afterwards."""
+    created_at_ms: _Whole
+    committed_at_ms: _Whole
+    """Time of this version, by the clock of its writer."""
+    write_id: Word
+
+    @property
+    def marks(self) -> dict[Region, Watermark]:
+        """``merged``, by region."""
+        return {
+            region_named(name): Watermark(Generation(mark.generation), Position(mark.next))
+            for name, mark in self.merged.items()
+        }
+
+    @property
+    def table_version(self) -> TableVersion:
+        return TableVersion(self.version)
+
+
+def check_name(name: str) -> str:
+    """Return ``name``; ``InvalidInput`` if no subscription may have it."""
+    if len(name) > NAME_MAX or not is_word(name):
+        raise InvalidInput(f"{name[:NAME_MAX]!r} is not a valid subscription name: {NAME_FORM}")
+    return name
+
+
+def names_family(making: Making | None) -> Family:
+    return Family.made(
+        making, paths.subscription_names_prefix, paths.subscription_names, paths.parse_subscription_names
+    )
+
+
+def subscription_family(id: str, making: Making | None) -> Family:
+    """Return the keys of the versions of the subscription with this id."""
+
+    def parse(key: str) -> int | None:
+        found = paths.parse_subscription_version(key)
+        return None if found is None or found[0] != id else found[1]
+
+    return Family(
+        paths.subscription_prefix(id, making), lambda version: paths.subscription_version(id, version, making), parse
+    )
+
+
+def encode_names(names: SubscriptionNames) -> bytes:
+    return names.model_dump_json(indent=1).encode()
+
+
+def decode_names(data: bytes, where: str) -> SubscriptionNames:
+    """Decode a list of subscriptions.  Raise ``FormatUnknown`` for a later format, ``ObjectCorrupt`` for anything else
+    that is not one."""
+    return decode_model(SubscriptionNames, data, where, "list of subscriptions", FORMAT)
+
+
+def encode_subscription(subscription: StoredSubscription) -> bytes:
+    return subscription.model_dump_json(indent=1).encode()
+
+
+def decode_subscription(data: bytes, where: str) -> StoredSubscription:
+    """Decode a version of a subscription.  Raise ``FormatUnknown`` for a later format, ``ObjectCorrupt`` for anything
+    else that is not one."""
+    found = decode_model(StoredSubscription, data, where, "subscription", FORMAT)
+    try:
+        for name in found.merged:
+            region_named(name)
+    except JsonFault as error:
+        raise ObjectCorrupt(f"{where} is not a subscription: {error}", object=where) from error
+    return found

@@ -1,0 +1,210 @@
+"""Read what subscriptions hold: for steps 3 and 7 of ``collect``, after it is decided what may go.
+
+Guarantees
+ 1. A subscription that counted when this began is read: the list of names is found without a listing of the store.
+ 2. The newest version of a subscription counts, or one that was the newest since the list was read.
+ 3. A subscription that cannot be read may hold anything (``Holding.faults``).  A store that does not answer ends the
+    round.
+
+Old objects are deleted once an hour.  A version of a subscription is old an hour before a newer one.  An object that
+belongs to no name of the list is old after a day, one of another making of the table at once.  All are
+listed before the list of names is read, and before version 1 of the contract is read again.  So a process of a former
+table deletes nothing of the table made after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from lancewal_core.errors import Corrupt, ObjectMissing
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Generation, LogId, Region, Sequence
+from lancewal_core.region.history import History
+from lancewal_core.region.state import GenerationRecord
+from lancewal_core.store.object_store import ObjectInfo
+from lancewal_core.store.versioned import FIRST_VERSION, Version, newest_behind, newest_version
+from lancewal_core.subscriptions.holding import HOLDS_NOTHING, Fault, Holding, holding_of
+from lancewal_core.subscriptions.stored import StoredSubscription, SubscriptionNames, names_family, subscription_family
+from lancewal_core.subscriptions.subscriptions import decoded_names, decoded_subscription
+from lancewal_core.table.contract import Contract
+from lancewal_flusher.context import FlusherContext, check_making
+
+VERSIONS_KEPT = 100
+VERSIONS_KEPT_MS = 3600 * 1000
+NAMELESS_KEPT_MS = 24 * 3600 * 1000
+"""Far longer than a process takes from putting a subscription to naming it."""
+_KNOWN_S = 600.0
+"""Seconds after which a version read before is looked for in a listing again: far less than ``VERSIONS_KEPT_MS``."""
+
+
+@dataclass(slots=True)
+class _Read:
+    """A subscription's newest version as read last."""
+
+    at: float
+    found: Version | None
+    stored: StoredSubscription | Fault
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Lag of one subscription, and what it keeps."""
+
+    lag_ms: int
+    """Milliseconds since the first merge after its state; 0: there is none."""
+    lag_ratio: float
+    """``lag_ms`` as a part of the bound."""
+    holds: bool
+    """Whether it holds anything; not once its lag has reached the bound."""
+    segments: int
+    """WAL segments that stay beyond the history window because of it."""
+    versions: int
+    """Table versions that stay beyond the version window because of it, as of the last look, once an hour."""
+
+
+@dataclass(slots=True)
+class KnownSubscriptions:
+    """Memory of one flusher: what was read last."""
+
+    names: Version | None = None
+    of: dict[str, _Read] = field(default_factory=dict)
+    """By id."""
+    segments: Mapping[str, int] = field(default_factory=dict)
+    """Segments that each keeps beyond the history window, by name."""
+
+
+def read_holding(
+    context: FlusherContext,
+    known: KnownSubscriptions,
+    histories: Mapping[Region, History],
+    now_ms: int,
+) -> Holding:
+    """Return what subscriptions hold now, out of these histories.  A table without subscriptions costs one request."""
+    try:
+        names = _read_names(context, known)
+    except Corrupt as fault:
+        return Holding(faults={"": fault})
+    if not names.ids:
+        known.of = {}
+        return HOLDS_NOTHING
+    by_name = sorted(names.ids.items())
+    read = context.tasks.map(lambda item: _read_one(context, known, *item), by_name)
+    known.of = {id: each for (_, id), each in zip(by_name, read, strict=True)}
+    found = {name: known.of[id].stored for name, id in by_name}
+    return holding_of(found, histories, context.contract, now_ms)
+
+
+def _read_names(context: FlusherContext, known: KnownSubscriptions) -> SubscriptionNames:
+    """Read the list of names.  None of its versions is deleted, so the first one tells whether there is one."""
+    family = names_family(context.contract.making)
+    if known.names is None and context.store.get(family.key(FIRST_VERSION)) is not None:
+        known.names = newest_version(context.store, family, tasks=context.tasks)
+    elif known.names is not None:
+        known.names = newest_behind(context.store, family, known.names)
+    return decoded_names(known.names, context.contract.making)
+
+
+def _read_one(context: FlusherContext, known: KnownSubscriptions, name: str, id: str) -> _Read:
+    before, now = known.of.get(id), context.clock.monotonic()
+    family = subscription_family(id, context.contract.making)
+    fresh = before is not None and before.found is not None and now - before.at < _KNOWN_S
+    found = newest_version(context.store, family, before.found if before and fresh else None, context.tasks)
+    if before is not None and found == before.found:
+        return _Read(now, found, before.stored)
+    try:
+        return _Read(now, found, decoded_subscription(found, name, id, context.contract.making))
+    except (Corrupt, ObjectMissing) as fault:
+        return _Read(now, found, fault)
+
+
+def old_objects(context: FlusherContext, known: KnownSubscriptions, now_ms: int) -> tuple[str, ...]:
+    """Return the keys of old objects of subscriptions, in the order in which they may be deleted."""
+    listed = context.store.list(paths.subscriptions_root())
+    if not listed:
+        return ()
+    check_making(context)
+    try:
+        ids = set(_read_names(context, known).ids.values())
+    except Corrupt:
+        return ()
+    return tuple(_old(context, listed, ids, now_ms))
+
+
+def _old(context: FlusherContext, listed: Iterable[ObjectInfo], ids: set[str], now_ms: int) -> Iterable[str]:
+    families: dict[str, list[tuple[int, ObjectInfo]]] = {}
+    for info in listed:
+        found = paths.parse_subscription_version(info.key)
+        if found is None and paths.parse_subscription_names(info.key) is None:
+            continue
+        if paths.subscriptions_making(info.key) != context.contract.making:
+            yield info.key
+        elif found is not None:
+            families.setdefault(found[0], []).append((found[1], info))
+    for id, versions in families.items():
+        versions.sort(key=lambda version: version[0])
+        newest_ms = versions[-1][1].modified_ms
+        if id not in ids:
+            if now_ms - newest_ms >= NAMELESS_KEPT_MS:
+                yield from (info.key for _, info in versions)
+            continue
+        old = list[str]()
+        begin = before = 0
+        for number, info in versions[:-VERSIONS_KEPT]:
+            if number == FIRST_VERSION:
+                continue
+            if newest_ms - info.modified_ms < VERSIONS_KEPT_MS or (before and number != before + 1):
+                break
+            begin, before = begin or number, number
+            old.append(info.key)
+        below = subscription_family(id, context.contract.making).key(begin - 1) if begin > FIRST_VERSION + 1 else None
+        if below is None or context.store.get(below) is None:  # else the listing leaves it out
+            yield from old
+
+
+def kept_of(
+    holding: Holding, contract: Contract, segments: Mapping[str, int], versions: Mapping[str, int]
+) -> dict[str, Kept]:
+    """Return what each subscription keeps, by name."""
+    bound_ms = max(contract.subscription_hold_s_max * 1000, 1)
+    return {
+        name: Kept(
+            held.lag_ms, held.lag_ms / bound_ms, held.after is not None, segments.get(name, 0), versions.get(name, 0)
+        )
+        for name, held in holding.of.items()
+    }
+
+
+def kept_segments(
+    holding: Holding, histories: Mapping[Region, History], over: Mapping[Region, GenerationRecord]
+) -> dict[str, int]:
+    """Return the number of segments that stay because of each subscription alone.  ``over``: the newest generation of each
+    region that no window keeps."""
+    if not any(held.after is not None for held in holding.of.values()):
+        return {}
+    kept = dict[LogId, Sequence]()
+    free = dict[Region, list[GenerationRecord]]()
+    for region, history in histories.items():
+        upto = over[region].generation if region in over else Generation(0)
+        for record in history.generations:
+            if record.generation > upto:
+                kept[record.log] = min(kept.get(record.log, record.first_sequence), record.first_sequence)
+            else:
+                free.setdefault(region, []).append(record)
+    return {
+        name: _segments(
+            [r for region, records in free.items() for r in records if r.generation > held.after[region]], kept
+        )
+        for name, held in holding.of.items()
+        if held.after is not None
+    }
+
+
+def _segments(records: Iterable[GenerationRecord], kept: Mapping[LogId, Sequence]) -> int:
+    """Return the number of segments of these generations below those that stay anyway."""
+    ranges = dict[LogId, tuple[int, int]]()
+    for record in records:
+        first, end = ranges.get(record.log, (int(record.first_sequence), 0))
+        end_sequence = min(record.end_sequence or 0, kept.get(record.log, record.end_sequence or 0))
+        ranges[record.log] = min(first, record.first_sequence), max(end, end_sequence)
+    return sum(max(end - first, 0) for first, end in ranges.values())

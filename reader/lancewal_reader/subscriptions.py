@@ -1,0 +1,169 @@
+"""Subscriptions of an open table: ``Table.subscriptions()``.
+
+A subscription begins at a point.  Its consumer reads the changes after its receipt, and commits the receipt up to which
+it is done.  Between the two, lancewal's garbage collection keeps what is needed to go on, up to
+``table.subscription_hold_s_max`` (``lancewal_core.subscriptions``).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from lancewal_core.errors import (
+    InvalidInput,
+    MergedPositionUnknown,
+    OutsideHistoryWindow,
+    TableRestored,
+    VersionGone,
+)
+from lancewal_core.names.ids import TableVersion
+from lancewal_core.store.place import same_place
+from lancewal_core.subscriptions.holding import Fault
+from lancewal_core.subscriptions.needs import Bounds, Needs
+from lancewal_core.subscriptions.stored import check_name
+from lancewal_core.subscriptions.subscriptions import KeptSubscriptions, Subscription
+from lancewal_core.table.watermarks import NOTHING_MERGED, InForce
+from lancewal_reader.point.at import Point, point_of
+from lancewal_reader.point.read_options import read_options
+from lancewal_reader.point.receipt import Receipt
+from lancewal_reader.reading.reads import Planned, Reads, wanted_of
+
+NOW = "now"
+_TRIES = 4
+"""Times that a subscription from now is planned: merges may come between a plan and the look afterwards."""
+
+
+class Subscriptions:
+    """The subscriptions of a table.  Threads may share it.
+
+    Only the folder ``_lancewal/subscriptions/`` is written: reading rights, and the right to put objects there, suffice.
+    """
+
+    def __init__(
+        self, reads: Reads, new_id: Callable[[], str] = lambda: uuid.uuid4().hex, bounds: Bounds | None = None
+    ) -> None:
+        self._reads = reads
+        self._new_id = new_id
+        self._bounds = bounds
+
+    def __iter__(self) -> Iterator[Subscription]:
+        """All subscriptions, by name.  Raises the error of one that cannot be read."""
+        return iter(self._kept.all())
+
+    def readable(self) -> dict[str, Subscription | Fault]:
+        """Return all subscriptions by name; of one that cannot be read, the error."""
+        return self._kept.readable()
+
+    def check_exists(self, name: str) -> None:
+        """Raise ``SubscriptionMissing`` if there is no subscription of this name.  It need not be readable."""
+        self._kept.id_of(check_name(name))
+
+    def get(self, name: str) -> Subscription:
+        """Return the subscription of this name; ``SubscriptionMissing`` if there is none."""
+        return self._kept.get(name)
+
+    def create(self, name: str, start: Point | str | bytes = NOW) -> Subscription:
+        """Create a subscription that begins at a point, or ``now``.
+
+        ``InvalidInput``: the name is taken or not valid, or the point has no positions.  ``OutsideHistoryWindow``,
+        ``VersionGone``: what the point needs is gone or going; nothing was created.  The errors of a read at the point.
+        """
+        check_name(name)
+        point = None if start == NOW else point_of(start)
+        for left in reversed(range(_TRIES)):
+            try:
+                return self._kept.create(name, self._needs(point))
+            except (OutsideHistoryWindow, VersionGone):
+                if point is not None or not left:
+                    raise
+        raise AssertionError("not reached")
+
+    def commit(self, name: str, receipt: Receipt | str | bytes, *, back: bool = False) -> Subscription:
+        """Commit a receipt: the consumer is done with all changes up to it.  From here on the subscription keeps what
+        the receipt needs, and no more.
+
+        A receipt whose version or any position is lower than the one committed is ``InvalidInput``, unless ``back`` is
+        true.  ``SubscriptionMissing``: there is no such subscription, or it was dropped.  ``OutsideHistoryWindow``,
+        ``VersionGone``: what the receipt needs is gone or going, and the receipt before counts again.
+        """
+        found = receipt if isinstance(receipt, Receipt) else Receipt.parse(receipt)
+
+        def check(before: Subscription) -> bool:
+            behind = _behind(found, Receipt.parse(before.receipt))
+            if behind is not None and not back:
+                raise InvalidInput(
+                    f"subscription {name} is at a receipt with {behind}, and this one has less. To go back, commit it with "
+                    "back=True"
+                )
+            return behind is None
+
+        subscription = self.get(name)
+        check(subscription)
+        with losses_named(subscription):
+            return self._kept.commit(name, self._needs(found), check)
+
+    def drop(self, name: str) -> None:
+        """Drop a subscription: it holds nothing more.  ``SubscriptionMissing`` if there is none of this name."""
+        self._kept.drop(check_name(name))
+
+    @property
+    def _kept(self) -> KeptSubscriptions:
+        return KeptSubscriptions(self._reads.context, self._new_id, self._bounds)
+
+    def _needs(self, point: Point | None) -> Needs:
+        """Return what a read at this point needs; None: the newest state."""
+        reads = self._reads
+        if isinstance(point, Receipt) and not same_place(point.place, reads.place):
+            raise InvalidInput(f"the receipt is of a read at {point.place}, but this table is at {reads.place}")
+        planned = self._plan(point)
+        if planned.plan.branch is not None:  # a snapshot outlives the changes after it
+            point = planned.receipt
+            planned = self._plan(point)
+        receipt = point if isinstance(point, Receipt) else planned.receipt
+        in_force = planned.plan.in_force if receipt.positions else self._nothing_merged(planned.plan.version)
+        lowest = min(receipt.version, planned.plan.version, max(in_force.version, 1))
+        return Needs(str(receipt), planned.plan.version, TableVersion(lowest), in_force.regions)
+
+    def _nothing_merged(self, version: TableVersion) -> InForce:
+        """Return the watermarks of a receipt without positions; ``InvalidInput`` unless nothing was merged then."""
+        try:
+            merged = bool(self._reads.context.watermarks.at(version).regions)
+        except (TableRestored, MergedPositionUnknown):
+            merged = True
+        if merged:
+            raise InvalidInput(
+                f"the receipt of table version {version} has no positions, since nobody knew what was merged. Begin at a "
+                "receipt of a strong read, or at now"
+            )
+        return NOTHING_MERGED
+
+    def _plan(self, point: Point | None) -> Planned:
+        key = self._reads.contract.primary_key[0]
+        return self._reads.plan(wanted_of([key], None, read_options(at=point)))
+
+
+def _behind(receipt: Receipt, before: Receipt) -> str | None:
+    """Return in what the receipt lies before another one; None if in nothing."""
+    if receipt.version < before.version:
+        return f"table version {before.version}"
+    for region, position in sorted(before.positions.items()):
+        if receipt.positions.get(region, 0) < position:
+            return f"position {position} of partition {region.name}"
+    return None
+
+
+@contextmanager
+def losses_named(subscription: Subscription) -> Iterator[None]:
+    """Let an error about what is gone say which subscription has lost it, and how to begin again without a gap."""
+    try:
+        yield
+    except (OutsideHistoryWindow, VersionGone) as error:
+        raise type(error)(
+            f"the changes after the receipt of subscription {subscription.name} (table version {subscription.version}) "
+            f"cannot all be given any more: {error}. To begin again without a gap, drop it and create it again from now. "
+            "Then read the whole state at its new receipt, and the changes after that. The table's subscription_hold_s_max "
+            "says how long a subscription keeps what it needs",
+            **{**error.where, "subscription": subscription.name},
+        ) from error

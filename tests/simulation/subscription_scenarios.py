@@ -1,0 +1,270 @@
+"""Interleavings around subscriptions, and the garbage collection that they hold back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+
+from lancewal_core.errors import OutsideHistoryWindow, PlanStale
+from lancewal_core.names import paths
+from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
+from lancewal_flusher.garbage.table_versions import VersionsSeen
+from tests.simulation.checker import require
+from tests.simulation.run import limits_of
+from tests.simulation.script import Crashed, crash, stops
+from tests.simulation.settings import Limits
+from tests.simulation.stage import Member, Stage
+from tests.simulation.subscribing import Subscribing, check_subscribed
+from tests.simulation.world import MAX_SKEW_MS
+from tests.twins.sim_clock import SimClock
+
+_NAME = "kept"
+
+
+def _subscribing(stage: Stage, name: str = "s") -> Subscribing:
+    return Subscribing(stage, stage.process(name))
+
+
+def _merged_again(stage: Stage, a: Member, f: FlusherContext, times: int = 2) -> None:
+    """As often something new is merged."""
+    for _ in range(times):
+        stage.append_and_seal(a, 0, 1)
+        stage.round(f)
+
+
+def _collected(stage: Stage, f: FlusherContext, state: GarbageState | None = None) -> None:
+    """Garbage is collected, beyond the windows, and the versions of the table too."""
+    state = state or GarbageState(versions=VersionsSeen(every_s=0.0, window_min_ms=0))
+    stage.collect(f, state)
+
+
+def subscription_holds_beyond_the_windows() -> None:
+    """A consumer is behind for longer than the windows; later it goes on, and what it has passed goes."""
+    stage = Stage()
+    a, f = stage.member("a", 0, 1), stage.flusher("f")
+    _merged_again(stage, a, f)
+    stage.append(a, 0)
+    subscribing = _subscribing(stage)
+    subscribing.create(_NAME, subscribing.look())
+    _merged_again(stage, a, f)
+    _collected(stage, f)
+    subscribing.read(_NAME)
+    require(stage.counts.get("subscription read, behind") == 1, "it is not behind:", stage.counts)
+    subscribing.commit(_NAME, subscribing.look())
+    before = len(stage.bucket.listing(paths.wal_prefix()))
+    _merged_again(stage, a, f)
+    _collected(stage, f)
+    require(len(stage.bucket.listing(paths.wal_prefix())) < before, "what it has passed is still there")
+    check_subscribed(stage)
+    stage.check()
+
+
+def consumer_is_behind_history_pages() -> None:
+    """A consumer begins at an empty table, and what it needs has left the states of regions for pages when it commits.
+
+    While the pages are missing, the commit ends by name."""
+    stage = Stage()
+    subscribing = _subscribing(stage)
+    subscribing.create(_NAME, subscribing.look())
+    a, f = stage.member("a", 0, 1), stage.flusher("f")
+    with limits_of(Limits(page_at=4, page_rest=1, versions_kept=20)):
+        _merged_again(stage, a, f, times=3)
+        middle = subscribing.look()
+        _merged_again(stage, a, f, times=5)
+        stage.scheduler.now += stage.contract.history_window_s + 10
+        collect_garbage(f, GarbageState())
+    folder = paths.history_prefix(stage.region(0), stage.contract.making)
+    pages = [info.key for info in stage.bucket.listing(folder)]
+    require(bool(pages), "nothing has left the states")
+    subscribing.read(_NAME)
+    with stage.without(*pages), stops(PlanStale, says="is not found"):
+        subscribing.commit(_NAME, middle)
+    subscribing.commit(_NAME, middle)
+    require(stage.counts.get("subscription committed") == 1, "it was not committed:", stage.counts)
+    check_subscribed(stage)
+    stage.check()
+
+
+def subscription_is_over() -> None:
+    """A consumer never comes back: after the bound nothing is held, and a read at its receipt says so."""
+    stage = Stage()
+    a, f = stage.member("a", 0, 1), stage.flusher("f")
+    stage.append(a, 0)
+    subscribing = _subscribing(stage)
+    subscribing.create(_NAME, subscribing.look())
+    _merged_again(stage, a, f)
+    stage.scheduler.now += stage.contract.subscription_hold_s_max
+    _collected(stage, f)
+    subscribing.read(_NAME)
+    require(stage.counts.get("subscription is over") == 1, "it is still held:", stage.counts)
+    subscribing.commit(_NAME, subscribing.look())
+    require(stage.counts.get("subscription committed") == 1, "it cannot begin again:", stage.counts)
+    check_subscribed(stage)
+    stage.check()
+
+
+def subscription_is_made_while_garbage_is_collected() -> None:
+    """A round of collection that has not seen a subscription takes what it needs, right before it is put."""
+    stage = Stage()
+    a, f = stage.member("a", 0, 1), stage.flusher("f")
+    stage.append(a, 0)
+    subscribing = _subscribing(stage)
+    at = subscribing.look()
+    _merged_again(stage, a, f)
+    stage.scripts["s"].before("put", "/names/", lambda: _collected(stage, f))
+    require(not subscribing.create(_NAME, at), "it was created without what it needs")
+    again = subscribing.look()
+    require(subscribing.create(_NAME, again), "its name is not free")
+    check_subscribed(stage)
+    stage.check()
+
+
+def collection_has_decided_before_a_subscription() -> None:
+    """A round of collection has decided what goes, and sleeps; a subscription is made of what is still there."""
+    stage = Stage()
+    a, f = stage.member("a", 0, 1), stage.flusher("f")
+    stage.append(a, 0)
+    subscribing = _subscribing(stage)
+    at = subscribing.look()
+    _merged_again(stage, a, f)
+    stage.scheduler.now += stage.contract.history_window_s + 1
+    made: list[bool] = []
+    stage.scripts["f"].before("put", "/pages/", lambda: made.append(subscribing.create(_NAME, at)))
+    collect_garbage(f, GarbageState())
+    require(made == [False], "it was created of what goes:", made)
+    stage.check()
+
+
+def merge_comes_between_subscription_and_look() -> None:
+    """What a subscription needs is merged between its put and its look, and the history window is over at once."""
+    stage = Stage(history_window_s=0)
+    a, f = stage.member("a", 0, 1), stage.flusher("f")
+    fast = replace(f, clock=SimClock(stage.scheduler, skew_ms=MAX_SKEW_MS))
+    stage.append(a, 0)
+    subscribing = _subscribing(stage)
+
+    def created_and_merged() -> None:
+        require(subscribing.create(_NAME, subscribing.look()), "it was not created")
+        _merged_again(stage, a, stage.flusher("g"))
+
+    stage.scripts["f"].before("get", "contract/", created_and_merged)
+    state = GarbageState()
+    collect_garbage(fast, state)
+    stage.scheduler.now += stage.contract.grace_s + 1
+    collect_garbage(fast, state)
+    subscribing.read(_NAME)
+    require(stage.counts.get("subscription read, behind") == 1, "it is not behind:", stage.counts)
+    stage.check()
+
+
+def version_comes_between_subscription_and_expiry() -> None:
+    """Between a round's two looks at subscriptions one is made, and its version is no longer the newest."""
+    stage = Stage(history_window_s=0)
+    a, f = stage.member("a", 0, 1), stage.flusher("f")
+    fast = replace(f, clock=SimClock(stage.scheduler, skew_ms=MAX_SKEW_MS))
+    _merged_again(stage, a, f)
+    stage.append(a, 0)
+    subscribing, g = _subscribing(stage), stage.flusher("g")
+
+    def created_and_merged() -> None:
+        stage.append_and_seal(a, 0, 1)
+        stage.round(g)
+        require(subscribing.create(_NAME, subscribing.look()), "it was not created")
+        stage.user_appends(5_000)
+        stage.append_and_seal(a, 0, 1)
+        stage.round(g)
+
+    state = GarbageState(versions=VersionsSeen(every_s=0.0, window_min_ms=0))
+    stage.scripts["f"].before("stored versions", "table", created_and_merged)
+    collect_garbage(fast, state)
+    subscribing.read(_NAME)
+    require(stage.counts.get("subscription read, behind") == 1, "it is not behind:", stage.counts)
+    stage.check()
+
+
+def damaged_subscription_holds_everything() -> None:
+    """A subscription cannot be read while garbage is collected; then somebody puts it back."""
+    stage = Stage()
+    a, f = stage.member("a", 0, 1), stage.flusher("f")
+    stage.append(a, 0)
+    subscribing = _subscribing(stage)
+    subscribing.create(_NAME, subscribing.look())
+    _merged_again(stage, a, f)
+    for part in ("/of/", "/names/"):
+        key = min(info.key for info in stage.bucket.listing(paths.subscriptions_root()) if part in info.key)
+        whole = stage.bucket.get(key) or b""
+        stage.bucket.delete(key)
+        stage.bucket.put(key, whole[:-2], 0)
+        state = GarbageState(versions=VersionsSeen(every_s=0.0, window_min_ms=0))
+        _collected(stage, f, state)
+        stage.bucket.delete(key)
+        stage.bucket.put(key, whole, 0)
+    subscribing.read(_NAME)
+    require(stage.counts.get("subscription read, behind") == 1, "it is not behind:", stage.counts)
+    stage.check()
+
+
+def consumer_dies_within_a_commit() -> None:
+    """It dies after its put, and a later one commits again: what that needs is held or refused."""
+    stage = Stage()
+    a, f = stage.member("a", 0, 1), stage.flusher("f")
+    stage.append(a, 0)
+    subscribing = _subscribing(stage)
+    old = subscribing.look()
+    _merged_again(stage, a, f)
+    subscribing.create(_NAME, subscribing.look())
+    stage.scripts["s"].before("get", "/pages/", crash)
+    with suppress(Crashed):
+        subscribing.commit(_NAME, old, back=True)  # nothing has held that
+    stage.scheduler.now += stage.contract.history_window_s + 1
+    heir = _subscribing(stage, "heir")
+    with suppress(OutsideHistoryWindow):
+        heir.commit(_NAME, (heir.look()), back=False)
+    check_subscribed(stage)
+    stage.check()
+
+
+def subscription_is_dropped_within_a_commit() -> None:
+    """Another process drops a subscription, and makes one of its name, while a consumer commits."""
+    stage = Stage()
+    a, f = stage.member("a", 0, 1), stage.flusher("f")
+    stage.append(a, 0)
+    subscribing, other = _subscribing(stage), _subscribing(stage, "other")
+    at = subscribing.look()
+    subscribing.create(_NAME, at)
+    _merged_again(stage, a, f)
+
+    def made_again() -> None:
+        other.drop(_NAME)
+        other.create(_NAME, other.look())
+        stage.subscriptions[_NAME].dropped = True  # as the consumer knows it
+
+    stage.scripts["s"].before("put", "/of/", made_again)
+    newer = subscribing.look()
+    subscribing.commit(_NAME, newer)
+    stage.subscriptions[_NAME].dropped = False
+    require(stage.counts.get("subscription committed") is None, "it was committed:", stage.counts)
+    check_subscribed(stage)
+    stage.check()
+
+
+SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
+    subscription_holds_beyond_the_windows: ("subscriptions hold nothing", "lost what it holds"),
+    subscription_is_made_while_garbage_is_collected: (
+        "a subscription is not looked at again",
+        "it was created without what it needs",
+    ),
+    collection_has_decided_before_a_subscription: ("what is over may be subscribed", "it was created of what goes"),
+    merge_comes_between_subscription_and_look: ("subscriptions are read before what is over", "lost what it holds"),
+    damaged_subscription_holds_everything: ("a damaged subscription holds nothing", "lost what it holds"),
+}
+
+ACCIDENTS: list[Callable[[], None]] = [
+    subscription_is_over,
+    consumer_is_behind_history_pages,
+    version_comes_between_subscription_and_expiry,
+    consumer_dies_within_a_commit,
+    subscription_is_dropped_within_a_commit,
+]
