@@ -189,10 +189,14 @@ def _not_consumed(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
         return _found(
             Cause.MISROUTED,
             Urgency.PROBLEM,
-            f"stops at position {it.durable}: the record there belongs to partition {it.misrouted_to}. {it.misrouted_why}",
+            f"stops at position {it.durable}: the record there belongs to {_place(it.misrouted_to)}. {it.misrouted_why}",
             _past_misrouted(it),
         )
     return _stands(table, it) if _waits_long(it) else None
+
+
+def _place(partition: int) -> str:
+    return "no partition" if partition < 0 else f"partition {partition}"
 
 
 def _past_misrouted(it: PartitionFacts) -> str:
@@ -220,7 +224,7 @@ def _stands(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
         return _found(
             Cause.MISROUTED,
             Urgency.PROBLEM,
-            f"{seen}. The key of the record there belongs to partition {it.misrouted_to}: the producer uses another "
+            f"{seen}. The key of the record there belongs to {_place(it.misrouted_to)}: the producer uses another "
             "partitioner than the table's (`lancewal table show`)",
             _past_misrouted(it),
         )

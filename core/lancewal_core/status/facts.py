@@ -98,7 +98,7 @@ class PartitionFacts:
     """Time of the newest segment in the owner's log, for any partition."""
     rejections: Rejections = Rejections()
     misrouted_to: int | None = None
-    """Partition to which the record at the durable position belongs, if it is another one.  Without
+    """Partition to which the record at the durable position belongs, if it is another one; -1: to none.  Without
     ``misrouted_why`` this is only a hint."""
     misrouted_why: str = ""
     """Whether that record's key or its partition is wrong, as a sentence; empty if its row could not be read."""

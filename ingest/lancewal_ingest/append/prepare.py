@@ -26,6 +26,7 @@ import pyarrow as pa
 
 from lancewal_core.errors import BadRecord, LancewalError, Misrouted, WrongFormat, counted
 from lancewal_core.names.ids import Position, Region
+from lancewal_core.rows.murmur2 import NO_PARTITION
 from lancewal_core.rows.row_range import RowRange
 from lancewal_core.rows.schema import OFFSET
 from lancewal_core.table.contract import MISROUTED, Contract
@@ -248,9 +249,16 @@ class Preparer:
     def _misrouted_letters(self, offsets: pa.Array, belongs: npt.NDArray[np.int32]) -> list[Rejected]:
         subject = self._routing.subject
         return [
-            Rejected(offset, MISROUTED, f"its {subject} belongs to partition {place} of {self.contract.partitions}")
+            Rejected(offset, MISROUTED, f"its {subject} belongs {self._place(place)}")
             for offset, place in zip(offsets.to_pylist(), belongs.tolist(), strict=True)
         ]
+
+    def _place(self, partition: int) -> str:
+        return (
+            "to no partition"
+            if partition == NO_PARTITION
+            else f"to partition {partition} of {self.contract.partitions}"
+        )
 
     def _first_stop(
         self, consumed: Consumed, rows: pa.RecordBatch, belongs: npt.NDArray[np.int32], rejected: Sequence[Rejected]
@@ -269,8 +277,8 @@ class Preparer:
                 cause = self._routing.cause(records, at, rows.slice(int(wrong[0]), 1), region)
                 return Position(offset), Misrouted(
                     f"topic {region.topic} partition {region.partition} offset {offset}: the record's "
-                    f"{self._routing.subject} belongs to partition {int(belongs[wrong[0]])} of "
-                    f"{self.contract.partitions}. {cause}. To let such records pass, without a restart: "
+                    f"{self._routing.subject} belongs {self._place(int(belongs[wrong[0]]))}. {cause}. To let such records "
+                    "pass, without a restart: "
                     f"`lancewal table alter --on misrouted=dead-letter`; to go on without this record alone: "
                     f"`lancewal offset reject {region.topic}-{region.partition}-{offset}`",
                     **region.place, offset=offset,

@@ -4,7 +4,8 @@
    again gives the same cell, in whatever batch it comes.
 2. An upsert and a patch set these columns, and a patch counts them among those that it carries.  A delete sets none.
 3. Of several headers of one name the last one counts, as for Kafka's ``Headers.lastHeader``.  A record without the header,
-   without a key or without a time gives null.  (Kafka's time of such a record is -1.)
+   without a key or without a time gives null.  (Kafka's time of such a record is -1.)  So does a time after the year 9999,
+   which Python and JSON do not hold: a producer may have given microseconds.
 4. A key or header that a string column cannot hold, since it is not UTF-8, gives null, and is counted.
 """
 
@@ -28,6 +29,8 @@ from lancewal_kafka.records import Records
 
 Partitions = npt.NDArray[np.int32]
 _HEADER = "kafka.header."
+_END_MS = 253_402_300_800_000
+"""Milliseconds from 1970 to the year 10000."""
 
 
 class MetadataColumns:
@@ -100,7 +103,7 @@ class MetadataColumns:
                 return pa.array(np.fromiter(records.offsets, np.int64, len(records))), None
             case "kafka.timestamp":
                 times = np.fromiter(records.timestamps, np.int64, len(records))
-                return pa.array(times, mask=times < 0).cast(type_), None
+                return pa.array(times, mask=(times < 0) | (times >= _END_MS)).cast(type_), None
             case "kafka.key":
                 cells = pa.array(records.keys, pa.binary())
             case _:

@@ -151,6 +151,13 @@ CASES: dict[str, Case] = {
         replace(BEHIND, kafka=FRESH, changed_ms=YOUNG, misrouted_to=1, misrouted_why="It has no key"),
         "stops at position 40: the record there belongs to partition 1. It has no key. Correct the producer",
     ),
+    "a record belongs nowhere": Case(
+        Cause.MISROUTED,
+        Urgency.PROBLEM,
+        TABLE,
+        replace(BEHIND, kafka=FRESH, changed_ms=YOUNG, misrouted_to=-1, misrouted_why="It has no key"),
+        "stops at position 40: the record there belongs to no partition. It has no key.",
+    ),
     "its owner has stopped it": Case(
         Cause.STOPPED, Urgency.PROBLEM, TABLE, replace(BEHIND, stopped=FAILED), FAILED.text, "misrouted"
     ),

@@ -60,7 +60,7 @@ def test_a_record_without_a_key_belongs_nowhere() -> None:
         entry, _, stop = Preparer(CONTRACT).prepare(consumed(partition, [None]))
         assert entry is None
         assert stop is not None
-        assert "belongs to partition -1" in str(stop.error)
+        assert "belongs to no partition. " in str(stop.error)
         assert "without a key" in str(stop.error)
 
 
@@ -211,4 +211,4 @@ def test_an_empty_key_belongs_nowhere_with_crc32() -> None:
     for partition in range(7):
         stop = Preparer(contract).prepare(consumed(partition, [b""])).stop
         assert stop is not None
-        assert "belongs to partition -1 of 7. The record's key is empty" in str(stop.error)
+        assert "belongs to no partition. The record's key is empty" in str(stop.error)

@@ -95,6 +95,16 @@ def test_what_a_record_has_not_is_null(headers: list[Header] | None) -> None:
     assert [name for name in found if found[name] is None] == ["time", "key", "key_text", "trace", "raw"]
 
 
+def test_a_time_that_python_does_not_hold_is_null() -> None:
+    """A producer gave microseconds.  A read of such a cell would end in an error of Python's."""
+    last, times = 253_402_300_799_999, []
+    for time in (last, last + 1, 1_772_357_400_250_000, 2**62):
+        entry = outcome(one(timestamp=time)).entry
+        assert entry is not None
+        times += entry.rows.column("time").to_pylist()
+    assert times == [EPOCH + timedelta(milliseconds=last), None, None, None]
+
+
 def test_bytes_that_are_no_text_are_null_and_counted() -> None:
     good, bad = ("trace.id", b"ok"), ("trace.id", b"\xff")
     delete = ("lancewal.op", b"delete")
