@@ -31,7 +31,7 @@ from lancewal_core.region.pages.state_page import decode_page
 from lancewal_core.region.state import TRANSITIONS, GenerationRecord, GenerationState, RegionState
 from lancewal_core.region.states import page_family, state_in
 from lancewal_core.rows.fold import Folded, fold
-from lancewal_core.rows.schema import OFFSET, PRESENT, TIMESTAMP
+from lancewal_core.rows.schema import OFFSET, PRESENT, TIMESTAMP, Op
 from lancewal_core.table.contract import Contract
 from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.segment import Fence, decode_segment
@@ -219,15 +219,15 @@ class Checker:
         return end
 
     def _check_first_records(self, region: Region, state: RegionState) -> None:
-        """A state that knows of no row counts all bad records before its OPEN generation, and nothing else lies there."""
+        """A state that knows of no row counts all bad records before its OPEN generation; besides, only deletes lie there."""
         newest = state.newest
         if state.no_row_yet is None or newest is None or self._topic.partitions[region.partition].lost:
             return
         records = self._between(region, 0, newest.first if newest.next is None else newest.next)
-        require(not any(r.op is not None for r in records), f"{region.name}: has rows, and", state, "knows of none")
-        require(
-            state.no_row_yet.rejected == len(records), f"{region.name}:", len(records), "bad records, not as in", state
-        )
+        has_rows = any(r.op not in (None, Op.DELETE) for r in records)
+        require(not has_rows, f"{region.name}: has rows, and", state, "knows of none")
+        bad = sum(r.op is None for r in records)
+        require(state.no_row_yet.rejected == bad, f"{region.name}:", bad, "bad records, not as in", state)
 
     def _check_kept(self, region: Region, record: GenerationRecord) -> None:
         if record.next != record.first:  # trimming takes the lowest numbers of a log

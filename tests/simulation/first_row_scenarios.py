@@ -7,6 +7,7 @@ from collections.abc import Callable
 from lancewal_core.errors import WrongFormat
 from lancewal_core.record_keys.key_format import encode_region_key
 from lancewal_core.rows.murmur2 import partition_of
+from lancewal_core.rows.schema import Op
 from tests.simulation.checker import require
 from tests.simulation.oracle import Record
 from tests.simulation.stage import Member, Stage
@@ -19,10 +20,21 @@ NO_JSON = b"{"
 class FirstRows(Stage):
     """A stage whose partition 0 gets values that give no row."""
 
+    @property
+    def k(self) -> int:
+        """A key of the partition."""
+        return next(k for k in range(100) if partition_of(encode_region_key(k), self.settings.partitions) == 0)
+
     def sends(self, value: bytes, times: int = 1) -> None:
-        k = next(k for k in range(100) if partition_of(encode_region_key(k), self.settings.partitions) == 0)
+        k = self.k
         for _ in range(times):
             self.topic.append(0, lambda offset: Record(offset, 0, encode_region_key(k), value, None, None, k, {}))
+
+    def deletes(self) -> None:
+        """A record without a value."""
+        k = self.k
+        key = encode_region_key(k)
+        self.topic.append(0, lambda offset: Record(offset, 0, key, None, None, Op.DELETE, k, {"k": k}))
 
     def has_stopped(self, member: Member, offset: int) -> None:
         """The partition stopped right before this record, and all before it are dead letters."""
@@ -84,6 +96,27 @@ def records_of_sealed_generations_count() -> None:
     stage.has_stopped(b, 99)
 
 
+def deletes_are_no_rows() -> None:
+    """A topic of another format that was compacted begins with deletes without a value.  A dies with one in its log, and
+    another lies in a sealed generation: its heirs still stop before the first value."""
+    stage = FirstRows()
+    a, b, c = stage.member("a", 0, 1), stage.member("b"), stage.member("c")
+    stage.deletes()
+    stage.step(a, 20)
+    stage.is_durable(1)
+    stage.take_over(a, b, 0)
+    stage.step(b, 4)
+    stage.deletes()
+    stage.step(b, 20)
+    stage.seal(b)
+    stage.sends(FRAMED, 3)
+    stage.has_stopped(b, 2)
+    stage.give(c, 0)
+    stage.step(b, 2)
+    stage.step(c, 2)
+    stage.has_stopped(c, 2)
+
+
 def a_row_of_a_dead_owner_counts() -> None:
     """A dies with the partition's first row in its log, and no state says so.  The partition is at work: its heir makes a
     dead letter of a stray record."""
@@ -116,6 +149,7 @@ SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
     another_format_stops_each_owner: ("first records stop nothing", "stopped by"),
     records_of_a_dead_owner_count: ("a claim counts no records", "bad records, not as in"),
     records_of_sealed_generations_count: ("a seal counts no records", "bad records, not as in"),
+    deletes_are_no_rows: ("deletes count as rows", "stopped by"),
     a_row_of_a_dead_owner_counts: ("a claim counts no records", "knows of none"),
     a_row_of_sealed_generations_counts: ("a seal counts no records", "knows of none"),
 }

@@ -50,7 +50,7 @@ class WalSegmentTable(_message.Message):
         checksum: int
         def __init__(self, start: _Optional[int] = ..., length: _Optional[int] = ..., checksum: _Optional[int] = ...) -> None: ...
     class Entry(_message.Message):
-        __slots__ = ("region", "first_position", "next_position", "contract_version", "rows", "rejected", "record_time_min_ms", "record_time_max_ms")
+        __slots__ = ("region", "first_position", "next_position", "contract_version", "rows", "rejected", "record_time_min_ms", "record_time_max_ms", "deletes_only")
         REGION_FIELD_NUMBER: _ClassVar[int]
         FIRST_POSITION_FIELD_NUMBER: _ClassVar[int]
         NEXT_POSITION_FIELD_NUMBER: _ClassVar[int]
@@ -59,6 +59,7 @@ class WalSegmentTable(_message.Message):
         REJECTED_FIELD_NUMBER: _ClassVar[int]
         RECORD_TIME_MIN_MS_FIELD_NUMBER: _ClassVar[int]
         RECORD_TIME_MAX_MS_FIELD_NUMBER: _ClassVar[int]
+        DELETES_ONLY_FIELD_NUMBER: _ClassVar[int]
         region: str
         first_position: int
         next_position: int
@@ -67,7 +68,8 @@ class WalSegmentTable(_message.Message):
         rejected: _containers.RepeatedCompositeFieldContainer[WalSegmentTable.Rejected]
         record_time_min_ms: int
         record_time_max_ms: int
-        def __init__(self, region: _Optional[str] = ..., first_position: _Optional[int] = ..., next_position: _Optional[int] = ..., contract_version: _Optional[int] = ..., rows: _Optional[int] = ..., rejected: _Optional[_Iterable[_Union[WalSegmentTable.Rejected, _Mapping]]] = ..., record_time_min_ms: _Optional[int] = ..., record_time_max_ms: _Optional[int] = ...) -> None: ...
+        deletes_only: bool
+        def __init__(self, region: _Optional[str] = ..., first_position: _Optional[int] = ..., next_position: _Optional[int] = ..., contract_version: _Optional[int] = ..., rows: _Optional[int] = ..., rejected: _Optional[_Iterable[_Union[WalSegmentTable.Rejected, _Mapping]]] = ..., record_time_min_ms: _Optional[int] = ..., record_time_max_ms: _Optional[int] = ..., deletes_only: _Optional[bool] = ...) -> None: ...
     class Batch(_message.Message):
         __slots__ = ("section", "raw_bytes", "entries")
         SECTION_FIELD_NUMBER: _ClassVar[int]

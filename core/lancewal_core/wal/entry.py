@@ -23,7 +23,7 @@ from lancewal_core.errors import InvalidInput
 from lancewal_core.names.ids import Position, Region
 from lancewal_core.names.words import NoWord, word
 from lancewal_core.rows.row_range import RowRange
-from lancewal_core.rows.schema import OFFSET
+from lancewal_core.rows.schema import OFFSET, OP, Op
 
 FIRST_RECORDS = 100
 """A partition without a row stops before this record since the table's start, if all are bad of one kind.  Enough that a
@@ -41,7 +41,9 @@ class RejectedOffset:
 
 @dataclass(frozen=True, slots=True)
 class NoRowYet:
-    """The rejected records of some entries of a region, none of which has a row."""
+    """The rejected records of some entries of a region, none of which has a row other than a delete.
+
+    Deletes do not count as rows here: a record without a value is a delete, whatever format values have."""
 
     rejected: int = 0
     """Number of rejected records."""
@@ -50,15 +52,15 @@ class NoRowYet:
 
     @classmethod
     def of(cls, entries: Iterable[Described]) -> NoRowYet | None:
-        """Return the rejected records of these entries; None if one of them has a row."""
+        """Return the rejected records of these entries; None if one of them has a row other than a delete."""
         found: NoRowYet | None = cls()
         for entry in entries:
             found = found and found.then(entry)
         return found
 
     def then(self, entry: Described) -> NoRowYet | None:
-        """Add the rejected records of a further entry; return None if that entry has a row."""
-        if entry.row_count:
+        """Add the rejected records of a further entry; return None if that entry has a row other than a delete."""
+        if entry.row_count and not entry.deletes_only:
             return None
         kinds = {record.kind for record in entry.rejected}
         return self.plus(NoRowYet(len(entry.rejected), kinds.pop() if len(kinds) == 1 else ""))
@@ -109,6 +111,13 @@ class Entry:
     def row_count(self) -> int:
         return self.held.row_count if isinstance(self.held, RowRange) else int(self.held.num_rows)
 
+    @property
+    def deletes_only(self) -> bool:
+        """Whether the entry has rows, and all of them are deletes."""
+        held = self.range
+        (only,) = only_deletes(held.batch.column(OP).slice(held.begin, held.row_count), [held.row_count])
+        return only
+
 
 def kept_bytes(entries: Iterable[Entry]) -> int:
     """Return the bytes of memory that the rows of these entries keep.
@@ -132,6 +141,15 @@ def is_chain(entries: Iterable[Described], first: Position, next_: Position) -> 
     return at == next_
 
 
+def only_deletes(ops: pa.Array, counts: Sequence[int]) -> list[bool]:
+    """Return whether each of consecutive parts, which have ``counts`` rows each, has rows, and all of them are deletes."""
+    if not len(ops):
+        return [False] * len(counts)
+    starts = [start for start, count in zip(accumulate(counts, initial=0), counts, strict=False) if count]
+    found = iter(np.logical_and.reduceat(ops.to_numpy() == Op.DELETE, starts).tolist())
+    return [bool(count) and next(found) for count in counts]
+
+
 class Described(Protocol):
     """An entry, or its description in a segment's table."""
 
@@ -145,6 +163,8 @@ class Described(Protocol):
     def contract_version(self) -> int: ...
     @property
     def row_count(self) -> int: ...
+    @property
+    def deletes_only(self) -> bool: ...
     @property
     def rejected(self) -> tuple[RejectedOffset, ...]: ...
 

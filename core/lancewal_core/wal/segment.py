@@ -47,10 +47,10 @@ from lancewal_core.proto import wal_segment_pb2
 from lancewal_core.rows.own_rows import own_rows
 from lancewal_core.rows.record_times import RecordTimes, times_of_parts
 from lancewal_core.rows.row_range import RowRange, joined
-from lancewal_core.rows.schema import SYSTEM_FIELDS
+from lancewal_core.rows.schema import OP, SYSTEM_FIELDS
 from lancewal_core.store.arrow_message import END_OF_STREAM, LZ4_RATIO_MAX, declared_batch, message_length
 from lancewal_core.store.object_kinds import SEGMENT_ROWS_BYTES_MAX, SEGMENT_TRAILER_BYTES_MAX
-from lancewal_core.wal.entry import Entry, RejectedOffset, check_entries, check_rows, check_words
+from lancewal_core.wal.entry import Entry, RejectedOffset, check_entries, check_rows, check_words, only_deletes
 
 FORMAT_VERSION = 1
 MAGIC = b"LWAL"
@@ -123,6 +123,8 @@ class EntryHeader:
     rejected: tuple[RejectedOffset, ...]
     nbytes: int
     """Share of its record batch's bytes in the object, by the number of rows."""
+    deletes_only: bool = False
+    """Whether the entry has rows, and all of them are deletes; False in segments of release 0.1.0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,11 +201,11 @@ def encode_body(
                 f"rows of region {entry.region.name} have the schema {found}, not the contract's {schema}",
                 region=entry.region.name,
             )
-    body, ends, times = _write_stream(numbered, schema, shares)
+    body, ends, facts = _write_stream(numbered, schema, shares)
     schema_end = message_length(body.slice(0, 8).to_pybytes())
     content = _Table.Body(schema=_section(body, 0, schema_end))
-    for entry, of_rows in zip(entries, times, strict=True):
-        _encode_header(content.entries.add(), entry, of_rows)
+    for entry, (times, deletes_only) in zip(entries, facts, strict=True):
+        _encode_header(content.entries.add(), entry, times, deletes_only)
     for share, (start, end) in zip(shares, pairwise([schema_end, *ends]), strict=True):
         raw_bytes = declared_batch(body.slice(start, end - start)).raw_bytes
         content.batches.append(
@@ -229,23 +231,24 @@ def _shares(entries: tuple[Entry, ...]) -> list[list[Entry]]:
 
 def _write_stream(
     segment: Segment, schema: pa.Schema, shares: Seq[Seq[Entry]]
-) -> tuple[pa.Buffer, list[int], list[RecordTimes | None]]:
-    """Return the body, the end of each record batch in it, and the times of each entry."""
+) -> tuple[pa.Buffer, list[int], list[tuple[RecordTimes | None, bool]]]:
+    """Return the body, the end of each record batch in it, and for each entry its times, and whether it only deletes."""
     sink = pa.BufferOutputStream()
     # For people who open the body with an Arrow tool; a reader goes by the table.
     described = schema.with_metadata({"lancewal.log": segment.log, "lancewal.sequence": str(segment.sequence)})
-    ends, times = list[int](), list[RecordTimes | None]()
+    ends, facts = list[int](), list[tuple[RecordTimes | None, bool]]()
     with pa.ipc.new_stream(sink, described, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
         for share in shares:
             rows = joined((entry.range for entry in share), schema)
             check_rows(rows, share)
-            times += times_of_parts(rows, [entry.row_count for entry in share])
+            counts = [entry.row_count for entry in share]
+            facts += zip(times_of_parts(rows, counts), only_deletes(rows.column(OP), counts), strict=True)
             writer.write_batch(rows)
             ends.append(sink.tell())
-    return sink.getvalue(), ends, times
+    return sink.getvalue(), ends, facts
 
 
-def _encode_header(header: _Table.Entry, entry: Entry, times: RecordTimes | None) -> None:
+def _encode_header(header: _Table.Entry, entry: Entry, times: RecordTimes | None, deletes_only: bool) -> None:
     # Set one by one: a message made of its fields takes ten times as long, and a segment has hundreds.
     header.region = entry.region.name
     header.first_position = entry.first
@@ -256,6 +259,8 @@ def _encode_header(header: _Table.Entry, entry: Entry, times: RecordTimes | None
         header.rejected.add(offset=rejected.offset, kind=rejected.kind)
     if times is not None:
         header.record_time_min_ms, header.record_time_max_ms = times
+    if deletes_only:
+        header.deletes_only = True
 
 
 def _section(body: pa.Buffer, start: int, end: int) -> _Table.Section:
@@ -473,6 +478,8 @@ def _decode_header(entry: _Table.Entry, nbytes: int, where: str) -> EntryHeader:
         raise corrupt(
             where, f"an entry of region {entry.region[:_SHOWN]} has {entry.rows} rows, and record times {times}"
         )
+    if entry.deletes_only and not entry.rows:
+        raise corrupt(where, f"an entry of region {entry.region[:_SHOWN]} has no rows, but only deletes")
     return EntryHeader(
         region=_region(entry.region, where),
         first=Position(entry.first_position),
@@ -482,6 +489,7 @@ def _decode_header(entry: _Table.Entry, nbytes: int, where: str) -> EntryHeader:
         record_times=times,
         rejected=tuple(RejectedOffset(rejected.offset, rejected.kind) for rejected in entry.rejected),
         nbytes=nbytes,
+        deletes_only=entry.deletes_only,
     )
 
 
@@ -530,7 +538,7 @@ def decode_batch(
         rows = pa.ipc.read_record_batch(buffer, schema)
         rows.validate(full=True)
         check_rows(rows, header.entries)
-        _check_times(rows, header.entries)
+        _check_facts(rows, header.entries)
     except (ObjectCorrupt, ActionNeeded, pa.ArrowException, OSError, UnicodeDecodeError) as error:
         names = ", ".join(entry.region.name for entry in header.entries[:_NAMED])
         more = f" and {len(header.entries) - _NAMED} more" if len(header.entries) > _NAMED else ""
@@ -548,8 +556,15 @@ def decode_batch(
     return entries
 
 
-def _check_times(rows: pa.RecordBatch, entries: tuple[EntryHeader, ...]) -> None:
-    found = times_of_parts(rows, [entry.row_count for entry in entries])
+def _check_facts(rows: pa.RecordBatch, entries: tuple[EntryHeader, ...]) -> None:
+    counts = [entry.row_count for entry in entries]
+    found = times_of_parts(rows, counts)
+    if any(entry.deletes_only for entry in entries):
+        for entry, deletes_only in zip(entries, only_deletes(rows.column(OP), counts), strict=True):
+            if entry.deletes_only and not deletes_only:
+                raise ObjectCorrupt(
+                    f"rows of region {entry.region.name} are not all deletes, as the section table says"
+                )
     for entry, times in zip(entries, found, strict=True):
         if times != entry.record_times:
             raise ObjectCorrupt(

@@ -28,7 +28,7 @@ from lancewal_core.errors import BadRecord, LancewalError, Misrouted, WrongForma
 from lancewal_core.names.ids import Position, Region
 from lancewal_core.rows.murmur2 import NO_PARTITION
 from lancewal_core.rows.row_range import RowRange
-from lancewal_core.rows.schema import OFFSET
+from lancewal_core.rows.schema import OFFSET, OP, Op
 from lancewal_core.table.contract import MISROUTED, Contract
 from lancewal_core.table.drain import Drain
 from lancewal_core.wal.entry import FIRST_RECORDS, Entry, NoRowYet, RejectedOffset
@@ -266,9 +266,7 @@ class Preparer:
         """Return the position of the first record that stops the partition, and the error.  ``(0, None)`` if none does."""
         region, records = consumed.region, consumed.records
         bad = next((r for r in rejected if self.contract.policy_of(r.kind) == "stop"), None)
-        other = self._other_format(
-            consumed, rows.column(OFFSET).filter(pa.array(belongs == region.partition)), rejected
-        )
+        other = self._other_format(consumed, rows, belongs, rejected)
         wrong = np.flatnonzero(belongs != region.partition)
         if len(wrong):
             offset = rows.column(OFFSET)[int(wrong[0])].as_py()
@@ -302,14 +300,17 @@ class Preparer:
             )  # fmt: skip
         return Position(0), None
 
-    def _other_format(self, consumed: Consumed, here: pa.Array, rejected: Sequence[Rejected]) -> Rejected | None:
+    def _other_format(
+        self, consumed: Consumed, rows: pa.RecordBatch, belongs: npt.NDArray[np.int32], rejected: Sequence[Rejected]
+    ) -> Rejected | None:
         """Return the first record by which a partition without a row stops under ``on_wrong_format``; None if none does.
 
-        ``here``: offsets of the rows that belong to the partition."""
+        A delete is no row here (``NoRowYet``)."""
         told = consumed.no_row_yet
         if told is None or self.contract.on_wrong_format != "stop":
             return None
-        first_row = here[0].as_py() if len(here) else consumed.next
+        here = (belongs == consumed.region.partition) & (rows.column(OP).to_numpy() != Op.DELETE)
+        first_row = rows.column(OFFSET)[int(np.argmax(here))].as_py() if here.any() else consumed.next
         for one in rejected:
             if one.offset > first_row:
                 return None

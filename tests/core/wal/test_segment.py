@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 import tracemalloc
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from lancewal_core.names.ids import LogId, Position, Region, Sequence, TopicId
 from lancewal_core.proto import wal_segment_pb2
 from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.rows.schema import Op, RowSchema
-from lancewal_core.wal.entry import Entry, RejectedOffset, kept_bytes
+from lancewal_core.wal.entry import Entry, NoRowYet, RejectedOffset, kept_bytes
 from lancewal_core.wal.segment import (
     FOOTER_SIZE,
     SHARED_ROWS_MAX,
@@ -218,6 +219,25 @@ def test_the_trailer_says_between_which_times_the_rows_of_each_entry_lie(times: 
     assert decode_segment(data, KEY) == segment
 
 
+@given(st.lists(st.lists(st.sampled_from(Op), max_size=4), max_size=6))
+def test_the_trailer_says_which_entries_only_delete(ops: list[list[Op]]) -> None:
+    entries = []
+    for partition, some in enumerate(ops):
+        rows = batch(list(range(len(some))))
+        at = rows.schema.get_field_index("_op")
+        rows = rows.set_column(at, ROWS.wal.field("_op"), pa.array(some, ROWS.wal.field("_op").type))
+        rows = pa.concat_batches([batch([8]), rows, batch([9])]).slice(1, len(some))
+        entries.append(entry(Region("orders", NORTH.topic_id, partition), 0, 9, rows))
+    data = encode_segment(Segment(LOG, SEQUENCE, "w", tuple(entries), 0), ROWS.wal)
+    trailer = decode_trailer(data, KEY, len(data))
+    assert isinstance(trailer, Trailer)
+    expected = [set(some) == {Op.DELETE} for some in ops]
+    assert [header.deletes_only for header in trailer.entries] == expected
+    assert [one.deletes_only for one in entries] == expected
+    has_row = not {*itertools.chain(*ops)} <= {Op.DELETE}
+    assert [NoRowYet.of(trailer.entries), NoRowYet.of(entries)] == [None if has_row else NoRowYet()] * 2
+
+
 def test_a_fence_comes_back_as_it_was() -> None:
     for fence in (FENCE, replace(FENCE, writer_log=None)):
         assert decode_segment(encode_fence(fence), KEY) == fence
@@ -378,6 +398,7 @@ CHANGES: dict[str, tuple[Callable[[wal_segment_pb2.WalSegmentTable], object], st
         "has 5 rows, and record times None",
     ),
     "record times reversed": (lambda t: set_times(t.body.entries[0], 2, 1), "has 5 rows, and record times"),
+    "deletes that are none": (lambda t: setattr(t.body.entries[0], "deletes_only", True), "are not all deletes"),
     "one record time": (lambda t: t.body.entries[0].ClearField("record_time_max_ms"), "has 5 rows, and record times"),
     "region name": (lambda t: setattr(t.body.entries[0], "region", "orders/x"), "is not a region"),
     "region partition": (lambda t: setattr(t.body.entries[0], "region", "orders/x/01"), "is not a region"),

@@ -79,12 +79,11 @@ ROW, TYPE = VALUES[0], b'{"id": "%d"}' % HERE[0]
 
 
 def told(
-    values: Sequence[bytes], no_row_yet: NoRowYet | None, **terms: object
+    values: Sequence[bytes | None], no_row_yet: NoRowYet | None, **terms: object
 ) -> tuple[int, int, LancewalError | None]:
     """Where the entry ends, how many letters it has, and what stops the partition."""
-    records = Records(
-        [*range(len(values))], [0] * len(values), [None] * len(values), list(values), [None] * len(values)
-    )
+    keys = [encode_region_key(HERE[0]) if value is None else None for value in values]
+    records = Records([*range(len(values))], [0] * len(values), keys, list(values), [None] * len(values))
     consumed = Consumed(
         Region("t", TopicId("i"), 1), Position(0), Position(len(values)), records, no_row_yet=no_row_yet
     )
@@ -109,15 +108,19 @@ def told(
         ([b"{}"] + [TYPE] * 200, NoRowYet(), None),
         ([TYPE] * 98 + [ROW] + [TYPE] * 50, NoRowYet(), None),
         ([TYPE] * 200, None, None),
+        ([None, FRAMED], NoRowYet(), 1),
+        ([None, ROW, FRAMED], NoRowYet(), None),
+        ([None, *[TYPE] * 99, None, TYPE], NoRowYet(), 101),
     ],
 )
 def test_first_records_stop_a_partition_without_a_row(
-    values: Sequence[bytes], before: NoRowYet | None, end: int | None
+    values: Sequence[bytes | None], before: NoRowYet | None, end: int | None
 ) -> None:
+    """A delete without a value is no row."""
     found, letters, error = told(values, before)
     assert found == (len(values) if end is None else end)
     assert isinstance(error, WrongFormat) == (end is not None)
-    assert letters == sum(value != ROW for value in values[:found])
+    assert letters == sum(value not in (ROW, None) for value in values[:found])
     lenient_, _, none = told(values, before, on_wrong_format="dead-letter")
     assert (lenient_, none) == (len(values), None)
 
