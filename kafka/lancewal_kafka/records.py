@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from confluent_kafka import Message
 
+from lancewal_kafka.headers import UNREADABLE_HEADERS, HeaderList, MessageHeaders
+
 
 @dataclass(frozen=True, slots=True)
 class Records:
@@ -22,7 +24,8 @@ class Records:
     """Kafka's timestamps, milliseconds since 1970."""
     keys: list[bytes | None]
     values: list[bytes | None]
-    headers: list[list[tuple[str, bytes | None]] | None]
+    headers: MessageHeaders | list[HeaderList | None]
+    """Consumed messages have ``MessageHeaders``."""
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -35,8 +38,9 @@ class Records:
     @classmethod
     def joined(cls, parts: Sequence[Records]) -> Records:
         """Return the records of all parts, one part after the other.  Records of several regions are in no order."""
-        columns = zip(*((p.offsets, p.timestamps, p.keys, p.values, p.headers) for p in parts), strict=True)
-        return cls(*(list(chain.from_iterable(column)) for column in columns))
+        columns = zip(*((p.offsets, p.timestamps, p.keys, p.values) for p in parts), strict=True)
+        offsets, timestamps, keys, values = (list(chain.from_iterable(column)) for column in columns)
+        return cls(offsets, timestamps, keys, values, MessageHeaders.joined(p.headers for p in parts))
 
     def extend(self, more: Records) -> None:
         """Append messages of the same region that come after these."""
@@ -46,9 +50,6 @@ class Records:
         self.values.extend(more.values)
         self.headers.extend(more.headers)
 
-
-UNREADABLE_HEADERS: list[tuple[str, bytes | None]] = [("\udcff", None)]
-"""Placeholder for headers of which a name is not UTF-8.  The name is a lone surrogate, which no client decodes to."""
 
 # Unbound C methods, for ``map``.  The type hints do not know that a message without an error has all of these.
 TOPIC: Any = Message.topic
@@ -70,13 +71,13 @@ def as_records(messages: Sequence[Message]) -> Records:
     )
 
 
-def _headers(messages: Sequence[Message]) -> list[list[tuple[str, bytes | None]] | None]:
+def _headers(messages: Sequence[Message]) -> MessageHeaders:
     """Return the headers of each message; ``UNREADABLE_HEADERS`` if a name is not UTF-8.
 
     Each message is asked once: the client's second answer would hold a null name, and comparing it ends the process.
     """
     asked = map(_HEADERS, messages)
-    found: list[list[tuple[str, bytes | None]] | None] = []
+    found: list[HeaderList | None] = []
     while len(found) < len(messages):
         try:
             found.extend(asked)  # what came before an error stays in the list
@@ -84,7 +85,7 @@ def _headers(messages: Sequence[Message]) -> list[list[tuple[str, bytes | None]]
             if not isinstance(error.__cause__ or error, UnicodeDecodeError):
                 raise
             found.append(UNREADABLE_HEADERS)
-    return found
+    return MessageHeaders(found)
 
 
 def by_partition(messages: Sequence[Message]) -> dict[int, Records]:

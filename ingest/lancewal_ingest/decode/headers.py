@@ -1,7 +1,6 @@
 """Kafka headers of many records at once: which of them count for lancewal, and how long they are.
 
-1. No Python function is called for a single record.  A header costs Python code only if it counts, if ``last`` asks for
-   it, or if any value is null.  Each distinct name is looked at once.
+1. No Python code runs for a single header.  Each distinct name is looked at once.
 2. A name counts if it begins with ``lancewal.``, in any case, if it is one that only a cut dead letter has, or if it
    could not be read.  ``operations`` says what such a header means.  All other headers change nothing.
 """
@@ -9,88 +8,89 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import cached_property
-from itertools import chain
-from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lancewal_core.rows.schema import Op
-from lancewal_ingest.decode.operations import OP_HEADER, OPS, Headers, counts
+from lancewal_ingest.decode.operations import OP_HEADER, OPS, counts
+from lancewal_kafka.headers import HeaderList, MessageHeaders, text_of
 
 Sizes = npt.NDArray[np.int64]
 
 ASIDE = 255
 """Value in place of an ``Op``, for a record that is examined by itself."""
 
-
-class _PlainOps(dict[tuple[str, bytes | None], int]):
-    """Operation of a header; ``ASIDE`` for each other header than a valid ``lancewal.op``."""
-
-    def __missing__(self, header: tuple[str, bytes | None]) -> int:
-        return ASIDE
-
-
-_PLAIN = _PlainOps({(OP_HEADER, name): int(op) for name, op in OPS.items()})
-_NAME, _VALUE = itemgetter(0), itemgetter(1)
+_PLAIN_VALUES = pa.array([name for name in OPS if name is not None], pa.binary())
+_PLAIN_OPS = np.array([*OPS.values(), ASIDE], np.uint8)
+"""For each of these values its operation, and ``ASIDE`` for all others."""
 
 
 class HeaderColumns:
     """The headers of all records, one after the other, and how many each record has."""
 
-    def __init__(self, of_records: Sequence[Headers]) -> None:
-        self._numbers = np.fromiter(map(len, [headers or () for headers in of_records]), np.int64, len(of_records))
-        self._headers = list(chain.from_iterable(filter(None, of_records)))
+    def __init__(self, of_records: Sequence[HeaderList | None]) -> None:
+        headers = of_records if isinstance(of_records, MessageHeaders) else MessageHeaders(of_records)
+        column = headers.column
+        self._ends: Sizes = np.zeros(len(headers) + 1, np.int64)
+        """Place of the first header of each record, and behind it the number of all."""
+        self._names, self._values = pa.array([], pa.string()), pa.array([], pa.binary())
+        if column is not None:
+            ends = column.offsets.to_numpy()
+            self._ends = (ends - ends[0]).astype(np.int64)
+            self._names = column.keys.slice(ends[0], ends[-1] - ends[0])
+            self._values = column.items.slice(ends[0], ends[-1] - ends[0])
+
+    def __bool__(self) -> bool:
+        """Whether any record has a header."""
+        return len(self._names) > 0
 
     @cached_property
-    def _names(self) -> frozenset[str]:
-        return frozenset(map(_NAME, self._headers))
+    def _owners(self) -> Sizes:
+        """For each header the place of its record."""
+        return np.repeat(np.arange(len(self._ends) - 1), np.diff(self._ends))
 
     @cached_property
     def _value_bytes(self) -> Sizes:
-        values = map(_VALUE, self._headers)
-        with suppress(TypeError):  # a value is null
-            return np.fromiter(map(len, values), np.int64, len(self._headers))
-        return np.fromiter((len(value or b"") for _, value in self._headers), np.int64, len(self._headers))
+        lengths: Sizes = pc.binary_length(self._values).fill_null(0).to_numpy().astype(np.int64)
+        return lengths
 
     def ops(self) -> npt.NDArray[np.uint8]:
         """Return the operation of each record that has no header that counts but one ``lancewal.op``; else ``ASIDE``."""
-        ops = np.full(len(self._numbers), Op.UPSERT, dtype=np.uint8)
-        distinct = self._names
-        if not (meant := set(filter(counts, distinct))):
+        ops = np.full(len(self._ends) - 1, Op.UPSERT, dtype=np.uint8)
+        distinct = map(text_of, pc.unique(self._names).cast(pa.binary()).to_pylist())
+        if not (meant := list(filter(counts, distinct))):
             return ops
-        owners, headers = np.repeat(np.arange(len(ops)), self._numbers), self._headers
-        if meant != distinct:
-            places = np.flatnonzero(np.fromiter(map(meant.__contains__, map(_NAME, headers)), np.bool_, len(headers)))
-            owners, headers = owners[places], [headers[place] for place in places.tolist()]
-        ops[owners] = list(map(_PLAIN.__getitem__, headers))
+        # ``is_in`` compares bytes: a name that is not UTF-8 is one of these names too.
+        names = pa.array([name.encode("utf-8", "surrogateescape") for name in meant], pa.binary())
+        places = np.flatnonzero(pc.is_in(self._names.cast(pa.binary()), value_set=names).to_numpy(zero_copy_only=False))
+        owners, at = self._owners[places], pa.array(places)
+        known = pc.index_in(self._values.take(at), value_set=_PLAIN_VALUES).fill_null(len(_PLAIN_VALUES)).to_numpy()
+        is_op = pc.equal(self._names.take(at), OP_HEADER).to_numpy(zero_copy_only=False)
+        ops[owners] = np.where(is_op, _PLAIN_OPS[known], ASIDE)
         ops[np.bincount(owners, minlength=len(ops)) > 1] = ASIDE
         return ops
 
     def last(self, name: str) -> pa.Array:
         """Return the value of each record's last header of this name, as a binary array; null without one."""
-        found = np.fromiter(map(name.__eq__, map(_NAME, self._headers)), np.bool_, len(self._headers))
-        places = np.flatnonzero(found)
-        owners = np.repeat(np.arange(len(self._numbers)), self._numbers)[places]
-        lasts = np.flatnonzero(np.diff(owners, append=-1))  # owners ascend: the last place of each
-        at = np.full(len(self._numbers), len(lasts))
-        at[owners[lasts]] = np.arange(len(lasts))
-        values = [self._headers[place][1] for place in places[lasts].tolist()]
-        return pa.array([*values, None], pa.binary()).take(pa.array(at))
+        places = np.flatnonzero(pc.equal(self._names, name).to_numpy(zero_copy_only=False))
+        owners = self._owners[places]
+        at = np.full(len(self._ends) - 1, -1)
+        at[owners] = places  # of several places of one record the last one stays
+        return self._values.take(pa.array(at, mask=at < 0))
 
     def longest(self) -> int:
         """Return a number of bytes that the headers of no record exceed: names in UTF-8, and values."""
-        if not self._headers:
+        if not len(self._names):
             return 0
-        return int(self._numbers.max() * (4 * max(map(len, self._names)) + self._value_bytes.max()))
+        characters = int(pc.max(pc.utf8_length(self._names)).as_py())
+        return int(np.diff(self._ends).max()) * (4 * characters + int(self._value_bytes.max()))
 
     def sizes(self, overhead: int) -> Sizes:
         """Return the characters of names and bytes of values of each record, and ``overhead`` for each of its headers."""
-        each = np.fromiter(map(len, map(_NAME, self._headers)), np.int64, len(self._headers)) + overhead
-        each += self._value_bytes
-        ends = np.concatenate([[0], np.cumsum(self._numbers)])
-        sizes: Sizes = np.diff(np.concatenate([[0], np.cumsum(each)])[ends])
+        each = pc.utf8_length(self._names).to_numpy() + self._value_bytes + overhead
+        sizes: Sizes = np.diff(np.concatenate([[0], np.cumsum(each)])[self._ends])
         return sizes

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from lancewal_core.rows.schema import Op
 from lancewal_ingest.decode.outcomes import Refusal
-from lancewal_kafka.records import UNREADABLE_HEADERS
+from lancewal_kafka.headers import UNREADABLE_HEADERS, HeaderList
 
 OP_HEADER = "lancewal.op"
 
@@ -31,7 +31,7 @@ _OF_CUT = {*CUT_HEADERS, *(ORIGINAL + name for name in CUT_HEADERS)}
 OPS: dict[bytes | None, Op] = {b"upsert": Op.UPSERT, b"patch": Op.PATCH, b"delete": Op.DELETE}
 """Operation for each value of the header ``lancewal.op``."""
 
-Headers = list[tuple[str, bytes | None]] | None
+Headers = HeaderList | None
 
 
 def counts(name: str) -> bool:

@@ -93,7 +93,7 @@ class RecordWeights:
 
 def _headers(records: Records) -> HeaderColumns | None:
     """Return the headers of the records; None if no record has any."""
-    return HeaderColumns(records.headers) if any(records.headers) else None
+    return HeaderColumns(records.headers) or None
 
 
 def pieces(weights: Weights, nbytes: int) -> list[int]:

@@ -61,7 +61,8 @@ from lancewal_ingest.decode.operations import (
 from lancewal_ingest.decode.outcomes import TOO_LARGE, Rejected
 from lancewal_kafka.clients import kafka_at, shared_properties
 from lancewal_kafka.errors import error_of, explained, not_accepted
-from lancewal_kafka.records import UNREADABLE_HEADERS, Records
+from lancewal_kafka.headers import UNREADABLE_HEADERS
+from lancewal_kafka.records import Records
 from lancewal_kafka.topic import TopicInspector
 
 _CONNECT = "__connect.errors."

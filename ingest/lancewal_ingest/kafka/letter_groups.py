@@ -19,7 +19,8 @@ from lancewal_core.names.words import is_topic
 from lancewal_core.table.contract import MISROUTED, UNREADABLE
 from lancewal_ingest.decode.operations import KIND_HEADER, SOURCE_HEADER
 from lancewal_ingest.decode.outcomes import KINDS
-from lancewal_kafka.records import UNREADABLE_HEADERS, Records
+from lancewal_kafka.headers import UNREADABLE_HEADERS
+from lancewal_kafka.records import Records
 
 GROUPS_MAX = 1_000
 """Most groups of kind and column.  Producers choose the names of unexpected members, so there may be any number."""

@@ -19,6 +19,7 @@ from lancewal_core.table.drain import Drain
 from lancewal_ingest.append import prepare
 from lancewal_ingest.append.prepare import Consumed, Preparer
 from lancewal_ingest.regions.memtable import MemTable, own
+from lancewal_kafka.headers import HeaderList
 from lancewal_kafka.records import Records
 
 PARTITIONS = 5
@@ -44,7 +45,8 @@ def consumed_of(rng: random.Random) -> list[Consumed]:
     found = []
     for partition in range(PARTITIONS):
         count = rng.choice([0, 1, 2, 5, 30])
-        records = Records([], [], [], [], [])
+        headers: list[HeaderList | None] = []
+        records = Records([], [], [], [], headers)
         at = 10
         for _ in range(count):
             id_ = rng.randrange(40)
@@ -54,7 +56,7 @@ def consumed_of(rng: random.Random) -> list[Consumed]:
             records.keys.append(rng.choice([None, str(id_).encode(), str(id_).encode()]))
             records.values.append(rng.choice([value, value, value, value, b"{", None, b'{"id": null}']))
             op = rng.choice(["", "", "delete", "patch", "what"])
-            records.headers.append([("lancewal.op", op.encode())] if op else None)
+            headers.append([("lancewal.op", op.encode())] if op else None)
             at += rng.choice([1, 1, 3])
         region = Region("t", TopicId("i"), partition)
         found.append(Consumed(region, Position(10), Position(at), records, 100 * count) if count else _nothing(region))

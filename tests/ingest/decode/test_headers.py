@@ -18,7 +18,7 @@ from lancewal_ingest.decode.json.decoder import JsonDecoder
 from lancewal_ingest.decode.operations import CUT_HEADERS, ORIGINAL, Headers, op_of, record_bytes
 from lancewal_ingest.decode.outcomes import Refusal
 from lancewal_ingest.decode.value_decoder import NO_HEADERS, DecodedValues, HeaderValues, Ops
-from lancewal_kafka.records import UNREADABLE_HEADERS
+from lancewal_kafka.headers import UNREADABLE_HEADERS
 from tests.ingest.decode.json.cases import ROWS, Ways, records
 
 FOREIGN = [

@@ -21,7 +21,8 @@ from lancewal_core.table.columns.next_contract import Surroundings, changed
 from lancewal_core.table.contract import Column, Contract, DroppedField
 from lancewal_ingest.append.prepare import Consumed, PrepareOutcome, Preparer
 from lancewal_ingest.decode.headers import HeaderColumns
-from lancewal_kafka.records import UNREADABLE_HEADERS, Records
+from lancewal_kafka.headers import UNREADABLE_HEADERS
+from lancewal_kafka.records import Records
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SOURCES = {

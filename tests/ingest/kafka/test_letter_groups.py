@@ -17,7 +17,8 @@ from lancewal_ingest.commands.dead_letter import letters_json, letters_text, mom
 from lancewal_ingest.kafka import letter_reader
 from lancewal_ingest.kafka.letter_groups import FURTHER, GROUPS_MAX, LetterGroups
 from lancewal_ingest.kafka.letter_reader import read_letters
-from lancewal_kafka.records import UNREADABLE_HEADERS, Records
+from lancewal_kafka.headers import UNREADABLE_HEADERS
+from lancewal_kafka.records import Records
 from lancewal_kafka.reread import OutOfRange
 from lancewal_kafka.topic import TopicFacts
 
