@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.json
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Message, TopicPartition
 
 from benchmarks.ingest import PARTITIONS
 from benchmarks.workload import COLUMNS, PRIMARY_KEY, REGION_KEY, SCHEMA
 from lancewal_core.settings.load import load_settings
 from lancewal_demo.stack.resident_memory import resident_bytes
+from lancewal_ingest.python_collector import look_at_new_objects_rarely
 from lancewal_ingest.service.service import Running, serve
 from lancewal_tables.define.create import create_table
 
@@ -46,6 +47,26 @@ def floor(servers: str, topic: str, rows: int) -> float:
     seconds = time.perf_counter() - start
     consumer.close()
     return rows / seconds
+
+
+def client(servers: str, topic: str, rows: int) -> float:
+    """Seconds of CPU time to consume all records, and to ask each for all that ingest asks it for."""
+    consumer = Consumer(
+        {"bootstrap.servers": servers, "group.id": "client", "enable.auto.commit": False, "check.crcs": True,
+         "auto.offset.reset": "error", "queued.max.messages.kbytes": 256 << 10, **_FETCH}
+    )  # fmt: skip
+    consumer.assign([TopicPartition(topic, p, 0) for p in range(PARTITIONS)])
+    look_at_new_objects_rarely()
+    asked = [Message.offset, Message.timestamp, Message.key, Message.value, Message.headers]
+    count, began = 0, time.process_time()
+    while count < rows:
+        messages = consumer.consume(10_000, timeout=1.0)
+        answers = [list(map(ask, messages)) for ask in asked]
+        del answers
+        count += len(messages)
+    took = time.process_time() - began
+    consumer.close()
+    return took
 
 
 def ingest(servers: str, topic: str, rows: int, table: Path, budget: int, *, seals: bool) -> dict[str, float]:
@@ -109,6 +130,9 @@ def join(table: Path) -> float:
 def main(act: str, servers: str, topic: str, rows: str, table: str, budget: str) -> None:
     if act == "floor":
         print(json.dumps({"rows_per_s": floor(servers, topic, int(rows))}))
+        return
+    if act == "client":
+        print(json.dumps({"cpu_s": client(servers, topic, int(rows))}))
         return
     if act == "join":
         print(json.dumps({"peak_rss_mib": join(Path(table))}))

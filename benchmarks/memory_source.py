@@ -45,7 +45,7 @@ class MemorySource:
             records.timestamps.append(1_700_000_000_000)
             records.keys.append(message.key)
             records.values.append(message.value)
-            records.headers.append(None if message.op == "upsert" else [("lancewal.op", message.op.encode())])
+            records.headers.extend([None if message.op == "upsert" else [("lancewal.op", message.op.encode())]])
 
     def fetch(self, each: int) -> None:
         """All that lies ahead, as librdkafka's threads have it ready before it is asked for: ``each`` messages at a time of

@@ -36,6 +36,22 @@ def _merge_rows(text: str, name: str, from_flushed: str, from_memtable: str) -> 
     ]  # fmt: skip
 
 
+def _headers_rows() -> Iterator[_Row]:
+    for kind, text in (("trace", "one trace header"), ("debezium", "Debezium's four headers")):
+        yield f"{text}: rows/s of ingest over those without headers", f"{kind}_ratio", "at least 0.9", ".2f"
+        yield f"{text}: the same by CPU time", f"{kind}_cpu_ratio", "at least 0.9", ".2f"
+        yield f"{text}: the same if only the client took time for headers", f"{kind}_best_cpu_ratio", "-", ".2f"
+        yield (
+            f"{text}: CPU time of that best ingest over lancewal's",
+            f"{kind}_of_best_cpu_ratio",
+            "at least 0.9",
+            ".2f",
+        )
+    for kind, text in (("none", "no header"), ("trace", "one trace header"), ("debezium", "Debezium's four headers")):
+        yield f"{text}: CPU time of ingest, us/record", f"{kind}_cpu_us", "-", ".2f"
+        yield f"{text}: CPU time of Kafka's client alone, us/record", f"{kind}_client_cpu_us", "-", ".2f"
+
+
 def _strategy_rows(kind: str, percent: int) -> list[_Row]:
     """Return the rows of one share of changed rows that ``merge_strategies`` measures."""
     name = f"{kind}_{percent}_percent"
@@ -351,6 +367,7 @@ ROWS: dict[str, list[_Row]] = {
     "distance": [*_distance_rows()],
     "steady": [*_steady_rows()],
     "partitions": [*_partitions_rows()],
+    "headers": list(_headers_rows()),
     "wrong-topic": [
         ("records produced", "records", "-", ",.0f"),
         ("recognised format: first record to the stop, s", "known_stop_s", "at most 2", ".2f"),

@@ -19,8 +19,8 @@ UNREADABLE_HEADERS: HeaderList = [("\udcff", None)]
 """Placeholder for headers of which a name is not UTF-8.  The name is a lone surrogate, which no client decodes to."""
 
 _MAPS = pa.map_(pa.string(), pa.binary())
-_BYTES = "surrogateescape"
-"""Python's way to write bytes that are not UTF-8 as text, and back."""
+_BYTES = "surrogatepass"
+"""Python's way to write a lone surrogate in bytes, and back."""
 
 
 class MessageHeaders(Sequence[HeaderList | None]):
@@ -92,8 +92,13 @@ def _maps(of_messages: list[HeaderList | None]) -> pa.MapArray:
     try:
         return pa.array(of_messages, _MAPS)
     except UnicodeEncodeError:  # a placeholder
-        in_bytes = [one and [(name.encode("utf-8", _BYTES), value) for name, value in one] for one in of_messages]  # type: ignore[misc]  # bytes
+        in_bytes = [one and [(bytes_of(name), value) for name, value in one] for one in of_messages]  # type: ignore[misc]  # bytes
         return pa.array(in_bytes, pa.map_(pa.binary(), pa.binary())).cast(_MAPS, safe=False)
+
+
+def bytes_of(name: str) -> bytes:
+    """Return the bytes of a header's name in a column."""
+    return name.encode("utf-8", _BYTES)
 
 
 def text_of(name: bytes) -> str:

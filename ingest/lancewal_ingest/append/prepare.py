@@ -253,12 +253,8 @@ class Preparer:
             for offset, place in zip(offsets.to_pylist(), belongs.tolist(), strict=True)
         ]
 
-    def _place(self, partition: int) -> str:
-        return (
-            "to no partition"
-            if partition == NO_PARTITION
-            else f"to partition {partition} of {self.contract.partitions}"
-        )
+    def _place(self, belongs: int) -> str:
+        return "to no partition" if belongs == NO_PARTITION else f"to partition {belongs} of {self.contract.partitions}"
 
     def _first_stop(
         self, consumed: Consumed, rows: pa.RecordBatch, belongs: npt.NDArray[np.int32], rejected: Sequence[Rejected]

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from lancewal_core.rows.schema import Op
 from lancewal_ingest.decode.operations import OP_HEADER, OPS, counts
-from lancewal_kafka.headers import HeaderList, MessageHeaders, text_of
+from lancewal_kafka.headers import HeaderList, MessageHeaders, bytes_of, text_of
 
 Sizes = npt.NDArray[np.int64]
 
@@ -65,7 +65,7 @@ class HeaderColumns:
         if not (meant := list(filter(counts, distinct))):
             return ops
         # ``is_in`` compares bytes: a name that is not UTF-8 is one of these names too.
-        names = pa.array([name.encode("utf-8", "surrogateescape") for name in meant], pa.binary())
+        names = pa.array([bytes_of(name) for name in meant], pa.binary())
         places = np.flatnonzero(pc.is_in(self._names.cast(pa.binary()), value_set=names).to_numpy(zero_copy_only=False))
         owners, at = self._owners[places], pa.array(places)
         known = pc.index_in(self._values.take(at), value_set=_PLAIN_VALUES).fill_null(len(_PLAIN_VALUES)).to_numpy()

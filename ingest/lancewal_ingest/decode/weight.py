@@ -40,7 +40,7 @@ from lancewal_kafka.records import Records
 RECORD_OVERHEAD = 200
 """Bytes of a consumed record in addition to its content: Python objects for value, key and headers, and list slots."""
 _HEADER_OVERHEAD = 200
-"""Bytes of each header in addition to its content: a tuple, a string and a bytes object."""
+"""Bytes of each header in addition to its content, as the client gives it: a tuple, a string and a bytes object."""
 _FIELD_BYTES = 128
 """Bytes of a column, or of a nested one, in each entry of a segment in addition to its values: buffer descriptors and
 padding."""

@@ -128,6 +128,22 @@ def test_integer_keys_of_kafkas_serializers(java: Any, key_format: KeyFormat) ->
     assert [codec.decode(key) for key in theirs] == [(value,) for value in values]
 
 
+def test_text_keys_of_kafkas_serializers(java: Any) -> None:
+    """Text, and a uuid, which is text of 36 characters, are the canonical keys of one string column."""
+    package = java.org.apache.kafka.common.serialization
+    codec = key_codec(
+        RowSchema(pa.schema([pa.field("id", pa.string(), nullable=False)]), ("id",), ("id",)), "canonical"
+    )
+    assert codec is not None
+    texts = ["", "acme", "gr\u00fcn", 'a"b\\c', " \t\n", "\U0001f600"]
+    uuids = ["00000000-0000-0000-0000-000000000000", "f47ac10b-58cc-4372-a567-0e02b2c3d479"]
+    theirs = [bytes(package.StringSerializer().serialize("t", text)) for text in texts]
+    theirs += [bytes(package.UUIDSerializer().serialize("t", java.java.util.UUID.fromString(text))) for text in uuids]
+    assert [codec.encode([text]) for text in texts + uuids] == theirs
+    assert codec.encode_batch([pa.array(texts + uuids)]).to_pylist() == theirs
+    assert [codec.decode(key) for key in theirs] == [(text,) for text in texts + uuids]
+
+
 def produced_by_java(java: Any, bootstrap_servers: str, topic: str, keys: list[bytes]) -> list[int]:
     properties = java.java.util.Properties()
     properties.put("bootstrap.servers", bootstrap_servers)
