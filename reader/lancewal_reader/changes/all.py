@@ -41,6 +41,8 @@ from lancewal_core.names.ids import Position, Region, TableVersion
 from lancewal_core.rows.key_set import distinct
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.contract import Contract
+from lancewal_core.table.protocol import version_exists
+from lancewal_core.table.watermarks import InForce
 from lancewal_reader.changes.meetings import counting_of
 from lancewal_reader.changes.net import net
 from lancewal_reader.changes.pairs import Pairs
@@ -51,6 +53,7 @@ from lancewal_reader.plan.breaks import Cut, contracts_up_to, spans_a_change
 from lancewal_reader.plan.stand_in import Lineage, StepSource
 from lancewal_reader.point.receipt import Receipt
 from lancewal_reader.reading.shown_version import shown_version
+from lancewal_reader.unmerged.portions import records_in
 
 _NAMED = 3
 
@@ -73,8 +76,7 @@ def all_changes(start: Side, end: Side, columns: Sequence[str]) -> Iterator[Pair
     entries = entries_between(context, start.plan.in_force, begin, last)
     at = start
     for step in steps:
-        merged = {region: mark.next for region, mark in context.watermarks.at(step.version).regions.items()}
-        cut = {r: max(merged.get(r, Position(0)), begin.get(r, Position(0))) for r in merged | begin}
+        cut = _cut(begin, context.watermarks.at(step.version))
         before = _opened(end, step.before, cut, at)
         yield from _stretch(at, before, entries, columns)  # Step 3
         at = _opened(end, step.version, cut)
@@ -83,10 +85,44 @@ def all_changes(start: Side, end: Side, columns: Sequence[str]) -> Iterator[Pair
 
 
 def _stretch(start: Side, end: Side, entries: Entries, columns: Sequence[str]) -> Iterator[Pairs]:
-    stretch = Stretch.of(start, entries, start.receipt.positions, end.receipt.positions)
-    counting = counting_of(start, end)
-    if stretch.deltas:
-        yield from record_changes(stretch, columns, counting)
+    """Yield the changes of the records from one state to another.  If the records may have more keys than a reader holds, go
+    from merge to merge."""
+    while True:
+        stretch = Stretch.of(start, entries, start.receipt.positions, end.receipt.positions)
+        middle = _merged_between(start, end, entries) if records_in(stretch.deltas) > start.context.keys_max else None
+        if middle is not None:
+            stretch = Stretch.of(start, entries, start.receipt.positions, middle.receipt.positions)
+        counting = counting_of(start, middle or end)
+        if stretch.deltas:
+            yield from record_changes(stretch, columns, counting)
+        if middle is None:
+            return
+        start = middle
+
+
+def _merged_between(start: Side, end: Side, entries: Entries) -> Side | None:
+    """Return the state of a version between two states that divides their records; None if there is none.
+
+    It is the last one up to which the records have no more keys than a reader may hold, or else the first one."""
+    context, begin = end.context, start.receipt.positions
+    found: tuple[TableVersion, dict[Region, Position]] | None = None
+    for version in range(start.receipt.version + 1, end.receipt.version):
+        try:
+            cut = _cut(begin, context.watermarks.at(version))
+        except (TableRestored, MergedPositionUnknown):
+            continue
+        if cut == begin or cut == end.receipt.positions or not version_exists(context.table, TableVersion(version)):
+            continue
+        if found is not None and records_in(Stretch.of(start, entries, begin, cut).deltas) > context.keys_max:
+            break
+        found = TableVersion(version), cut
+    return None if found is None else _opened(end, *found)
+
+
+def _cut(begin: Mapping[Region, Position], in_force: InForce) -> dict[Region, Position]:
+    """Return the positions that a version has merged, but none before ``begin``."""
+    merged = {region: mark.next for region, mark in in_force.regions.items()}
+    return {r: max(merged.get(r, Position(0)), begin.get(r, Position(0))) for r in merged | dict(begin)}
 
 
 def _opened(like: Side, version: TableVersion, cut: Mapping[Region, Position], known: Side | None = None) -> Side:

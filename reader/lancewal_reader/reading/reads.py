@@ -467,7 +467,7 @@ def check_table_uuid(pinned: PinnedTable, contract: Contract, uri: str) -> None:
 
 def _exhausted(reason: Exception | None) -> Exception:
     # Each plan was made from the newest state: what is trimmed is in none of them, so what is missing is lost.
-    if isinstance(reason, RegionConflict | ObjectMissing):
+    if isinstance(reason, RegionConflict | ObjectMissing | VersionGone):
         return reason
     made = PlanRetriesExhausted(f"objects vanished under {PLANS_MAX} plans; the last: {reason}")
     made.__cause__ = reason

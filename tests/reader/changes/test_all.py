@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import lance
+import pyarrow as pa
 import pytest
 
-from lancewal_core.names.ids import Region
+from lancewal_core.errors import TooManyUnmerged
+from lancewal_core.names.ids import Position, Region
+from lancewal_core.store.place import place_of
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_reader.changes.all import all_changes
 from lancewal_reader.changes.pairs import Pairs
@@ -21,7 +24,7 @@ from lancewal_reader.point.read_options import ReadOptions
 from lancewal_reader.point.receipt import Receipt, receipt_of
 from lancewal_reader.reading.reads import Planned, Wanted
 from lancewal_reader.table import Table, open_table
-from tests.support.pipeline import SMALL, Key, Pipeline, Row, by_key
+from tests.support.pipeline import EVERY_TYPE, SMALL, Key, Pipeline, Row, by_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +135,8 @@ def check_records(pipeline: Pipeline, start: State, end: State, changes: Sequenc
 class History:
     """A table with a random history, and the states that reads have seen."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
-        self.pipeline = Pipeline(folder, SMALL, seed=seed, seal_rows=25, batch=20, grace_s=0)
+    def __init__(self, folder: Path, seed: int, columns: pa.Schema = SMALL) -> None:
+        self.pipeline = Pipeline(folder, columns, seed=seed, seal_rows=25, batch=20, grace_s=0)
         self.rng = random.Random(seed)
         self.table = open_table(self.pipeline.uri)
         self.states: list[State] = []
@@ -177,11 +180,11 @@ class History:
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Iterator[Callable[[int], History]]:
+def made(tmp_path: Path) -> Iterator[Callable[..., History]]:
     found: list[History] = []
 
-    def make(seed: int) -> History:
-        found.append(History(tmp_path / str(seed), seed))
+    def make(seed: int, columns: pa.Schema = SMALL) -> History:
+        found.append(History(tmp_path / str(seed), seed, columns))
         return found[-1]
 
     yield make
@@ -192,7 +195,7 @@ def made(tmp_path: Path) -> Iterator[Callable[[int], History]]:
 @pytest.mark.in_turns("seed", each=3)
 @pytest.mark.parametrize("seed", range(9))
 def test_changes_lead_from_each_state_to_each_later_one(
-    made: Callable[[int], History], monkeypatch: pytest.MonkeyPatch, seed: int
+    made: Callable[..., History], monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """Seeds other than 0 read in several portions, cut anywhere."""
     if seed:
@@ -217,3 +220,77 @@ def test_changes_lead_from_each_state_to_each_later_one(
     again = open_table(history.pipeline.uri)
     for start, end, found in before:
         assert feed(again, start.receipt, end.receipt) == found
+
+
+def test_changes_of_every_type(made: Callable[..., History]) -> None:
+    history = made(3, EVERY_TYPE)
+    for _ in range(12):
+        history.step()
+    for start, end in history.pairs(8):
+        assert applied(start.rows, feed(history.table, start.receipt, end.receipt)) == end.rows
+
+
+def test_a_feed_of_some_columns_has_these_alone(made: Callable[..., History]) -> None:
+    """A record that changes none of them is there all the same."""
+    history = made(5)
+    for _ in range(8):
+        history.step()
+    start, end = history.states[0], history.states[-1]
+    whole = feed(history.table, start.receipt, end.receipt)
+    names = ["a", "id", "region"]
+    some = feed(history.table, start.receipt, end.receipt, names)
+    assert [(one.key, one.offset) for one in some if one.source == "record"] == [
+        (one.key, one.offset) for one in whole if one.source == "record"
+    ]
+    narrow = {key: {name: row[name] for name in names} for key, row in start.rows.items()}
+    assert applied(narrow, some) == {key: {name: row[name] for name in names} for key, row in end.rows.items()}
+
+
+def test_a_long_range_goes_from_merge_to_merge(tmp_path: Path) -> None:
+    """A reader that holds few keys reads a range of many, if each of its merges has few."""
+    pipeline = Pipeline(tmp_path, SMALL, seed=2, partitions=2, batch=20)
+    table = open_table(pipeline.uri, unmerged_keys_max=70)
+    start = middle = state_now(table)
+    for number in range(6):
+        for id in range(30):
+            pipeline.upsert(f"r{id % 5}", 30 * number + id, a=id)
+            pipeline.patch(f"r{id % 5}", id, s=f"{number}")
+        pipeline.delete("r0", 30 * number)
+        pipeline.merge_all()
+        if number == 2:
+            middle = state_now(table)
+    end = state_now(table)
+    found = feed(table, start.receipt, end.receipt)
+    assert applied(start.rows, found) == end.rows
+    check_records(pipeline, start, end, found)
+    assert feed(table, middle.receipt, end.receipt)[0].sequence > max(
+        one.sequence for one in feed(table, start.receipt, middle.receipt)
+    )
+    for number in range(71):
+        pipeline.upsert("r1", 1000 + number, a=1)
+    pipeline.ingest()
+    with pytest.raises(TooManyUnmerged, match="unmerged_keys_max"):
+        feed(table, end.receipt, str(open_table(pipeline.uri).receipt()))
+    pipeline.close()
+
+
+def test_any_positions_within_entries(tmp_path: Path) -> None:
+    pipeline = Pipeline(tmp_path, SMALL, seed=8, partitions=2, seal_rows=30, batch=20)
+    version = pipeline.table.newest().version
+    for _ in range(3):
+        pipeline.produce(50)
+        pipeline.merge_all()
+    pipeline.produce(40)
+    pipeline.ingest()
+    table, rng = open_table(pipeline.uri), pipeline.rng
+    for _ in range(12):
+        ends = {r: rng.randrange(len(pipeline.messages(r.partition)) + 1) for r in pipeline.contract.regions}
+        begins = {r: rng.randrange(end + 1) for r, end in ends.items()}
+        states = [
+            State(str(Receipt(pipeline.contract.uuid, version, cut, place_of(pipeline.uri))), pipeline.fold_at(cut))
+            for cut in ({r: Position(at) for r, at in some.items()} for some in (begins, ends))
+        ]
+        found = feed(table, states[0].receipt, states[1].receipt)
+        assert applied(states[0].rows, found) == states[1].rows
+        check_records(pipeline, states[0], states[1], found)
+    pipeline.close()

@@ -86,3 +86,33 @@ def test_a_decision_is_a_step_that_gives_what_was_set_aside(tmp_path: Path) -> N
         (7, "record", 1),
     ]
     world.close()
+
+
+def test_a_merge_of_one_region_that_shows_a_key_again_is_refused(tmp_path: Path) -> None:
+    """Records of two regions hide a key as long as both are unmerged."""
+    world = Conflicted(tmp_path, history_window_s=24 * 3600)
+    table = open_table(world.table.uri)
+    world.send(0, upsert(5, a=1), upsert(6, a=1))
+    world.table.generation(1, [patch(5, s="other")], flush=False, of=0)
+    start = state_now(table)
+    world.table.round(OPEN_ROWS, grace_s=3600)
+    end = state_now(table)
+    assert [len(state.rows) for state in (start, end)] == [1, 2]
+    with pytest.raises(RegionConflict, match="1 primary key came through two partitions"):
+        feed(table, start.receipt, end.receipt)
+    world.close()
+
+
+def test_records_that_meet_are_refused(tmp_path: Path) -> None:
+    """A read shows neither of them."""
+    world = Conflicted(tmp_path)
+    table = open_table(world.table.uri)
+    world.send(0, upsert(6, a=1))
+    start = state_now(table)
+    world.send(0, upsert(5, a=1))
+    world.send(1, upsert(5, a=2))
+    end = state_now(table)
+    assert start.rows == end.rows
+    with pytest.raises(RegionConflict, match="1 primary key came through two partitions"):
+        feed(table, start.receipt, end.receipt)
+    world.close()
