@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks import (
+    changes,
     columns,
     distance,
     freshness,
@@ -49,6 +50,7 @@ BENCHMARKS: dict[str, Callable[[], dict[str, float]]] = {
     "restart": restart.run,
     "wrong-topic": wrong_topic.run,
     "columns": columns.run,
+    "changes": changes.run,
     "ingest": ingest.run,
     "headers": headers.run,
     "memory": memory.run,

@@ -31,16 +31,17 @@ RATE = 10_000
 SLICE_S = 0.01
 
 
-def run(seconds: int = 60) -> dict[str, float]:
+def run(seconds: int = 60, reader: str = "benchmarks.freshness_reader") -> dict[str, float]:
+    """``reader``: module of the process that reads; it takes the table, the number of rows and its time in seconds."""
     folder = Path(tempfile.mkdtemp(prefix="lancewal-benchmark-"))
     try:
         with KafkaBroker(folder / "kafka") as broker:
-            return _measure(folder, broker.bootstrap_servers, seconds)
+            return _measure(folder, broker.bootstrap_servers, seconds, reader)
     finally:
         shutil.rmtree(folder)
 
 
-def _measure(folder: Path, servers: str, seconds: int) -> dict[str, float]:
+def _measure(folder: Path, servers: str, seconds: int, module: str) -> dict[str, float]:
     table, config, topic = folder / "table", folder / "lancewal.yaml", "benchmark-freshness"
     config.write_text(
         f"""
@@ -64,7 +65,7 @@ http: {{ingest_port: 0, flusher_port: 0}}
     ]
     try:
         reader = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.freshness_reader", str(table), str(rows), str(seconds + 60)],
+            [sys.executable, "-m", module, str(table), str(rows), str(seconds + 60)],
             stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         time.sleep(10)  # imports and the first consumer group join are not what is measured

@@ -267,6 +267,30 @@ def _restart_rows(name: str, text: str, aims: tuple[str, str, str]) -> list[_Row
     ]
 
 
+def _changes_rows() -> Iterator[_Row]:
+    yield (
+        "net changes of a merge of 10,000 rows, over reading their old rows by address",
+        "net_ratio",
+        "at most 2",
+        ".2f",
+    )
+    yield "old rows that were replaced", "old_rows", "-", ",.0f"
+    yield "reading them by address, s", "take_s", "-", ".3f"
+    yield "the feed, with opening the table, s", "net_s", "-", ".3f"
+    yield "the same with all fragments compacted since, over that", "compacted_ratio", "at most 2", ".2f"
+    yield "the feed then, s", "compacted_s", "-", ".3f"
+    yield "net changes by 1 M unmerged records of 250,000 keys, over a strong read", "unmerged_net_ratio", "-", ".2f"
+    yield "every change by them, over a strong read", "unmerged_all_ratio", "at most 2", ".2f"
+    yield "strong read, with opening the table, s", "strong_read_s", "-", ".2f"
+    yield "age of rows in follow over that in strong reads, p50", "follow_p50_ratio", "at most 1.3", ".2f"
+    yield "age of rows in follow over that in strong reads, p99", "follow_p99_ratio", "at most 1.5", ".2f"
+    yield "age of rows in follow, p50, ms", "follow_p50_ms", "-", ",.0f"
+    yield "age of rows in follow, p99, ms", "follow_p99_ms", "-", ",.0f"
+    yield "age of rows in strong reads of the same run, p50, ms", "strong_p50_ms", "-", ",.0f"
+    yield "age of rows in strong reads of the same run, p99, ms", "strong_p99_ms", "-", ",.0f"
+    yield "rows never seen", "rows_unseen", "0", ",.0f"
+
+
 def _columns_rows() -> Iterator[_Row]:
     yield "rows of the table", "rows", "-", ",.0f"
     yield (
@@ -383,6 +407,7 @@ ROWS: dict[str, list[_Row]] = {
         ("SIGTERM while the store hangs: exit of the flusher, s", "hung_store_flusher_s", "at most 60", ".1f"),
     ],
     "columns": list(_columns_rows()),
+    "changes": list(_changes_rows()),
     "search": list(_search_rows()),
     "search-large": list(_search_rows()),
     "strong-read": [
