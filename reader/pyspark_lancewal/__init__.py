@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceReader, DataSourceWriter
+    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, DataSourceWriter
     from pyspark.sql.types import StructType
 
 __all__ = ["DefaultSource"]
 
 
 class DefaultSource(DataSource):
-    """The data source ``lancewal``; see ``lancewal_reader.spark.source``.
+    """The data source ``lancewal``; see ``lancewal_reader.spark.source``, and for changes ``spark.feeds``.
 
     Made once for each ``load()``, on the driver.  The table version and the WAL positions that the DataFrame shows,
     however often it is used, are those of that moment.
@@ -30,11 +30,11 @@ class DefaultSource(DataSource):
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
+        from lancewal_reader.spark.feeds.pinned import pin
         from lancewal_reader.spark.plain_errors import plain_errors
-        from lancewal_reader.spark.source import pin_read
 
         with plain_errors():
-            self._pinned = pin_read(options)
+            self._pinned = pin(options)
 
     def schema(self) -> StructType:
         return self._pinned.schema()
@@ -44,6 +44,12 @@ class DefaultSource(DataSource):
 
         with plain_errors():
             return self._pinned.reader(schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 # as PySpark has it
+        from lancewal_reader.spark.plain_errors import plain_errors
+
+        with plain_errors():
+            return self._pinned.stream_reader(schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from lancewal_core.errors import InvalidInput

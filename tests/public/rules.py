@@ -33,11 +33,13 @@ _AVOIDED = {word: re.compile(rf"\b(?:{word})\b", re.IGNORECASE) for word in NOT_
 
 _STALENESS = "max_staleness"
 """The term for what a reader allows, as Spanner's users know it."""
+_ROWS_A_BATCH = "max_rows_per_trigger"
+"""The bound of a stream's batches, as users of Spark's sources know it: ``maxFilesPerTrigger``, ``maxOffsetsPerTrigger``."""
 
 
 def wrong_with_name(name: str) -> Iterator[str]:
     """What a setting's, an option's or a field's name in snake case has that the rules do not allow."""
-    words = name.replace(_STALENESS, "staleness").split("_")
+    words = name.replace(_STALENESS, "staleness").replace(_ROWS_A_BATCH, "rows_per_trigger").split("_")
     if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name):
         yield "is not snake case"
     if avoided := NOT_IN_NAMES & set(re.sub(r"region_key", "", name).split("_")):

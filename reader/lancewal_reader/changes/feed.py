@@ -31,12 +31,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Literal, TypeAlias, get_args
 
 import pyarrow as pa
 
 from lancewal_core.errors import InvalidInput
+from lancewal_core.names.ids import TableVersion
 from lancewal_core.table.watermarks import TABLE_UUID
 from lancewal_reader.changes.all import all_changes
 from lancewal_reader.changes.net import net
@@ -48,8 +49,8 @@ from lancewal_reader.plan.stand_in import Lineage
 from lancewal_reader.point.at import At, Point, point_of
 from lancewal_reader.point.read_options import ReadOptions
 from lancewal_reader.point.receipt import Receipt, with_receipt
-from lancewal_reader.reading.reads import Planned, Reads, Wanted
-from lancewal_reader.reading.scan import scan_plan
+from lancewal_reader.reading.reads import Chosen, Planned, Reads, Wanted
+from lancewal_reader.reading.scan import result_schema, scan_plan
 
 Mode = Literal["net", "commits", "all"]
 End: TypeAlias = Point | Literal["now", "earliest"]
@@ -80,6 +81,33 @@ class PlannedFeed:
     def receipt(self) -> Receipt:
         """Receipt of the end, where the next feed starts."""
         return self.end.receipt
+
+    def showing(self, chosen: Chosen) -> PlannedFeed:
+        """Return the same feed of other columns and rows.  They are told apart by ids, so they may be those of another
+        version of the table."""
+        added = list(self.schema)[len(self.end.schema) :]
+        columns = result_schema(chosen.rows, chosen.columns)
+        end = replace(self.end, chosen=chosen, schema=columns.with_metadata(self.end.schema.metadata))
+        return replace(self, end=end, schema=pa.schema([*columns, *added], self.schema.metadata))
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """The values that a feed adds to all changes that lead to one state."""
+
+    version: int
+    time_us: int
+    sequence: int
+
+    def to(self, rows: pa.Table) -> pa.Table:
+        """Return the rows with these values, unless they have their own; rows without a change type are inserts."""
+        if CHANGE_TYPE not in rows.column_names:
+            rows = rows.append_column(_FIELDS[0], pa.repeat(pa.scalar("insert"), rows.num_rows))
+        for field, value in zip(_FIELDS[1:], (self.version, self.time_us, self.sequence), strict=True):
+            if field.name not in rows.column_names:
+                column = pa.repeat(pa.scalar(value, pa.int64()).cast(field.type), rows.num_rows)
+                rows = rows.append_column(field, column)
+        return rows
 
 
 class Feeds:
@@ -132,9 +160,7 @@ class Feeds:
     def again(self, planned: PlannedFeed) -> tuple[PlannedFeed, Iterator[pa.RecordBatch]]:
         """Return the feed and its rows, which are read on demand."""
         start, end = planned.start, planned.end
-        tables = (
-            self._commits(planned) if planned.mode == "commits" and start else self._changes(planned.mode, start, end)
-        )
+        tables = self._commits(planned) if planned.mode == "commits" else self._changes(planned.mode, start, end)
         if planned.from_empty and start is not None:
             tables = chain(self._changes("net", None, replace(start, chosen=end.chosen)), tables)
         return planned, _batches(tables, planned.schema)
@@ -152,6 +178,23 @@ class Feeds:
             replace(found, receipt=end, schema=with_receipt(found.schema, end)) if isinstance(end, Receipt) else found
         )
 
+    def added(self, state: Planned) -> Added:
+        """Return the values of changes that lead to this state: those of its version, or of the one that stands in."""
+        table, plan = self.reads.context.table, state.plan
+        on = plan.branch
+        made = table.commit_time(plan.version) if on is None else table.branch(on.name).commit_time(on.version)
+        return Added(int(plan.version), made * 1000, reached(state.receipt))
+
+    def divided(self, planned: PlannedFeed, parts_max: int) -> list[PlannedFeed]:
+        """Return feeds of the mode ``commits`` that together are this one: each has the steps between some versions."""
+        steps = list(self._steps(planned))
+        count = min(len(steps), parts_max)
+        if not count:
+            return [planned] if planned.from_empty else []
+        cuts = [len(steps) * at // count for at in range(count + 1)]
+        parts = [_part(planned, steps[begin][0], steps[end - 1][1]) for begin, end in pairwise(cuts)]
+        return [replace(parts[0], start=planned.start, from_empty=planned.from_empty), *parts[1:]]
+
     def _changes(self, mode: Mode, start: Planned | None, end: Planned) -> Iterator[pa.Table]:
         """Yield the changes of ``net`` or ``all``."""
 
@@ -159,27 +202,31 @@ class Feeds:
             chosen = end.chosen
             if before is None:
                 found = scan_plan(after.context, after.pinned, after.plan, chosen.columns, chosen.filter)
-                tables: Iterator[pa.Table] = map(_inserted, found)
+                tables: Iterator[pa.Table] = (pa.Table.from_batches([rows]) for rows in found)
             else:
                 names = [name for name in chosen.rows.table.names if name in {*chosen.names, *chosen.rows.primary_key}]
                 pairs = (
                     all_changes(before, after, names) if mode == "all" else net(before, after, chosen.columns, names)
                 )
                 tables = (change_rows(some, chosen.columns, chosen.filter) for some in pairs if len(some))
-            tables = _of_version(tables, after, end.receipt)
+            added = self.added(replace(end, plan=after.plan))
+            tables = map(added.to, tables)
             first = next(tables, None)  # objects that have vanished since the plan show here
             return iter(()) if first is None else chain((first,), tables)
 
         return between_sides(self.reads, start, end, rows)
 
     def _commits(self, planned: PlannedFeed) -> Iterator[pa.Table]:
-        context, start, end = self.reads.context, planned.start, planned.end
-        assert start is not None  # ``again`` has seen to that
-        for before, after in Lineage(context.table, context.watermarks).steps(
-            start.receipt.version, end.receipt.version
-        ):
-            last = replace(self._at_version(end.wanted, after), chosen=end.chosen)
-            yield from self._changes("net", self._at_version(_keys_alone(self.reads, end.wanted), before), last)
+        for before, after in self._steps(planned):
+            last = replace(self._at_version(planned.end.wanted, after), chosen=planned.end.chosen)
+            yield from self._changes("net", self._at_version(_keys_alone(self.reads, last.wanted), before), last)
+
+    def _steps(self, planned: PlannedFeed) -> Iterator[tuple[int, int]]:
+        context = self.reads.context
+        assert planned.start is not None  # in the mode ``commits`` there is one
+        return Lineage(context.table, context.watermarks).steps(
+            planned.start.receipt.version, planned.end.receipt.version
+        )
 
     def _at_version(self, wanted: Wanted, version: int) -> Planned:
         return self.reads.plan(replace(wanted, filter=None, columns=None, read=ReadOptions(at=At.version(version))))
@@ -188,6 +235,15 @@ class Feeds:
 def _keys_alone(reads: Reads, wanted: Wanted) -> Wanted:
     """Return the same read of the first key column: columns and filter are those of the end."""
     return replace(wanted, columns=reads.contract.primary_key[:1], filter=None)
+
+
+def _part(planned: PlannedFeed, low: int, high: int) -> PlannedFeed:
+    """Return the steps of the mode ``commits`` from one version to another.  They are planned by their versions alone."""
+
+    def at(version: int) -> Planned:
+        return replace(planned.end, receipt=replace(planned.end.receipt, version=TableVersion(version)))
+
+    return replace(planned, start=at(low), end=at(high), from_empty=False)
 
 
 def _mode_of(given: object) -> Mode:
@@ -226,28 +282,14 @@ def _check_order(start: Receipt, end: Receipt) -> None:
             )
 
 
-def _inserted(rows: pa.RecordBatch) -> pa.Table:
-    kinds = pa.array(["insert"]).take(pa.array([0] * rows.num_rows, pa.int64()))
-    return pa.Table.from_batches([rows]).append_column(_FIELDS[0], kinds)
-
-
-def _of_version(tables: Iterator[pa.Table], after: Side, receipt: Receipt) -> Iterator[pa.Table]:
-    """Add version, time and sequence of a state to the changes that lead to it, unless they have their own."""
-    table = after.context.table if after.plan.branch is None else after.context.table.branch(after.plan.branch.name)
-    version = after.pinned.version
-    values = (int(after.plan.version), table.commit_time(version) * 1000, reached(receipt))
-    for rows in tables:
-        for field, value in zip(_FIELDS[1:], values, strict=True):
-            if field.name not in rows.column_names:
-                rows = rows.append_column(
-                    field, pa.repeat(pa.scalar(value, pa.int64()).cast(field.type), rows.num_rows)
-                )
-        yield rows
-
-
 def _batches(tables: Iterator[pa.Table], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     for rows in tables:
-        for field in schema:
-            if field.name not in rows.column_names:  # an insert of the first state has no record
-                rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
-        yield from rows.select(schema.names).cast(schema).to_batches()
+        yield from with_all(rows, schema).to_batches()
+
+
+def with_all(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return the rows with all columns of a feed.  An insert of the first state has no record, and null in its columns."""
+    for field in schema:
+        if field.name not in rows.column_names:
+            rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
+    return rows.select(schema.names).cast(schema)

@@ -64,11 +64,11 @@ def again(context: PlanContext, find: Callable[[], T]) -> T:
 
 
 def _found(context: PlanContext, ms: int) -> tuple[Pinned, dict[Region, Position]]:
-    pinned = _version_at(context, ms)
+    pinned = version_at(context, ms)
     return pinned, _cut(context, pinned, ms)
 
 
-def _version_at(context: PlanContext, ms: int) -> Pinned:
+def version_at(context: PlanContext, ms: int) -> Pinned:
     """Return the version of the time, with its watermarks; ``VersionGone`` if it is gone (step 1)."""
     then, after = _between(context, ms)
     if then is None:

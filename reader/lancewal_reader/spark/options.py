@@ -16,6 +16,7 @@ from lancewal_core.settings.durations import duration_s
 from lancewal_core.store.address import table_address
 from lancewal_core.table.lance.base_paths import BasePaths
 from lancewal_reader.point.read_options import TIMEOUT_S, ReadOptions, read_options
+from lancewal_reader.spark.feed_options import FEED_OPTIONS, SPARKS_FEED_OPTIONS, FeedOptions, feed_options
 from lancewal_reader.unmerged.left_out import OnConflict
 from lancewal_reader.unmerged.portions import UNMERGED_KEYS_MAX
 
@@ -33,6 +34,7 @@ OPTIONS: dict[str, str] = {
     "conflicts": "leave-out (default) records of keys in conflict, or fail where there are any",
     "unmerged_keys_max": "most keys with unmerged records, which each task holds in memory; with more, a read is refused "
     "(default 10000000)",
+    **FEED_OPTIONS,
 }
 COUNT = "lancewal_count"
 """Option that only ``lancewal.spark.count`` sets: tasks return numbers of rows instead of rows."""
@@ -65,6 +67,8 @@ class SparkOptions:
     unmerged_keys_max: int = UNMERGED_KEYS_MAX
     count: bool = False
     """Whether each task gives its number of rows instead of rows."""
+    feed: FeedOptions | None = None
+    """The changes that are asked for; None: a state."""
 
 
 def parse_options(options: Mapping[str, str]) -> SparkOptions:
@@ -104,6 +108,10 @@ def parse_options(options: Mapping[str, str]) -> SparkOptions:
     if not (keys_max.isascii() and keys_max.isdecimal()):
         raise InvalidInput(f"option unmerged_keys_max={keys_max!r}: expected a number of keys from 0 on")
     table_address(found["table"])
+    feed = feed_options(found)
+    count = any(_plain(name) == _plain(COUNT) for name in options)
+    if count and feed is not None:
+        raise InvalidInput("count: rows of a state are counted, and no changes: use count() of the DataFrame")
     timeout_s = _seconds(found, "timeout_s")
     read = read_options(
         found.get("consistency", "strong").lower(),
@@ -125,7 +133,8 @@ def parse_options(options: Mapping[str, str]) -> SparkOptions:
         cast("BasePaths", base_paths),
         cast("OnConflict", conflicts),
         int(keys_max),
-        any(_plain(name) == _plain(COUNT) for name in options),
+        count,
+        feed,
     )
 
 
@@ -146,7 +155,7 @@ def _plain(name: str) -> str:
     return name.lower().replace("_", "")
 
 
-_NAMES = {_plain(name): name for name in OPTIONS}
+_NAMES = {_plain(name): name for name in (*OPTIONS, *SPARKS_FEED_OPTIONS)}
 
 
 def _refusal(given: str) -> str:

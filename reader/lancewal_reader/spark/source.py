@@ -25,7 +25,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -35,6 +35,7 @@ from lancewal_core.errors import ContractChanged, InvalidInput, PlanRetriesExhau
 from lancewal_core.open import Address, open_at
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.rows.schema import RowSchema
 from lancewal_core.settings.executor import storage_options
 from lancewal_core.store.place import place_of
 from lancewal_core.table.contract import read_contract
@@ -123,16 +124,23 @@ def _pin(wanted: SparkOptions, context: PlanContext) -> PinnedRead:
         chosen = Chosen.of(rows, Wanted(wanted.columns, wanted.filter, wanted.read))
         check_values(context, pinned, rows, chosen.names)
         left_out_of_plan(contract, plan, wanted.on_conflict).warn(contract.topic)
-        # An allow list of a table with stable row ids holds ids, which say nothing of places: its fragments stay whole.
-        whole = pinned.stable_row_ids
-        sizes = tuple(
-            LiveFragment(f.fragment_id, f.nbytes or 100 * f.physical_rows, 1 if whole else f.physical_rows)
-            for f in pinned.fragments()
-        )
-        wanted = replace(wanted, filter=chosen.filter)
-        pinned_plan = PinnedPlan(uuid.uuid4().hex, wanted, contract, plan, rows, context.contracts.known)
-        return PinnedRead(pinned_plan, sizes)
+        return pinned_read(replace(wanted, filter=chosen.filter), context, plan, pinned, rows)
     raise PlanRetriesExhausted(f"{wanted.table}: {PLANS_MAX} planned versions were removed before they could be opened")
+
+
+def pinned_read(
+    wanted: SparkOptions, context: PlanContext, plan: ReadPlan, pinned: PinnedTable, rows: RowSchema
+) -> PinnedRead:
+    """Return the read of ``plan`` with the columns ``rows``.  ``wanted`` has the filter in the form for Lance; ``pinned`` is
+    the plan's version."""
+    # An allow list of a table with stable row ids holds ids, which say nothing of places: its fragments stay whole.
+    whole = pinned.stable_row_ids
+    sizes = tuple(
+        LiveFragment(f.fragment_id, f.nbytes or 100 * f.physical_rows, 1 if whole else f.physical_rows)
+        for f in pinned.fragments()
+    )
+    pinned_plan = PinnedPlan(uuid.uuid4().hex, wanted, context.contract, plan, rows, context.contracts.known)
+    return PinnedRead(pinned_plan, sizes)
 
 
 def _pinned(plan: ReadPlan, context: PlanContext, wanted: SparkOptions) -> PinnedTable | None:
@@ -214,28 +222,35 @@ class PinnedRead:
             )
         return PlainReader(self.pinned_plan, self.groups(), schema)
 
-    def groups(self) -> list[Group]:
+    def stream_reader(self, schema: StructType) -> NoReturn:
+        """Raise ``InvalidInput``: a state is no stream."""
+        raise InvalidInput(
+            "a stream reads changes: give the option changes=net or changes=all, and start=earliest, now or a point"
+        )
+
+    def groups(self) -> list[tuple[Task, ...]]:
         """Return the work of each of Spark's tasks: a base task, a delta task, or, where the delta is small, both."""
         base = base_tasks(self.fragments)
-        delta = self._delta_tasks()
+        delta = self.delta_tasks()
         sizes = self._delta_sizes()
         if not base or len(delta) != 1 or sum(size for _, size in sizes) > APART_BYTES_MIN:
             return [*((task,) for task in base), *((task,) for task in delta)]
         *others, lightest = sorted(base, key=self._bytes_of, reverse=True)
-        groups: list[Group] = [(task,) for task in others]
+        groups: list[tuple[Task, ...]] = [(task,) for task in others]
         return [*groups, (lightest, *delta)]
 
     def tasks(self) -> list[Task]:
         """Return the tasks of all groups."""
-        return [task for group in self.groups() for task in group if not isinstance(task, CountTask)]
+        return [task for group in self.groups() for task in group]
 
     def _bytes_of(self, task: BaseTask) -> float:
         ids = set(task.fragment_ids)
         whole = [f for f in self.fragments if f.fragment_id in ids]
         return sum(f.nbytes * (1.0 if task.rows is None else len(task.rows) / f.rows) for f in whole)
 
-    def _delta_tasks(self) -> list[DeltaTask]:
-        sizes = self._delta_sizes()
+    def delta_tasks(self, among: range | None = None) -> list[DeltaTask]:
+        """Return tasks for the deltas of all regions, or of those with these places in the plan."""
+        sizes = [size for size in self._delta_sizes() if among is None or size[0] in among]
         # Each with patches scans the table's keys, so there are no more of them than size asks for.
         count = -(-sum(size for _, size in sizes) // TASK_BYTES)
         return [DeltaTask(tuple(sorted(places))) for places in balanced(sizes, count)]

@@ -41,6 +41,7 @@ from lancewal_core.settings.executor import storage_options
 from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_reader.point.at import At
 from lancewal_reader.spark import source, task
+from lancewal_reader.spark.feed_options import FEED_OPTIONS
 from lancewal_reader.spark.options import COUNT, NOT_OF_A_COUNT, OPTIONS, parse_options
 from lancewal_reader.spark.plain_errors import plain_errors
 from lancewal_reader.spark.session_reads import count
@@ -90,7 +91,7 @@ def test_options_ignore_case_and_know_an_alias() -> None:
     for text, seconds in (("5", 5.0), ("2.5", 2.5), ("500ms", 0.5), ("2m", 120.0)):
         assert parse_options({"table": "/t", "maxStalenessS": text}).read.max_staleness_s == seconds
     wanted = "table, columns, filter, consistency, at, at_least, timeout_s, max_staleness_s, base_paths, conflicts"
-    assert set(OPTIONS) == {*wanted.split(", "), "unmerged_keys_max"}
+    assert set(OPTIONS) == {*wanted.split(", "), "unmerged_keys_max", *FEED_OPTIONS}
     assert not [name for name in OPTIONS if re.search("token|secret|password|credential|url", name)], (
         "Spark hides these"
     )

@@ -1,0 +1,197 @@
+"""Options of changes and of streams: lancewal's, and those of Spark's own ``changes()`` with Spark's meaning.
+
+Spark's bounds are inclusive: ``startingVersion=5`` wants what version 5 changed, so the changes start at version 4.  A bound
+in time is that of the newest version that was committed before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Literal, get_args
+
+from lancewal_core.errors import InvalidInput
+from lancewal_core.process.clock import moment_of
+from lancewal_reader.point.at import At, point_of
+
+Changes = Literal["net", "commits", "all"]
+ROWS_MAX = 1_000_000
+FEED_OPTIONS: dict[str, str] = {
+    "changes": "what changed instead of rows: net, each key at most once; commits, net from each table version to the next; "
+    "or all, each record",
+    "start": "where changes start: a point as in at, earliest (the empty table) or now",
+    "end": "where changes end: a point or now (default); a stream has no end",
+    "max_rows_per_trigger": "most records, or rows of the first snapshot, that a stream reads in one batch (default 1000000)",
+}
+SPARKS_FEED_OPTIONS = (
+    "startingVersion",
+    "endingVersion",
+    "startingTimestamp",
+    "endingTimestamp",
+    "startingBoundInclusive",
+    "endingBoundInclusive",
+    "deduplicationMode",
+)
+"""Options of Spark's ``changes()`` that are taken with the same meaning."""
+_STARTS, _ENDS = SPARKS_FEED_OPTIONS[0:4:2], SPARKS_FEED_OPTIONS[1:4:2]
+_DEDUPLICATED: dict[str, Changes] = {"none": "commits", "dropcarryovers": "commits", "netchanges": "net"}
+_OF_STATES = ("at", "at_least", "max_staleness_s")
+"""Options that say which state is read, and not which changes."""
+_EPOCH = datetime.fromtimestamp(0, UTC)
+_MS = timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedBy:
+    """The newest version that was committed up to a time, in milliseconds since 1970."""
+
+    ms: int
+    option: str
+    """Name of the option that gave the time."""
+
+
+Bound = str | CommittedBy
+
+
+@dataclass(frozen=True, slots=True)
+class FeedOptions:
+    changes: Changes
+    start: Bound
+    """A point as text, ``earliest``, ``now``, or a time of commit."""
+    end: Bound
+    rows_max: int
+    of_batch: str | None
+    """Name of an option that only a batch has, if one was given."""
+    of_stream: str | None
+    """Name of an option that only a stream has, if one was given."""
+
+
+def feed_options(found: Mapping[str, str]) -> FeedOptions | None:
+    """Return the options of a feed among ``found``; None if they ask for a state.
+
+    ``InvalidInput``: one is malformed or missing, or two contradict each other."""
+    given = [name for name in (*FEED_OPTIONS, *SPARKS_FEED_OPTIONS) if name in found]
+    if not given:
+        return None
+    for name in _OF_STATES:
+        if name in found:
+            raise InvalidInput(f"options {given[0]} and {name}: {name} names one state, and changes are between two")
+    if found.get("consistency", "strong").lower() != "strong":
+        raise InvalidInput(f"options {given[0]} and consistency: changes take strong alone; see changes=commits")
+    starts = [name for name in ("start", *_STARTS) if name in found]
+    ends = [name for name in ("end", *_ENDS) if name in found]
+    for names, what in ((starts, "start"), (ends, "end")):
+        if len(names) > 1:
+            raise InvalidInput(f"options {names[0]} and {names[1]} each say where changes {what}: give one of them")
+    if not starts:
+        raise InvalidInput(f"option start is missing: {given[0]} asks for changes. {FEED_OPTIONS['start']}")
+    for name, of in (("startingBoundInclusive", _STARTS), ("endingBoundInclusive", _ENDS)):
+        if name in found and not any(other in found for other in of):
+            raise InvalidInput(f"option {name} is of {of[0]} or {of[1]}: give one of them too")
+    first, last = starts[0], ends[0] if ends else "end"
+    options = FeedOptions(
+        _mode(found, first in _STARTS),
+        _point(found, first) if first == "start" else _starting(found, first),
+        _point(found, last) if last == "end" else _ending(found, last),
+        _rows_max(found),
+        last if ends else None,
+        "max_rows_per_trigger" if "max_rows_per_trigger" in found else None,
+    )
+    versions = (first, last) == (_STARTS[0], _ENDS[0]) and _version(found, last) < _version(found, first)
+    times = (first, last) == (_STARTS[1], _ENDS[1]) and _time(found, last) < _time(found, first)
+    if versions or times:
+        raise InvalidInput(f"options {first}={found[first]} and {last}={found[last]}: the end comes before the start")
+    return options
+
+
+def _mode(found: Mapping[str, str], by_spark: bool) -> Changes:
+    text, deduplicated = found.get("changes"), found.get("deduplicationMode")
+    mode: Changes | None = None
+    for known in get_args(Changes):
+        if text is not None and text.strip().lower() == known:
+            mode = known
+    if text is not None and mode is None:
+        raise InvalidInput(f"option changes={text!r} is unknown: use net, commits or all")
+    if deduplicated is not None:
+        asked = _DEDUPLICATED.get(deduplicated.strip().lower())
+        if asked is None:
+            raise InvalidInput(
+                f"option deduplicationMode={deduplicated!r} is unknown: use none, dropCarryovers or netChanges"
+            )
+        if mode not in (None, asked):
+            raise InvalidInput(
+                f"options changes={mode} and deduplicationMode={deduplicated}, which means changes={asked}: give one of them"
+            )
+        return asked
+    return mode or ("commits" if by_spark else "net")
+
+
+def _point(found: Mapping[str, str], name: str) -> str:
+    text = found.get(name, "now").strip()
+    if text == "earliest" and name == "end":
+        raise InvalidInput("option end=earliest: nothing lies before it. Give a point, or now")
+    if text not in ("now", "earliest"):
+        try:
+            point_of(text)
+        except InvalidInput as error:
+            raise InvalidInput(f"option {name}: {error}; now and earliest are taken too") from error
+    return text
+
+
+def _starting(found: Mapping[str, str], name: str) -> Bound:
+    """Return the state right before the first wanted version."""
+    inclusive = _inclusive(found, "startingBoundInclusive")
+    if name == _STARTS[1]:
+        return CommittedBy(_before(found, name) if inclusive else _up_to(found, name), name)
+    version = _version(found, name) - inclusive
+    return str(At.version(version)) if version else "earliest"
+
+
+def _ending(found: Mapping[str, str], name: str) -> Bound:
+    """Return the last wanted version."""
+    inclusive = _inclusive(found, "endingBoundInclusive")
+    if name == _ENDS[1]:
+        return CommittedBy(_up_to(found, name) if inclusive else _before(found, name), name)
+    version = _version(found, name) - (not inclusive)
+    if not version:
+        raise InvalidInput(f"options {name}=1 and endingBoundInclusive=false: no version lies before it")
+    return str(At.version(version))
+
+
+def _inclusive(found: Mapping[str, str], name: str) -> bool:
+    text = found.get(name, "true").strip().lower()
+    if text not in ("true", "false"):
+        raise InvalidInput(f"option {name}={found[name]!r}: expected true or false")
+    return text == "true"
+
+
+def _version(found: Mapping[str, str], name: str) -> int:
+    text = found[name].strip()
+    if not (text.isascii() and text.isdecimal() and int(text)):
+        raise InvalidInput(f"option {name}={found[name]!r}: expected a table version, an integer from 1 on")
+    return int(text)
+
+
+def _time(found: Mapping[str, str], name: str) -> timedelta:
+    moment = moment_of(found[name].strip())
+    if moment is None:
+        raise InvalidInput(f"option {name}={found[name]!r}: expected a time with its zone, as in 2026-01-31T00:00:00Z")
+    return moment - _EPOCH
+
+
+def _up_to(found: Mapping[str, str], name: str) -> int:
+    """Return the last whole millisecond that is not after a time."""
+    return _time(found, name) // _MS
+
+
+def _before(found: Mapping[str, str], name: str) -> int:
+    """Return the last whole millisecond before a time."""
+    return -(-_time(found, name) // _MS) - 1
+
+
+def _rows_max(found: Mapping[str, str]) -> int:
+    text = found.get("max_rows_per_trigger", str(ROWS_MAX)).strip()
+    if not (text.isascii() and text.isdecimal() and int(text)):
+        raise InvalidInput(f"option max_rows_per_trigger={text!r}: expected a number of rows from 1 on")
+    return int(text)

@@ -1,0 +1,157 @@
+"""Changes in the Spark data source: ``spark.read.format("lancewal").option("changes", ...)``.
+
+Guarantees
+ 1. One DataFrame is one feed.  Both ends become receipts on the driver when the DataFrame is made, and every action and every
+    task reads the feed between them.  The receipt of the end is in the metadata of the first column.
+ 2. The rows are those of ``Table.changes``, with the same types and nullability.
+
+A feed from ``earliest`` in the mode ``net`` is the state at its end: the tasks of a state read it, as inserts.  In the mode
+``commits`` a task reads the steps between some versions.  Any other feed is one task.
+
+Spark makes a source for a stream as it does for a batch.  A stream that begins at its checkpoint does not need the start any
+more.  So an error of the start alone is raised when rows are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from lancewal_core.errors import InvalidInput, LancewalError
+from lancewal_core.process.tasks import ThreadTasks
+from lancewal_reader.changes.feed import Feeds, PlannedFeed
+from lancewal_reader.point.read_options import ReadOptions
+from lancewal_reader.point.receipt import METADATA_KEY
+from lancewal_reader.reading.reads import Wanted
+from lancewal_reader.spark.feed_options import FeedOptions
+from lancewal_reader.spark.feeds.plan import bound_of, inserts_of
+from lancewal_reader.spark.feeds.stream import stream_reader
+from lancewal_reader.spark.feeds.task import ChangesTask, FeedPartition, FeedTask, InsertsTask, feeds_of, run_feed_task
+from lancewal_reader.spark.options import SparkOptions, parse_options
+from lancewal_reader.spark.plain_errors import plain_errors
+from lancewal_reader.spark.source import PinnedRead, pin_read
+from lancewal_reader.spark.task import PinnedPlan
+from lancewal_reader.spark.types import check_user_schema, spark_schema, target_schema, to_target
+
+TASKS_MAX = 200
+"""Most tasks of the mode ``commits``: with more steps, a task reads several of them."""
+_IO_THREADS = 8
+
+
+def pin(options: Mapping[str, str]) -> PinnedRead | PinnedFeed:
+    """Return what the options ask for, a state or changes, pinned now.
+
+    Errors: those of ``pin_read`` and of ``Table.changes``."""
+    parsed = parse_options(options)
+    return pin_read(options) if parsed.feed is None else _pin_feed(parsed, parsed.feed)
+
+
+def _pin_feed(options: SparkOptions, asked: FeedOptions) -> PinnedFeed:
+    with closing(ThreadTasks(io_threads=_IO_THREADS)) as tasks:
+        feeds = feeds_of(options, tasks, 0)
+        wanted = Wanted(options.columns, options.filter, ReadOptions())
+        end = bound_of(feeds, asked.end)
+        try:
+            feed = feeds.plan(wanted, bound_of(feeds, asked.start, start=True), end, asked.changes)
+        except LancewalError:
+            if asked.of_batch is not None or asked.changes == "commits":
+                raise
+            return PinnedFeed(options, feeds.plan(wanted, "now", "now", asked.changes), None)
+        return PinnedFeed(options, feed, _work_of(options, feeds, feed))
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The tasks of a feed, and the plan that tasks of inserts share."""
+
+    tasks: tuple[FeedTask, ...]
+    plan: PinnedPlan | None = None
+
+
+def _work_of(options: SparkOptions, feeds: Feeds, feed: PlannedFeed) -> Work:
+    known = feeds.reads.context.contracts.known
+    if feed.mode == "commits":
+        return Work(tuple(ChangesTask(part, known) for part in feeds.divided(feed, TASKS_MAX)))
+    if feed.start is not None:
+        return Work((ChangesTask(feed, known),))
+    read = inserts_of(options, feeds, feed.end)
+    added = feeds.added(feed.end)
+    return Work(tuple(InsertsTask(group, added) for group in read.groups()), read.pinned_plan)
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedFeed:
+    """A planned feed and its tasks; a value that pickles."""
+
+    options: SparkOptions
+    feed: PlannedFeed
+    work: Work | None
+    """None: its start could not be planned, which a stream may not need."""
+
+    def schema(self) -> StructType:
+        """Return the columns of the feed, with the receipt of its end in the metadata of the first one."""
+        schema = spark_schema(self.feed.schema)
+        schema.fields[0].metadata = {METADATA_KEY.decode(): self.feed.receipt.to_json()}
+        return schema
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return the reader of ``schema``, which is what ``schema()`` returned, or the user's own."""
+        asked = self.options.feed
+        assert asked is not None
+        if asked.of_stream is not None:
+            raise InvalidInput(f"option {asked.of_stream} is of a stream: use spark.readStream, or leave it out")
+        pinned = self if self.work is not None else _pin_feed(self.options, replace(asked, of_batch="end"))
+        assert pinned.work is not None
+        return FeedReader(self.options, pinned.work, pinned._of_schema(schema), schema)
+
+    def stream_reader(self, schema: StructType) -> DataSourceStreamReader:
+        """Return the reader of a stream of ``schema``."""
+        asked = self.options.feed
+        assert asked is not None
+        if asked.of_batch is not None:
+            raise InvalidInput(f"option {asked.of_batch} is of a batch: a stream has no end")
+        if asked.changes == "commits":
+            raise InvalidInput("changes=commits is of a batch: a stream takes changes=net or changes=all")
+        return stream_reader(self.options, self._of_schema(schema), schema)
+
+    def _of_schema(self, schema: StructType) -> PlannedFeed:
+        """Return the feed of the columns that ``schema`` names."""
+        feed, columns = self.feed, self.options.columns
+        check_user_schema(schema, feed.schema)
+        names = tuple(name for name in schema.names if name in feed.end.schema.names)
+        if columns is not None and set(columns) != set(names):
+            raise InvalidInput(
+                f"option columns names {list(columns)}, the schema given has {schema.names}: give one of them"
+            )
+        return feed.showing(replace(feed.end.chosen, columns=names or feed.end.chosen.columns[:1]))
+
+
+class FeedReader(DataSourceReader):
+    """Reader of a planned feed."""
+
+    def __init__(self, options: SparkOptions, work: Work, feed: PlannedFeed, schema: StructType) -> None:
+        self._options = options
+        self._plan = work.plan
+        self._feed = feed
+        self._target = target_schema(schema)
+        self._tasks = [
+            replace(task, feed=task.feed.showing(feed.end.chosen)) if isinstance(task, ChangesTask) else task
+            for task in work.tasks
+        ]
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [FeedPartition(task) for task in self._tasks]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        # Spark makes one of its own for a feed without any task.
+        if not isinstance(partition, FeedPartition):
+            return
+        with plain_errors():
+            for batch in run_feed_task(self._options, partition.task, self._feed, self._plan):
+                if batch.num_rows:
+                    yield to_target(batch, self._target)

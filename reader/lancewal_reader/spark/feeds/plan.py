@@ -1,0 +1,34 @@
+"""Plans of feeds on the driver: the ends that options name, and the tasks of a state that is read as inserts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lancewal_core.errors import InvalidInput
+from lancewal_core.process.clock import utc_text
+from lancewal_reader.changes.feed import Feeds
+from lancewal_reader.plan.at_timestamp import version_at
+from lancewal_reader.point.at import At, AtVersion
+from lancewal_reader.reading.reads import Planned
+from lancewal_reader.spark.feed_options import Bound
+from lancewal_reader.spark.options import SparkOptions
+from lancewal_reader.spark.source import PinnedRead, pinned_read
+
+
+def bound_of(feeds: Feeds, bound: Bound, *, start: bool = False) -> str | AtVersion:
+    """Return an end of a feed as ``Feeds.plan`` takes it.  ``start``: whether all versions may lie behind it."""
+    if isinstance(bound, str):
+        return bound
+    context = feeds.reads.context
+    if bound.ms > context.clock.now_ms():
+        raise InvalidInput(f"option {bound.option}: {utc_text(bound.ms)} is in the future")
+    if start and min(context.table.versions()) == 1 and context.table.commit_time(1) > bound.ms:
+        return "earliest"
+    return At.version(version_at(context, bound.ms).version)
+
+
+def inserts_of(options: SparkOptions, feeds: Feeds, state: Planned) -> PinnedRead:
+    """Return the read of a planned state with the columns and the filter that it chose."""
+    context, plan = feeds.reads.context, state.plan
+    wanted = replace(options, columns=state.chosen.columns, filter=state.chosen.filter)
+    return pinned_read(wanted, context, plan, plan.pin(context.table), state.chosen.rows)

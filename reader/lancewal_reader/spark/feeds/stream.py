@@ -1,0 +1,254 @@
+"""Changes as a stream of Spark: ``spark.readStream.format("lancewal").option("changes", ...)``.
+
+Guarantees
+ 1. The batches adjoin: each is the feed from the receipt at which the one before it ended.  From ``earliest``, the first ones
+    are the rows of one state as inserts (``first_snapshot``).
+ 2. A batch that is read again has the same rows, also after a restart of the query: its offsets alone say what it has.
+ 3. With admission control (PySpark 4.2 and later), a batch has at most ``max_rows_per_trigger`` records, or one commit where
+    the log no longer has the records (``changes.follow``).  ``availableNow`` ends at the state of its begin.
+ 4. All batches of a query have the columns of its ``load()``.  When the table has others, the query ends with
+    ``ContractChanged``, and a restart goes on with them.  Batches from before the change then have the new columns too.
+
+An offset is a JSON object.
+
+===================  ===============================================================================================
+member               meaning
+===================  ===============================================================================================
+``receipt``          the state that is read by then, as text
+``part``, ``row``    in the first snapshot: the place in the state of the receipt, before which all is read
+``from``             in the first batch from a point: the receipt of that point, as it was found
+``initial``          nothing is read yet.  The only member, since Spark asks for the first offset again after a restart
+===================  ===============================================================================================
+
+PySpark calls ``latestOffset`` and ``partitions`` in one process beside the driver.  The table stays open there.  The lag that
+``reportLatestOffset`` tells is as of the last look.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from lancewal_core.errors import ContractChanged, InvalidInput, LancewalError
+from lancewal_core.process.tasks import ThreadTasks
+from lancewal_reader.changes.feed import Feeds, PlannedFeed
+from lancewal_reader.changes.follow import bounded
+from lancewal_reader.point.at import Point, point_of
+from lancewal_reader.point.read_options import ReadOptions
+from lancewal_reader.point.receipt import Receipt
+from lancewal_reader.reading.reads import Planned, Wanted
+from lancewal_reader.spark.feed_options import FeedOptions
+from lancewal_reader.spark.feeds.first_snapshot import BEGIN, FirstSnapshot, Place
+from lancewal_reader.spark.feeds.plan import bound_of
+from lancewal_reader.spark.feeds.task import ChangesTask, FeedPartition, FeedTask, feeds_of, run_feed_task
+from lancewal_reader.spark.options import SparkOptions
+from lancewal_reader.spark.plain_errors import plain_errors
+from lancewal_reader.spark.types import target_schema, to_target
+
+Json = dict[str, Any]
+_IO_THREADS = 8
+_CACHE_BYTES_MAX = 64 << 20
+_INITIAL = "initial"
+_LIMITS = importlib.util.find_spec("pyspark.sql.streaming.datasource") is not None
+"""Whether PySpark has admission control."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """The end of a batch, at which the next one begins; see the module docstring."""
+
+    receipt: Receipt
+    place: Place | None = None
+    """Place in the first snapshot; None behind it."""
+    began: Receipt | None = None
+
+    def json(self) -> Json:
+        place = {} if self.place is None else {"part": self.place[0], "row": self.place[1]}
+        began = {} if self.began is None else {"from": str(self.began)}
+        return {"receipt": str(self.receipt), **place, **began}
+
+    @staticmethod
+    def of(given: Json) -> Offset | None:
+        """Return the offset; None for the initial one.  ``InvalidInput``: it is not one."""
+        if given.get(_INITIAL) is True:
+            return None
+        try:
+            place = (int(given["part"]), int(given["row"])) if "part" in given else None
+            began = Receipt.parse(given["from"]) if "from" in given else None
+            return Offset(Receipt.parse(given["receipt"]), place, began)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InvalidInput(
+                f"the checkpoint has an offset that this release does not read, {given!r:.200}: {error}. Begin with a new one"
+            ) from error
+
+
+def stream_reader(options: SparkOptions, feed: PlannedFeed, schema: StructType) -> DataSourceStreamReader:
+    """Return the reader of a stream.  ``feed`` has its columns; ``schema`` has them, and those that the feed adds."""
+    if not _LIMITS:
+        return ChangeStream(options, feed, schema)
+    from lancewal_reader.spark.feeds.admission import LimitedChangeStream  # PySpark 4.2 and later
+
+    return LimitedChangeStream(options, feed, schema)
+
+
+class ChangeStream(DataSourceStreamReader):
+    """Stream without admission control: a batch goes to the newest state."""
+
+    def __init__(self, options: SparkOptions, feed: PlannedFeed, schema: StructType) -> None:
+        assert options.feed is not None
+        self.asked: FeedOptions = options.feed
+        self._options = options
+        self._feed = feed
+        self._target = target_schema(schema)
+        self._opened: tuple[ThreadTasks, Feeds] | None = None
+        """The open table.  It is not there yet when Spark pickles this object."""
+        self._first: Offset | None = None
+        """The begin of the stream, once it was looked for."""
+        self._snapshot: tuple[Receipt, FirstSnapshot] | None = None
+        self._done = False
+        """Whether a batch has ended, so that no later one is the first."""
+
+    # -- what PySpark calls ------------------------------------------------------------------------------------
+
+    def initialOffset(self) -> Json:  # noqa: N802 # as PySpark has it
+        return {_INITIAL: True}
+
+    def latestOffset(self) -> Json:  # type: ignore[override] # noqa: N802 # before 4.2 it had no parameters
+        with plain_errors():
+            newest = self.newest()
+            if self._done or (isinstance(self.asked.start, str) and self.asked.start in ("now", "earliest")):
+                return Offset(newest.receipt).json()
+            try:
+                return Offset(newest.receipt, None, self.first(newest).receipt).json()
+            except LancewalError:
+                return Offset(newest.receipt).json()  # ``partitions`` raises it, if this is the first batch
+
+    def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
+        if start == end:
+            return []
+        with plain_errors():
+            last = Offset.of(end)
+            if last is None:
+                raise InvalidInput("the checkpoint has a batch that ends at the initial offset. Begin with a new one")
+            return [FeedPartition(task) for task in self._tasks(self._begin(Offset.of(start), last), last)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        # Spark makes one of its own for a batch without any task.
+        if not isinstance(partition, FeedPartition):
+            return
+        with plain_errors():
+            for batch in run_feed_task(self._options, partition.task, self._feed):
+                if batch.num_rows:
+                    yield to_target(batch, self._target)
+
+    def commit(self, end: Json) -> None:
+        self._done = True
+
+    def stop(self) -> None:
+        if self._opened is not None:
+            self._opened[0].close()
+
+    # -- where batches begin and end -----------------------------------------------------------------------------
+
+    @property
+    def feeds(self) -> Feeds:
+        """The open table."""
+        if self._opened is None:
+            tasks = ThreadTasks(io_threads=_IO_THREADS)
+            self._opened = tasks, feeds_of(self._options, tasks, _CACHE_BYTES_MAX)
+        return self._opened[1]
+
+    def newest(self) -> Planned:
+        """Plan the newest state.  ``ContractChanged``: it has other columns than this stream."""
+        had = self._feed.end.schema
+        wanted = Wanted(self._options.columns, self._options.filter, ReadOptions())
+        if wanted.columns is None and self._given_columns():
+            wanted = replace(wanted, columns=self._feed.end.chosen.columns)
+        try:
+            found = self.feeds.planned(wanted, "now", self._feed.mode)
+        except InvalidInput as error:
+            raise _changed(str(error)) from error
+        if not found.schema.equals(had):
+            raise _changed(f"{_columns(had)} became {_columns(found.schema)}")
+        return found
+
+    def first(self, newest: Planned) -> Offset:
+        """Return where the stream begins."""
+        if self._first is None:
+            if self.asked.start == "earliest":
+                self._first = Offset(newest.receipt, BEGIN)
+            elif self.asked.start == "now":
+                self._first = Offset(newest.receipt)
+            else:
+                receipt = self.start().receipt
+                self._first = Offset(receipt, None, receipt)
+        return self._first
+
+    def start(self) -> Planned:
+        """Plan the state at the point that the options give."""
+        point = point_of(bound_of(self.feeds, self.asked.start))
+        assert point is not None
+        return self.state(point)
+
+    def state(self, point: Point) -> Planned:
+        """Plan the state at a point, whatever columns it has."""
+        key = self.feeds.reads.contract.primary_key[:1]
+        return self.feeds.planned(Wanted(key, None, ReadOptions()), point, self._feed.mode)
+
+    def bounded(self, start: Receipt, newest: Planned, rows_max: int | None) -> Receipt:
+        """Return the end of a batch of at most so many records."""
+        if rows_max is None:
+            return newest.receipt
+        key = self.feeds.reads.contract.primary_key[:1]
+        return bounded(
+            self.feeds.reads, start, replace(newest, wanted=Wanted(key, None, ReadOptions())), rows_max
+        ).receipt
+
+    def snapshot(self, receipt: Receipt) -> FirstSnapshot:
+        """Return the first snapshot at a receipt."""
+        if self._snapshot is None or self._snapshot[0] != receipt:
+            state = self.state(receipt)
+            shown = replace(state, chosen=self._feed.end.chosen)
+            self._snapshot = receipt, FirstSnapshot.of(self._options, self.feeds, shown)
+        return self._snapshot[1]
+
+    def _begin(self, start: Offset | None, end: Offset) -> Offset:
+        """Return where the batch to ``end`` begins.  ``start``: None where it is the first one."""
+        if start is not None:
+            return start
+        if end.began is not None:
+            return Offset(end.began)
+        if self.asked.start == "earliest":
+            return Offset(end.receipt, BEGIN)
+        return Offset(end.receipt if self.asked.start == "now" else self.start().receipt)
+
+    def _tasks(self, start: Offset, end: Offset) -> list[FeedTask]:
+        if start.place is not None:
+            if start.receipt != end.receipt:
+                raise InvalidInput("the checkpoint has a batch of two states. Begin with a new one")
+            return [*self.snapshot(end.receipt).tasks(start.place, end.place)]
+        if start.receipt == end.receipt:
+            return []
+        feed = self.feeds.between(self.state(start.receipt), self.state(end.receipt), self._feed.mode)
+        return [ChangesTask(feed.showing(self._feed.end.chosen), self.feeds.reads.context.contracts.known)]
+
+    def _given_columns(self) -> bool:
+        """Whether the user's own schema chose the columns."""
+        chosen = self._feed.end.chosen
+        return chosen.columns != tuple(chosen.rows.table.names)
+
+
+def _changed(why: str) -> ContractChanged:
+    return ContractChanged(
+        f"the columns of the table have changed since the stream began: {why}. Restart the query to go on with the new columns"
+    )
+
+
+def _columns(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}{'' if field.nullable else ' not null'}" for field in schema)
