@@ -13,6 +13,7 @@ from lancewal_core.errors import TableReplaced
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Making
 from lancewal_flusher.garbage import subscribed
+from lancewal_flusher.garbage.collect_all import look
 from lancewal_flusher.garbage.subscribed import KnownSubscriptions, old_objects
 from lancewal_reader.table import open_table
 from tests.support.pipeline import Pipeline
@@ -108,3 +109,21 @@ def test_a_flusher_of_a_former_table_deletes_nothing(pipeline: Pipeline, monkeyp
     monkeypatch.setattr(subscribed, "check_making", replaced)
     with pytest.raises(TableReplaced):
         old(pipeline)
+
+
+def test_a_dry_run_knows_what_subscriptions_hold(tmp_path: Path) -> None:
+    pipeline = Pipeline(tmp_path, seed=4, history_window_s=HOUR_S, version_window_s=HOUR_S)
+    pipeline.produce(30)
+    pipeline.merge_all()
+    subscriptions = open_table(pipeline.uri).subscriptions()
+    subscriptions.create("a")
+    for _ in range(3):
+        pipeline.produce(30)
+        pipeline.merge_all()
+    pipeline.clock.ahead_s += 24 * HOUR_S
+    held = look(pipeline.flusher())
+    subscriptions.drop("a")
+    free = look(pipeline.flusher())
+    assert sum(one.last - one.first for one in held.trimmed) < sum(one.last - one.first for one in free.trimmed)
+    assert held.expired_versions < free.expired_versions
+    pipeline.close()
