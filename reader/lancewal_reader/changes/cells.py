@@ -130,8 +130,7 @@ def _fields(pinned: PinnedTable, names: Mapping[str, str | None]) -> Fields:
 
 
 def _typed(type_: pa.DataType, ids: Iterator[int]) -> Iterator[tuple[int, str]]:
-    """Yield the ids of a field and those within it, depth first, with their types.  Members of a struct may be added."""
-    within = fields_with_ids(type_)
-    yield next(ids), type(type_).__name__ if within else str(type_)
-    for child in within:
+    """Yield the ids of a field and those within it, depth first, with their types."""
+    yield next(ids), str(type_)
+    for child in fields_with_ids(type_):
         yield from _typed(child.type, ids)

@@ -182,7 +182,7 @@ class _Walk:
         made = {file: fragment for fragment in map(pinned.fragment, arrived) for file in fragment.files}
         found = []
         for group in vanishing.rewritten:
-            if np.isin(group.old_ids, there).all() and made.keys() >= set(group.new_files):
+            if group.new_files and np.isin(group.old_ids, there).all() and made.keys() >= set(group.new_files):
                 old, new = [below.fragment(i) for i in group.old_ids], [made[file] for file in group.new_files]
                 step = self._step(below, old, new)
                 found += [] if step is None else [step]

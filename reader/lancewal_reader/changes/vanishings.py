@@ -1,9 +1,9 @@
 """Versions in which fragments vanish, between two versions of a table.
 
 Guarantees
- 1. All such versions are found, if fragments that have vanished do not come back.  After a restore they do.
+ 1. All such versions that exist are found, unless fragments that have vanished come back: after a restore they do.
  2. Versions are opened by halving: those between two others in which no fragment has vanished are not opened.
- 3. A version that was removed hides which commit took the fragments.  Then ``rewritten`` is empty.
+ 3. Where versions were removed, nobody knows which commit took the fragments, and none of them is named.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from lancewal_core.errors import VersionGone
 from lancewal_core.region.opened_table import OpenedTable
@@ -47,26 +48,25 @@ def vanishings(opened: OpenedTable, older: PinnedTable, newer: PinnedTable) -> S
 
 
 def _found(opened: OpenedTable, older: PinnedTable, newer: PinnedTable, between: Sequence[int]) -> Sequence[Vanishing]:
+    """``between``: versions between both that exist, in order."""
     versions = [int(older.version), *between, int(newer.version)]
     last = len(versions) - 1
     ids = {0: older.fragment_ids(), last: newer.fragment_ids()}
-    open_, steps = [(0, last)], []
-    while open_:
-        vanished = {(a, b): np.setdiff1d(ids[a], ids[b], assume_unique=True) for a, b in open_}
-        steps += [pair for pair in open_ if len(vanished[pair]) and pair[1] == pair[0] + 1]
-        halved = [(a, (a + b) // 2, b) for a, b in open_ if len(vanished[a, b]) and b > a + 1]
-        middles = [middle for _, middle, _ in halved]
-        opened_ids = opened.tasks.map(lambda at: opened.table.at(versions[at]).fragment_ids(), middles)
-        ids |= dict(zip(middles, opened_ids, strict=True))
-        open_ = [pair for a, middle, b in halved for pair in ((a, middle), (middle, b))]
+    ranges, found = [(0, last)], dict[int, npt.NDArray[np.int64]]()
+    while ranges:
+        vanished = {(a, b): np.setdiff1d(ids[a], ids[b], assume_unique=True) for a, b in ranges}
+        ranges = [(a, b) for a, b in ranges if len(vanished[a, b])]
+        found |= {versions[b]: vanished[a, b] for a, b in ranges if versions[b] == versions[a] + 1}
+        middles = [(a + b) // 2 for a, b in ranges if b > a + 1]
+        there = opened.tasks.map(lambda middle: opened.table.at(versions[middle]).fragment_ids(), middles)
+        ids |= dict(zip(middles, there, strict=True))
+        ranges = [half for a, b in ranges if b > a + 1 for half in ((a, (a + b) // 2), ((a + b) // 2, b))]
 
-    def vanishing(step: tuple[int, int]) -> Vanishing:
-        before, after = step
-        vanished = frozenset(np.setdiff1d(ids[before], ids[after], assume_unique=True).tolist())
-        version = versions[after]
-        info = opened.table.transaction(version) if version == versions[before] + 1 else None
+    def vanishing(version: int) -> Vanishing:
+        info = opened.table.transaction(version)
+        gone = frozenset(found[version].tolist())
         if not isinstance(info, TransactionInfo):
-            return Vanishing(version, vanished, (), only_deletes=False)
-        return Vanishing(version, vanished, info.rewritten, info.operation in _DELETING)
+            return Vanishing(version, gone, (), only_deletes=False)
+        return Vanishing(version, gone, info.rewritten, info.operation in _DELETING)
 
-    return opened.tasks.map(vanishing, sorted(steps))
+    return opened.tasks.map(vanishing, sorted(found))

@@ -83,6 +83,8 @@ class History:
         put_once(self.store, paths.contract_version(1, None), encode_contract(self.contract))
         self.names: dict[int, dict[str, str]] = {1: {name: name for name in SCHEMA.names}}
         self.wide: set[str] = set()
+        """Columns that may have got another type."""
+        self._by_id = {own[0]: name for name, own in ids.items()}
         self._ever = 0
         self._keys = 0
         self.done: list[str] = []
@@ -93,8 +95,15 @@ class History:
         """Do it, and note what columns are called since; ``names`` has those that change, None if one is dropped."""
         before = self.names_of(self.newest.version)
         act()
-        after = {name: new for name in {**before, **names} if (new := names.get(name, before.get(name))) is not None}
-        self.names[self.newest.version] = after
+        pinned = self.newest
+        after = {}
+        for name in {**before, **names}:
+            if (own := names.get(name, before.get(name))) is not None:
+                # Another program's column may have the id of one that is gone: by the id it is that column again.
+                known = self._by_id.setdefault(pinned.field_ids[own][0], name)
+                self.wide |= {known} - {name}
+                after[known] = own
+        self.names[pinned.version] = after
 
     @property
     def newest(self) -> PinnedTable:
@@ -103,7 +112,7 @@ class History:
     def names_of(self, version: int) -> dict[str, str]:
         return self.names[max(v for v in self.names if v <= version)]
 
-    def _rows(self, keys: Sequence[int]) -> pa.Table:
+    def rows(self, keys: Sequence[int]) -> pa.Table:
         schema = self.newest.schema
         rows = [{field.name: self._value(field, key) for field in schema} for key in keys]
         return pa.Table.from_pylist(rows, pa.schema(list(schema)))
@@ -115,7 +124,7 @@ class History:
 
     def new_rows(self, count: int) -> pa.Table:
         self._keys += count
-        return self._rows(range(self._keys - count, self._keys))
+        return self.rows(range(self._keys - count, self._keys))
 
     def append(self, count: int | None = None) -> None:
         self.step(lambda: self.user.append(self.new_rows(count or self.random.randint(1, 12))))
@@ -138,7 +147,7 @@ class History:
         keys = self.some_keys(6) if keys is None else keys
         if not keys:
             return
-        rows = self._rows(keys)
+        rows = self.rows(keys)
         if same:
             rows = pinned.take(pa.array([live[key] for key in keys], pa.uint64()), rows.column_names).cast(rows.schema)
         self._commit(pinned, self.table.write_rows(rows, pinned.field_ids), [live[key] for key in keys])

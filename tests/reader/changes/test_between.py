@@ -5,17 +5,30 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import lance
+import pyarrow as pa
 import pytest
 
-from lancewal_core.errors import ContractMismatch
-from lancewal_core.table.protocol import PinnedTable, Table
+from lancewal_core.errors import ContractMismatch, VersionGone
+from lancewal_core.table.protocol import (
+    ColumnsCommit,
+    PinnedTable,
+    RewrittenFragments,
+    Table,
+    TableCommit,
+    TransactionInfo,
+    TransactionResult,
+)
+from lancewal_reader.changes import cells
 from lancewal_reader.changes.between import Between, between
 from tests.conformance.test_table import TwinUser
-from tests.reader.changes.histories import History
+from tests.reader.changes.histories import History, landed
+
+Groups = tuple[RewrittenFragments, ...]
 
 
 @pytest.fixture(params=["twin", "lance"])
@@ -69,13 +82,13 @@ class NotedTable:
     def __init__(self, table: Table) -> None:
         self._table = table
         self.calls: list[tuple[str, Any]] = []
-        self.versions: list[int] = []
+        self.opened: list[int] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._table, name)
 
     def at(self, version: int) -> PinnedTable:
-        self.versions.append(version)
+        self.opened.append(version)
         return cast("PinnedTable", Noted(self._table.at(version), self.calls))
 
 
@@ -84,7 +97,7 @@ def noted(history: History, before: int, after: int) -> tuple[Between, NotedTabl
     opened = history.opened(cast("Table", table))
     names = list(history.names_of(after).values())
     versions = table.at(before), table.at(after)
-    table.versions.clear()
+    table.opened.clear()
     return between(opened, *versions, history.rows_wanted(after), names), table
 
 
@@ -187,6 +200,23 @@ def test_a_wider_column_has_equal_cells(history: History) -> None:
         history.between(before, wide, end=before)
 
 
+def test_a_member_that_no_file_has(history: History) -> None:
+    before, pinned = version_of(history), history.newest
+    type_ = pa.struct([*pinned.schema.field("s").type, ("z", pa.int32())])
+    schema = pa.schema([f.with_type(type_) if f.name == "s" else f for f in pinned.schema])
+    ids = {**pinned.field_ids, "s": (*pinned.field_ids["s"], 50)}
+    history.step(lambda: landed(history.table.change_columns(ColumnsCommit(pinned.version, schema, ids, {}))))
+    found, seen = noted(history, before, version_of(history))
+    assert (len(found.gone), len(found.come), seen.calls) == (0, 0, [])
+
+
+def test_many_rows_are_compared_in_portions(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cells, "batch_rows", lambda schema: 4)
+    before = version_of(history)
+    history.in_place("n", {2: 100, 5: 100, 9: 100}, at=1)
+    assert changed(history, before, version_of(history)) == ([12, 15, 19], [12, 15, 19])
+
+
 def test_members_that_others_have_dropped(history: History) -> None:
     before = version_of(history)
     history.step(lambda: history.user.drop_column("s.x"))
@@ -240,6 +270,16 @@ def test_columns_in_place_before_and_after_compactions(history: History) -> None
     assert taken == {("n", "t"), ("n",)}
 
 
+def test_columns_in_place_of_rows_that_became_several_fragments(history: History) -> None:
+    before = version_of(history)
+    history.in_place("n", {9: 91}, at=1)
+    history.delete([2])
+    history.rewrite([0, 1, 2], 8)
+    assert changed(history, before, version_of(history)) == ([2, 19], [19])
+    history.rewrite([5, 6], 5)
+    assert changed(history, before, version_of(history)) == ([2, 19], [19])
+
+
 def test_a_column_of_others_that_was_made_anew_with_the_same_id(history: History) -> None:
     """The id is free once no file holds the old column.  By the id it is the same column, with other values."""
     history.step(lambda: history.user.add_column("c"), c="c")
@@ -263,12 +303,12 @@ def test_few_versions_are_opened_to_find_a_compaction(history: History) -> None:
         history.append(1)
     found, seen = noted(history, before, version_of(history))
     assert (len(found.gone), len(found.come), found.compared_fragments) == (0, 62, 0)
-    assert len(seen.versions) <= 9 + 2
+    assert len(seen.opened) <= 9 + 2
     before = version_of(history)
     for _ in range(30):
         history.append(1)
     _, seen = noted(history, before, version_of(history))
-    assert (seen.versions, seen.calls) == ([], [])
+    assert (seen.opened, seen.calls) == ([], [])
 
 
 # -- what is given whole ---------------------------------------------------------------------------------------------
@@ -315,6 +355,67 @@ def test_a_restore_over_a_compaction(history: History) -> None:
     history.rewrite([0, 1, 2])
     history.update([8])
     assert changed(history, before, version_of(history)) == ([4, 8], [8])  # by the rewrite after the restore
+
+
+def test_fragments_of_a_branch_may_have_the_same_ids(history: History) -> None:
+    start = version_of(history)
+    assert history.table.create_branch("b", history.newest.version)
+    branch = history.table.branch("b")
+    pinned = branch.newest()
+    hidden = pinned.hide_rows(1, [4])
+    assert hidden is not None
+    new = branch.write_rows(history.rows([14]), pinned.field_ids)
+    landed(branch.commit(TableCommit(pinned.version, new, (hidden,), (), {}, strict=False)))
+    history.append(2)
+    ours, theirs = history.newest, branch.newest()
+    assert ours.fragment_ids().tolist() == theirs.fragment_ids().tolist()
+    names = list(history.names_of(start).values())
+    found = between(history.opened(), theirs, ours, history.rows_wanted(start), names)
+    assert found.gone.tolist() == [3 << 32]
+    assert found.come.tolist() == [1 << 32 | 4, 3 << 32, 3 << 32 | 1]
+
+
+class Altered(NotedTable):
+    """A table whose transactions say something else, or whose versions in between cannot be opened."""
+
+    def __init__(self, history: History, groups: Callable[[Groups], Groups] | None = None) -> None:
+        super().__init__(history.table)
+        self._groups, self._newest = groups, version_of(history)
+
+    def at(self, version: int) -> PinnedTable:
+        if self._groups is None and version < self._newest and self.opened:
+            raise VersionGone(f"version {version} is gone", version=version)
+        return super().at(version)
+
+    def transaction(self, version: int) -> TransactionResult:
+        found = self._table.transaction(version)
+        if self._groups is None or not isinstance(found, TransactionInfo):
+            return found
+        return replace(found, rewritten=self._groups(found.rewritten))
+
+
+UNPROVEN: Mapping[str, Callable[[Groups], Groups] | None] = {
+    "a fragment missing": lambda groups: tuple(replace(g, old_ids=g.old_ids[:-1]) for g in groups),
+    "an unknown fragment": lambda groups: tuple(replace(g, old_ids=(*g.old_ids, 99)) for g in groups),
+    "an unknown file": lambda groups: tuple(replace(g, new_files=("x.lance",)) for g in groups),
+    "a clean-up is at work": None,
+}
+
+
+@pytest.mark.parametrize("unproven", UNPROVEN)
+def test_a_step_that_is_not_proven_is_not_taken(history: History, unproven: str) -> None:
+    before = version_of(history)
+    history.rewrite([0, 2])
+    history.append(1)
+    history.config()
+    after = version_of(history)
+    table = Altered(history, UNPROVEN[unproven])
+    versions = table.at(before), table.at(after)
+    names = list(history.names_of(after).values())
+    found = between(history.opened(cast("Table", table)), *versions, history.rows_wanted(after), names)
+    assert keys_of(history, before, found.gone) == [*range(10), *range(20, 30)]
+    assert keys_of(history, after, found.come) == [*range(10), *range(20, 31)]
+    assert found.compared_fragments == 2
 
 
 # -- random histories ------------------------------------------------------------------------------------------------
