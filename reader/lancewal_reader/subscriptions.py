@@ -29,6 +29,7 @@ from lancewal_reader.point.at import Point, point_of
 from lancewal_reader.point.read_options import read_options
 from lancewal_reader.point.receipt import Receipt
 from lancewal_reader.reading.reads import Planned, Reads, wanted_of
+from lancewal_reader.reading.rows import Rows
 
 NOW = "now"
 _TRIES = 4
@@ -142,6 +143,36 @@ class Subscriptions:
     def _plan(self, point: Point | None) -> Planned:
         key = self._reads.contract.primary_key[0]
         return self._reads.plan(wanted_of([key], None, read_options(at=point)))
+
+
+class Following(Iterator[Rows]):
+    """Feeds of changes, one after the other (``Table.follow``)."""
+
+    def __init__(self, feeds: Iterator[Rows], subscriptions: Subscriptions, name: str | None) -> None:
+        self._feeds = feeds
+        self._subscriptions = subscriptions
+        self._name = name
+        self._last: Receipt | None = None
+
+    def __next__(self) -> Rows:
+        if self._name is None:
+            return next(self._feeds)
+        with losses_named(self._subscriptions.get(self._name)):
+            rows = next(self._feeds)
+        self._last = rows.receipt
+        return rows
+
+    def commit(self, receipt: Receipt | str | bytes | None = None) -> None:
+        """Commit a receipt to the subscription, by default that of the last feed: its changes are dealt with.
+
+        ``InvalidInput``: no subscription is followed, or there was no feed yet.  Other errors are those of
+        ``Subscriptions.commit``."""
+        if self._name is None:
+            raise InvalidInput("commit: no subscription is followed. Keep the receipt, and give it as start")
+        done = self._last if receipt is None else receipt
+        if done is None:
+            raise InvalidInput("commit: there was no feed yet, so there is nothing to commit")
+        self._subscriptions.commit(self._name, done)
 
 
 def _behind(receipt: Receipt, before: Receipt) -> str | None:

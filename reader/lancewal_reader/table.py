@@ -6,7 +6,7 @@ Rounds of requests, as counted: 7 ("open and strong read").
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, get_args
 
@@ -39,7 +39,7 @@ from lancewal_reader.search.hybrid import SearchCaches, search
 from lancewal_reader.search.merged import UnindexedVectors
 from lancewal_reader.search.options import ASKED, Search, sought_of
 from lancewal_reader.search.texts.text_query import TextQuery
-from lancewal_reader.subscriptions import Subscriptions
+from lancewal_reader.subscriptions import Following, Subscriptions
 from lancewal_reader.unmerged.flushed import FlushCache
 from lancewal_reader.unmerged.left_out import OnConflict
 from lancewal_reader.unmerged.load import DeltaContext, folding_of
@@ -358,18 +358,22 @@ class Table:
 
     def follow(
         self,
-        start: Point | str | bytes,
+        start: Point | str | bytes | None = None,
         mode: Mode = "net",
         columns: Sequence[str] | None = None,
         filter: str | pc.Expression | None = None,
         *,
+        subscription: str | None = None,
         rows_max: int = ROWS_MAX,
         poll_s: float = POLL_S,
-    ) -> Iterator[Rows]:
+    ) -> Following:
         """Return the changes after ``start``, as ``changes`` gives them: one feed after the other, for ever.
 
         Each feed starts where the one before it ended.  Keep ``rows.receipt`` when its rows are dealt with: it is the
         ``start`` with which to go on.  From ``earliest``, the first feed has all rows of the table.
+
+        ``subscription`` names a subscription, which is where to start then.  Call ``commit()`` of the result when the rows
+        of a feed are dealt with.  Until then the subscription keeps what is needed to give them again.
 
         A feed has the changes by at most ``rows_max`` records.  If nothing has changed, the call blocks, and looks again
         after a pause of at most ``poll_s`` seconds.  Each feed has the columns that the table has at its end.
@@ -377,8 +381,12 @@ class Table:
         if whole_of(rows_max, 1) is None:
             raise InvalidInput(f"rows_max {rows_max!r}: expected an integer from 1 on")
         check_seconds("poll_s", poll_s)
-        wanted = wanted_of(columns, filter, ReadOptions())
-        return (Rows(self._feeds, feed) for feed in follow(self._feeds, wanted, start, mode, rows_max, poll_s))
+        if (start is None) == (subscription is None):
+            raise InvalidInput("follow: give a start, or the name of a subscription")
+        wanted, subscriptions = wanted_of(columns, filter, ReadOptions()), self.subscriptions()
+        begin = start if subscription is None else subscriptions.get(subscription).receipt
+        feeds = follow(self._feeds, wanted, begin, mode, rows_max, poll_s)
+        return Following((Rows(self._feeds, feed) for feed in feeds), subscriptions, subscription)
 
     def receipt(self, **read: Unpack[Read]) -> Receipt:
         """Return the receipt of what a read would see; no row is read.  Several reads of one state take it as their

@@ -37,6 +37,10 @@ class ChangesAsked(OpenAsked):
         str,
         typer.Option(help="A point, as for lancewal read --at; or earliest, the empty table; or now.", metavar="POINT"),
     ] = ""
+    subscription: Annotated[
+        str,
+        typer.Option(help="Start where this subscription is, and commit what was written.", metavar="NAME"),
+    ] = ""
     end: Annotated[str, typer.Option(help="A point, or now, the default.", metavar="POINT")] = ""
     mode: Annotated[
         FeedMode,
@@ -57,22 +61,26 @@ def command(asked: ChangesAsked, filter: FilterOption = "") -> None:
     """Show what changed after --start, up to --end: inserts, deletes, and updates with the row before and after.
 
     The receipt is printed last, on stderr: it is the --start of the next call. With --follow there is one after each
-    batch of rows.
+    batch of rows. With --subscription each receipt is committed, once its rows are written.
 
     Example: lancewal changes -t s3://lake/orders --start version:412 --columns id,total -o jsonl
     """
-    if not asked.start:
-        raise InvalidInput("--start is missing: give a point, such as the receipt of an earlier read, or earliest")
+    if bool(asked.start) == bool(asked.subscription):
+        raise InvalidInput("give --start, such as the receipt of an earlier read, or earliest; or give --subscription")
     if asked.follow and (asked.end or asked.to or asked.output not in (RowOutput.TEXT, RowOutput.JSONL)):
         raise InvalidInput("--follow writes JSON lines to stdout, without an end: leave out --end, --to and --output")
     form = RowOutput.JSONL if asked.follow else asked.output
     destination = Destination(form, asked.to, asked.guard_formulas)
-    table, columns = asked.open(), names_of(asked.columns)
-    if asked.follow:
-        feeds = table.follow(asked.start, asked.mode.value, columns, filter or None)
-    else:
-        feeds = iter([table.changes(asked.start, asked.end or "now", asked.mode.value, columns, filter or None)])
+    table, columns, where = asked.open(), names_of(asked.columns), filter or None
+    subscriptions, name = table.subscriptions(), asked.subscription
+    start = subscriptions.get(name).receipt if name else asked.start
+    mode, end = asked.mode.value, asked.end or "now"
+    feeds = (
+        table.follow(start, mode, columns, where) if asked.follow else [table.changes(start, end, mode, columns, where)]
+    )
     for rows in feeds:
         say_left_out(rows.schema)
         destination.write(rows.to_reader())
+        if name:
+            subscriptions.commit(name, rows.receipt)
         say_receipt(rows.schema)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lancewal_core.errors import InvalidInput
+from lancewal_core.errors import InvalidInput, SubscriptionMissing
 from lancewal_reader.changes.follow import Pauses, Quiet
 from lancewal_reader.reading.rows import Rows
 from lancewal_reader.table import open_table
@@ -160,3 +160,27 @@ def test_a_look_asks_only_whether_something_has_come(pipeline: Pipeline) -> None
         assert not before.lasts(table._reads.context)
     old = replace(quiet(), until=0.0)
     assert not old.lasts(table._reads.context)
+
+
+def test_a_subscription_is_followed_from_what_was_committed(pipeline: Pipeline) -> None:
+    table, state = open_table(pipeline.uri), dict(pipeline.oracle)
+    table.subscriptions().create("copy")
+    for committed in (False, True, True):
+        pipeline.produce(20)
+        pipeline.ingest()
+        following = table.follow(subscription="copy")
+        with pytest.raises(InvalidInput, match="no feed yet"):
+            following.commit()
+        feed = next(following)
+        assert _after(state, feed) == pipeline.oracle
+        if committed:
+            following.commit()
+            state = dict(pipeline.oracle)
+            assert table.subscriptions().get("copy").receipt == str(feed.receipt)
+    with pytest.raises(InvalidInput, match="no subscription is followed"):
+        table.follow("now").commit()
+    for start, name in ((None, None), ("now", "copy")):
+        with pytest.raises(InvalidInput, match="give a start, or the name"):
+            table.follow(start, subscription=name)
+    with pytest.raises(SubscriptionMissing):
+        table.follow(subscription="other")

@@ -64,6 +64,18 @@ def test_each_call_starts_at_the_receipt_of_the_one_before(pipeline: Pipeline) -
     assert text.stdout.splitlines()[-1] == "(0 rows)"
 
 
+def test_a_subscription_is_where_to_start(pipeline: Pipeline) -> None:
+    table = open_table(pipeline.uri)
+    table.subscriptions().create("one")
+    for _ in range(2):
+        before = dict(pipeline.oracle)
+        pipeline.produce(20)
+        pipeline.ingest()
+        found = changes(pipeline, "--subscription", "one", "-o", "jsonl")
+        assert applied(before, _rows(found.stdout), COLUMNS) == pipeline.oracle
+        assert table.subscriptions().get("one").receipt == found.stderr.partition("receipt: ")[2].strip()
+
+
 def test_following_goes_on_until_it_is_interrupted(pipeline: Pipeline) -> None:
     receipt = str(open_table(pipeline.uri).receipt())
     command = [sys.executable, "-m", "lancewal_core.cli.program", "changes", "-t", pipeline.uri, "--start", receipt]
@@ -87,7 +99,8 @@ def test_following_goes_on_until_it_is_interrupted(pipeline: Pipeline) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ([], "--start is missing"),
+        ([], "give --start"),
+        (["--start", "now", "--subscription", "one"], "give --start"),
         (["--start", "earliest", "--follow", "--end", "now"], "--follow writes JSON lines"),
         (["--start", "earliest", "--follow", "-o", "csv"], "--follow writes JSON lines"),
         (["--start", "version:99"], "there is no table version 99"),
