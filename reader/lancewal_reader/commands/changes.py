@@ -74,11 +74,9 @@ def command(asked: ChangesAsked, filter: FilterOption = "") -> None:
     table, columns, where = asked.open(), names_of(asked.columns), filter or None
     subscriptions, name = table.subscriptions(), asked.subscription
     start = subscriptions.get(name).receipt if name else asked.start
-    mode, end = asked.mode.value, asked.end or "now"
-    feeds = (
-        table.follow(start, mode, columns, where) if asked.follow else [table.changes(start, end, mode, columns, where)]
-    )
-    for rows in feeds:
+    end = asked.end or "now"
+    later = table.follow(start, asked.mode.value, columns, where) if asked.follow else None
+    for rows in later or [table.changes(start, end, asked.mode.value, columns, where)]:
         say_left_out(rows.schema)
         destination.write(rows.to_reader())
         if name:
