@@ -34,13 +34,13 @@ from lancewal_core.names.ids import Position, Region
 from lancewal_core.region.history import generations_behind
 from lancewal_core.region.state import RegionState
 from lancewal_core.rows.fold import Indices, divide, key_codes, side_by_side
-from lancewal_core.rows.key_set import KeySet, distinct
+from lancewal_core.rows.key_set import KeySet
 from lancewal_core.rows.projection import project, project_rows
 from lancewal_core.rows.row_range import slices
 from lancewal_core.rows.schema import OFFSET, TIMESTAMP, RowSchema
 from lancewal_core.table.watermarks import InForce
 from lancewal_reader.changes.pairs import Pairs
-from lancewal_reader.changes.replay import Images, Replay
+from lancewal_reader.changes.replay import Images, Replay, cells_at
 from lancewal_reader.changes.side import Side
 from lancewal_reader.plan.at_receipt import GenerationPart, check_given_up, entries_of_part, walk_parts
 from lancewal_reader.plan.breaks import Cut, kept_of
@@ -181,9 +181,9 @@ def record_changes(stretch: Stretch, columns: Sequence[str], counting: Counting 
             unknown[keys.places(touched.keys(rows).columns)] = False
             new = keys.table.filter(pa.array(unknown))
             found = start.rows_of(new, rows.table.names) if new.num_rows else rows.table.empty_table()
-            check_once(start, found, new.num_rows, rows)
             known = pa.concat_tables([touched.rows, found])
             places = keys.places([known[name] for name in keys.names])
+            _check_once(start, places)
             replay = Replay(part.records, known, rows, np.concatenate([places, codes]))
             for images in replay.images():
                 yield _pairs(stretch, part, images, columns)
@@ -193,12 +193,12 @@ def record_changes(stretch: Stretch, columns: Sequence[str], counting: Counting 
             portions.hold(held // _KEYS_PER_RECORD)
 
 
-def check_once(side: Side, found: pa.Table, asked: int, rows: RowSchema) -> None:
-    """Raise ``DuplicateKeys`` if a key has two rows in a state, of which ``found`` are those of some keys."""
-    keys = found.select(list(rows.primary_key))
-    if found.num_rows <= asked and distinct(keys, rows).num_rows == found.num_rows:
+def _check_once(side: Side, places: Indices) -> None:
+    """Raise ``DuplicateKeys`` if a key has two rows in a state.  ``places``: for each row that was found, the place of its
+    key."""
+    twice = int((np.bincount(places) > 1).sum())
+    if not twice:
         return
-    twice = found.num_rows - distinct(keys, rows).num_rows
     raise DuplicateKeys(
         f"{counted(twice, 'key')} among those that changed have two rows at table version {side.receipt.version}, since "
         "another program has appended rows with these keys. `lancewal verify` names such keys. Begin the feed after the "
@@ -292,8 +292,7 @@ def _read_once(context: DeltaContext, deltas: Sequence[RegionDelta], rows: RowSc
 
 
 def _pairs(stretch: Stretch, read: _Read, images: Images, columns: Sequence[str]) -> Pairs:
-    chosen = pa.array(images.places)
-    offsets = read.records[OFFSET].take(chosen).combine_chunks()
+    offsets = cells_at(read.records[OFFSET], images.places)
     of = read.of[images.places]
     begins = np.array([stretch.begin.get(region, 0) for region in read.regions], np.int64)
     partitions = np.array([region.partition for region in read.regions], np.int32)
@@ -303,7 +302,7 @@ def _pairs(stretch: Stretch, read: _Read, images: Images, columns: Sequence[str]
             pa.array(numbers),
             pa.array(partitions[of]),
             offsets,
-            read.records[TIMESTAMP].take(chosen).cast(MORE.field("_record_time").type),
+            cells_at(read.records[TIMESTAMP], images.places).cast(MORE.field("_record_time").type),
             pa.repeat(pa.scalar("record"), len(of)),
         ],
         schema=MORE,

@@ -110,7 +110,7 @@ class Replay:
             else:
                 found = self._sources[at]
                 source = of if found is None else np.where(of >= 0, found[of], -1)
-            columns.append(self._rows[field.name].take(pa.array(source, mask=source < 0)))
+            columns.append(cells_at(self._rows[field.name], source))
         return pa.Table.from_arrays(columns, schema=self._schema.table)
 
     @cached_property
@@ -136,3 +136,10 @@ class Replay:
             sources[self._order] = np.where(none, -1, self._order[last])
             found.append(sources)
         return found
+
+
+def cells_at(column: pa.ChunkedArray, places: Indices) -> pa.ChunkedArray:
+    """Return the cells at these places, null for -1.  Places that follow each other are a slice, without a copy."""
+    if len(places) and places[0] >= 0 and (np.diff(places) == 1).all():
+        return column.slice(int(places[0]), len(places))
+    return column.take(pa.array(places, mask=places < 0))
