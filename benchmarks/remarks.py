@@ -48,7 +48,8 @@ Each name in parentheses is the section of this page that has the figures.
 * **Records with headers, against the same without** (headers). Kafka's client makes a tuple, a text and bytes of each header
   when a record is asked for its headers, and has no cheaper way to say their names. Any consumer in Python takes this time; a
   process that does nothing else measures it. So 0.9 of the speed without headers is out of reach: the best ratio has the
-  figures. lancewal reads the headers of a poll into one column in one further pass.
+  figures. lancewal reads the headers of a poll into one column in one further pass, and takes about a fifth more time than
+  the best ingest. The figures are from a busy machine, so only those of CPU time are shown.
 * **Upserts given as Arrow, against LakeSoul** (peers, b).
   - LakeSoul writes sorted rows and looks for no old rows, so each of its reads merges by key: 1.8 s for all columns (c), 0.9
     s by lancewal's reader. Reads of a Lance table need not merge by key. So a merge must find the replaced rows and hide
