@@ -74,6 +74,11 @@ KINDS: dict[str, Settings] = {
         grace_s=0,
         subscription_hold_s_max=20,
         user={"append": 1.0, "compact": 1.0, "index": 1.0},
+        delays=(
+            *(Delay(f"collector{i}", "put", "/pages/", 0.5, 1.0) for i in range(2)),
+            *(Delay(f"collector{i}", "remove versions", "", 0.3, 1.0) for i in range(2)),
+            *(Delay(f"subscriber{i}", "put", "/subscriptions/", 0.2, 0.5) for i in range(3)),
+        ),
     ),
     # Where somebody keeps snapshots, versions go from between others.
     "points": replace(_SMALL, records=40, readers=0, travellers=2, keepers=1, history_window_s=2),
