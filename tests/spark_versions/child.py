@@ -54,6 +54,10 @@ def _read(spark: Any, asked: dict[str, Any], read: Read) -> pa.Table:
         case "schema":
             df = spark.read.format("lancewal").schema("f4 double, region string, id long").options(**options)
             df.load(asked["table"]).createOrReplaceTempView("t")
+        case "stream":
+            changes = spark.readStream.format("lancewal").options(**options).load(asked["table"])
+            kept = changes.writeStream.format("memory").queryName("t")
+            kept.trigger(availableNow=True).start().awaitTermination()
         case "view":
             lancewal.spark.view(spark, asked["table"], "t", **options)
     for statement in read.first:

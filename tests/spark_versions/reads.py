@@ -20,7 +20,8 @@ class Read:
     options: dict[str, str] = field(default_factory=dict)
     of: Literal["rows", "merged", "earlier"] = "rows"
     condition: str = "true"
-    by: Literal["view", "count", "schema"] = "view"
+    by: Literal["view", "count", "schema", "stream"] = "view"
+    """A stream is read to its end into a table of Spark's memory."""
     filters: bool = False
     """With Spark's setting that offers filters to sources."""
     first: tuple[str, ...] = ()
@@ -55,6 +56,8 @@ READS = (
     Read("at a version", _GROUPS, {"at": "version:{version}"}, of="merged"),
     Read("at a receipt", _WHOLE, {"at": "{receipt}"}, of="earlier"),
     Read("at a snapshot", _WHOLE, {"at": "snapshot:kept"}, of="earlier"),
+    Read("changes from the empty table", _WHOLE, {"start": "earliest", "end": "{receipt}"}, of="earlier"),
+    Read("a stream of changes", _WHOLE, {"start": "earliest", "max_rows_per_trigger": "150"}, by="stream"),
     Read("at least a token", _WHOLE, {"at_least": "{token}", "timeout_s": "30"}),
     Read("lancewal.spark.count", "SELECT count(*) AS n FROM t", by="count"),
     Read("lancewal.spark.count, filtered", "SELECT count(*) AS n FROM t", {"filter": "ok"}, condition="ok", by="count"),
