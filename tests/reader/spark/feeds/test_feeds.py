@@ -25,6 +25,7 @@ from lancewal_reader.spark.feeds.stream import Offset
 from lancewal_reader.spark.types import spark_schema
 from lancewal_reader.table import open_table
 from pyspark_lancewal import DefaultSource
+from tests.reader.plan.test_points_across_breaks import BREAKS, Life
 from tests.support.pipeline import SMALL, Key, Pipeline, Row
 from tests.support.regions import region
 
@@ -297,6 +298,7 @@ def test_a_batch_that_is_read_again_has_the_same_rows(pipeline: Pipeline, start:
         pipeline.produce(50)
         pipeline.ingest()
         query.batch()
+        compact(pipeline)  # positions name a newer version from now on
     merge(pipeline)
     while query.batch():
         pass
@@ -417,6 +419,23 @@ def test_a_stream_of_named_columns_goes_on_when_others_change(pipeline: Pipeline
     assert query.rows == {
         key: {name: row[name] for name in ("region", "id", "a")} for key, row in pipeline.oracle.items()
     }
+
+
+@pytest.mark.parametrize("break_", ["partitions added", "topic made anew"])
+def test_a_stream_goes_on_with_other_partitions(tmp_path: Path, break_: str) -> None:
+    life = Life(tmp_path)
+    life.go_on(1)
+    query = Query(life.pipeline, {"start": "earliest"}, ReadMaxRows(40))
+    query.restart()
+    while query.batch():
+        pass
+    life.go_on(1)
+    BREAKS[break_](life)
+    life.go_on(1)
+    while query.batch():
+        pass
+    assert query.rows == life.pipeline.oracle
+    life.pipeline.close()
 
 
 def test_a_first_snapshot_whose_version_is_gone_is_not_gone_on_with(pipeline: Pipeline) -> None:
