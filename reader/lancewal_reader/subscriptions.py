@@ -145,7 +145,7 @@ class Subscriptions:
         return self._reads.plan(wanted_of([key], None, read_options(at=point)))
 
 
-class Following(Iterator[Rows]):
+class FollowedFeeds(Iterator[Rows]):
     """Feeds of changes, one after the other (``Table.follow``)."""
 
     def __init__(self, feeds: Iterator[Rows], subscriptions: Subscriptions, name: str | None) -> None:

@@ -39,7 +39,7 @@ from lancewal_reader.search.hybrid import SearchCaches, search
 from lancewal_reader.search.merged import UnindexedVectors
 from lancewal_reader.search.options import ASKED, Search, sought_of
 from lancewal_reader.search.texts.text_query import TextQuery
-from lancewal_reader.subscriptions import Following, Subscriptions
+from lancewal_reader.subscriptions import FollowedFeeds, Subscriptions
 from lancewal_reader.unmerged.flushed import FlushCache
 from lancewal_reader.unmerged.left_out import OnConflict
 from lancewal_reader.unmerged.load import DeltaContext, folding_of
@@ -366,7 +366,7 @@ class Table:
         subscription: str | None = None,
         rows_max: int = ROWS_MAX,
         poll_s: float = POLL_S,
-    ) -> Following:
+    ) -> FollowedFeeds:
         """Return the changes after ``start``, as ``changes`` gives them: one feed after the other, for ever.
 
         Each feed starts where the one before it ended.  Keep ``rows.receipt`` when its rows are dealt with: it is the
@@ -386,7 +386,7 @@ class Table:
         wanted, subscriptions = wanted_of(columns, filter, ReadOptions()), self.subscriptions()
         begin = start if subscription is None else subscriptions.get(subscription).receipt
         feeds = follow(self._feeds, wanted, begin, mode, rows_max, poll_s)
-        return Following((Rows(self._feeds, feed) for feed in feeds), subscriptions, subscription)
+        return FollowedFeeds((Rows(self._feeds, feed) for feed in feeds), subscriptions, subscription)
 
     def receipt(self, **read: Unpack[Read]) -> Receipt:
         """Return the receipt of what a read would see; no row is read.  Several reads of one state take it as their

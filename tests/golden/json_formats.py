@@ -15,7 +15,7 @@ from lancewal_core.region.flushes.manifest import Flush, FlushPart, Stretch, enc
 from lancewal_core.region.loss_record import LossRecord, encode_loss
 from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.subscriptions.stored import (
-    Mark,
+    MergedMark,
     StoredSubscription,
     SubscriptionNames,
     encode_names,
@@ -174,7 +174,7 @@ SUBSCRIPTION = StoredSubscription(
     receipt=str(RECEIPT),
     version=9,
     versions_from=8,
-    merged={NORTH.name: Mark(generation=7, next=1010)},
+    merged={NORTH.name: MergedMark(generation=7, next=1010)},
     sure=True,
     created_at_ms=1_700_000_000_000,
     committed_at_ms=1_700_000_060_000,

@@ -43,7 +43,7 @@ NO_NAMES = SubscriptionNames(write_id="none")
 """The list of a table in which nobody has created a subscription."""
 
 
-class Mark(BaseModel):
+class MergedMark(BaseModel):
     """The newest merged generation of a region, and the position after it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -65,7 +65,7 @@ class StoredSubscription(BaseModel):
     """Table version that a read at the receipt pins."""
     versions_from: Annotated[int, Field(ge=1, le=WHOLE_MAX)]
     """Lowest table version that planning at the receipt may look at."""
-    merged: dict[str, Mark]
+    merged: dict[str, MergedMark]
     """Merged generations of ``version``, by the region's name: later ones are needed."""
     sure: bool
     """Whether it held everything needed when it was put, or its writer has found so afterwards."""

@@ -64,7 +64,7 @@ from lancewal_core.subscriptions.needs import Bounds, Needs, look, too_old
 from lancewal_core.subscriptions.stored import (
     NO_NAMES,
     SUBSCRIPTIONS_MAX,
-    Mark,
+    MergedMark,
     StoredSubscription,
     SubscriptionNames,
     check_name,
@@ -322,7 +322,7 @@ class KeptSubscriptions:
             version=needs.version,
             versions_from=needs.versions_from,
             merged={
-                region.name: Mark(generation=mark.generation, next=mark.next)
+                region.name: MergedMark(generation=mark.generation, next=mark.next)
                 for region, mark in sorted(needs.merged.items())
             },
             created_at_ms=created_ms,

@@ -71,7 +71,7 @@ from lancewal_flusher.garbage.find import boundary, claimed_histories, find_garb
 from lancewal_flusher.garbage.flushes import KnownFlushes
 from lancewal_flusher.garbage.snapshots import drop_overdue
 from lancewal_flusher.garbage.subscribed import (
-    Kept,
+    KeptBySubscription,
     KnownSubscriptions,
     kept_of,
     kept_segments,
@@ -108,7 +108,7 @@ class GarbageReport:
     dropped_snapshots: tuple[str, ...] = ()
     names_fault: Corrupt | None = None
     """Why no version is removed and no snapshot dropped: a name of a branch or tag cannot be read.  None otherwise."""
-    subscriptions: Mapping[str, Kept] = field(default_factory=dict)
+    subscriptions: Mapping[str, KeptBySubscription] = field(default_factory=dict)
     """Segments and versions that each subscription keeps beyond the windows, by name."""
     subscription_faults: Mapping[str, Fault] = field(default_factory=dict)
     """Subscriptions that cannot be read, by name; a list that cannot be read has the name ``""``."""

@@ -48,7 +48,7 @@ class _Read:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptBySubscription:
     """Lag of one subscription, and what it keeps."""
 
     lag_ms: int
@@ -164,11 +164,11 @@ def _old(context: FlusherContext, listed: Iterable[ObjectInfo], ids: set[str], n
 
 def kept_of(
     holding: Holding, contract: Contract, segments: Mapping[str, int], versions: Mapping[str, int]
-) -> dict[str, Kept]:
+) -> dict[str, KeptBySubscription]:
     """Return what each subscription keeps, by name."""
     bound_ms = max(contract.subscription_hold_s_max * 1000, 1)
     return {
-        name: Kept(
+        name: KeptBySubscription(
             held.lag_ms, held.lag_ms / bound_ms, held.after is not None, segments.get(name, 0), versions.get(name, 0)
         )
         for name, held in holding.of.items()

@@ -25,7 +25,7 @@ from lancewal_core.table.contract import Contract
 from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.event_table import FlusherEvents
 from lancewal_flusher.garbage.collect import GarbageReport
-from lancewal_flusher.garbage.subscribed import Kept
+from lancewal_flusher.garbage.subscribed import KeptBySubscription
 from lancewal_flusher.merge.finish import Finished
 from lancewal_flusher.merge.merge import Merged
 from lancewal_flusher.service.backlog import Backlog
@@ -169,7 +169,7 @@ class FlusherMetrics(ServiceMetrics):
 
     def _subscriptions(self, report: GarbageReport) -> None:
         """Show what subscriptions keep: the first ``SUBSCRIPTIONS_SHOWN`` by name, and all others together."""
-        found: dict[tuple[str, ...], list[Kept]] = {}
+        found: dict[tuple[str, ...], list[KeptBySubscription]] = {}
         for number, (name, kept) in enumerate(sorted(report.subscriptions.items())):
             found.setdefault((name if number < SUBSCRIPTIONS_SHOWN else "other",), []).append(kept)
         lags_s = {label: max(kept.lag_ms for kept in some) / 1000 for label, some in found.items()}

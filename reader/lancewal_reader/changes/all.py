@@ -46,7 +46,7 @@ from lancewal_core.table.watermarks import InForce
 from lancewal_reader.changes.meetings import counting_of
 from lancewal_reader.changes.net import net
 from lancewal_reader.changes.pairs import Pairs
-from lancewal_reader.changes.records import MORE, Entries, Stretch, entries_between, reached, record_changes
+from lancewal_reader.changes.records import MORE, Entries, RecordStretch, entries_between, reached, record_changes
 from lancewal_reader.changes.side import Side
 from lancewal_reader.plan.at_receipt import plan_at
 from lancewal_reader.plan.breaks import Cut, contracts_up_to, spans_a_change
@@ -88,10 +88,10 @@ def _stretch(start: Side, end: Side, entries: Entries, columns: Sequence[str]) -
     """Yield the changes of the records from one state to another.  If the records may have more keys than a reader holds, go
     from merge to merge."""
     while True:
-        stretch = Stretch.of(start, entries, start.receipt.positions, end.receipt.positions)
+        stretch = RecordStretch.of(start, entries, start.receipt.positions, end.receipt.positions)
         middle = _merged_between(start, end, entries) if records_in(stretch.deltas) > start.context.keys_max else None
         if middle is not None:
-            stretch = Stretch.of(start, entries, start.receipt.positions, middle.receipt.positions)
+            stretch = RecordStretch.of(start, entries, start.receipt.positions, middle.receipt.positions)
         counting = counting_of(start, middle or end)
         if stretch.deltas:
             yield from record_changes(stretch, columns, counting)
@@ -113,7 +113,7 @@ def _merged_between(start: Side, end: Side, entries: Entries) -> Side | None:
             continue
         if cut == begin or cut == end.receipt.positions or not version_exists(context.table, TableVersion(version)):
             continue
-        if found is not None and records_in(Stretch.of(start, entries, begin, cut).deltas) > context.keys_max:
+        if found is not None and records_in(RecordStretch.of(start, entries, begin, cut).deltas) > context.keys_max:
             break
         found = TableVersion(version), cut
     return None if found is None else _opened(end, *found)

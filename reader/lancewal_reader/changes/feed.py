@@ -92,7 +92,7 @@ class PlannedFeed:
 
 
 @dataclass(frozen=True, slots=True)
-class Added:
+class AddedValues:
     """The values that a feed adds to all changes that lead to one state."""
 
     version: int
@@ -178,12 +178,12 @@ class Feeds:
             replace(found, receipt=end, schema=with_receipt(found.schema, end)) if isinstance(end, Receipt) else found
         )
 
-    def added(self, state: Planned) -> Added:
+    def added(self, state: Planned) -> AddedValues:
         """Return the values of changes that lead to this state: those of its version, or of the one that stands in."""
         table, plan = self.reads.context.table, state.plan
         on = plan.branch
         made = table.commit_time(plan.version) if on is None else table.branch(on.name).commit_time(on.version)
-        return Added(int(plan.version), made * 1000, reached(state.receipt))
+        return AddedValues(int(plan.version), made * 1000, reached(state.receipt))
 
     def divided(self, planned: PlannedFeed, parts_max: int) -> list[PlannedFeed]:
         """Return feeds of the mode ``commits`` that together are this one: each has the steps between some versions."""

@@ -133,7 +133,7 @@ def _parts(
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class RecordStretch:
     """Records from one state of the table to a later one, between which nothing else changed rows."""
 
     start: Side
@@ -143,7 +143,7 @@ class Stretch:
     in_force: InForce
 
     @staticmethod
-    def of(start: Side, entries: Entries, begin: Cut, end: Cut) -> Stretch:
+    def of(start: Side, entries: Entries, begin: Cut, end: Cut) -> RecordStretch:
         """Return the part of the entries from ``begin`` to ``end``."""
         deltas = []
         for region, refs in entries.items():
@@ -151,7 +151,7 @@ class Stretch:
             some = [replace(r, next=min(r.next, last)) for r in refs if r.next > first and r.first < last]
             if some:
                 deltas.append(RegionDelta(region, tuple(some), last))
-        return Stretch(start, begin, tuple(deltas), start.plan.in_force)
+        return RecordStretch(start, begin, tuple(deltas), start.plan.in_force)
 
     @property
     def end(self) -> Cut:
@@ -165,7 +165,7 @@ class Counting(Protocol):
         """Return a mask over ``keys``, of records of this region: True where a record counts."""
 
 
-def record_changes(stretch: Stretch, columns: Sequence[str], counting: Counting | None) -> Iterator[Pairs]:
+def record_changes(stretch: RecordStretch, columns: Sequence[str], counting: Counting | None) -> Iterator[Pairs]:
     """Yield the changes of the records, in portions (steps 2 and 3).
 
     ``columns`` include those of the primary key.  ``counting``: None if all records count."""
@@ -236,7 +236,7 @@ def _divided(read: _Read) -> Iterator[_Read]:
         yield _Read(read.records.slice(begin, step), read.regions, read.of[begin : begin + step])
 
 
-def _read(stretch: Stretch, deltas: Sequence[RegionDelta], rows: RowSchema, counting: Counting | None) -> _Read:
+def _read(stretch: RecordStretch, deltas: Sequence[RegionDelta], rows: RowSchema, counting: Counting | None) -> _Read:
     """Read the records of a portion that count, those of a region in offset order."""
     context = stretch.start.context
     reason: PlanStale | None = None
@@ -291,7 +291,7 @@ def _read_once(context: DeltaContext, deltas: Sequence[RegionDelta], rows: RowSc
     return _Read(records, [delta.region for delta in deltas], of)
 
 
-def _pairs(stretch: Stretch, read: _Read, images: Images, columns: Sequence[str]) -> Pairs:
+def _pairs(stretch: RecordStretch, read: _Read, images: Images, columns: Sequence[str]) -> Pairs:
     offsets = cells_at(read.records[OFFSET], images.places)
     of = read.of[images.places]
     begins = np.array([stretch.begin.get(region, 0) for region in read.regions], np.int64)

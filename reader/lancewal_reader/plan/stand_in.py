@@ -61,7 +61,7 @@ StepSource = Literal["expiry", "load", "commit", "settle"]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ForeignStep:
     """A commit that changed rows otherwise than by records, or several that count as one."""
 
     before: TableVersion
@@ -145,7 +145,7 @@ class Lineage:
             if not all(isinstance(commits[at], _SameRows) for at in range(before + 1, end + 1)):
                 yield before, end
 
-    def foreign_steps(self, low: int, high: int) -> list[Step]:
+    def foreign_steps(self, low: int, high: int) -> list[ForeignStep]:
         """Return the steps after version ``low`` up to ``high``, oldest first.
 
         A merge that was rebased over a step is one too, with its follow-up and all commits between them.  Reads may have shown
@@ -158,7 +158,7 @@ class Lineage:
         commits = {version: self._commit(version) for version in range(low + 1, high + 1)}
         merges = {commit.uuid for commit in commits.values() if isinstance(commit, _Merge)}
         followed = {commit.merge: version for version, commit in commits.items() if isinstance(commit, _FollowUp)}
-        found: list[Step] = []
+        found: list[ForeignStep] = []
         passed = low
         for version, commit in commits.items():
             source: StepSource | None = None
@@ -173,7 +173,7 @@ class Lineage:
                 case _:
                     pass
             if source is not None and version > passed:
-                found.append(Step(TableVersion(version - 1), TableVersion(last), source))
+                found.append(ForeignStep(TableVersion(version - 1), TableVersion(last), source))
                 passed = last
         return found
 

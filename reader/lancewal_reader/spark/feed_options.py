@@ -21,6 +21,7 @@ FEED_OPTIONS: dict[str, str] = {
     "changes": "what changed instead of rows: net, each key at most once; commits, net from each table version to the next; "
     "or all, each record",
     "start": "where changes start: a point as in at, earliest (the empty table) or now",
+    "subscription": "in place of start: the name of a subscription, where changes start; a stream commits to it",
     "end": "where changes end: a point or now (default); a stream has no end",
     "max_rows_per_trigger": "most records, or rows of the first snapshot, that a stream reads in one batch (default 1000000)",
 }
@@ -51,14 +52,21 @@ class CommittedBy:
     """Name of the option that gave the time."""
 
 
-Bound = str | CommittedBy
+@dataclass(frozen=True, slots=True)
+class Subscribed:
+    """The receipt that a subscription has."""
+
+    name: str
+
+
+Bound = str | CommittedBy | Subscribed
 
 
 @dataclass(frozen=True, slots=True)
 class FeedOptions:
     changes: Changes
     start: Bound
-    """A point as text, ``earliest``, ``now``, or a time of commit."""
+    """A point as text, ``earliest``, ``now``, a time of commit, or a subscription."""
     end: Bound
     rows_max: int
     of_batch: str | None
@@ -79,7 +87,7 @@ def feed_options(found: Mapping[str, str]) -> FeedOptions | None:
             raise InvalidInput(f"options {given[0]} and {name}: {name} names one state, and changes are between two")
     if found.get("consistency", "strong").lower() != "strong":
         raise InvalidInput(f"options {given[0]} and consistency: changes take strong alone; see changes=commits")
-    starts = [name for name in ("start", *_STARTS) if name in found]
+    starts = [name for name in ("start", "subscription", *_STARTS) if name in found]
     ends = [name for name in ("end", *_ENDS) if name in found]
     for names, what in ((starts, "start"), (ends, "end")):
         if len(names) > 1:
@@ -92,7 +100,7 @@ def feed_options(found: Mapping[str, str]) -> FeedOptions | None:
     first, last = starts[0], ends[0] if ends else "end"
     options = FeedOptions(
         _mode(found, first in _STARTS),
-        _point(found, first) if first == "start" else _starting(found, first),
+        _start(found, first),
         _point(found, last) if last == "end" else _ending(found, last),
         _rows_max(found),
         last if ends else None,
@@ -137,6 +145,12 @@ def _point(found: Mapping[str, str], name: str) -> str:
         except InvalidInput as error:
             raise InvalidInput(f"option {name}: {error}; now and earliest are taken too") from error
     return text
+
+
+def _start(found: Mapping[str, str], name: str) -> Bound:
+    if name == "subscription":
+        return Subscribed(found[name].strip())
+    return _point(found, name) if name == "start" else _starting(found, name)
 
 
 def _starting(found: Mapping[str, str], name: str) -> Bound:

@@ -8,7 +8,7 @@ from lancewal_core.errors import ObjectCorrupt
 from lancewal_core.process.clock import SystemClock
 from lancewal_flusher.event_table import FlusherEvents
 from lancewal_flusher.garbage.collect import GarbageReport
-from lancewal_flusher.garbage.subscribed import Kept
+from lancewal_flusher.garbage.subscribed import KeptBySubscription
 from lancewal_flusher.service.metrics import SUBSCRIPTIONS_SHOWN, FlusherMetrics
 
 REPORT = GarbageReport((), (), {})
@@ -20,8 +20,8 @@ def shown(metrics: FlusherMetrics, name: str) -> dict[str, float]:
     return {sample.labels["subscription"]: sample.value for sample in found}
 
 
-def kept(lag_s: int) -> Kept:
-    return Kept(lag_s * 1000, lag_s / 1000, True, lag_s + 1, lag_s + 2)
+def kept(lag_s: int) -> KeptBySubscription:
+    return KeptBySubscription(lag_s * 1000, lag_s / 1000, True, lag_s + 1, lag_s + 2)
 
 
 def test_of_many_subscriptions_the_first_hundred_have_series_of_their_own() -> None:

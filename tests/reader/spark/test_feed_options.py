@@ -53,7 +53,7 @@ def test_options_of_a_state_ask_for_no_changes() -> None:
 )
 def test_what_options_mean(options: dict[str, str], mode: str, start: str | int, end: str | int) -> None:
     def shown(bound: Bound) -> str | int:
-        return bound.ms if isinstance(bound, CommittedBy) else bound
+        return bound.ms if isinstance(bound, CommittedBy) else str(bound)
 
     found = parsed(**options)
     assert (found.changes, shown(found.start), shown(found.end)) == (mode, start, end)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lancewal_core.errors import VersionGone
-from lancewal_reader.changes.feed import Added, Feeds
+from lancewal_reader.changes.feed import AddedValues, Feeds
 from lancewal_reader.reading.reads import Planned
 from lancewal_reader.spark.feeds.plan import inserts_of
 from lancewal_reader.spark.feeds.task import InsertsTask
@@ -31,7 +31,7 @@ class FirstSnapshot:
     """A planned state, and the sizes of its parts."""
 
     read: PinnedRead
-    added: Added
+    added: AddedValues
     rows: tuple[int, ...]
     """Rows of each part: physical rows of a fragment, records of a partition."""
 

@@ -14,6 +14,7 @@ more.  So an error of the start alone is raised when rows are asked for.
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -30,7 +31,7 @@ from lancewal_reader.point.receipt import METADATA_KEY
 from lancewal_reader.reading.reads import Wanted
 from lancewal_reader.spark.feed_options import FeedOptions
 from lancewal_reader.spark.feeds.plan import bound_of, inserts_of
-from lancewal_reader.spark.feeds.stream import stream_reader
+from lancewal_reader.spark.feeds.stream import ChangeStream
 from lancewal_reader.spark.feeds.task import ChangesTask, FeedPartition, FeedTask, InsertsTask, feeds_of, run_feed_task
 from lancewal_reader.spark.options import SparkOptions, parse_options
 from lancewal_reader.spark.plain_errors import plain_errors
@@ -38,6 +39,8 @@ from lancewal_reader.spark.source import PinnedRead, pin_read
 from lancewal_reader.spark.task import PinnedPlan
 from lancewal_reader.spark.types import check_user_schema, spark_schema, target_schema, to_target
 
+_LIMITS = importlib.util.find_spec("pyspark.sql.streaming.datasource") is not None
+"""Whether PySpark has admission control."""
 TASKS_MAX = 200
 """Most tasks of the mode ``commits``: with more steps, a task reads several of them."""
 _IO_THREADS = 8
@@ -66,22 +69,22 @@ def _pin_feed(options: SparkOptions, asked: FeedOptions) -> PinnedFeed:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class FeedWork:
     """The tasks of a feed, and the plan that tasks of inserts share."""
 
     tasks: tuple[FeedTask, ...]
     plan: PinnedPlan | None = None
 
 
-def _work_of(options: SparkOptions, feeds: Feeds, feed: PlannedFeed) -> Work:
+def _work_of(options: SparkOptions, feeds: Feeds, feed: PlannedFeed) -> FeedWork:
     known = feeds.reads.context.contracts.known
     if feed.mode == "commits":
-        return Work(tuple(ChangesTask(part, known) for part in feeds.divided(feed, TASKS_MAX)))
+        return FeedWork(tuple(ChangesTask(part, known) for part in feeds.divided(feed, TASKS_MAX)))
     if feed.start is not None:
-        return Work((ChangesTask(feed, known),))
+        return FeedWork((ChangesTask(feed, known),))
     read = inserts_of(options, feeds, feed.end)
     added = feeds.added(feed.end)
-    return Work(tuple(InsertsTask(group, added) for group in read.groups()), read.pinned_plan)
+    return FeedWork(tuple(InsertsTask(group, added) for group in read.groups()), read.pinned_plan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,7 @@ class PinnedFeed:
 
     options: SparkOptions
     feed: PlannedFeed
-    work: Work | None
+    work: FeedWork | None
     """None: its start could not be planned, which a stream may not need."""
 
     def schema(self) -> StructType:
@@ -117,7 +120,12 @@ class PinnedFeed:
             raise InvalidInput(f"option {asked.of_batch} is of a batch: a stream has no end")
         if asked.changes == "commits":
             raise InvalidInput("changes=commits is of a batch: a stream takes changes=net or changes=all")
-        return stream_reader(self.options, self._of_schema(schema), schema)
+        feed = self._of_schema(schema)
+        if not _LIMITS:
+            return ChangeStream(self.options, feed, schema)
+        from lancewal_reader.spark.feeds.admission import LimitedChangeStream  # PySpark 4.2 and later
+
+        return LimitedChangeStream(self.options, feed, schema)
 
     def _of_schema(self, schema: StructType) -> PlannedFeed:
         """Return the feed of the columns that ``schema`` names."""
@@ -134,7 +142,7 @@ class PinnedFeed:
 class FeedReader(DataSourceReader):
     """Reader of a planned feed."""
 
-    def __init__(self, options: SparkOptions, work: Work, feed: PlannedFeed, schema: StructType) -> None:
+    def __init__(self, options: SparkOptions, work: FeedWork, feed: PlannedFeed, schema: StructType) -> None:
         self._options = options
         self._plan = work.plan
         self._feed = feed

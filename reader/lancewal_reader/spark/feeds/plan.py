@@ -10,15 +10,18 @@ from lancewal_reader.changes.feed import Feeds
 from lancewal_reader.plan.at_timestamp import version_at
 from lancewal_reader.point.at import At, AtVersion
 from lancewal_reader.reading.reads import Planned
-from lancewal_reader.spark.feed_options import Bound
+from lancewal_reader.spark.feed_options import Bound, Subscribed
 from lancewal_reader.spark.options import SparkOptions
 from lancewal_reader.spark.source import PinnedRead, pinned_read
+from lancewal_reader.subscriptions import Subscriptions
 
 
 def bound_of(feeds: Feeds, bound: Bound, *, start: bool = False) -> str | AtVersion:
     """Return an end of a feed as ``Feeds.plan`` takes it.  ``start``: whether all versions may lie behind it."""
     if isinstance(bound, str):
         return bound
+    if isinstance(bound, Subscribed):
+        return Subscriptions(feeds.reads).get(bound.name).receipt
     context = feeds.reads.context
     if bound.ms > context.clock.now_ms():
         raise InvalidInput(f"option {bound.option}: {utc_text(bound.ms)} is in the future")

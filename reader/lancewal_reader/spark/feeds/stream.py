@@ -6,7 +6,8 @@ Guarantees
  2. A batch that is read again has the same rows, also after a restart of the query: its offsets alone say what it has.
  3. With admission control (PySpark 4.2 and later), a batch has at most ``max_rows_per_trigger`` records, or one commit where
     the log no longer has the records (``changes.follow``).  ``availableNow`` ends at the state of its begin.
- 4. All batches of a query have the columns of its ``load()``.  When the table has others, the query ends with
+ 4. With a subscription, each batch that Spark has finished is committed to it.
+ 5. All batches of a query have the columns of its ``load()``.  When the table has others, the query ends with
     ``ContractChanged``, and a restart goes on with them.  Batches from before the change then have the new columns too.
 
 An offset is a JSON object.
@@ -26,7 +27,6 @@ PySpark calls ``latestOffset`` and ``partitions`` in one process beside the driv
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -43,20 +43,19 @@ from lancewal_reader.point.at import Point, point_of
 from lancewal_reader.point.read_options import ReadOptions
 from lancewal_reader.point.receipt import Receipt
 from lancewal_reader.reading.reads import Planned, Wanted
-from lancewal_reader.spark.feed_options import FeedOptions
+from lancewal_reader.spark.feed_options import FeedOptions, Subscribed
 from lancewal_reader.spark.feeds.first_snapshot import BEGIN, FirstSnapshot, Place
 from lancewal_reader.spark.feeds.plan import bound_of
 from lancewal_reader.spark.feeds.task import ChangesTask, FeedPartition, FeedTask, feeds_of, run_feed_task
 from lancewal_reader.spark.options import SparkOptions
 from lancewal_reader.spark.plain_errors import plain_errors
 from lancewal_reader.spark.types import target_schema, to_target
+from lancewal_reader.subscriptions import Subscriptions
 
 Json = dict[str, Any]
 _IO_THREADS = 8
 _CACHE_BYTES_MAX = 64 << 20
 _INITIAL = "initial"
-_LIMITS = importlib.util.find_spec("pyspark.sql.streaming.datasource") is not None
-"""Whether PySpark has admission control."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +85,6 @@ class Offset:
             raise InvalidInput(
                 f"the checkpoint has an offset that this release does not read, {given!r:.200}: {error}. Begin with a new one"
             ) from error
-
-
-def stream_reader(options: SparkOptions, feed: PlannedFeed, schema: StructType) -> DataSourceStreamReader:
-    """Return the reader of a stream.  ``feed`` has its columns; ``schema`` has them, and those that the feed adds."""
-    if not _LIMITS:
-        return ChangeStream(options, feed, schema)
-    from lancewal_reader.spark.feeds.admission import LimitedChangeStream  # PySpark 4.2 and later
-
-    return LimitedChangeStream(options, feed, schema)
 
 
 class ChangeStream(DataSourceStreamReader):
@@ -149,6 +139,10 @@ class ChangeStream(DataSourceStreamReader):
 
     def commit(self, end: Json) -> None:
         self._done = True
+        offset = Offset.of(end)
+        if isinstance(self.asked.start, Subscribed) and offset is not None:
+            with plain_errors():
+                Subscriptions(self.feeds.reads).commit(self.asked.start.name, offset.receipt)
 
     def stop(self) -> None:
         if self._opened is not None:

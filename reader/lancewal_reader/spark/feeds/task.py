@@ -19,7 +19,7 @@ from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.settings.executor import start_worker, storage_options
 from lancewal_core.table.contract import Contract
-from lancewal_reader.changes.feed import Added, Feeds, PlannedFeed, with_all
+from lancewal_reader.changes.feed import AddedValues, Feeds, PlannedFeed, with_all
 from lancewal_reader.spark.options import SparkOptions
 from lancewal_reader.spark.task import BaseTask, DeltaTask, PinnedPlan, run_task
 from lancewal_reader.table import reads_of
@@ -43,7 +43,7 @@ class InsertsTask:
     """Task that reads rows of a state as inserts."""
 
     group: tuple[BaseTask | DeltaTask, ...]
-    added: Added
+    added: AddedValues
     plan: PinnedPlan | None = None
     """None: the plan that all tasks of the reader share."""
 

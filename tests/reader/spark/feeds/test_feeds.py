@@ -16,12 +16,12 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
-from lancewal_core.errors import ContractChanged, InvalidInput, VersionGone
+from lancewal_core.errors import ContractChanged, InvalidInput, SubscriptionMissing, VersionGone
 from lancewal_core.names.ids import Position
 from lancewal_reader.point.receipt import Receipt
-from lancewal_reader.spark.feeds import stream
+from lancewal_reader.spark.feeds import pinned
 from lancewal_reader.spark.feeds.pinned import TASKS_MAX
-from lancewal_reader.spark.feeds.stream import Offset
+from lancewal_reader.spark.feeds.stream import ChangeStream, Offset
 from lancewal_reader.spark.types import spark_schema
 from lancewal_reader.table import open_table
 from pyspark_lancewal import DefaultSource
@@ -353,14 +353,14 @@ def test_a_default_batch_is_bounded_by_the_option(pipeline: Pipeline) -> None:
 
 def test_a_stream_goes_on_without_admission_control(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     """As before PySpark 4.2: ``latestOffset`` has no parameters."""
-    monkeypatch.setattr(stream, "_LIMITS", False)
+    monkeypatch.setattr(pinned, "_LIMITS", False)
     receipt = str(open_table(pipeline.uri).receipt())
     version = f"version:{Receipt.parse(receipt).version}"
     merged = {(row["region"], row["id"]): row for row in open_table(pipeline.uri).to_arrow(at=version).to_pylist()}
     for start, rows in (("earliest", {}), (version, merged), (receipt, held(pipeline))):
         query = Query(pipeline, {"start": start})
         query.restart()
-        assert type(query.reader) is stream.ChangeStream
+        assert type(query.reader) is ChangeStream
         query.rows = {key: dict(row) for key, row in rows.items()}
         for _ in range(3):
             begin, end = query.start(), json.loads(json.dumps(query.reader.latestOffset()))
@@ -478,3 +478,27 @@ def test_offsets_are_small_and_tell_what_they_are() -> None:
     for wrong in ({}, {"receipt": "lw1.no"}, {"receipt": str(receipt), "part": "x", "row": 1}, {"receipt": 7}):
         with pytest.raises(InvalidInput):
             Offset.of(wrong)
+
+
+def test_a_stream_commits_to_its_subscription(pipeline: Pipeline) -> None:
+    subscriptions = open_table(pipeline.uri).subscriptions()
+    subscriptions.create("query")
+    query = Query(pipeline, {"subscription": "query"}, rows=held(pipeline))
+    for _ in range(2):
+        query.restart()
+        pipeline.produce(20)
+        merge(pipeline)
+        while query.batch():
+            assert subscriptions.get("query").receipt == query.offsets[-1]["receipt"]
+        assert query.rows == pipeline.oracle
+        query.offsets.clear()  # without its checkpoint the query goes on from the subscription
+    pipeline.produce(20)
+    merge(pipeline)
+    receipt = subscriptions.get("query").receipt
+    batch = read(source(pipeline, subscription="query"))
+    assert rows_of(batch) == rows_of(read(source(pipeline, start=receipt)))
+    assert subscriptions.get("query").receipt == receipt  # a batch commits nothing
+    with pytest.raises(InvalidInput, match="start and subscription each say where changes start"):
+        source(pipeline, start="now", subscription="query")
+    with pytest.raises(SubscriptionMissing):
+        read(source(pipeline, subscription="other"))
