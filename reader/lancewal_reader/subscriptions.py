@@ -146,7 +146,9 @@ class Subscriptions:
 
 
 class FollowedFeeds(Iterator[Rows]):
-    """Feeds of changes, one after the other (``Table.follow``)."""
+    """Feeds of changes, one after the other (``Table.follow``).
+
+    After an error nothing more comes: a new call of ``follow`` goes on from the last receipt, or from the subscription."""
 
     def __init__(self, feeds: Iterator[Rows], subscriptions: Subscriptions, name: str | None) -> None:
         self._feeds = feeds

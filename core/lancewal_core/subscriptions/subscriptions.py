@@ -27,10 +27,12 @@ Steps of ``create``
 
 Steps of ``commit``
  1. Read the list, then swap the subscription: the next version has the new receipt.  It is sure if the version before
-    was, and the receipt goes forward, since the version before needs more.
- 2. Look whether everything needed is there.  If the version is sure, the one before must hold yet, or all must be as
-    young as in step 3 of ``create``.  If it is not sure, all must be as young, and a version that is sure is put.
-    Otherwise the receipt of the version before is swapped in again, and the error raised.
+    was, and the receipt goes forward, since the version before needs more.  Look first whether the version before holds
+    yet.  If the receipt goes back, look first whether everything that it needs is there and as young as in step 3 of
+    ``create``.  A version that holds nothing must not take the place of one that does.
+ 2. Look whether everything needed is there.  If the version is sure, the one before must have held just before the swap,
+    or all must be as young.  If it is not sure, all must be as young, and a version that is sure is put.  Otherwise the
+    receipt of the version before is swapped in again, and the error raised.
  3. Read the list again: the name must still have that id.
 
 If a process dies between the steps, the version counts, and holds what is still there.
@@ -212,7 +214,7 @@ class KeptSubscriptions:
         self._swap_names(added)
         # Step 3
         try:
-            self._check(needs, None)
+            self._check(needs)
         except (OutsideHistoryWindow, VersionGone):
             self._swap_names(partial(_without, name, id))
             raise
@@ -227,14 +229,20 @@ class KeptSubscriptions:
         """
         opened, id = self._opened, self.id_of(name)
         before: list[StoredSubscription] = []
+        held_until_ms = 0
 
         # Step 1
         def decide(found: Version | None) -> StoredSubscription | None:
+            nonlocal held_until_ms
             newest = decoded_subscription(found, name, id, self._making)
             forward = check(subscription_of(newest))
             before.append(newest)
             if newest.receipt == needs.receipt:
                 return None
+            if not forward:
+                self._check(needs)
+            elif newest.sure:
+                held_until_ms = self._held_until_ms(newest)
             stored = self._stored(name, needs, newest.created_at_ms)
             return stored.model_copy(update={"sure": newest.sure and forward})
 
@@ -242,7 +250,7 @@ class KeptSubscriptions:
         ours = before[-1] if isinstance(outcome, Declined) else outcome.value
         # Step 2
         try:
-            self._check(needs, before[-1] if ours.sure else None)
+            self._check(needs, held_until_ms if ours.sure else 0)
         except (OutsideHistoryWindow, VersionGone):
             if ours is not before[-1]:
                 self._replace(name, id, ours, before[-1])
@@ -266,18 +274,21 @@ class KeptSubscriptions:
         if not any(found):
             raise self._missing(name)
 
-    def _check(self, needs: Needs, before: StoredSubscription | None) -> None:
-        """Look whether everything needed is there and stays.  ``before``: a sure version that may hold it."""
+    def _check(self, needs: Needs, held_until_ms: int = 0) -> None:
+        """Look whether everything needed is there and stays.  ``held_until_ms``: until then a sure version holds it."""
         opened = self._opened
         age, now_ms = look(opened, needs), opened.clock.now_ms()
-        if age.within(opened.contract, now_ms, self._bounds):
-            return
-        try:
-            held = before is not None and look(opened, Needs.of(before)).held(opened.contract, now_ms, self._bounds)
-        except (OutsideHistoryWindow, VersionGone):
-            held = False
-        if not held:
+        if now_ms >= held_until_ms and not age.within(opened.contract, now_ms, self._bounds):
             raise too_old(needs, opened.contract)
+
+    def _held_until_ms(self, stored: StoredSubscription) -> int:
+        """Return until when a sure version surely holds what it needs; 0: it may hold it no more."""
+        opened = self._opened
+        try:
+            age, now_ms = look(opened, Needs.of(stored)), opened.clock.now_ms()
+        except (OutsideHistoryWindow, VersionGone):
+            return 0
+        return now_ms + self._bounds.margin_ms if age.held(opened.contract, now_ms, self._bounds) else 0
 
     def _replace(self, name: str, id: str, ours: StoredSubscription, new: StoredSubscription) -> StoredSubscription:
         """Swap in ``new`` if ``ours`` is still the newest version, and return it."""

@@ -151,7 +151,7 @@ def _check_order(start: Side, end: Side) -> None:
         places = [f"{r.topic}-{r.partition}: {one.positions[r]} to {other.positions.get(r, 0)}" for r in back[:_NAMED]]
         raise InvalidInput(
             f"the feed's start is after its end: table version {one.version} to {other.version}"
-            f"{', ' if places else ''}{', '.join(places)}. The mode net gives what differs in this direction too"
+            f"{', ' if places else ''}{', '.join(places)}"
         )
     if context.contract.uuid != one.table_uuid:
         raise InvalidInput(f"the start is of the table with uuid {one.table_uuid}, the end of {context.contract.uuid}")
@@ -200,7 +200,7 @@ def _divided(start: Side, end: Side) -> Side | None:
 def _step(before: Side, after: Side, source: StepSource, columns: Sequence[str]) -> Iterator[Pairs]:
     """Yield what differs between the states before and after a step."""
     names, contract = list(columns), _contract_of(after)
-    for pairs in net(before, after, names, names):
+    for pairs in net(before, after, names):
         if source == "commit":
             _check_new(before, pairs)
         if len(pairs):

@@ -18,7 +18,7 @@ Guarantees
     ``OutsideHistoryWindow``, ``RecordsGivenUp``.  A feed is never a part of its rows without an error.
  4. ``_sequence`` grows with each change of a key, also from one feed to the next of its mode.  In ``net`` it is the sum of
     the positions and the version of ``end``; both never become less.  In ``commits`` it is that of each version, in ``all``
-    that of each record or commit.
+    that of each record or commit.  A restore whose rows are replayed takes positions back, and with them the sequence.
  5. The columns are those of ``end``, told apart by their ids.  Rows before a column was added have null in it.
 
 From ``earliest`` the first rows are inserts.  ``net`` has all rows of ``end``.  The other modes have those that were there
@@ -38,6 +38,7 @@ import pyarrow as pa
 
 from lancewal_core.errors import InvalidInput
 from lancewal_core.names.ids import TableVersion
+from lancewal_core.store.place import same_place
 from lancewal_core.table.watermarks import TABLE_UUID
 from lancewal_reader.changes.all import all_changes
 from lancewal_reader.changes.net import net
@@ -160,7 +161,8 @@ class Feeds:
     def again(self, planned: PlannedFeed) -> tuple[PlannedFeed, Iterator[pa.RecordBatch]]:
         """Return the feed and its rows, which are read on demand."""
         start, end = planned.start, planned.end
-        tables = self._commits(planned) if planned.mode == "commits" else self._changes(planned.mode, start, end)
+        by_version = planned.mode == "commits" and start is not None
+        tables = self._commits(planned) if by_version else self._changes(planned.mode, start, end)
         if planned.from_empty and start is not None:
             tables = chain(self._changes("net", None, replace(start, chosen=end.chosen)), tables)
         return planned, _batches(tables, planned.schema)
@@ -170,6 +172,8 @@ class Feeds:
         merged = mode == "commits"
         if isinstance(end, str):
             return self.reads.plan(replace(wanted, read=ReadOptions("eventual" if merged else "strong")))
+        if merged and isinstance(end, Receipt) and self._is_ours(end):
+            end = At.version(end.version)  # whatever could stand in for it
         found = self.reads.plan(replace(wanted, read=ReadOptions(at=end)))
         if merged and found.plan.branch is None:
             return self.reads.plan(replace(wanted, read=ReadOptions(at=At.version(found.receipt.version))))
@@ -177,6 +181,9 @@ class Feeds:
         return (
             replace(found, receipt=end, schema=with_receipt(found.schema, end)) if isinstance(end, Receipt) else found
         )
+
+    def _is_ours(self, receipt: Receipt) -> bool:
+        return receipt.table_uuid == self.reads.contract.uuid and same_place(receipt.place, self.reads.place)
 
     def added(self, state: Planned) -> AddedValues:
         """Return the values of changes that lead to this state: those of its version, or of the one that stands in."""
@@ -205,10 +212,9 @@ class Feeds:
                 tables: Iterator[pa.Table] = (pa.Table.from_batches([rows]) for rows in found)
             else:
                 names = [name for name in chosen.rows.table.names if name in {*chosen.names, *chosen.rows.primary_key}]
-                pairs = (
-                    all_changes(before, after, names) if mode == "all" else net(before, after, chosen.columns, names)
-                )
-                tables = (change_rows(some, chosen.columns, chosen.filter) for some in pairs if len(some))
+                pairs = all_changes(before, after, names) if mode == "all" else net(before, after, names)
+                shown = (change_rows(some, chosen.columns, chosen.filter, mode == "all") for some in pairs if len(some))
+                tables = (rows for rows in shown if rows.num_rows)
             added = self.added(replace(end, plan=after.plan))
             tables = map(added.to, tables)
             first = next(tables, None)  # objects that have vanished since the plan show here

@@ -7,7 +7,8 @@ Guarantees
  3. A look that finds nothing new is repeated after a pause.  The pauses grow from ``_PAUSE_S`` to ``poll_s``.  Between two
     plans, which come every ``_PLAN_S``, looks ask only for the next object of each log, page and table (``Quiet``).
  4. From ``earliest`` the first feed has all rows of the newest state, as inserts.
- 5. A feed that can only be empty is passed over: since the last one only commits have come that change no row.
+ 5. A feed is passed over if only commits have come that are known to change no row, such as compactions.  A merge of records
+    that an earlier feed had gives an empty feed, whose receipt has the new version.
 
 ``bounded`` chooses the end of a feed.  It is the newest state if that is near enough.  Otherwise it has positions between
 both: each region's share is in proportion to the records that it lags behind.  Its version is the newest that these

@@ -10,14 +10,16 @@ Guarantees
 Steps
  1. ``between`` says which merged rows the two versions do not share: those that are *gone*, and those that have *come*.
  2. A key may have changed if a gone row or a row that has come has it.  So it may if the second state has an unmerged record
-    of it from behind the first one's positions.  If such records of a region are merged by then, the unmerged keys of the
-    first state may have changed too: a merged delete leaves nothing behind.  All other keys have the same row in both.
+    of it from beyond the first one's positions.  If something of a region was merged in between, the unmerged keys of the
+    first state may have changed too: a key that was merged and then deleted leaves no trace.  All other keys have the same
+    row in both.
  3. Rows that have come, and whose key no gone row has and no unmerged record, are inserts.  They are read in batches.
  4. All other keys are held in memory.  Their rows in both states are looked up and compared, also in batches.  The
     addresses of gone rows, and of rows that have come, are known; others are looked up in the key index.
 
-``TooManyUnmerged``: more keys than ``unmerged_keys_max`` would be held.  ``DuplicateKeys``: a state shows a key twice, since
-another program has written it.  Once the flusher has hidden the older row, later states show it once.
+``TooManyUnmerged``: more keys than ``unmerged_keys_max`` would be held.  ``DuplicateKeys``: a state is found to show a key
+twice, since another program has written it.  Once the flusher has hidden the older row, later states show it once.  Rows of
+a new key that another program appends twice in different batches are two inserts.
 
 In a table whose rows do not tell their partition, a record may also change what a read shows of earlier records of its key.
 There all unmerged keys of both states are compared.
@@ -50,11 +52,11 @@ _UNKNOWN = np.uint64(2**64 - 1)
 """Stands for an address that is not known.  No row has it: a fragment has fewer rows."""
 
 
-def net(before: Side, after: Side, columns: Sequence[str], needed: Sequence[str]) -> Iterator[Pairs]:
-    """Yield the changes from ``before`` to ``after`` as pairs that differ in ``columns``.
+def net(before: Side, after: Side, columns: Sequence[str]) -> Iterator[Pairs]:
+    """Yield the changes from ``before`` to ``after`` as pairs that differ in one of ``columns``.
 
-    The rows have the columns ``needed`` and the primary key.  Both sides have the columns of the feed."""
-    changed = _Changed(before, after, needed)
+    The rows have these columns and the primary key.  Both sides have the columns of the feed."""
+    changed = _Changed(before, after, columns)
     yield from changed.inserts()
     for pairs in changed.others():
         yield pairs.differing(columns)
@@ -164,12 +166,13 @@ def _touched(before: Side, after: Side) -> pa.Table:
     if not after.context.folding.by_regions:
         return distinct(pa.concat_tables([_unmerged_keys(side, keys) for side in (before, after)]), rows)
     reached, merged = before.plan.cut, after.plan.in_force
+    begin = before.plan.in_force
     later = [
         RegionDelta(delta.region, sources, delta.cut)
         for delta in after.plan.deltas
         if (sources := tuple(s for s in delta.sources if s.next > reached.get(delta.region, 0)))
     ]
-    overtaken = [d for d in before.plan.deltas if d.sources and (merged.position(d.region) or 0) > d.cut]
+    overtaken = [d for d in before.plan.deltas if d.sources and merged.position(d.region) != begin.position(d.region)]
     return distinct(pa.concat_tables([_keys_of(before, overtaken, keys), _keys_of(after, later, keys)]), rows)
 
 

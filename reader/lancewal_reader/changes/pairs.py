@@ -10,7 +10,7 @@ Guarantees of ``change_rows``
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -66,12 +66,16 @@ def aligned(rows: pa.Table, places: npt.NDArray[np.int64], count: int) -> tuple[
     return rows.take(pa.array(source, mask=~has)), has
 
 
-def change_rows(pairs: Pairs, columns: Sequence[str], filter: str | None) -> pa.Table:
+def change_rows(pairs: Pairs, columns: Sequence[str], filter: str | None, with_same: bool = True) -> pa.Table:
     """Return the pairs as rows of a feed: ``columns``, ``_change_type`` and the columns of ``Pairs.more``.
 
-    ``filter``: a condition by names of the pairs' columns, in the form for Lance; None keeps all rows."""
+    ``filter``: a condition by names of the pairs' columns, in the form for Lance; None keeps all rows.  ``with_same``: keep
+    an update after which all ``columns`` are the same."""
     had = _passing(pairs.before, pairs.had, filter)
     has = _passing(pairs.after, pairs.has, filter)
+    if not with_same:
+        pairs = replace(pairs, had=had, has=has).differing(columns)
+        had, has = pairs.had, pairs.has
     count = len(pairs)
     both = had & has
     kinds = np.stack([np.where(both, _PREIMAGE, _DELETE), np.where(both, _POSTIMAGE, _INSERT)], axis=1)

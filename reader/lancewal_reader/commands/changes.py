@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
@@ -65,6 +66,8 @@ def command(asked: ChangesAsked, filter: FilterOption = "") -> None:
 
     Example: lancewal changes -t s3://lake/orders --start version:412 --columns id,total -o jsonl
     """
+    from lancewal_reader.subscriptions import losses_named
+
     if bool(asked.start) == bool(asked.subscription):
         raise InvalidInput("give --start, such as the receipt of an earlier read, or earliest; or give --subscription")
     if asked.follow and (asked.end or asked.to or asked.output not in (RowOutput.TEXT, RowOutput.JSONL)):
@@ -73,12 +76,14 @@ def command(asked: ChangesAsked, filter: FilterOption = "") -> None:
     destination = Destination(form, asked.to, asked.guard_formulas)
     table, columns, where = asked.open(), names_of(asked.columns), filter or None
     subscriptions, name = table.subscriptions(), asked.subscription
-    start = subscriptions.get(name).receipt if name else asked.start
+    known = subscriptions.get(name) if name else None
+    start = asked.start if known is None else known.receipt
     end = asked.end or "now"
     later = table.follow(start, asked.mode.value, columns, where) if asked.follow else None
-    for rows in later or [table.changes(start, end, asked.mode.value, columns, where)]:
-        say_left_out(rows.schema)
-        destination.write(rows.to_reader())
-        if name:
-            subscriptions.commit(name, rows.receipt)
-        say_receipt(rows.schema)
+    with nullcontext() if known is None else losses_named(known):
+        for rows in later or [table.changes(start, end, asked.mode.value, columns, where)]:
+            say_left_out(rows.schema)
+            destination.write(rows.to_reader())
+            if name:
+                subscriptions.commit(name, rows.receipt)
+            say_receipt(rows.schema)

@@ -154,8 +154,6 @@ class Lineage:
         ``VersionGone`` if nothing tells what a commit did.  ``InvalidInput`` if one was a restore: it may have taken back
         records that a reader has passed."""
         commits = {version: self._commit(version) for version in range(low + 1, high + 1)}
-        followed = {commit.merge: version for version, commit in commits.items() if isinstance(commit, _FollowUp)}
-        commits = {version: self._commit(version) for version in range(low + 1, high + 1)}
         merges = {commit.uuid for commit in commits.values() if isinstance(commit, _Merge)}
         followed = {commit.merge: version for version, commit in commits.items() if isinstance(commit, _FollowUp)}
         found: list[ForeignStep] = []

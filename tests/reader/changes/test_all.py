@@ -17,6 +17,7 @@ from lancewal_core.names.ids import Position, Region
 from lancewal_core.store.place import place_of
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_reader.changes.all import all_changes
+from lancewal_reader.changes.net import net
 from lancewal_reader.changes.pairs import Pairs
 from lancewal_reader.changes.side import Side, between_sides
 from lancewal_reader.point.at import point_of
@@ -73,7 +74,29 @@ def feed(table: Table, start: str, end: str, columns: Sequence[str] | None = Non
 
     before, after = between_sides(reads, planned(start), planned(end), opened)
     names = after.rows.table.names if columns is None else columns
-    return [change for pairs in all_changes(before, after, names) for change in changes_of(pairs)]
+    found = [change for pairs in all_changes(before, after, names) for change in changes_of(pairs)]
+    _check_net(before, after, names, found)
+    return found
+
+
+def _check_net(before: Side, after: Side, names: Sequence[str], every: Sequence[Change]) -> None:
+    """Compare the net changes with the first and the last row of each key in all changes."""
+    ends: dict[Key, tuple[Row | None, Row | None]] = {}
+    for change in every:
+        first = ends[change.key][0] if change.key in ends else change.before
+        ends[change.key] = first, change.after
+    found: dict[Key, tuple[Row | None, Row | None]] = {}
+    for pairs in net(before, after, names):
+        for had, has, old, new in zip(
+            pairs.had,
+            pairs.has,
+            pairs.before.select(names).to_pylist(),
+            pairs.after.select(names).to_pylist(),
+            strict=True,
+        ):
+            row = new if has else old
+            found[row["region"], row["id"]] = old if had else None, new if has else None
+    assert found == {key: rows for key, rows in ends.items() if rows[0] != rows[1]}
 
 
 @dataclass(frozen=True, slots=True)

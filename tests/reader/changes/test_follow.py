@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -184,3 +184,22 @@ def test_a_subscription_is_followed_from_what_was_committed(pipeline: Pipeline) 
             table.follow(start, subscription=name)
     with pytest.raises(SubscriptionMissing):
         table.follow(subscription="other")
+
+
+@pytest.mark.parametrize("mode", ["net", "commits", "all"])
+def test_each_mode_begins_with_all_rows_from_earliest(
+    pipeline: Pipeline, mode: Literal["net", "commits", "all"]
+) -> None:
+    feeds = open_table(pipeline.uri).follow("earliest", mode)
+    first = next(feeds).to_arrow()
+    state = by_key(first.select(["region", "id", "a", "s"]))
+    assert state == pipeline.oracle
+    pipeline.produce(20)
+    pipeline.merge_all()
+    for row in next(feeds).to_arrow().to_pylist():
+        key = (row["region"], row["id"])
+        if row["_change_type"] in ("delete", "update_preimage"):
+            del state[key]
+        else:
+            state[key] = {name: row[name] for name in ("region", "id", "a", "s")}
+    assert state == pipeline.oracle

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core.errors import InvalidInput, TooManyUnmerged, VersionGone
+from lancewal_core.table.lance.table import LanceTable
 from lancewal_reader.point.receipt import Receipt, receipt_of
 from lancewal_reader.point.token import Token
 from lancewal_reader.table import Table, open_table
@@ -285,3 +286,49 @@ def test_all_records_have_their_places(merged: World) -> None:
     filtered = table.changes("earliest", "now", "all", ["id"], "a > 5").to_arrow()
     assert filtered.schema.names[:2] == ["id", "_change_type"]
     assert filtered.num_rows < whole.num_rows
+
+
+def test_a_row_that_was_merged_and_removed_by_others_is_a_delete(tmp_path: Path) -> None:
+    """At the start it is unmerged, at the end it is nowhere, and no record tells."""
+    pipeline = Pipeline(tmp_path, partitions=2, seed=12)
+    pipeline.produce(30)
+    pipeline.upsert("r0", 777, a=1)
+    pipeline.ingest()
+    table = open_table(pipeline.uri)
+    start, before = table.receipt(), {key: dict(row) for key, row in pipeline.oracle.items()}
+    pipeline.merge_all()
+    dataset: Any = lance.dataset(pipeline.uri)
+    dataset.delete("id = 777")
+    del pipeline.oracle["r0", 777]
+    changed = table.changes(start).to_arrow().to_pylist()
+    assert applied(before, changed, pipeline.columns.names) == pipeline.oracle
+    assert [(row["id"], row["_change_type"]) for row in changed] == [(777, "delete")]
+    pipeline.close()
+
+
+def test_a_filter_counts_though_its_column_is_not_wanted(merged: World) -> None:
+    pipeline, table, _, _ = merged
+    start = table.receipt()
+    for id, a in ((200, 5), (201, 5), (202, -5)):
+        pipeline.upsert("r0", id, a=a, s="same")
+    pipeline.ingest()
+    middle = table.receipt()
+    for id, a in ((200, -5), (201, 6), (202, 5)):
+        pipeline.upsert("r0", id, a=a, s="same")
+    pipeline.ingest()
+    modes: list[Literal["net", "all"]] = ["net", "all"]
+    for mode in modes:
+        first = table.changes(start, middle, mode, ["id", "s"], "a > 0 AND id >= 200").to_arrow()
+        assert {(r["id"], r["_change_type"]) for r in first.to_pylist()} == {(200, "insert"), (201, "insert")}
+        rows = table.changes(middle, "now", mode, ["id", "s"], "a > 0 AND id >= 200").to_arrow().to_pylist()
+        same = {(201, "update_preimage"), (201, "update_postimage")} if mode == "all" else set()
+        assert {(r["id"], r["_change_type"]) for r in rows} == {(200, "delete"), (202, "insert"), *same}
+
+
+def test_commits_never_leave_one_out_where_a_version_is_gone(merged: World) -> None:
+    pipeline, table, receipts, _ = merged
+    LanceTable(pipeline.uri).remove_versions([receipts[1].version])
+    assert table.scan(at=receipts[1]).to_arrow().num_rows  # another version stands in
+    for start, end in ((receipts[1], receipts[2]), (receipts[0], receipts[1])):
+        with pytest.raises(VersionGone):
+            open_table(pipeline.uri).changes(start, end, "commits").to_arrow()

@@ -4,5 +4,5 @@
 ``stream`` makes one feed after the other, and ``admission`` bounds them where PySpark can.  ``first_snapshot`` gives a stream
 the rows of one state in batches.
 
-May import: changes, plan, point, reading, spark, table, unmerged.
+May import: changes, plan, point, reading, spark, subscriptions, table, unmerged.
 """
