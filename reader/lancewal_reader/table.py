@@ -25,12 +25,11 @@ from lancewal_core.table.lance.base_paths import BasePaths
 from lancewal_core.table.snapshots import Snapshot, snapshots
 from lancewal_core.wal.segment_cache import SegmentCache
 from lancewal_reader.changes.feed import Feeds, Mode
-from lancewal_reader.changes.follow import POLL_S, ROWS_MAX, follow
+from lancewal_reader.changes.follow import Follow, follow, follow_options
 from lancewal_reader.forms.given_keys import keys_of, region_key_of
-from lancewal_reader.forms.given_numbers import whole_of
 from lancewal_reader.forms.pandas_frames import Dtypes
 from lancewal_reader.point.at import Point
-from lancewal_reader.point.read_options import Read, ReadOptions, check_seconds, read_options
+from lancewal_reader.point.read_options import Read, ReadOptions, read_options
 from lancewal_reader.point.receipt import Receipt
 from lancewal_reader.reading.reads import Reads, Wanted, wanted_of
 from lancewal_reader.reading.rows import Rows, limit_of, reader_of, to_pandas, to_polars
@@ -362,10 +361,7 @@ class Table:
         mode: Mode = "net",
         columns: Sequence[str] | None = None,
         filter: str | pc.Expression | None = None,
-        *,
-        subscription: str | None = None,
-        rows_max: int = ROWS_MAX,
-        poll_s: float = POLL_S,
+        **how: Unpack[Follow],
     ) -> FollowedFeeds:
         """Return the changes after ``start``, as ``changes`` gives them: one feed after the other, for ever.
 
@@ -378,15 +374,14 @@ class Table:
         A feed has the changes by at most ``rows_max`` records.  If nothing has changed, the call blocks, and looks again
         after a pause of at most ``poll_s`` seconds.  Each feed has the columns that the table has at its end.
         """
-        if whole_of(rows_max, 1) is None:
-            raise InvalidInput(f"rows_max {rows_max!r}: expected an integer from 1 on")
-        check_seconds("poll_s", poll_s)
-        if (start is None) == (subscription is None):
+        options = follow_options(**how)
+        name = options.subscription
+        if (start is None) == (name is None):
             raise InvalidInput("follow: give a start, or the name of a subscription")
         wanted, subscriptions = wanted_of(columns, filter, ReadOptions()), self.subscriptions()
-        begin = start if subscription is None else subscriptions.get(subscription).receipt
-        feeds = follow(self._feeds, wanted, begin, mode, rows_max, poll_s)
-        return FollowedFeeds((Rows(self._feeds, feed) for feed in feeds), subscriptions, subscription)
+        begin = start if name is None else subscriptions.get(name).receipt
+        feeds = follow(self._feeds, wanted, begin, mode, options.rows_max, options.poll_s)
+        return FollowedFeeds((Rows(self._feeds, feed) for feed in feeds), subscriptions, name)
 
     def receipt(self, **read: Unpack[Read]) -> Receipt:
         """Return the receipt of what a read would see; no row is read.  Several reads of one state take it as their

@@ -6,5 +6,5 @@ columns rows may differ, and ``trace`` follows rows through compactions, in ``va
 change: ``records`` reads those of the log, and ``replay`` applies them to rows one after the other.  ``meetings`` leaves out
 records of keys in conflict.  ``pairs`` has rows before and after a change, and makes the rows of a feed of them.
 
-May import: event_table, plan, point, reading, unmerged.
+May import: event_table, forms, plan, point, reading, unmerged.
 """

@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypedDict
 
 from lancewal_core.errors import InvalidInput, MergedPositionUnknown, OutsideHistoryWindow, TableRestored, VersionGone
 from lancewal_core.names.ids import Position, Region
@@ -29,9 +30,11 @@ from lancewal_core.process.clock import Clock
 from lancewal_core.region.state import RegionState
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_reader.changes.feed import Feeds, PlannedFeed
+from lancewal_reader.forms.given_numbers import whole_of
 from lancewal_reader.plan.stand_in import Lineage
 from lancewal_reader.plan.strong import PlanContext
 from lancewal_reader.point.at import At, AtPositions, AtVersion
+from lancewal_reader.point.read_options import check_seconds
 from lancewal_reader.point.receipt import Receipt
 from lancewal_reader.reading.reads import Planned, Reads, Wanted
 
@@ -40,6 +43,31 @@ POLL_S = 1.0
 _PAUSE_S = 0.02
 _PLAN_S = 30.0
 """Longest time without a plan, which would name a lost segment: a look alone takes it for the end of its log."""
+
+
+class Follow(TypedDict, total=False):
+    """Arguments of ``Table.follow`` besides those of ``changes``; all may be left out."""
+
+    subscription: str | None
+    rows_max: int
+    poll_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class FollowOptions:
+    """Checked arguments of ``Table.follow``."""
+
+    subscription: str | None
+    rows_max: int
+    poll_s: float
+
+
+def follow_options(subscription: str | None = None, rows_max: int = ROWS_MAX, poll_s: float = POLL_S) -> FollowOptions:
+    """Return the arguments that were given, checked; ``InvalidInput`` if one is wrong."""
+    if whole_of(rows_max, 1) is None:
+        raise InvalidInput(f"rows_max {rows_max!r}: expected an integer from 1 on")
+    check_seconds("poll_s", poll_s)
+    return FollowOptions(subscription, rows_max, poll_s)
 
 
 def follow(
