@@ -79,6 +79,8 @@ IN_A_MAKING = {
     "accepted loss", "beginning of a load",
 }  # fmt: skip
 """Swapped, or put if absent under a name that another process may choose."""
+MADE_WITHIN = {"subscription", "list of subscriptions"}
+"""The same, below a folder of their own, outside of which readers write nothing: the folder of the making lies in it."""
 NEW_NAMES = {"segment", "bundle", "flush", "deleted keys", "patches", "part of a key run", "keys in conflict", "parcel"}
 """Below a folder, or under a name, that the process which writes it has made for itself."""
 OF_THE_STORE = {"store proof", "probe"}
@@ -87,13 +89,16 @@ OF_THE_STORE = {"store proof", "probe"}
 
 @every_kind
 def test_what_several_processes_may_name_lies_in_a_making(kind: ObjectKind) -> None:
-    assert sum(kind.name in names for names in (IN_A_MAKING, NEW_NAMES, OF_THE_STORE)) == 1
+    assert sum(kind.name in names for names in (IN_A_MAKING, MADE_WITHIN, NEW_NAMES, OF_THE_STORE)) == 1
     key = SOUND[kind.name].key
     if kind.name == "contract":
         key = paths.contract_version(2, None)
     made = key.replace(paths.ROOT, paths.made_folder(Making("0a1b")), 1)
     assert kind_of(made) is (kind if kind.name in IN_A_MAKING else None)
     assert kind.region(made) == (kind.region(key) if kind.name in IN_A_MAKING else None)
+    within = key.replace(paths.subscriptions_root(), paths.subscriptions_prefix(Making("0a1b")), 1)
+    assert kind_of(within) is kind
+    assert (within != key) == (kind.name in MADE_WITHIN)
 
 
 @every_kind
