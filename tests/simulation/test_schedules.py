@@ -54,7 +54,7 @@ EVENTS = [
 ]  # fmt: skip
 """What must have happened, in some schedule."""
 SELDOM = {
-    "subscription is over",
+    "subscription is over", "subscription committed",
     "follow-up", "compaction", "compaction refused", "index extended", "user: restore", "read: TableRestored",
     "read of a restored table", "round: TableRestored", "operator: pause for a while flusher", "ingest turns, paused",
     "flusher waits, paused", "failed open: a segment is lost", "read at least: TokenRejected", "columns: default",
