@@ -19,6 +19,7 @@ NO_TABLE = {"config check", "config show", "demo", "estimate", "flusher spark-sc
 SERVICES = {"ingest run", "flusher run"}
 """They wait until they are let in: ``tests/faults/test_told_to_stop.py``."""
 ARGUMENTS = {
+    "changes": ["--start", "now"],
     "conflict settle": ["orders-0", "--all"],
     "get": ["[1]"],
     "inspect": ["--partition", "orders-0"],
@@ -34,6 +35,8 @@ ARGUMENTS = {
     "search": ["--text", "word"],
     "snapshot create": ["one"],
     "snapshot drop": ["one"],
+    "subscription create": ["one"],
+    "subscription drop": ["one"],
     "table alter": ["--on", "misrouted=dead-letter"],
     "table export-memwal": ["FOLDER/memwal.binpb"],
     "table load": ["FOLDER", "--name", "one"],
