@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from lancewal_core.errors import (
     InvalidInput,
@@ -150,16 +150,14 @@ class FollowedFeeds(Iterator[Rows]):
 
     After an error nothing more comes: a new call of ``follow`` goes on from the last receipt, or from the subscription."""
 
-    def __init__(self, feeds: Iterator[Rows], subscriptions: Subscriptions, name: str | None) -> None:
+    def __init__(self, feeds: Iterator[Rows], subscriptions: Subscriptions, followed: Subscription | None) -> None:
         self._feeds = feeds
         self._subscriptions = subscriptions
-        self._name = name
+        self._followed = followed
         self._last: Receipt | None = None
 
     def __next__(self) -> Rows:
-        if self._name is None:
-            return next(self._feeds)
-        with losses_named(self._subscriptions.get(self._name)):
+        with nullcontext() if self._followed is None else losses_named(self._followed):
             rows = next(self._feeds)
         self._last = rows.receipt
         return rows
@@ -169,12 +167,12 @@ class FollowedFeeds(Iterator[Rows]):
 
         ``InvalidInput``: no subscription is followed, or there was no feed yet.  Other errors are those of
         ``Subscriptions.commit``."""
-        if self._name is None:
+        if self._followed is None:
             raise InvalidInput("commit: no subscription is followed. Keep the receipt, and give it as start")
         done = self._last if receipt is None else receipt
         if done is None:
             raise InvalidInput("commit: there was no feed yet, so there is nothing to commit")
-        self._subscriptions.commit(self._name, done)
+        self._subscriptions.commit(self._followed.name, done)
 
 
 def _behind(receipt: Receipt, before: Receipt) -> str | None:

@@ -379,9 +379,10 @@ class Table:
         if (start is None) == (name is None):
             raise InvalidInput("follow: give a start, or the name of a subscription")
         wanted, subscriptions = wanted_of(columns, filter, ReadOptions()), self.subscriptions()
-        begin = start if name is None else subscriptions.get(name).receipt
+        followed = None if name is None else subscriptions.get(name)
+        begin = start if followed is None else followed.receipt
         feeds = follow(self._feeds, wanted, begin, mode, options.rows_max, options.poll_s)
-        return FollowedFeeds((Rows(self._feeds, feed) for feed in feeds), subscriptions, name)
+        return FollowedFeeds((Rows(self._feeds, feed) for feed in feeds), subscriptions, followed)
 
     def receipt(self, **read: Unpack[Read]) -> Receipt:
         """Return the receipt of what a read would see; no row is read.  Several reads of one state take it as their

@@ -138,7 +138,6 @@ def _opened(like: Side, version: TableVersion, cut: Mapping[Region, Position], k
 
 def _check_order(start: Side, end: Side) -> None:
     """Raise ``InvalidInput`` unless the second state is at or after the first, and both say their positions."""
-    context = end.context
     one, other = start.receipt, end.receipt
     for receipt in (one, other):
         if not receipt.positions and not _nothing_merged(start, receipt.version):
@@ -153,8 +152,6 @@ def _check_order(start: Side, end: Side) -> None:
             f"the feed's start is after its end: table version {one.version} to {other.version}"
             f"{', ' if places else ''}{', '.join(places)}"
         )
-    if context.contract.uuid != one.table_uuid:
-        raise InvalidInput(f"the start is of the table with uuid {one.table_uuid}, the end of {context.contract.uuid}")
 
 
 def _nothing_merged(side: Side, version: TableVersion) -> bool:

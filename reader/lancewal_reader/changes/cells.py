@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from lancewal_core.process.tasks import Tasks, together
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.rows.equal_cells import equal_rows
+from lancewal_core.rows.equal_cells import Mask, equal_rows
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.checks import fields_with_ids
 from lancewal_core.table.protocol import Fragment, PinnedTable
@@ -25,7 +25,6 @@ from lancewal_reader.reading.shown_version import shown_version, stored_names
 
 Addresses: TypeAlias = npt.NDArray[np.uint64]
 """Row addresses."""
-Mask = npt.NDArray[np.bool_]
 Names = frozenset[str]
 Fields = Mapping[str, Mapping[int, str]]
 """For each column Lance's ids of its fields, with their types."""

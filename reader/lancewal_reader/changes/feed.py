@@ -55,7 +55,7 @@ from lancewal_reader.reading.scan import result_schema, scan_plan
 
 Mode = Literal["net", "commits", "all"]
 End: TypeAlias = Point | Literal["now", "earliest"]
-_MODES: tuple[Mode, ...] = get_args(Mode)
+MODES: tuple[Mode, ...] = get_args(Mode)
 COMMIT_VERSION, COMMIT_TIMESTAMP, SEQUENCE = "_commit_version", "_commit_timestamp", "_sequence"
 _FIELDS = (
     pa.field(CHANGE_TYPE, pa.string(), nullable=False),
@@ -213,7 +213,9 @@ class Feeds:
             else:
                 names = [name for name in chosen.rows.table.names if name in {*chosen.names, *chosen.rows.primary_key}]
                 pairs = all_changes(before, after, names) if mode == "all" else net(before, after, names)
-                shown = (change_rows(some, chosen.columns, chosen.filter, mode == "all") for some in pairs if len(some))
+                # Without a filter ``net`` has left out all pairs that are the same.
+                with_same = mode == "all" or chosen.filter is None
+                shown = (change_rows(some, chosen.columns, chosen.filter, with_same) for some in pairs if len(some))
                 tables = (rows for rows in shown if rows.num_rows)
             added = self.added(replace(end, plan=after.plan))
             tables = map(added.to, tables)
@@ -253,10 +255,10 @@ def _part(planned: PlannedFeed, low: int, high: int) -> PlannedFeed:
 
 
 def _mode_of(given: object) -> Mode:
-    for mode in _MODES:
+    for mode in MODES:
         if given == mode:
             return mode
-    raise InvalidInput(f"mode {given!r} is unknown: use {' or '.join(map(repr, _MODES))}")
+    raise InvalidInput(f"mode {given!r} is unknown: use {' or '.join(map(repr, MODES))}")
 
 
 def _end_of(given: object, name: str) -> End:

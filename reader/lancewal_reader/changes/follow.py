@@ -41,6 +41,8 @@ from lancewal_reader.reading.reads import Planned, Reads, Wanted
 ROWS_MAX = 1_000_000
 POLL_S = 1.0
 _PAUSE_S = 0.02
+_LOOKED_AT = 50
+"""Most commits that are looked at to find that none of them changed rows."""
 _PLAN_S = 30.0
 """Longest time without a plan, which would name a lost segment: a look alone takes it for the end of its log."""
 
@@ -85,18 +87,20 @@ def follow(
     last = first.end
     lineage = Lineage(reads.context.table, reads.context.watermarks)
     quiet: Quiet | None = None
+    idle = False
     while True:
         if quiet is not None and quiet.lasts(reads.context):
             pauses.wait()
             continue
-        before = Quiet.now(reads.context)
+        before = Quiet.now(reads.context) if idle else None
         newest = feeds.planned(wanted, "now", first.mode)
         if not _news(lineage, last.receipt, newest.receipt):
             last = newest
-            quiet = before.behind(reads.context, newest.receipt.version)
+            quiet = None if before is None else before.behind(reads.context, newest.receipt.version)
+            idle = True
             pauses.wait()
             continue
-        quiet = None
+        quiet, idle = None, False
         pauses.end()
         end = bounded(reads, last.receipt, newest, rows_max)
         yield feeds.between(last, end, first.mode)
@@ -211,7 +215,3 @@ def _news(lineage: Lineage, last: Receipt, newest: Receipt) -> bool:
     if last.positions != newest.positions or newest.version - last.version > _LOOKED_AT:
         return True
     return any(True for _ in lineage.steps(last.version, newest.version))
-
-
-_LOOKED_AT = 50
-"""Most commits that are looked at to find that none of them changed rows."""

@@ -24,11 +24,11 @@ from lancewal_core.errors import RegionConflict, counted
 from lancewal_core.keys.conflicts import REGION, ConflictKeys, Conflicts, read_conflicts
 from lancewal_core.keys.origin import counting
 from lancewal_core.names.ids import Region
-from lancewal_core.rows.equal_cells import row_texts
+from lancewal_core.rows.equal_cells import Mask, row_texts
 from lancewal_core.rows.key_set import KeySet
 from lancewal_core.rows.projection import project
 from lancewal_core.table.conflicts_ref import ConflictsRef
-from lancewal_reader.changes.records import Counting, Mask
+from lancewal_reader.changes.records import Counting
 from lancewal_reader.changes.side import Side
 from lancewal_reader.plan.at_receipt import plan_at
 from lancewal_reader.point.receipt import Receipt

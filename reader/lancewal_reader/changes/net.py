@@ -39,6 +39,7 @@ from lancewal_core.rows.projection import project
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_reader.changes.between import Between, between
+from lancewal_reader.changes.cells import Addresses
 from lancewal_reader.changes.pairs import Pairs, aligned
 from lancewal_reader.changes.side import Side
 from lancewal_reader.plan.strong import RegionDelta
@@ -46,7 +47,6 @@ from lancewal_reader.reading.scan import batch_rows
 from lancewal_reader.unmerged.completed import FindAddresses
 from lancewal_reader.unmerged.load import load
 
-Addresses = npt.NDArray[np.uint64]
 _NONE = np.zeros(0, np.uint64)
 _UNKNOWN = np.uint64(2**64 - 1)
 """Stands for an address that is not known.  No row has it: a fragment has fewer rows."""

@@ -16,10 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lancewal_core.rows.equal_cells import equal_rows
+from lancewal_core.rows.equal_cells import Mask, equal_rows
 from lancewal_reader.reading.filter import filter_rows
 
-Mask = npt.NDArray[np.bool_]
 CHANGE_TYPE = "_change_type"
 _PLACE = "_place"
 _TYPES = pa.array(["insert", "delete", "update_preimage", "update_postimage"])

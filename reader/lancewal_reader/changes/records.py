@@ -33,6 +33,7 @@ from lancewal_core.errors import DuplicateKeys, InvalidInput, PlanRetriesExhaust
 from lancewal_core.names.ids import Position, Region
 from lancewal_core.region.history import generations_behind
 from lancewal_core.region.state import RegionState
+from lancewal_core.rows.equal_cells import Mask
 from lancewal_core.rows.fold import Indices, divide, key_codes, side_by_side
 from lancewal_core.rows.key_set import KeySet
 from lancewal_core.rows.projection import project, project_rows
@@ -68,7 +69,6 @@ MORE = pa.schema(
 )
 """Columns of ``Pairs.more`` in the mode ``all``."""
 
-Mask = npt.NDArray[np.bool_]
 Entries = Mapping[Region, Sequence[EntryRef]]
 
 

@@ -19,13 +19,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from lancewal_core.rows.equal_cells import Mask
 from lancewal_core.rows.fold import Folded, Indices, key_codes, partial_schema, present_bits
 from lancewal_core.rows.schema import OP, PRESENT, Op, RowSchema
 
-Mask = npt.NDArray[np.bool_]
 _HALF = 32
 """Bits that hold a place of a row.  Arrow's tables of one chunk have fewer rows, and so fewer keys."""
 SLICE_ROWS = 65_536

@@ -132,8 +132,7 @@ class Lineage:
         """Yield the version before and after each commit from ``low`` to ``high`` that may have changed rows.
 
         A merge and its follow-up are one step, with all commits between them."""
-        commits = {version: self._commit(version) for version in range(low + 1, high + 1)}
-        followed = {commit.merge: version for version, commit in commits.items() if isinstance(commit, _FollowUp)}
+        commits, followed = self._commits_after(low, high)
         version = low + 1
         while version <= high:
             before, end = version - 1, version
@@ -153,9 +152,8 @@ class Lineage:
 
         ``VersionGone`` if nothing tells what a commit did.  ``InvalidInput`` if one was a restore: it may have taken back
         records that a reader has passed."""
-        commits = {version: self._commit(version) for version in range(low + 1, high + 1)}
+        commits, followed = self._commits_after(low, high)
         merges = {commit.uuid for commit in commits.values() if isinstance(commit, _Merge)}
-        followed = {commit.merge: version for version, commit in commits.items() if isinstance(commit, _FollowUp)}
         found: list[ForeignStep] = []
         passed = low
         for version, commit in commits.items():
@@ -198,15 +196,19 @@ class Lineage:
     def _leads(self, low: int, high: int) -> bool:
         """Whether the merges and follow-ups after ``low`` up to ``high`` keep rows and conflicts as they are (rules 4
         to 6 of the module docstring).  None of these commits may be foreign."""
-        passed = {version: self._commit(version) for version in range(low + 1, high + 1)}
+        passed, followed = self._commits_after(low, high)
         merges = {version: commit for version, commit in passed.items() if isinstance(commit, _Merge)}
-        followed = {commit.merge for commit in passed.values() if isinstance(commit, _FollowUp)}
-        if not followed <= {merge.uuid for merge in merges.values()}:
+        if not followed.keys() <= {merge.uuid for merge in merges.values()}:
             return False
         named = {merge.conflicts for merge in merges.values()}
         if named and named != {self._conflicts(low)}:
             return False
         return all(merge.uuid in followed or self._landed_alone(at, merge) for at, merge in merges.items())
+
+    def _commits_after(self, low: int, high: int) -> tuple[dict[int, _Commit], dict[str, int]]:
+        """Return the commits from there up to ``high`` by version, and for each merge the version of its follow-up."""
+        commits = {version: self._commit(version) for version in range(low + 1, high + 1)}
+        return commits, {commit.merge: at for at, commit in commits.items() if isinstance(commit, _FollowUp)}
 
     def _conflicts(self, version: int) -> ConflictsRef | None:
         """Return the keys in conflict that are in force at ``version``; None if they are unknown."""

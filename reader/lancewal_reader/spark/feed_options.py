@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Literal, get_args
 
 from lancewal_core.errors import InvalidInput
 from lancewal_core.process.clock import moment_of
+from lancewal_reader.changes.feed import MODES, Mode
+from lancewal_reader.changes.follow import ROWS_MAX
 from lancewal_reader.point.at import At, point_of
 
-Changes = Literal["net", "commits", "all"]
-ROWS_MAX = 1_000_000
 FEED_OPTIONS: dict[str, str] = {
     "changes": "what changed instead of rows: net, each key at most once; commits, net from each table version to the next; "
     "or all, each record",
@@ -36,7 +35,7 @@ SPARKS_FEED_OPTIONS = (
 )
 """Options of Spark's ``changes()`` that are taken with the same meaning."""
 _STARTS, _ENDS = SPARKS_FEED_OPTIONS[0:4:2], SPARKS_FEED_OPTIONS[1:4:2]
-_DEDUPLICATED: dict[str, Changes] = {"none": "commits", "dropcarryovers": "commits", "netchanges": "net"}
+_DEDUPLICATED: dict[str, Mode] = {"none": "commits", "dropcarryovers": "commits", "netchanges": "net"}
 _OF_STATES = ("at", "at_least", "max_staleness_s")
 """Options that say which state is read, and not which changes."""
 _EPOCH = datetime.fromtimestamp(0, UTC)
@@ -64,7 +63,7 @@ Bound = str | CommittedBy | Subscribed
 
 @dataclass(frozen=True, slots=True)
 class FeedOptions:
-    changes: Changes
+    changes: Mode
     start: Bound
     """A point as text, ``earliest``, ``now``, a time of commit, or a subscription."""
     end: Bound
@@ -113,10 +112,10 @@ def feed_options(found: Mapping[str, str]) -> FeedOptions | None:
     return options
 
 
-def _mode(found: Mapping[str, str], by_spark: bool) -> Changes:
+def _mode(found: Mapping[str, str], by_spark: bool) -> Mode:
     text, deduplicated = found.get("changes"), found.get("deduplicationMode")
-    mode: Changes | None = None
-    for known in get_args(Changes):
+    mode: Mode | None = None
+    for known in MODES:
         if text is not None and text.strip().lower() == known:
             mode = known
     if text is not None and mode is None:

@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 import typer
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from lancewal_core.cli.groups import with_options
 from lancewal_core.errors import InvalidInput
 from lancewal_reader.commands.changes import command
 from lancewal_reader.table import open_table
 from tests.reader.changes.test_net import applied
+from tests.reader.commands.test_commands import done
 from tests.support.pipeline import Key, Pipeline, Row
 
 app = typer.Typer()
@@ -36,11 +37,7 @@ def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
 
 
 def changes(pipeline: Pipeline, *arguments: str) -> Result:
-    result = CliRunner().invoke(app, ["-t", pipeline.uri, *arguments])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    assert result.exit_code == 0, result.output
-    return result
+    return done(app, pipeline, *arguments)
 
 
 def _rows(text: str) -> list[dict[str, Any]]:

@@ -49,7 +49,12 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
 
 
 def read(pipeline: Pipeline, *arguments: str) -> Result:
-    result = CliRunner().invoke(app, ["-t", pipeline.uri, *arguments])
+    return done(app, pipeline, *arguments)
+
+
+def done(program: typer.Typer, pipeline: Pipeline, *arguments: str) -> Result:
+    """What a command of one table has written; it raises its errors."""
+    result = CliRunner().invoke(program, ["-t", pipeline.uri, *arguments])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     assert result.exit_code == 0, result.output
