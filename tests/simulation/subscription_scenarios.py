@@ -27,6 +27,14 @@ def _subscribing(stage: Stage, name: str = "s") -> Subscribing:
     return Subscribing(stage, stage.process(name))
 
 
+def _begun() -> tuple[Stage, Member, FlusherContext, Subscribing]:
+    """A member with a row in its log, a flusher and a consumer."""
+    stage = Stage()
+    a, f = stage.member("a", 0, 1), stage.flusher("f")
+    stage.append(a, 0)
+    return stage, a, f, _subscribing(stage)
+
+
 def _merged_again(stage: Stage, a: Member, f: FlusherContext, times: int = 2) -> None:
     """As often something new is merged."""
     for _ in range(times):
@@ -38,6 +46,12 @@ def _collected(stage: Stage, f: FlusherContext, state: GarbageState | None = Non
     """Garbage is collected, beyond the windows, and the versions of the table too."""
     state = state or GarbageState(versions=VersionsSeen(every_s=0.0, window_min_ms=0))
     stage.collect(f, state)
+
+
+def _trimmed(f: FlusherContext) -> bool:
+    """Whether a round of garbage collection moves a boundary."""
+    collect_garbage(f, GarbageState())
+    return any(state.trimmed_generation for state in f.read_states().values())
 
 
 def subscription_holds_beyond_the_windows() -> None:
@@ -89,10 +103,7 @@ def consumer_is_behind_history_pages() -> None:
 
 def subscription_is_over() -> None:
     """A consumer never comes back: after the bound nothing is held, and a read at its receipt says so."""
-    stage = Stage()
-    a, f = stage.member("a", 0, 1), stage.flusher("f")
-    stage.append(a, 0)
-    subscribing = _subscribing(stage)
+    stage, a, f, subscribing = _begun()
     subscribing.create(_NAME, subscribing.look())
     _merged_again(stage, a, f)
     stage.scheduler.now += stage.contract.subscription_hold_s_max
@@ -107,10 +118,7 @@ def subscription_is_over() -> None:
 
 def subscription_is_made_while_garbage_is_collected() -> None:
     """A round of collection that has not seen a subscription takes what it needs, right before it is put."""
-    stage = Stage()
-    a, f = stage.member("a", 0, 1), stage.flusher("f")
-    stage.append(a, 0)
-    subscribing = _subscribing(stage)
+    stage, a, f, subscribing = _begun()
     at = subscribing.look()
     _merged_again(stage, a, f)
     stage.scripts["s"].before("put", "/names/", lambda: _collected(stage, f))
@@ -123,10 +131,7 @@ def subscription_is_made_while_garbage_is_collected() -> None:
 
 def collection_has_decided_before_a_subscription() -> None:
     """A round of collection has decided what goes, and sleeps; a subscription is made of what is still there."""
-    stage = Stage()
-    a, f = stage.member("a", 0, 1), stage.flusher("f")
-    stage.append(a, 0)
-    subscribing = _subscribing(stage)
+    stage, a, f, subscribing = _begun()
     at = subscribing.look()
     _merged_again(stage, a, f)
     stage.scheduler.now += stage.contract.history_window_s + 1
@@ -186,10 +191,7 @@ def version_comes_between_subscription_and_expiry() -> None:
 
 def damaged_subscription_holds_everything() -> None:
     """A subscription cannot be read while garbage is collected; then somebody puts it back."""
-    stage = Stage()
-    a, f = stage.member("a", 0, 1), stage.flusher("f")
-    stage.append(a, 0)
-    subscribing = _subscribing(stage)
+    stage, a, f, subscribing = _begun()
     subscribing.create(_NAME, subscribing.look())
     _merged_again(stage, a, f)
     for part in ("/of/", "/names/"):
@@ -208,20 +210,53 @@ def damaged_subscription_holds_everything() -> None:
 
 def consumer_dies_within_a_commit() -> None:
     """It dies after its put, and a later one commits again: what that needs is held or refused."""
-    stage = Stage()
-    a, f = stage.member("a", 0, 1), stage.flusher("f")
-    stage.append(a, 0)
-    subscribing = _subscribing(stage)
-    old = subscribing.look()
-    _merged_again(stage, a, f)
+    stage, a, f, subscribing = _begun()
     subscribing.create(_NAME, subscribing.look())
-    stage.scripts["s"].before("get", "/pages/", crash)
-    with suppress(Crashed):
-        subscribing.commit(_NAME, old, back=True)  # nothing has held that
+    _merged_again(stage, a, f)
+    newer = subscribing.look()
+    _merged_again(stage, a, f)
+    stage.scripts["s"].before("put", "/of/", lambda: stage.scripts["s"].before("get", "/pages/", crash))
+    with stops(Crashed):
+        subscribing.commit(_NAME, newer)
     stage.scheduler.now += stage.contract.history_window_s + 1
     heir = _subscribing(stage, "heir")
     with suppress(OutsideHistoryWindow):
         heir.commit(_NAME, (heir.look()), back=False)
+    check_subscribed(stage)
+    stage.check()
+
+
+def commit_backwards_is_refused_before_its_put() -> None:
+    """Nothing has held what an earlier receipt needs: the subscription stays as it was, also if the consumer dies."""
+    stage, a, f, subscribing = _begun()
+    old = subscribing.look()
+    _merged_again(stage, a, f)
+    stage.scheduler.now += stage.contract.history_window_s + 1
+    subscribing.create(_NAME, subscribing.look())
+    stage.scripts["s"].before("put", "/of/", crash)
+    subscribing.commit(_NAME, old, back=True)
+    require(stage.counts.get("subscription committed") is None, "it went back:", stage.counts)
+    check_subscribed(stage)
+    stage.check()
+
+
+def collection_comes_within_a_commit() -> None:
+    """A consumer is behind the windows.  Between the put of its commit and the look, garbage is collected: what only the
+    receipt before needed goes."""
+    stage, a, f, subscribing = _begun()
+    subscribing.create(_NAME, subscribing.look())
+    _merged_again(stage, a, f)
+    middle = subscribing.look()
+    _merged_again(stage, a, f)
+    stage.scheduler.now += stage.contract.history_window_s + 1
+    stage.scripts["s"].before(
+        "put", "/of/", lambda: stage.scripts["s"].before("get", "/pages/", lambda: trimmed.append(_trimmed(f)))
+    )
+    trimmed = list[bool]()
+    subscribing.commit(_NAME, middle)
+    require(trimmed == [True], "nothing was collected:", trimmed)
+    require(stage.counts.get("subscription committed") == 1, "it was not committed:", stage.counts)
+    subscribing.read(_NAME)
     check_subscribed(stage)
     stage.check()
 
@@ -266,5 +301,7 @@ ACCIDENTS: list[Callable[[], None]] = [
     consumer_is_behind_history_pages,
     version_comes_between_subscription_and_expiry,
     consumer_dies_within_a_commit,
+    commit_backwards_is_refused_before_its_put,
+    collection_comes_within_a_commit,
     subscription_is_dropped_within_a_commit,
 ]
