@@ -25,11 +25,11 @@ from lancewal_core.subscriptions.needs import Bounds, Needs
 from lancewal_core.subscriptions.stored import check_name
 from lancewal_core.subscriptions.subscriptions import KeptSubscriptions, Subscription
 from lancewal_core.table.watermarks import NOTHING_MERGED, InForce
+from lancewal_reader.changes.feed import ChangeRows
 from lancewal_reader.point.at import Point, point_of
 from lancewal_reader.point.read_options import read_options
 from lancewal_reader.point.receipt import Receipt
 from lancewal_reader.reading.reads import Planned, Reads, wanted_of
-from lancewal_reader.reading.rows import Rows
 
 NOW = "now"
 _TRIES = 4
@@ -145,18 +145,20 @@ class Subscriptions:
         return self._reads.plan(wanted_of([key], None, read_options(at=point)))
 
 
-class FollowedFeeds(Iterator[Rows]):
+class FollowedFeeds(Iterator[ChangeRows]):
     """Feeds of changes, one after the other (``Table.follow``).
 
     After an error nothing more comes: a new call of ``follow`` goes on from the last receipt, or from the subscription."""
 
-    def __init__(self, feeds: Iterator[Rows], subscriptions: Subscriptions, followed: Subscription | None) -> None:
+    def __init__(
+        self, feeds: Iterator[ChangeRows], subscriptions: Subscriptions, followed: Subscription | None
+    ) -> None:
         self._feeds = feeds
         self._subscriptions = subscriptions
         self._followed = followed
         self._last: Receipt | None = None
 
-    def __next__(self) -> Rows:
+    def __next__(self) -> ChangeRows:
         with nullcontext() if self._followed is None else losses_named(self._followed):
             rows = next(self._feeds)
         self._last = rows.receipt

@@ -24,7 +24,7 @@ from lancewal_core.table.contract import Contract
 from lancewal_core.table.lance.base_paths import BasePaths
 from lancewal_core.table.snapshots import Snapshot, snapshots
 from lancewal_core.wal.segment_cache import SegmentCache
-from lancewal_reader.changes.feed import Feeds, Mode
+from lancewal_reader.changes.feed import ChangeRows, Feeds, Mode
 from lancewal_reader.changes.follow import Follow, follow, follow_options
 from lancewal_reader.forms.given_keys import keys_of, region_key_of
 from lancewal_reader.forms.pandas_frames import Dtypes
@@ -333,7 +333,7 @@ class Table:
         mode: Mode = "net",
         columns: Sequence[str] | None = None,
         filter: str | pc.Expression | None = None,
-    ) -> Rows:
+    ) -> ChangeRows:
         """Plan the changes from ``start`` to ``end``: points, ``now``, or for the start ``earliest``, the empty table.
 
         The state at ``start`` is not in the result, all later changes up to ``end`` are.  ``rows.receipt`` is where the next
@@ -353,7 +353,7 @@ class Table:
         ``unmerged_keys_max`` may have changed.
         """
         wanted = wanted_of(columns, filter, ReadOptions())
-        return Rows(self._feeds, self._feeds.plan(wanted, start, end, mode))
+        return ChangeRows(self._feeds, self._feeds.plan(wanted, start, end, mode))
 
     def follow(
         self,
@@ -382,7 +382,7 @@ class Table:
         followed = None if name is None else subscriptions.get(name)
         begin = start if followed is None else followed.receipt
         feeds = follow(self._feeds, wanted, begin, mode, options.rows_max, options.poll_s)
-        return FollowedFeeds((Rows(self._feeds, feed) for feed in feeds), subscriptions, followed)
+        return FollowedFeeds((ChangeRows(self._feeds, feed) for feed in feeds), subscriptions, followed)
 
     def receipt(self, **read: Unpack[Read]) -> Receipt:
         """Return the receipt of what a read would see; no row is read.  Several reads of one state take it as their

@@ -30,7 +30,7 @@ With a filter the feed is that of the filtered table, with ``columns`` that of a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from typing import Literal, TypeAlias, get_args
 
@@ -44,13 +44,14 @@ from lancewal_reader.changes.all import all_changes
 from lancewal_reader.changes.net import net
 from lancewal_reader.changes.pairs import CHANGE_TYPE, change_rows
 from lancewal_reader.changes.records import MORE, reached
-from lancewal_reader.changes.side import Side, between_sides
+from lancewal_reader.changes.side import Compared, Side, between_sides
 from lancewal_reader.plan.at_version import versions_left
 from lancewal_reader.plan.stand_in import Lineage
 from lancewal_reader.point.at import At, Point, point_of
 from lancewal_reader.point.read_options import ReadOptions
 from lancewal_reader.point.receipt import Receipt, with_receipt
 from lancewal_reader.reading.reads import Chosen, Planned, Reads, Wanted
+from lancewal_reader.reading.rows import Rows
 from lancewal_reader.reading.scan import result_schema, scan_plan
 
 Mode = Literal["net", "commits", "all"]
@@ -77,6 +78,8 @@ class PlannedFeed:
     """Schema of its rows, with the receipt in the metadata."""
     from_empty: bool = False
     """Whether the rows of ``start`` are inserts of the feed too."""
+    compared: Compared = field(default_factory=dict, compare=False)
+    """Note of the fragments that uses of the feed have compared as a whole."""
 
     @property
     def receipt(self) -> Receipt:
@@ -104,10 +107,10 @@ class AddedValues:
         """Return the rows with these values, unless they have their own; rows without a change type are inserts."""
         if CHANGE_TYPE not in rows.column_names:
             rows = rows.append_column(_FIELDS[0], pa.repeat(pa.scalar("insert"), rows.num_rows))
-        for field, value in zip(_FIELDS[1:], (self.version, self.time_us, self.sequence), strict=True):
-            if field.name not in rows.column_names:
-                column = pa.repeat(pa.scalar(value, pa.int64()).cast(field.type), rows.num_rows)
-                rows = rows.append_column(field, column)
+        for own, value in zip(_FIELDS[1:], (self.version, self.time_us, self.sequence), strict=True):
+            if own.name not in rows.column_names:
+                column = pa.repeat(pa.scalar(value, pa.int64()).cast(own.type), rows.num_rows)
+                rows = rows.append_column(own, column)
         return rows
 
 
@@ -140,8 +143,8 @@ class Feeds:
         ``InvalidInput``: the end does not hold all that the start holds, or the feed adds a column of the name of another."""
         if start is not None:
             _check_order(start.receipt, end.receipt)
-        fields = _FIELDS if mode != "all" else (*_FIELDS, *(field for field in MORE if field.name != SEQUENCE))
-        taken = [field.name for field in fields if field.name in end.schema.names]
+        fields = _FIELDS if mode != "all" else (*_FIELDS, *(own for own in MORE if own.name != SEQUENCE))
+        taken = [own.name for own in fields if own.name in end.schema.names]
         if taken:
             raise InvalidInput(f"mode {mode!r} adds columns {taken}, which the table has too: name others by columns")
         return PlannedFeed(mode, start, end, pa.schema([*end.schema, *fields], end.schema.metadata))
@@ -162,9 +165,9 @@ class Feeds:
         """Return the feed and its rows, which are read on demand."""
         start, end = planned.start, planned.end
         by_version = planned.mode == "commits" and start is not None
-        tables = self._commits(planned) if by_version else self._changes(planned.mode, start, end)
+        tables = self._commits(planned) if by_version else self._changes(planned, start, end)
         if planned.from_empty and start is not None:
-            tables = chain(self._changes("net", None, replace(start, chosen=end.chosen)), tables)
+            tables = chain(self._changes(planned, None, replace(start, chosen=end.chosen)), tables)
         return planned, _batches(tables, planned.schema)
 
     def planned(self, wanted: Wanted, end: End, mode: Mode) -> Planned:
@@ -202,8 +205,9 @@ class Feeds:
         parts = [_part(planned, steps[begin][0], steps[end - 1][1]) for begin, end in pairwise(cuts)]
         return [replace(parts[0], start=planned.start, from_empty=planned.from_empty), *parts[1:]]
 
-    def _changes(self, mode: Mode, start: Planned | None, end: Planned) -> Iterator[pa.Table]:
-        """Yield the changes of ``net`` or ``all``."""
+    def _changes(self, feed: PlannedFeed, start: Planned | None, end: Planned) -> Iterator[pa.Table]:
+        """Yield the changes between two states: all of them in the mode ``all``, else the net changes."""
+        every = feed.mode == "all"
 
         def rows(before: Side | None, after: Side) -> Iterator[pa.Table]:
             chosen = end.chosen
@@ -212,9 +216,10 @@ class Feeds:
                 tables: Iterator[pa.Table] = (pa.Table.from_batches([rows]) for rows in found)
             else:
                 names = [name for name in chosen.rows.table.names if name in {*chosen.names, *chosen.rows.primary_key}]
-                pairs = all_changes(before, after, names) if mode == "all" else net(before, after, names)
+                after = replace(after, compared=feed.compared)
+                pairs = all_changes(before, after, names) if every else net(before, after, names)
                 # Without a filter ``net`` has left out all pairs that are the same.
-                with_same = mode == "all" or chosen.filter is None
+                with_same = every or chosen.filter is None
                 shown = (change_rows(some, chosen.columns, chosen.filter, with_same) for some in pairs if len(some))
                 tables = (rows for rows in shown if rows.num_rows)
             added = self.added(replace(end, plan=after.plan))
@@ -227,7 +232,7 @@ class Feeds:
     def _commits(self, planned: PlannedFeed) -> Iterator[pa.Table]:
         for before, after in self._steps(planned):
             last = replace(self._at_version(planned.end.wanted, after), chosen=planned.end.chosen)
-            yield from self._changes("net", self._at_version(_keys_alone(self.reads, last.wanted), before), last)
+            yield from self._changes(planned, self._at_version(_keys_alone(self.reads, last.wanted), before), last)
 
     def _steps(self, planned: PlannedFeed) -> Iterator[tuple[int, int]]:
         context = self.reads.context
@@ -238,6 +243,21 @@ class Feeds:
 
     def _at_version(self, wanted: Wanted, version: int) -> Planned:
         return self.reads.plan(replace(wanted, filter=None, columns=None, read=ReadOptions(at=At.version(version))))
+
+
+class ChangeRows(Rows):
+    """A planned change feed: both ends are fixed, and each use reads the changes again."""
+
+    def __init__(self, feeds: Feeds, planned: PlannedFeed) -> None:
+        super().__init__(feeds, planned)
+        self._compared = planned.compared
+
+    @property
+    def compared_fragments(self) -> int:
+        """Number of fragments that the uses so far have compared row by row, since no commit shows where their rows went.
+
+        It is 0 before the first use, and where compactions could be followed.  Each fragment counts once in each version."""
+        return sum([*self._compared.values()])
 
 
 def _keys_alone(reads: Reads, wanted: Wanted) -> Wanted:
@@ -297,7 +317,7 @@ def _batches(tables: Iterator[pa.Table], schema: pa.Schema) -> Iterator[pa.Recor
 
 def with_all(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return the rows with all columns of a feed.  An insert of the first state has no record, and null in its columns."""
-    for field in schema:
-        if field.name not in rows.column_names:
-            rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
+    for own in schema:
+        if own.name not in rows.column_names:
+            rows = rows.append_column(own, pa.nulls(rows.num_rows, own.type))
     return rows.select(schema.names).cast(schema)

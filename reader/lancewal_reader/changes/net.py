@@ -157,7 +157,10 @@ class _Changed:
 def _between(before: Side, after: Side, names: Sequence[str]) -> Between:
     if before.plan.branch == after.plan.branch and before.plan.version == after.plan.version:
         return Between(_NONE, _NONE, 0)
-    return between(after.context, before.stored, after.stored, after.rows, names)
+    found = between(after.context, before.stored, after.stored, after.rows, names)
+    if found.compared_fragments:
+        after.compared[before.plan.version, after.plan.version] = found.compared_fragments
+    return found
 
 
 def _touched(before: Side, after: Side) -> pa.Table:

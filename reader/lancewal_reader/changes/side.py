@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias, TypeVar
 
 import pyarrow as pa
 
+from lancewal_core.names.ids import TableVersion
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_reader.plan.strong import ReadPlan
@@ -19,6 +20,10 @@ from lancewal_reader.unmerged.completed import FindAddresses
 from lancewal_reader.unmerged.load import DeltaContext
 
 T = TypeVar("T")
+Compared: TypeAlias = dict[tuple[TableVersion, TableVersion], int]
+"""How many fragments had all their rows compared, by the two versions between which they were not traced.
+
+Using a feed again, or after a new plan of the same versions, counts nothing twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +38,8 @@ class Side:
     receipt: Receipt
     find: FindAddresses
     """Lookup of keys in ``pinned``, by the key index where that covers them."""
+    compared: Compared = field(default_factory=dict)
+    """Note of the fragments that were compared as a whole; that of a feed's end counts."""
 
     @property
     def rows(self) -> RowSchema:

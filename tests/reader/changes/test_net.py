@@ -325,6 +325,46 @@ def test_a_filter_counts_though_its_column_is_not_wanted(merged: World) -> None:
         assert {(r["id"], r["_change_type"]) for r in rows} == {(200, "delete"), (202, "insert"), *same}
 
 
+def test_fragments_that_no_commit_traces_are_compared_and_counted(tmp_path: Path) -> None:
+    pipeline = Pipeline(tmp_path, partitions=2, seed=13)
+    table, states = open_table(pipeline.uri), States(pipeline)
+    for _ in range(2):
+        pipeline.produce(40)
+        pipeline.merge_all()
+    states.see(table)
+    dataset: Any = lance.dataset(pipeline.uri)
+    before = len(dataset.get_fragments())
+    compacted(pipeline)
+    states.see(table)
+    assert len(pipeline.table.newest().fragments()) < before
+    modes: list[Literal["net", "commits", "all"]] = ["net", "commits", "all"]
+    for mode in modes:
+        found = table.changes(states.found[0][0], mode=mode)
+        assert found.to_arrow().num_rows == found.compared_fragments == 0
+    for _ in range(2):
+        pipeline.produce(40)
+        pipeline.merge_all()
+    lance.dataset(pipeline.uri).create_scalar_index("a", "BTREE")
+    states.see(table)
+    gone = len(pipeline.table.newest().fragments())
+    compacted(pipeline)  # which rewrites the index, so that its transaction cannot be read
+    assert len(pipeline.table.newest().fragments()) < gone
+    pipeline.upsert("r0", 888, a=1)
+    pipeline.merge_all()
+    states.see(table)
+    (start, rows), (end, after) = states.found[2:]
+    found = table.changes(start, end)
+    assert found.compared_fragments == 0
+    for _ in range(2):
+        assert applied(rows, found.to_arrow().to_pylist(), pipeline.columns.names) == after
+        assert found.compared_fragments == gone
+    feeds = table.follow(start)
+    first = next(feeds)
+    assert [(row["id"], row["_change_type"]) for row in first.to_arrow().to_pylist()] == [(888, "insert")]
+    assert first.compared_fragments == gone
+    pipeline.close()
+
+
 def test_commits_never_leave_one_out_where_a_version_is_gone(merged: World) -> None:
     pipeline, table, receipts, _ = merged
     LanceTable(pipeline.uri).remove_versions([receipts[1].version])
