@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
+
+import pyarrow as pa
 
 from lancewal_core.errors import (
     InvalidInput,
@@ -25,7 +27,7 @@ from lancewal_core.subscriptions.needs import Bounds, Needs
 from lancewal_core.subscriptions.stored import check_name
 from lancewal_core.subscriptions.subscriptions import KeptSubscriptions, Subscription
 from lancewal_core.table.watermarks import NOTHING_MERGED, InForce
-from lancewal_reader.changes.feed import ChangeRows
+from lancewal_reader.changes.feed import ChangeRows, Feeds, PlannedFeed
 from lancewal_reader.point.at import Point, point_of
 from lancewal_reader.point.read_options import read_options
 from lancewal_reader.point.receipt import Receipt
@@ -102,7 +104,7 @@ class Subscriptions:
 
         subscription = self.get(name)
         check(subscription)
-        with losses_named(subscription):
+        with losses_named(name):
             return self._kept.commit(name, self._needs(found), check)
 
     def drop(self, name: str) -> None:
@@ -148,21 +150,22 @@ class Subscriptions:
 class FollowedFeeds(Iterator[ChangeRows]):
     """Feeds of changes, one after the other (``Table.follow``).
 
-    After an error nothing more comes: a new call of ``follow`` goes on from the last receipt, or from the subscription."""
+    After an error nothing more comes: a new call of ``follow`` goes on from the last receipt, or from the subscription.
+    An error about what a subscription has lost names it, also if it is raised when rows of a feed are read."""
 
-    def __init__(
-        self, feeds: Iterator[ChangeRows], subscriptions: Subscriptions, followed: Subscription | None
-    ) -> None:
-        self._feeds = feeds
-        self._subscriptions = subscriptions
+    def __init__(self, feeds: Feeds, planned: Iterator[PlannedFeed], followed: str | None) -> None:
+        """``followed``: name of the subscription."""
+        self._feeds = feeds if followed is None else _SubscribedFeeds(feeds, followed)
+        self._planned = planned
+        self._subscriptions = Subscriptions(feeds.reads)
         self._followed = followed
         self._last: Receipt | None = None
 
     def __next__(self) -> ChangeRows:
-        with nullcontext() if self._followed is None else losses_named(self._followed):
-            rows = next(self._feeds)
-        self._last = rows.receipt
-        return rows
+        with losses_named(self._followed):
+            planned = next(self._planned)
+        self._last = planned.receipt
+        return ChangeRows(self._feeds, planned)
 
     def commit(self, receipt: Receipt | str | bytes | None = None) -> None:
         """Commit a receipt to the subscription, by default that of the last feed: its changes are dealt with.
@@ -174,7 +177,25 @@ class FollowedFeeds(Iterator[ChangeRows]):
         done = self._last if receipt is None else receipt
         if done is None:
             raise InvalidInput("commit: there was no feed yet, so there is nothing to commit")
-        self._subscriptions.commit(self._followed.name, done)
+        self._subscriptions.commit(self._followed, done)
+
+
+class _SubscribedFeeds:
+    """Feeds whose rows are read for a subscription."""
+
+    def __init__(self, feeds: Feeds, name: str) -> None:
+        self._feeds = feeds
+        self._name = name
+
+    def again(self, planned: PlannedFeed) -> tuple[PlannedFeed, Iterator[pa.RecordBatch]]:
+        """Return what ``Feeds.again`` returns; errors name the subscription."""
+        with losses_named(self._name):
+            planned, batches = self._feeds.again(planned)
+        return planned, self._named(batches)
+
+    def _named(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with losses_named(self._name):
+            yield from batches
 
 
 def _behind(receipt: Receipt, before: Receipt) -> str | None:
@@ -188,15 +209,18 @@ def _behind(receipt: Receipt, before: Receipt) -> str | None:
 
 
 @contextmanager
-def losses_named(subscription: Subscription) -> Iterator[None]:
-    """Let an error about what is gone say which subscription has lost it, and how to begin again without a gap."""
+def losses_named(name: str | None) -> Iterator[None]:
+    """Let an error about what is gone say which subscription has lost it, and how to begin again without a gap.
+
+    ``name``: None if there is no subscription."""
     try:
         yield
     except (OutsideHistoryWindow, VersionGone) as error:
+        if name is None or "subscription" in error.where:
+            raise
         raise type(error)(
-            f"the changes after the receipt of subscription {subscription.name} (table version {subscription.version}) "
-            f"cannot all be given any more: {error}. To begin again without a gap, drop it and create it again from now. "
-            "Then read the whole state at its new receipt, and the changes after that. The table's subscription_hold_s_max "
-            "says how long a subscription keeps what it needs",
-            **{**error.where, "subscription": subscription.name},
+            f"the changes after the receipt of subscription {name} cannot all be given any more: {error}. To begin again "
+            "without a gap, drop it and create it again from now. Then read the whole state at its new receipt, and the "
+            "changes after that. The table's subscription_hold_s_max says how long a subscription keeps what it needs",
+            **{**error.where, "subscription": name},
         ) from error

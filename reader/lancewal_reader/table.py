@@ -378,11 +378,10 @@ class Table:
         name = options.subscription
         if (start is None) == (name is None):
             raise InvalidInput("follow: give a start, or the name of a subscription")
-        wanted, subscriptions = wanted_of(columns, filter, ReadOptions()), self.subscriptions()
-        followed = None if name is None else subscriptions.get(name)
-        begin = start if followed is None else followed.receipt
+        wanted = wanted_of(columns, filter, ReadOptions())
+        begin = start if name is None else self.subscriptions().get(name).receipt
         feeds = follow(self._feeds, wanted, begin, mode, options.rows_max, options.poll_s)
-        return FollowedFeeds((ChangeRows(self._feeds, feed) for feed in feeds), subscriptions, followed)
+        return FollowedFeeds(self._feeds, feeds, name)
 
     def receipt(self, **read: Unpack[Read]) -> Receipt:
         """Return the receipt of what a read would see; no row is read.  Several reads of one state take it as their

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, Literal
 
 import lance
 import pytest
@@ -26,6 +27,8 @@ from lancewal_reader.commands.subscription import app
 from lancewal_reader.point.receipt import Receipt
 from lancewal_reader.subscriptions import Subscriptions, losses_named
 from lancewal_reader.table import open_table
+from pyspark_lancewal import DefaultSource
+from tests.reader.spark.feeds.test_feeds import sent
 from tests.support.pipeline import Pipeline, by_key
 
 DAY_S = 24 * 3600
@@ -86,8 +89,10 @@ def test_past_the_bound_nothing_is_held_and_the_error_says_how_to_go_on(pipeline
     table = open_table(pipeline.uri)
     subscription = table.subscriptions().create("late")
     merged_days_later(pipeline, 8)
-    says = r"subscription late \(table version .* To begin again without a gap, drop it and create it again from now"
-    with pytest.raises((OutsideHistoryWindow, VersionGone), match=says), losses_named(subscription):
+    says = (
+        r"subscription late cannot all be given .* To begin again without a gap, drop it and create it again from now"
+    )
+    with pytest.raises((OutsideHistoryWindow, VersionGone), match=says), losses_named("late"):
         table.to_arrow(at=subscription.receipt)
     table.subscriptions().drop("late")
     again = table.subscriptions().create("late")
@@ -215,8 +220,33 @@ def test_a_user_s_clean_up_is_not_stopped(pipeline: Pipeline) -> None:
     merged_days_later(pipeline, 0)
     pipeline.append_by_hand([{"region": "x", "id": 1, "a": 1, "s": "by hand"}])
     lance.dataset(pipeline.uri).cleanup_old_versions(retain_versions=1)
-    with pytest.raises(VersionGone, match="begin again"), losses_named(subscription):
+    with pytest.raises(VersionGone, match="begin again"), losses_named("kept"):
         table.to_arrow(at=subscription.receipt)
+
+
+@pytest.mark.parametrize("mode", ["net", "all"])
+def test_what_is_lost_before_rows_are_read_names_the_subscription(
+    pipeline: Pipeline, mode: Literal["net", "all"]
+) -> None:
+    table = open_table(pipeline.uri)
+    table.subscriptions().create("cache")
+    merged_days_later(pipeline, 0, rounds=1)
+    feed = next(table.follow(subscription="cache", mode=mode))
+    made: Any = DefaultSource
+    source = made({"table": pipeline.uri, "subscription": "cache", "changes": mode})
+    reader = source.reader(source.schema())
+    merged_days_later(pipeline, 9)
+    says = "^the changes after the receipt of subscription cache cannot .* drop it and create it again from now"
+    uses: list[Callable[[], object]] = [
+        feed.to_arrow,
+        lambda: next(feed.to_batches()),
+        lambda: list(reader.read(sent(reader.partitions()[0]))),
+    ]
+    for use in uses:
+        with pytest.raises((OutsideHistoryWindow, VersionGone), match=says) as raised:
+            use()
+        assert str(raised.value).count("drop it and create it again") == 1
+        assert raised.value.where["subscription"] == "cache"
 
 
 def test_a_damaged_subscription_is_named_and_can_be_dropped(pipeline: Pipeline) -> None:

@@ -51,7 +51,7 @@ from lancewal_reader.point.at import At, Point, point_of
 from lancewal_reader.point.read_options import ReadOptions
 from lancewal_reader.point.receipt import Receipt, with_receipt
 from lancewal_reader.reading.reads import Chosen, Planned, Reads, Wanted
-from lancewal_reader.reading.rows import Rows
+from lancewal_reader.reading.rows import Rows, RowSource
 from lancewal_reader.reading.scan import result_schema, scan_plan
 
 Mode = Literal["net", "commits", "all"]
@@ -248,7 +248,7 @@ class Feeds:
 class ChangeRows(Rows):
     """A planned change feed: both ends are fixed, and each use reads the changes again."""
 
-    def __init__(self, feeds: Feeds, planned: PlannedFeed) -> None:
+    def __init__(self, feeds: RowSource, planned: PlannedFeed) -> None:
         super().__init__(feeds, planned)
         self._compared = planned.compared
 

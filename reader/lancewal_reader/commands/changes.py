@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
@@ -76,11 +75,10 @@ def command(asked: ChangesAsked, filter: FilterOption = "") -> None:
     destination = Destination(form, asked.to, asked.guard_formulas)
     table, columns, where = asked.open(), names_of(asked.columns), filter or None
     subscriptions, name = table.subscriptions(), asked.subscription
-    known = subscriptions.get(name) if name else None
-    start = asked.start if known is None else known.receipt
+    start = subscriptions.get(name).receipt if name else asked.start
     end = asked.end or "now"
     later = table.follow(start, asked.mode.value, columns, where) if asked.follow else None
-    with nullcontext() if known is None else losses_named(known):
+    with losses_named(name or None):
         for rows in later or [table.changes(start, end, asked.mode.value, columns, where)]:
             say_left_out(rows.schema)
             destination.write(rows.to_reader())

@@ -8,9 +8,9 @@ from pyspark.sql.types import StructType
 from lancewal_reader.changes.feed import PlannedFeed
 from lancewal_reader.point.receipt import Receipt
 from lancewal_reader.reading.reads import Planned
+from lancewal_reader.spark.feeds.plan import feed_errors
 from lancewal_reader.spark.feeds.stream import ChangeStream, Json, Offset
 from lancewal_reader.spark.options import SparkOptions
-from lancewal_reader.spark.plain_errors import plain_errors
 
 
 class LimitedChangeStream(ChangeStream, SupportsTriggerAvailableNow):
@@ -29,12 +29,12 @@ class LimitedChangeStream(ChangeStream, SupportsTriggerAvailableNow):
         return ReadMaxRows(self.asked.rows_max)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 # as PySpark has it
-        with plain_errors():
+        with feed_errors(self.asked):
             self._target_state = self.newest()
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # type: ignore[override] # noqa: N802 # as PySpark has it
         rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        with plain_errors():
+        with feed_errors(self.asked):
             newest = self._target_state or self.newest()
             given = Offset.of(start)
             end = self._next(given, newest, rows_max)

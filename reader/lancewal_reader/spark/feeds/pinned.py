@@ -30,11 +30,10 @@ from lancewal_reader.point.read_options import ReadOptions
 from lancewal_reader.point.receipt import METADATA_KEY
 from lancewal_reader.reading.reads import Wanted
 from lancewal_reader.spark.feed_options import FeedOptions
-from lancewal_reader.spark.feeds.plan import bound_of, inserts_of
+from lancewal_reader.spark.feeds.plan import bound_of, feed_errors, inserts_of
 from lancewal_reader.spark.feeds.stream import ChangeStream
 from lancewal_reader.spark.feeds.task import ChangesTask, FeedPartition, FeedTask, InsertsTask, feeds_of, run_feed_task
 from lancewal_reader.spark.options import SparkOptions, parse_options
-from lancewal_reader.spark.plain_errors import plain_errors
 from lancewal_reader.spark.source import PinnedRead, pin_read
 from lancewal_reader.spark.task import PinnedPlan
 from lancewal_reader.spark.types import check_user_schema, spark_schema, target_schema, to_target
@@ -55,7 +54,7 @@ def pin(options: Mapping[str, str]) -> PinnedRead | PinnedFeed:
 
 
 def _pin_feed(options: SparkOptions, asked: FeedOptions) -> PinnedFeed:
-    with closing(ThreadTasks(io_threads=_IO_THREADS)) as tasks:
+    with feed_errors(asked), closing(ThreadTasks(io_threads=_IO_THREADS)) as tasks:
         feeds = feeds_of(options, tasks, 0)
         wanted = Wanted(options.columns, options.filter, ReadOptions())
         end = bound_of(feeds, asked.end)
@@ -159,7 +158,8 @@ class FeedReader(DataSourceReader):
         # Spark makes one of its own for a feed without any task.
         if not isinstance(partition, FeedPartition):
             return
-        with plain_errors():
+        assert self._options.feed is not None
+        with feed_errors(self._options.feed):
             for batch in run_feed_task(self._options, partition.task, self._feed, self._plan):
                 if batch.num_rows:
                     yield to_target(batch, self._target)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from lancewal_core.errors import InvalidInput
@@ -10,10 +12,18 @@ from lancewal_reader.changes.feed import Feeds
 from lancewal_reader.plan.at_timestamp import version_at
 from lancewal_reader.point.at import At, AtVersion
 from lancewal_reader.reading.reads import Planned
-from lancewal_reader.spark.feed_options import Bound, Subscribed
+from lancewal_reader.spark.feed_options import Bound, FeedOptions, Subscribed
 from lancewal_reader.spark.options import SparkOptions
+from lancewal_reader.spark.plain_errors import plain_errors
 from lancewal_reader.spark.source import PinnedRead, pinned_read
-from lancewal_reader.subscriptions import Subscriptions
+from lancewal_reader.subscriptions import Subscriptions, losses_named
+
+
+@contextmanager
+def feed_errors(asked: FeedOptions) -> Iterator[None]:
+    """Let errors reach Spark's users as one line, which names the subscription if one has lost what the feed needs."""
+    with plain_errors(), losses_named(asked.start.name if isinstance(asked.start, Subscribed) else None):
+        yield
 
 
 def bound_of(feeds: Feeds, bound: Bound, *, start: bool = False) -> str | AtVersion:

@@ -45,10 +45,9 @@ from lancewal_reader.point.receipt import Receipt
 from lancewal_reader.reading.reads import Planned, Wanted
 from lancewal_reader.spark.feed_options import FeedOptions, Subscribed
 from lancewal_reader.spark.feeds.first_snapshot import BEGIN, FirstSnapshot, Place
-from lancewal_reader.spark.feeds.plan import bound_of
+from lancewal_reader.spark.feeds.plan import bound_of, feed_errors
 from lancewal_reader.spark.feeds.task import ChangesTask, FeedPartition, FeedTask, feeds_of, run_feed_task
 from lancewal_reader.spark.options import SparkOptions
-from lancewal_reader.spark.plain_errors import plain_errors
 from lancewal_reader.spark.types import target_schema, to_target
 from lancewal_reader.subscriptions import Subscriptions
 
@@ -110,7 +109,7 @@ class ChangeStream(DataSourceStreamReader):
         return {_INITIAL: True}
 
     def latestOffset(self) -> Json:  # type: ignore[override] # noqa: N802 # before 4.2 it had no parameters
-        with plain_errors():
+        with feed_errors(self.asked):
             newest = self.newest()
             if self._done or (isinstance(self.asked.start, str) and self.asked.start in ("now", "earliest")):
                 return Offset(newest.receipt).json()
@@ -122,7 +121,7 @@ class ChangeStream(DataSourceStreamReader):
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
         if start == end:
             return []
-        with plain_errors():
+        with feed_errors(self.asked):
             last = Offset.of(end)
             if last is None:
                 raise InvalidInput("the checkpoint has a batch that ends at the initial offset. Begin with a new one")
@@ -132,7 +131,7 @@ class ChangeStream(DataSourceStreamReader):
         # Spark makes one of its own for a batch without any task.
         if not isinstance(partition, FeedPartition):
             return
-        with plain_errors():
+        with feed_errors(self.asked):
             for batch in run_feed_task(self._options, partition.task, self._feed):
                 if batch.num_rows:
                     yield to_target(batch, self._target)
@@ -141,7 +140,7 @@ class ChangeStream(DataSourceStreamReader):
         self._done = True
         offset = Offset.of(end)
         if isinstance(self.asked.start, Subscribed) and offset is not None:
-            with plain_errors():
+            with feed_errors(self.asked):
                 Subscriptions(self.feeds.reads).commit(self.asked.start.name, offset.receipt)
 
     def stop(self) -> None:
