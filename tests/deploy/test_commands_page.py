@@ -21,7 +21,7 @@ COMPLETION = ("--install-completion", "--show-completion")
 HEADER = ["| option | means |", "|---|---|"]
 PLAIN = {"str": "TEXT", "int": "N", "float": "NUMBER", "path": "FILE", "list[str]": "TEXT"}
 """What an option takes that has no name for it."""
-ROWS = frozenset({"get", "read", "search"})
+ROWS = frozenset({"changes", "get", "read", "search"})
 """Commands whose --output is not a report's."""
 
 
@@ -86,7 +86,7 @@ def section(name: str, command: Any) -> list[str]:
     if own:
         lines += ["| argument, option | means |", "|---|---|", *(f"| {a} | {b} |" for a, b in own), ""]
     if shared:
-        lines += [f"And {', '.join(shared)}.", ""]
+        lines += [f"Shared options: {', '.join(shared)}.", ""]
     return [*lines, f"Example: `{command.epilog.removeprefix('Example: ')}`", ""]
 
 

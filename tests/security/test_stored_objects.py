@@ -371,7 +371,7 @@ def test_a_contract_has_so_many_columns_at_most() -> None:
 
 def test_of_faults_without_end_none_is_looked_at() -> None:
     content = {**CONTRACT, "start": ["x"] * 5000, "topic": "../x"}
-    with pytest.raises(ObjectCorrupt, match=r"5000 faults$"):
+    with pytest.raises(ObjectCorrupt, match="more than 1000 wrong members"):
         decode_contract(json.dumps(content).encode(), paths.contract_version(1, None))
 
 

@@ -74,17 +74,22 @@ def region_(
     partition: PartitionArgument,
     before_gap: Annotated[
         bool,
-        typer.Option("--before-gap", help="End the partition before offsets that no log has; Kafka must have them."),
+        typer.Option(
+            "--before-gap",
+            help="If no log has some offsets: end the state before these. Ingest reads the rest from Kafka, if it has them.",
+        ),
     ] = False,
     version_seen: Annotated[
         int,
-        typer.Option(help="A state version that a log line names. It existed, so it counts as lost if missing.", min=0),
+        typer.Option(
+            help="A state version that a log line names. If the store lacks this version, it counts as lost.", min=0
+        ),
     ] = 0,
     dry_run: DryRunOption = False,
 ) -> None:
     """Rebuild the state of a partition from the logs, if its newest versions are lost or damaged.
 
-    Ingest must be stopped and paused, and the flusher must be paused.
+    Before, pause ingest and the flusher by `lancewal pause`, and end all ingest processes.
 
     Example: lancewal repair region orders-3 --dry-run
     """

@@ -39,7 +39,7 @@ def command(
     """Show what one stored object says: contract, control, WAL segment, fence or bundle, state page, history page,
     flush, accepted loss, merge record.
 
-    It is checked as the services check it: a damaged object gives its error, and exit code 4.
+    The command checks the whole object, as services do. A damaged object ends it with an error and exit code 4.
 
     Example: lancewal inspect --partition orders-3
     """

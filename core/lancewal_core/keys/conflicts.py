@@ -337,8 +337,8 @@ def _written(data: bytes, where: str, store: ObjectStore, contract: Contract) ->
     newest = contract.highest_field_id or max(contract.field_ids, default=-1)
     if any(id_ > newest for own in found.ids for id_ in own):
         raise ContractChanged(
-            f"{where} has columns that version {contract.version} of the table's contract does not have: look for a newer "
-            "version",
+            f"{where} has columns of a newer contract than version {contract.version}, which this process knows: open "
+            "the table again to read the newest contract",
             object=where,
         )
     return found

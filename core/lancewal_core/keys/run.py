@@ -143,7 +143,10 @@ def decode_part(data: pa.Buffer, where: str) -> Entries:
     try:
         return _entries(data)
     except (ObjectCorrupt, pa.ArrowException, KeyError, ValueError, TypeError, OSError, StopIteration) as error:
-        raise ObjectCorrupt(f"{where} is not a part of a key run: {str(error)[:200]}", object=where) from error
+        raise ObjectCorrupt(
+            f"{where}, a part of the key index, is corrupt: {str(error)[:200]}. The rows it covers are found by a scan",
+            object=where,
+        ) from error
 
 
 def _entries(data: pa.Buffer) -> Entries:

@@ -7,7 +7,7 @@
 
 No code outside this room compares names of formats.
 
-| format | decoded | a row tells the key |
+| format | decoded | a row tells its partition |
 |---|---|---|
 | ``canonical``: ``rows.region_key`` | yes | yes |
 | ``short``, ``integer``, ``long``: 2, 4 or 8 bytes, as Kafka's serializer of that name writes | yes | yes |

@@ -347,9 +347,12 @@ def side_rows(data: bytes, rows: int | None = None) -> pa.Table:
     """
     declared = declared_stream(pa.py_buffer(data))
     if declared.raw_bytes > min(LZ4_RATIO_MAX * len(data), SIDE_FILE_ROWS_BYTES_MAX):
-        raise ObjectCorrupt(f"its {len(data)} bytes declare {declared.raw_bytes} bytes of rows")
+        raise ObjectCorrupt(
+            f"a side file of {len(data)} bytes declares {declared.raw_bytes} bytes of rows, which is too much for its "
+            "size"
+        )
     if rows is not None and declared.rows != rows:
-        raise ObjectCorrupt(f"it declares {declared.rows} rows, not {rows}")
+        raise ObjectCorrupt(f"a side file declares {declared.rows} rows, and the flush's manifest says {rows}")
     with pa.ipc.open_stream(data) as reader:
         read = reader.read_all()
     read.validate(full=True)

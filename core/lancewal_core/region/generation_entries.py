@@ -3,9 +3,10 @@
 Guarantee: the result for a generation is an error, or all of its entries in their order.  They go from its first
 position to its next without a gap.
 
-``entries_of`` reads one generation, ``headers_of`` several that lie in the same segments.  Missing entries may have
-been trimmed meanwhile, which only the region's state tells: ``kept_entries`` reads that state.  ``entries_together``
-reads the generations of several regions that share a log, and each segment of the log once.
+``entries_of`` reads the entries of one generation.  An entry that is missing may have been trimmed meanwhile.  Only
+the region's state tells, so ``kept_entries`` reads that state too.  ``headers_of`` reads only the headers of entries,
+without their rows, for several generations that lie in the same segments.  ``entries_together`` reads the entries of
+several generations of one log.  Both read each segment once.
 """
 
 from __future__ import annotations

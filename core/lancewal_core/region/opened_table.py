@@ -74,8 +74,8 @@ class OpenedTable:
         found = self.contracts.of(self.contract, version)
         if version > self.contract.version and found.rows != self.contract.rows:
             raise ContractChanged(
-                f"rows have the columns of version {version} of the table's contract, and version {self.contract.version} is "
-                "known here: look for a newer version",
+                f"rows have the columns of version {version} of the table's contract. This process knows version "
+                f"{self.contract.version}: open the table again to read the newest contract",
                 version=version,
             )
         return found

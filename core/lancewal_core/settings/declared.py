@@ -109,7 +109,7 @@ def _check_metadata(column: pa.Field, source: ColumnSource, rows: RowSchema) -> 
     if column.type not in allowed:
         raise InvalidSchema(
             f"column {column.name!r} is filled from {source.metadata}, which is of type "
-            f"{' or '.join(map(format_type, allowed)) or 'no column'}, not of {column.type}"
+            f"{' or '.join(map(format_type, allowed)) or 'an unknown source'}, not of {column.type}"
         )
     if source.json is not None or source.field is not None:
         raise InvalidSchema(f"column {column.name!r} is filled from {source.metadata}: it has neither json nor field")

@@ -15,7 +15,8 @@ Word = Annotated[str, AfterValidator(lambda text: word(text, "text"))]
 """An identifier (``words``)."""
 _SHOWN = 300
 _FAULTS_MAX = 1000
-"""Most faults of one object that are read.  Each takes pydantic 10 us and some hundred bytes; there may be millions."""
+"""Most wrong members of one object that are looked at.  Each takes pydantic 10 us and some hundred bytes, and an
+object may have millions."""
 
 
 def _integer(value: object) -> object:
@@ -40,10 +41,13 @@ def decode_model(model: type[M], data: bytes, where: str, what: str, newest_form
         JsonObject.parse(data)  # how much that is, pydantic has bounded; names that stand twice, it lets pass
         return found
     except JsonFault as error:
-        raise ObjectCorrupt(f"{where} is not a {what}: {error}", object=where) from error
+        raise ObjectCorrupt(f"{where} is corrupt: it is not a valid {what}: {error}", object=where) from error
     except ValidationError as error:
         if error.error_count() > _FAULTS_MAX:
-            raise ObjectCorrupt(f"{where} is not a {what}: {error.error_count()} faults", object=where) from None
+            raise ObjectCorrupt(
+                f"{where} is corrupt: it is not a valid {what}, and has more than {_FAULTS_MAX} wrong members",
+                object=where,
+            ) from None
         faults = error.errors(include_url=False, include_input=False)
         of_format = any(fault["loc"] == ("format",) for fault in faults)
         for line in error.errors() if of_format else ():
@@ -55,6 +59,6 @@ def decode_model(model: type[M], data: bytes, where: str, what: str, newest_form
         first = faults[0]
         place = str(first["loc"])[:_SHOWN]
         raise ObjectCorrupt(
-            f"{where} is not a {what}: {error.error_count()} faults, first: {place}: {first['msg'][:_SHOWN]}",
+            f"{where} is corrupt: it is not a valid {what}. The first wrong member is {place}: {first['msg'][:_SHOWN]}",
             object=where,
         ) from error

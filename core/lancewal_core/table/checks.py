@@ -167,9 +167,10 @@ def check_identity(pinned: PinnedTable, contract: Contract) -> None:
     uuid = pinned.config.get(TABLE_UUID)
     if uuid != contract.table_uuid:
         raise TableReplaced(
-            f"version {pinned.version} of the Lance table has uuid {uuid}, the contract says {contract.table_uuid}. It "
-            "was overwritten or recreated at the same place; or `lancewal table create`, `attach` or `moved` was "
-            "interrupted here: run it again",
+            f"version {pinned.version} of the Lance table has uuid {uuid}, the contract says {contract.table_uuid}. "
+            "If `lancewal table create`, `attach` or `moved` was interrupted here, run that command again. Otherwise "
+            "another program has overwritten or recreated the table at the same place: put the former table back "
+            "from a backup",
             version=pinned.version,
         )
 

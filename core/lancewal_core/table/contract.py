@@ -521,8 +521,8 @@ def former_columns(store: ObjectStore, contract: Contract) -> Iterator[Contract]
 def columns_made(store: ObjectStore, newest: Contract, change: str | None) -> Contract:
     """Return the last version with the columns that this change made; ``newest`` is the newest version.
 
-    No version may name the change: it is of a former life of the table, before somebody deleted its contracts and attached
-    it.  Then this life has the columns that it began with."""
+    Perhaps no version names the change.  Then the change is from before somebody deleted the contracts and attached
+    the table again, and the first contract of the attached table is returned."""
     found = newest
     for found in chain([newest], former_columns(store, newest)):
         if found.columns_change == change:

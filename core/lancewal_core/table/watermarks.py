@@ -191,9 +191,10 @@ def watermarks_of(info: TransactionInfo, version: int) -> InForce | None:
 
 
 class _Found:
-    """Watermarks that were found, by version; those unused for longest go first.  Threads may share it.
+    """Cache of the watermarks of table versions.  Versions unused for longest are dropped first.  Threads may share it.
 
-    Each version counts, and each region of watermarks that several versions share counts once: some 400 bytes each.
+    ``held_max`` bounds the cache, in units of some 400 bytes.  A version takes one unit.  Its watermarks take one unit
+    for each of their regions, once for all versions that share the same watermarks.
     """
 
     def __init__(self, held_max: int) -> None:

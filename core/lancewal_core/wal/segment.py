@@ -111,7 +111,8 @@ class SegmentSection:
 
 @dataclass(frozen=True, slots=True)
 class EntryHeader:
-    """Header of an entry in the trailer."""
+    """Header of an entry: its positions, contract version and number of rows, without the rows.  The segment's trailer has
+    the headers of all its entries."""
 
     region: Region
     first: Position

@@ -21,7 +21,7 @@ def command(
     asked: Asked,
     dry_run: DryRunOption = False,
     everything: Annotated[
-        bool, typer.Option("--all", help="Take the sentinel too; merges under way are then planned again.")
+        bool, typer.Option("--all", help="Rewrite the lowest fragment too; merges under way are then planned again.")
     ] = False,
     runner: RunnerOption = None,
 ) -> None:

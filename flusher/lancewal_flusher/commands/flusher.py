@@ -46,7 +46,7 @@ def run(
 def spark_script(
     turn: Annotated[
         SubmitTurn | None,
-        typer.Argument(help="Turn to run to its end; without it, the service as `lancewal flusher run`."),
+        typer.Argument(help="Merge or compact once; without this, run the service as `lancewal flusher run` does."),
     ] = None,
 ) -> None:
     """Print the path of the script for spark-submit.

@@ -23,7 +23,7 @@ def command(
     asked: Asked,
     dry_run: DryRunOption = False,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Wait for the grace period, until what is free now is deleted.")
+        bool, typer.Option("--wait", help="Wait until the grace of objects unreferenced now is over, and delete them.")
     ] = False,
 ) -> None:
     """Delete objects that are merged and older than the history window, as the flusher does, and report orphaned objects.

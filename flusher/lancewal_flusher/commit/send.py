@@ -149,7 +149,7 @@ def prove(context: FlusherContext, read_version: TableVersion, version: TableVer
         before = context.watermarks.at(version - 1)
     except MergedPositionUnknown as error:
         raise MergeUnproven(
-            f"{computed}; that no other merge came in between cannot be proven: {error}; {doubt}", version=version
+            f"{computed}. That no other merge came in between cannot be proven: {error}; {doubt}", version=version
         ) from error
     if before.version > read_version:
         raise MergeUnproven(f"{computed}, but version {before.version} is a merge too: {doubt}", version=version)
@@ -189,9 +189,10 @@ def check_nothing_undone(context: FlusherContext, read_version: TableVersion, ve
         return
     if undone:
         raise MergeUnproven(
-            f"table version {version} was computed at version {read_version}. It undoes what versions in between did to "
-            f"fragments {undone[:5]}: a clean-up took them too early. Rows may be there twice, or be back. Restore version "
-            f"{version - 1}, and have clean-ups leave versions alone that are younger than an hour",
+            f"table version {version} was computed at version {read_version}. It undoes what versions in between did "
+            f"to fragments {undone[:5]}, since a clean-up removed these versions too early. Rows may be there twice, "
+            f"or be back. Restore version {version - 1}, and have clean-ups keep versions that are younger than an "
+            "hour",
             version=version,
         )
 

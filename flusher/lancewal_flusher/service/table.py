@@ -1,4 +1,7 @@
-"""One table of a flusher: its turns, and the state that they keep from one to the next.
+"""One table of a flusher: its turns, and the state that the turns keep from one run to the next.
+
+A *turn* is work that the flusher repeats, each kind when it is due: merge rounds, compaction, indexes, expiry, widening,
+garbage collection (``turns``).
 
 Only threads are shared with other tables.  All that tables of a process share is in ``process``.
 """
@@ -69,8 +72,9 @@ NO_ROUND_YET = Problem("starting", "no round has ended yet")
 
 
 class FlusherTable:
-    """A table and its turns; see the module docstring.  After ``watch`` it also checks the store, and measures, on its
-    own threads."""
+    """A table and its turns; see the module docstring.
+
+    ``watch`` starts two threads more: one checks that the store answers, one measures how soon rows become visible."""
 
     def __init__(
         self, settings: Settings, context: FlusherContext, metrics: FlusherMetrics, stopping: Callable[[], bool]

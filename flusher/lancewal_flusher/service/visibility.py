@@ -36,16 +36,17 @@ class VisibilityObserver(Protocol):
     """Receives the results of measurements, in the thread that measures."""
 
     def visible(self, seconds: float) -> None:
-        """Note that a strong read saw the end of a partition this many seconds after Kafka was asked for the end."""
+        """Record that a strong read saw the end of a partition, ``seconds`` after Kafka was asked for that end."""
 
     def not_visible(self, region: Region, position: Position, end: Position) -> None:
-        """Note that the end of a partition was not visible within ``TIMEOUT_S``."""
+        """Record that the end of a partition was not visible within ``TIMEOUT_S``."""
 
     def unanswered(self, reason: Failure, error: LancewalError) -> None:
-        """Note that the measurement ended without a result."""
+        """Record that the measurement ended without a result."""
 
     def measured(self, behind: Mapping[Region, int]) -> None:
-        """Note the end of a measurement: the offsets of each partition that are not reached, 0 if all are."""
+        """Record the end of a measurement.  ``behind``: for each partition the number of offsets that no strong read saw, 0 if
+        it saw all."""
 
 
 class Positions(Protocol):

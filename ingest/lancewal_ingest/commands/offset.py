@@ -99,8 +99,9 @@ def reject(
     do so for all bad records up to an offset.
 
     JSON has `partition`, `offset`, `first` (`kind` and `message` of the record that had stopped it), and how many
-    were `rejected` by kind. It also has `rows`, `goes_on`, `unreadable_to`, `topic` of the dead letters, and
-    `dry_run`.
+    were `rejected` by kind. `rows` counts the good records, `goes_on` is the position at which the partition
+    continues. If offsets there cannot be read, `unreadable_to` is the position after them. JSON also has `topic` of
+    the dead letters, and `dry_run`.
 
     Example: lancewal offset reject orders-3-1841 --through 1850
     """

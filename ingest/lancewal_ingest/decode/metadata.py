@@ -52,7 +52,10 @@ class MetadataColumns:
     def arrays(
         self, records: Records, headers: HeaderColumns, lies: Partitions
     ) -> Mapping[int, tuple[pa.Array, pa.Array | None]]:
-        """Return for each column, by its place, the cells of all records, and which of them are not UTF-8 (None: none is).
+        """Return the values of these columns for all records of a batch.
+
+        A key is a column's place in the schema.  A value is a pair of arrays with an item for each record.  The first has the
+        cells, the second says which cells are not UTF-8 (None if all are UTF-8).
 
         ``lies``: the partition of each record."""
         return {
@@ -63,9 +66,12 @@ class MetadataColumns:
     def fill(
         self, part: DecodedPart, arrays: Mapping[int, tuple[pa.Array, pa.Array | None]], counts: Counter[OtherName]
     ) -> DecodedPart:
-        """Return rows with these columns.  ``arrays``: those of the records to which ``part.indexes`` refer.
+        """Return the rows of ``part`` with these columns filled in.
 
-        Counts the cells that are null since they are not UTF-8."""
+        ``arrays``: the result of the method ``arrays`` for the whole batch.  ``part.indexes`` names the batch's record for
+        each row.
+
+        ``counts`` gets the number of cells that are null since they are not UTF-8."""
         indexes, columns = pa.array(part.indexes), list(part.columns)
         for place, (cells, bad) in arrays.items():
             columns[place] = cells.take(indexes)

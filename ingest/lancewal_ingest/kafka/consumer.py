@@ -88,7 +88,7 @@ class ConfluentSource:
     """``KafkaSource`` by a consumer of librdkafka; see the module docstring.
 
     ``client`` holds ``bootstrap.servers`` and the pass-through properties.  ``topics`` maps each topic's name to its id,
-    and ``partitions`` is their number of partitions.  ``queue_bytes`` bounds the records that librdkafka holds.
+    and each of these topics has ``partitions`` partitions.  ``queue_bytes`` bounds the records that librdkafka holds.
     ``statistics`` is called with the client's figures from time to time, from within ``poll``."""
 
     def __init__(

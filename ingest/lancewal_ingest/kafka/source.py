@@ -125,7 +125,8 @@ class KafkaSource(DescribedTopics, Protocol):
         ``poll``."""
 
     def close(self) -> None:
-        """Leave the group.  A first join that is under way ends before, unless that takes long."""
+        """Leave the group.  If the consumer is still joining for the first time, wait a few seconds for the join to end, then
+        leave in any case."""
 
 
 def check_topic(contract: Contract, source: DescribedTopics, drain: Drain | None = None) -> None:

@@ -104,7 +104,9 @@ class ReadAsked(OpenAsked):
     timeout: Annotated[str, typer.Option(help="How long --at-least waits.", metavar="DURATION")] = "30s"
     max_staleness: Annotated[
         str,
-        typer.Option(help="Accepted for scripts that share their options; it has no effect here.", metavar="DURATION"),
+        typer.Option(
+            help="No effect on a command, which plans each read anew. Python has this option too.", metavar="DURATION"
+        ),
     ] = ""
 
     def read(self) -> Read:

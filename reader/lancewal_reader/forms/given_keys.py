@@ -65,7 +65,10 @@ class RegionKey:
         own = KeySet(self.values).contains([keys[name] for name in self.values.schema.names])
         if not own.all():
             other = keys.filter(pa.array(~own)).slice(0, 1).to_pylist()[0]
-            raise InvalidInput(f"keys: {other!r} does not have the region key {self.values.to_pylist()[0]!r}")
+            raise InvalidInput(
+                f"keys: {other!r} does not have the value of region_key, {self.values.to_pylist()[0]!r}. Name only "
+                "keys with this value, or leave region_key out"
+            )
 
 
 def region_key_of(contract: Contract, value: object) -> RegionKey:

@@ -163,5 +163,9 @@ def segments_of(context: PlanContext, record: GenerationRecord) -> tuple[Segment
     walked = walk_from(context, record.log, record.first_sequence, before=record.end_sequence)
     short = record.end_sequence is not None and walked.end < record.end_sequence and walked.fence is None
     if short or walked.later is not None:
-        raise PlanStale(f"log {record.log}: segment {walked.end} is absent, and may have been trimmed", log=record.log)
+        raise PlanStale(
+            f"log {record.log}: segment {walked.end} is absent. Garbage collection may have trimmed it since the read "
+            "was planned: plan the read again",
+            log=record.log,
+        )
     return walked.segments

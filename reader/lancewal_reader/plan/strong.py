@@ -398,4 +398,8 @@ def _check_kept(state: RegionState | None, walked: Walk[Segment | Trailer]) -> N
     state was read after that end was found."""
     kept = () if state is None else state.generations
     if not any(r.log == walked.log and r.first_sequence <= walked.end for r in kept):
-        raise PlanStale(f"log {walked.log}: segment {walked.end} is absent, and may have been trimmed", log=walked.log)
+        raise PlanStale(
+            f"log {walked.log}: segment {walked.end} is absent. Garbage collection may have trimmed it since the read "
+            "was planned: plan the read again",
+            log=walked.log,
+        )

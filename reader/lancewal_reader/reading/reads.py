@@ -460,8 +460,9 @@ def check_table_uuid(pinned: PinnedTable, contract: Contract, uri: str) -> None:
     found = pinned.config.get(TABLE_UUID)
     if found != contract.table_uuid:
         raise TableReplaced(
-            f"the Lance table at {uri} has uuid {found}, the contract says {contract.table_uuid}. It was recreated at "
-            "the same place; or `lancewal table create`, `attach` or `moved` was interrupted here: run it again"
+            f"the Lance table at {uri} has uuid {found}, the contract says {contract.table_uuid}. If `lancewal table "
+            "create`, `attach` or `moved` was interrupted here, run that command again. Otherwise another program "
+            "has recreated the table at the same place: put the former table back from a backup"
         )
 
 

@@ -199,7 +199,8 @@ def know_contracts(opened: OpenedTable, plan: ReadPlan) -> None:
 def _contract_of_version(opened: OpenedTable, pinned: PinnedTable) -> Contract:
     """Return the contract whose columns a table version has.  An unfinished change counts as not begun.
 
-    A change that no contract names is of a former life of the table (``columns_made``)."""
+    Perhaps no contract names the version's change.  Then the change is from before somebody deleted the contracts and
+    attached the table again, and the first contract of the attached table is returned."""
     ours, made = opened.contract, Mark.of(pinned).made
     if made == ours.columns_change:
         return ours

@@ -85,7 +85,10 @@ def feed_options(found: Mapping[str, str]) -> FeedOptions | None:
         if name in found:
             raise InvalidInput(f"options {given[0]} and {name}: {name} names one state, and changes are between two")
     if found.get("consistency", "strong").lower() != "strong":
-        raise InvalidInput(f"options {given[0]} and consistency: changes take strong alone; see changes=commits")
+        raise InvalidInput(
+            f"options {given[0]} and consistency: changes are always read with strong consistency. Leave consistency "
+            "out; changes=commits gives the changes of merged rows alone"
+        )
     starts = [name for name in ("start", "subscription", *_STARTS) if name in found]
     ends = [name for name in ("end", *_ENDS) if name in found]
     for names, what in ((starts, "start"), (ends, "end")):

@@ -88,7 +88,7 @@ def settle(
 ) -> None:
     """Decide for one partition: apply its waiting records to the table, and drop those of other partitions.
 
-    If the table already has that partition's row, the row stays as it is. There is one commit; the flusher may run
+    A key of which the table has that partition's row keeps this row. There is one commit; the flusher may run
     meanwhile. Repair the producers first: the next record through another partition is a conflict again. As JSON:
     `partition`, `seen` (as in `list`), the numbers of `keys`, of keys `changed` by waiting records, and of keys
     `dropped` by partition, and `dry_run`.

@@ -88,7 +88,7 @@ def alter(
         str,
         typer.Option(
             help="With --topic-id, where reading begins in each partition: earliest (the default), latest, or a time such "
-            "as 2026-01-31T00:00:00Z. The table already has the records of a topic restored from a backup: choose latest, "
+            "as 2026-01-31T00:00:00Z. For a topic restored from a backup, whose records the table has already, choose latest, "
             "while producers are stopped."
         ),
     ] = "",
@@ -148,7 +148,7 @@ def alter(
         list[str] | None,
         typer.Option(
             "--widen-column",
-            help="Give a column or member a type that has all its values, such as 'fare: float64'. A flusher writes it anew.",
+            help="Give a column or member a type that has all its values, such as 'fare: float64'. A flusher rewrites it.",
             metavar="'NAME: TYPE'",
         ),
     ] = None,
@@ -172,7 +172,7 @@ def alter(
         list[str] | None,
         typer.Option(
             "--forget-name",
-            help="Take this former or dropped name no longer. A record with it is a bad record; with unknown-column=ignore it "
+            help="Stop accepting this former or dropped name. A record with it is a bad record; with unknown-column=ignore it "
             "loses the value.",
             metavar="NAME",
         ),

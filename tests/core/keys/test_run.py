@@ -107,7 +107,7 @@ def test_another_table_is_no_part(changed: dict[str, pa.Array], named: str) -> N
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
-    with pytest.raises(ObjectCorrupt, match=f"part is not a part of a key run: .*{named}"):
+    with pytest.raises(ObjectCorrupt, match=f"part, a part of the key index, is corrupt: .*{named}"):
         decode_part(sink.getvalue(), "part")
 
 

@@ -331,7 +331,7 @@ EVENTS: Mapping[str, Event] = {
     "compaction of a fragment that it changes": at(rewrite, "changed"),
     "compaction of the sentinel": at(rewrite, "sentinel"),
     "compaction elsewhere": at(rewrite, "elsewhere"),
-    "compaction by Lance, of everything": Event(
+    "compaction by Lance (`compact_files`)": Event(
         lambda t, _: t.dataset.optimize.compact_files(target_rows_per_fragment=1_000)
     ),
     "index built on another column": Event(lambda t, _: t.dataset.create_scalar_index("id", "BTREE")),
@@ -386,9 +386,11 @@ EVENTS: Mapping[str, Event] = {
     "overwrite": Event(lambda t, _: lance.write_dataset(t.user_rows(0, [1]), t.uri, mode="overwrite")),
     "table recreated": Event(recreate),
     "clean-up, nothing else": Event(lambda t, _: t.clean_up()),
-    "delete there, and clean-up": Event(delete_and_clean_up),
-    "delete there, append, and clean-up": Event(delete_append_and_clean_up),
-    "compaction there, append, a round of another flusher, and clean-up": Event(compact_and_clean_up),
+    "delete in a fragment that it changes, and clean-up": Event(delete_and_clean_up),
+    "delete in a fragment that it changes, append, and clean-up": Event(delete_append_and_clean_up),
+    "compaction of a fragment that it changes, append, a round of another flusher, and clean-up": Event(
+        compact_and_clean_up
+    ),
     "clean-up with delete_unverified": Event(lambda t, _: t.clean_up(delete_unverified=True)),
 }
 

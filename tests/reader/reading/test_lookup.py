@@ -401,7 +401,7 @@ def test_what_is_no_region_key_is_refused(pipeline: Pipeline) -> None:
     table = open_table(pipeline.uri)
     with pytest.raises(InvalidInput, match="name primary keys, or a region_key"):
         table.get()
-    with pytest.raises(InvalidInput, match=r"'region': 'r2', 'id': 5\} does not have the region key"):
+    with pytest.raises(InvalidInput, match=r"'region': 'r2', 'id': 5\} does not have the value of region_key"):
         table.get([("r1", 5), ("r2", 5)], region_key="r1")
     with pytest.raises(InvalidInput, match="region_key: column 'region' takes string"):
         table.get(region_key=7)

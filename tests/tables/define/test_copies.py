@@ -202,7 +202,7 @@ def test_an_attach_that_was_interrupted_goes_on_with_what_it_has_put(
         lambda: open_table(str(folder)).to_arrow(),
         lambda: check_fit(open_store(str(folder)), LanceTable(str(folder)).newest(), put),
     ):
-        with pytest.raises(TableReplaced, match="interrupted here: run it again"):
+        with pytest.raises(TableReplaced, match="interrupted here, run that command again"):
             refusing()
     with pytest.raises(LancewalError, match="grace_s"):
         attach_table(table_settings(folder, "127.0.0.1:1", "orders", columns={}, grace_s=601))

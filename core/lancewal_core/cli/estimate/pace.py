@@ -124,9 +124,9 @@ def _linger_s(wished: Deployment, beside_s: float, alone_s: float, shortest_s: f
     best_s = beside_s + _period_s(least_s, shortest_s, wished.latency_s) * (1 + row_s) + alone_s
     if wished.freshness_s < best_s:
         raise WishUnreachable(
-            f"a freshness of {wished.freshness_s:g} s cannot be had at {wished.latency_s:g} s a request. A row is seen "
-            f"after {best_s:.2f} s at most, of which {beside_s - BROKER_S:.2f} s are reads and their turns and "
-            f"{best_s - beside_s:.2f} s the segment"
+            f"a freshness of {wished.freshness_s:g} s cannot be had at {wished.latency_s:g} s a request: ask for at "
+            f"least {best_s:.2f} s. A read and the wait for the next read take {beside_s - BROKER_S:.2f} s. A segment "
+            f"takes {best_s - beside_s:.2f} s until it is stored, and the broker takes the rest"
         )
     longest_s = (wished.freshness_s - beside_s - alone_s) / (1 + row_s)
     in_a_segment_s = min(

@@ -550,7 +550,7 @@ def _with_member(tree: Tree, new: Tree) -> Tree:
 
 
 def _to_widen(fields: _Fields, tree: Tree, type_: pa.DataType) -> Tree:
-    """Note the wider types of the plain fields in which ``type_`` differs, and return the field as it is."""
+    """Record in ``fields`` each field without members to which ``type_`` gives a wider type.  Return the field unchanged."""
     if tree.type == type_:
         raise InvalidInput(f"it has type {format_type(type_)} already")
     inner = fields_within(type_)

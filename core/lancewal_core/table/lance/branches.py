@@ -80,7 +80,10 @@ class Branches:
                 if isinstance(error, StoreUnavailable):
                     raise
                 reason = error  # one was dropped when Lance had its name and had not read it yet
-        raise StoreUnavailable(f"branches of {self.uri} go while they are listed: {reason}") from reason
+        raise StoreUnavailable(
+            f"branches or tags of {self.uri} were deleted while they were listed, {_LOOKS} times in a row. Try again "
+            f"when no other program deletes them: {reason}"
+        ) from reason
 
     def _fault(self, odd: Sequence[str], error: Exception) -> ObjectCorrupt:
         more = f" and {len(odd) - _NAMED_MAX} more" if len(odd) > _NAMED_MAX else ""

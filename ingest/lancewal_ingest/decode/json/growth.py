@@ -1,8 +1,9 @@
 """Upper bound of the memory that rows of JSON values take, from their lengths, brackets and nulls.
 
 Slots of fixed size are not counted here (``weight`` counts them).  In a column of variable size, each byte of a value
-counts as many bytes as a byte of JSON can become there.  Lists, structs and vectors inside lists count too.  The
-value's brackets and nulls bound their number: an empty list of two bytes, or a null, may take a vector's full width.
+counts as many bytes as a byte of JSON can become there.  Lists, structs and vectors inside lists count too.  Their
+number is bounded by the value's brackets and nulls: an empty list of two bytes, or a null, may take a vector's full
+width.
 """
 
 from __future__ import annotations
