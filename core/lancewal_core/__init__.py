@@ -5,5 +5,5 @@ row is) and ``store`` (objects).  ``record_keys`` says where a record belongs.  
 contract.  ``region`` and ``wal`` hold what is durable and not merged.  ``keys`` says where the rows of a key lie.
 ``subscriptions`` keep what consumers of changes still need.
 Above these are ``settings``, ``status`` (where records stop), ``open`` (a table, by its address or by settings) and
-``cli``.  ``proto`` holds the generated messages of stored formats.
+``cli``.
 """

@@ -29,7 +29,7 @@ from lancewal_core.keys.run import Entries, decode_part, encode_part
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, LogId, Page, Position, Region, Sequence, TableVersion, TopicId
 from lancewal_core.names.paths import FlushFile
-from lancewal_core.proto import mem_wal_pb2, wal_segment_pb2
+from lancewal_core.names.proto import mem_wal_pb2, wal_segment_pb2
 from lancewal_core.region.flush_files import side_rows
 from lancewal_core.region.flushes.manifest import decode_flush
 from lancewal_core.region.loss_record import decode_loss

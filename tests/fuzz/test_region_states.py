@@ -17,7 +17,7 @@ from lancewal_core.errors import ObjectCorrupt
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, LogId, OwnerId, Page, Position, Region, Sequence, TableVersion, TopicId
 from lancewal_core.names.paths import FlushFile
-from lancewal_core.proto import mem_wal_pb2
+from lancewal_core.names.proto import mem_wal_pb2
 from lancewal_core.region.state import (
     Before,
     GenerationRecord,

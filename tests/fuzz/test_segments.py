@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from lancewal_core.errors import ObjectCorrupt
 from lancewal_core.names import paths
 from lancewal_core.names.ids import LogId, Position, Region, Sequence, TopicId
-from lancewal_core.proto import wal_segment_pb2
+from lancewal_core.names.proto import wal_segment_pb2
 from lancewal_core.rows.schema import SYSTEM_FIELDS, RowSchema
 from lancewal_core.store.arrow_message import declared_batch, message_length
 from lancewal_core.wal.entry import Entry, RejectedOffset

@@ -32,8 +32,8 @@ from google.protobuf.message import DecodeError
 from lancewal_core.errors import ActionNeeded, Corrupt, FormatUnknown, ObjectCorrupt
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion, TopicId
+from lancewal_core.names.proto import mem_wal_pb2
 from lancewal_core.names.words import FORM, is_word
-from lancewal_core.proto import mem_wal_pb2
 from lancewal_core.region.flushes.u64_segment import encode_u64_segment
 from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.wal.entry import NoRowYet

@@ -5,5 +5,5 @@ of many segments.  ``writer`` puts segments one after the other.  ``walk`` reads
 ``segment_cache`` and of what is ``listed``.  ``log_end`` finds where a log ends, or ends it with a fence.  ``tail``
 watches how far a log reaches.
 
-May import: errors, names, process, proto, rows, store.
+May import: errors, names, names.proto, process, rows, store.
 """

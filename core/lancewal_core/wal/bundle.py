@@ -31,7 +31,7 @@ import pyarrow as pa
 from lancewal_core.errors import InvalidInput
 from lancewal_core.names import paths
 from lancewal_core.names.ids import LogId, Sequence
-from lancewal_core.proto import wal_segment_pb2
+from lancewal_core.names.proto import wal_segment_pb2
 from lancewal_core.store.object_kinds import BUNDLE_BYTES_MAX, BUNDLE_ROWS_BYTES_MAX
 from lancewal_core.store.object_store import ObjectInfo
 from lancewal_core.wal.entry import Entry

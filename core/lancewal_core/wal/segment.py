@@ -42,8 +42,8 @@ from google.protobuf.message import DecodeError
 from lancewal_core.errors import ActionNeeded, FormatUnknown, InvalidInput, InvalidSchema, LancewalError, ObjectCorrupt
 from lancewal_core.names import paths
 from lancewal_core.names.ids import LogId, Position, Region, Sequence
+from lancewal_core.names.proto import wal_segment_pb2
 from lancewal_core.names.words import NoWord, word
-from lancewal_core.proto import wal_segment_pb2
 from lancewal_core.rows.own_rows import own_rows
 from lancewal_core.rows.record_times import RecordTimes, times_of_parts
 from lancewal_core.rows.row_range import RowRange, joined

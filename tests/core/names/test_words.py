@@ -16,8 +16,8 @@ import pytest
 from lancewal_core.errors import InvalidInput, LancewalError, ObjectCorrupt
 from lancewal_core.keys.catalog import decode_catalog
 from lancewal_core.names.ids import LogId, OwnerId
+from lancewal_core.names.proto import mem_wal_pb2, wal_segment_pb2
 from lancewal_core.names.words import WORD_MAX, as_word, is_word
-from lancewal_core.proto import mem_wal_pb2, wal_segment_pb2
 from lancewal_core.region.loss_record import decode_loss
 from lancewal_core.region.pages.state_page import encode_page
 from lancewal_core.region.state import decode_history, decode_state, encode_state

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from lancewal_core.errors import FormatUnknown, LancewalError, ObjectCorrupt
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, LogId, OwnerId, Page, Position, Region, Sequence, TableVersion, TopicId
-from lancewal_core.proto import mem_wal_pb2
+from lancewal_core.names.proto import mem_wal_pb2
 from lancewal_core.region.state import (
     NO_ROW_MS,
     TRANSITIONS,

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from lancewal_core.errors import FormatUnknown, InvalidInput, InvalidSchema, ObjectCorrupt
 from lancewal_core.names import paths
 from lancewal_core.names.ids import LogId, Position, Region, Sequence, TopicId
-from lancewal_core.proto import wal_segment_pb2
+from lancewal_core.names.proto import wal_segment_pb2
 from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.rows.schema import Op, RowSchema
 from lancewal_core.wal.entry import Entry, NoRowYet, RejectedOffset, kept_bytes

@@ -3,5 +3,5 @@
 ``manifest`` names the parts of a flush.  ``fragment`` describes its data files, ``key_checksum`` the keys in them.
 ``u64_segment`` encodes the positions of entries in the exported MemWAL message.
 
-May import: errors, names, proto, rows, store, table.
+May import: errors, names, names.proto, rows, store, table.
 """

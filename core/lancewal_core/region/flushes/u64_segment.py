@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from lancewal_core.names.ids import Position
-from lancewal_core.proto import rowids_pb2
+from lancewal_core.names.proto import rowids_pb2
 
 
 def encode_u64_segment(positions: Sequence[Position] | range) -> bytes:

@@ -7,5 +7,5 @@ schemas that Lance's own calls do not make.  ``row_files`` writes files of new r
 ``branches`` are made and dropped.  ``base_paths`` are folders beside the table's own.  ``errors`` says what Lance's errors
 mean.
 
-May import: errors, names, process, proto, rows, store, table.
+May import: errors, names, names.proto, process, rows, store, table.
 """

@@ -13,7 +13,7 @@ from types import MappingProxyType
 import pyarrow as pa
 from lance.schema import LanceSchema
 
-from lancewal_core.proto.lance_field_pb2 import LanceField
+from lancewal_core.names.proto.lance_field_pb2 import LanceField
 
 
 def with_fields(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from lancewal_core.errors import FormatUnknown, LancewalError, ObjectCorrupt
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Page, Region, TopicId
-from lancewal_core.proto import state_page_pb2
+from lancewal_core.names.proto import state_page_pb2
 from lancewal_core.region.pages.packed_record import pack_record
 from lancewal_core.region.pages.state_page import PageRecord, StatePage, decode_page, encode_page
 from lancewal_core.region.state import encode_state
