@@ -107,6 +107,17 @@ class StoreRefused(StoreUnavailable):
     exit_code = ASKS_FOR_A_PERSON
 
 
+class CatalogUnavailable(Retry):
+    """The catalog did not answer.  Tables are still opened by their addresses."""
+
+
+class CatalogRefused(CatalogUnavailable):
+    """The catalog refuses access: user, password, a certificate or a right is wrong.  A service waits until the cause is
+    mended."""
+
+    exit_code = ASKS_FOR_A_PERSON
+
+
 class KafkaUnavailable(Retry):
     """The broker did not answer."""
 
@@ -229,6 +240,14 @@ class ContractMismatch(ActionNeeded):
 
 class TableMissing(ActionNeeded):
     """There is no Lance table at the address."""
+
+
+class TableUnknown(ActionNeeded):
+    """The catalog has no table of this name."""
+
+
+class CutMissing(ActionNeeded):
+    """The catalog has no cut of this name, or the cut lacks what it needs."""
 
 
 class BasePathsRefused(ActionNeeded):

@@ -339,6 +339,59 @@ def parse_key_part(key: str) -> str | None:
     return match[1] if match and is_word(match[1]) else None
 
 
+# -- catalogs, whose root is a folder of tables ----------------------------------------------------------------
+
+
+def catalog_tables_prefix() -> str:
+    """Folder of the versions of the list of tables."""
+    return f"{ROOT}catalog/tables/"
+
+
+def catalog_tables_version(version: int) -> str:
+    """Return the key of a version of the list of tables."""
+    return f"{catalog_tables_prefix()}{inverted_version(version)}.json"
+
+
+def parse_catalog_tables_version(key: str) -> int | None:
+    return _parse_inverted(rf"{catalog_tables_prefix()}({_DIGITS_20})\.json", key)
+
+
+def kept_cuts_prefix() -> str:
+    """Folder of kept cuts."""
+    return f"{ROOT}catalog/kept-cuts/"
+
+
+def kept_cut(name: str) -> str:
+    """Return the key of a kept cut."""
+    return f"{kept_cuts_prefix()}{_word('cut', name)}.json"
+
+
+def parse_kept_cut(key: str) -> str | None:
+    match = re.fullmatch(rf"{kept_cuts_prefix()}({_WORD})\.json", key)
+    return match[1] if match and is_word(match[1]) else None
+
+
+def moving_cuts_prefix() -> str:
+    """Folder of all moving cuts."""
+    return f"{ROOT}catalog/moving-cuts/"
+
+
+def moving_cut_prefix(name: str) -> str:
+    """Folder of the versions of one moving cut."""
+    return f"{moving_cuts_prefix()}{_word('cut', name)}/"
+
+
+def moving_cut_version(name: str, version: int) -> str:
+    """Return the key of a version of a moving cut."""
+    return f"{moving_cut_prefix(name)}{inverted_version(version)}.json"
+
+
+def parse_moving_cut_version(key: str) -> tuple[str, int] | None:
+    match = re.fullmatch(rf"{moving_cuts_prefix()}({_WORD})/({_DIGITS_20})\.json", key)
+    version = None if match is None or not is_word(match[1]) else _uninverted(match[2])
+    return None if match is None or version is None else (match[1], version)
+
+
 # -- logs ------------------------------------------------------------------------------------------------------
 
 

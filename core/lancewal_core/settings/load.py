@@ -27,6 +27,7 @@ from lancewal_core.errors import InvalidSettings
 from lancewal_core.process.library_errors import without_secrets
 from lancewal_core.settings.secrets import OPTION_MAPPINGS, masked, may_hold_secrets
 from lancewal_core.settings.sections import (
+    CatalogSettings,
     FlusherSettings,
     HttpSettings,
     IngestSettings,
@@ -60,6 +61,7 @@ class Settings(BaseSettings):
     table: TableSettings = TableSettings()
     kafka: KafkaSettings = KafkaSettings()
     storage: StorageSettings = StorageSettings()
+    catalog: CatalogSettings = CatalogSettings()
     ingest: IngestSettings = IngestSettings()
     flusher: FlusherSettings = FlusherSettings()
     http: HttpSettings = HttpSettings()

@@ -49,7 +49,7 @@ SHOWN = frozenset(
     [*_AWS.split(), *(f"aws_{name}" for name in _AWS.split()), "aws_allow_http", *_CLIENT.split(), *_KAFKA.split()]
 )
 """Options that hold no secret, except in the user information or query of an address."""
-_ADDRESSES = frozenset({("table", "uri"), ("kafka", "bootstrap_servers"), ("http", "host")})
+_ADDRESSES = frozenset({("table", "uri"), ("catalog", "root"), ("kafka", "bootstrap_servers"), ("http", "host")})
 """Addresses.  They are refused if they hold a secret."""
 _MASK = "***"
 

@@ -100,6 +100,15 @@ def _host(value: str) -> str:
     return host
 
 
+def _folder_address(uri: str) -> str:
+    """Return the address of a table, or of a folder of tables, without a slash at its end."""
+    try:
+        table_address(uri)
+    except InvalidSettings as error:
+        raise ValueError(str(error)) from None
+    return uri.rstrip("/") or uri
+
+
 Count = Annotated[int, BeforeValidator(_no_bool), Field(ge=1)]
 Seconds = Annotated[float, BeforeValidator(_seconds), Field(gt=0, allow_inf_nan=False)]
 """A number of seconds, or a text such as ``10m``."""
@@ -329,11 +338,7 @@ class TableSettings(Section):
     @field_validator("uri")
     @classmethod
     def _table_address(cls, uri: str) -> str:
-        try:
-            table_address(uri)
-        except InvalidSettings as error:
-            raise ValueError(str(error)) from None
-        return uri.rstrip("/") or uri
+        return _folder_address(uri)
 
     @model_validator(mode="after")
     def _columns_apart(self) -> TableSettings:
@@ -404,6 +409,29 @@ class KafkaSettings(Section):
     def client(self) -> dict[str, str]:
         """Return the properties that every Kafka client of lancewal starts from: ``options`` and the brokers."""
         return {**self.options, "bootstrap.servers": self.bootstrap_servers}
+
+
+CatalogKind = Literal["directory"]
+
+
+class CatalogSettings(Section):
+    """The catalog, which finds tables by name."""
+
+    kind: CatalogKind = "directory"
+    """Kind of the catalog.  ``directory``: a folder of the object store, which needs no server."""
+    root: str = ""
+    """Address of the folder in which new tables get a folder by their name, and in which a ``directory`` has its entries.
+    Empty: no catalog, and each table is named by its address."""
+
+    @field_validator("root")
+    @classmethod
+    def _root(cls, root: str) -> str:
+        return _folder_address(root)
+
+    @property
+    def is_set(self) -> bool:
+        """Whether there is a catalog."""
+        return bool(self.root)
 
 
 class StorageSettings(Section):

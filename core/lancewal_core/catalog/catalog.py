@@ -1,0 +1,91 @@
+"""The door to a catalog, which each kind of catalog keeps, and the changes that are made through it.
+
+Guarantees of a ``Catalog``
+ 1. ``tables`` and ``cuts`` show all entries as they were at one moment.  Of cuts, each is whole.
+ 2. A swap succeeds (``True``) if the catalog held ``instead_of`` right before, and now holds ``new``.  ``None`` is no entry.
+    Otherwise it changes nothing and returns ``False``.  Entries are compared by their ``write_id``, which is new for each
+    version.
+ 3. A lost reply is recognised: a repeated swap returns ``True`` if the catalog holds ``new``.  ``CatalogUnavailable`` or
+    ``StoreUnavailable``: no answer came, and the swap may still be done.
+ 4. A read after a swap that has returned shows its result, or a later one.
+
+A catalog does not check the tables that it names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from lancewal_core.catalog.cut import Cut
+from lancewal_core.catalog.entry import TableEntry
+from lancewal_core.catalog.table_name import matcher
+from lancewal_core.errors import InvalidInput, TableUnknown
+
+
+class Catalog(Protocol):
+    """A catalog (module docstring).  Every method may raise ``CatalogUnavailable`` or ``StoreUnavailable``."""
+
+    @property
+    def where(self) -> str:
+        """Address of the catalog without secrets, for messages."""
+
+    @property
+    def root(self) -> str | None:
+        """Address below which new tables lie; None: each new table needs an address."""
+
+    def tables(self) -> Mapping[str, TableEntry]:
+        """Return all entries by name, in the order of names."""
+
+    def table(self, name: str) -> TableEntry | None:
+        """Return the entry of one table; None if there is none."""
+
+    def swap_table(self, name: str, instead_of: TableEntry | None, new: TableEntry | None) -> bool: ...
+
+    def cuts(self) -> Mapping[str, Cut]:
+        """Return all cuts by name, in the order of names."""
+
+    def cut(self, name: str) -> Cut | None:
+        """Return one cut; None if there is none."""
+
+    def swap_cut(self, name: str, instead_of: Cut | None, new: Cut | None) -> bool:
+        """Swap a cut.  A cut stays kept or moving until it is dropped."""
+
+
+def found_table(catalog: Catalog, name: str) -> TableEntry:
+    """Return the entry of the table ``name``, in any state.  ``TableUnknown`` if there is none."""
+    entry = catalog.table(name)
+    if entry is None:
+        raise TableUnknown(
+            f"the catalog {catalog.where} has no table {name}: `lancewal catalog list` shows its tables, and "
+            f"`lancewal catalog register {name} -t ADDRESS` adds one",
+            table=name,
+        )
+    return entry
+
+
+def tables_matching(catalog: Catalog, patterns: tuple[str, ...]) -> dict[str, TableEntry]:
+    """Return the active tables that one of the patterns names.  ``InvalidInput``: a pattern is malformed, or names no
+    table."""
+    active = {name: entry for name, entry in catalog.tables().items() if entry.state == "active"}
+    found: dict[str, TableEntry] = {}
+    for pattern in patterns:
+        of = matcher(pattern)
+        named = {name: entry for name, entry in active.items() if of.fullmatch(name)}
+        if not named:
+            raise InvalidInput(f"no table of the catalog {catalog.where} is named {pattern}")
+        found |= named
+    return dict(sorted(found.items()))
+
+
+def change_table(
+    catalog: Catalog, name: str, decide: Callable[[TableEntry | None], TableEntry | None]
+) -> TableEntry | None:
+    """Swap the entry of a table for what ``decide`` makes of it; None is no entry.  Return the new entry.
+
+    ``decide`` may raise, and decides again after a lost race.  An entry that it returns unchanged is not written."""
+    while True:
+        found = catalog.table(name)
+        new = decide(found)
+        if new == found or catalog.swap_table(name, found, new):
+            return new

@@ -1,0 +1,73 @@
+"""The record of a cut: states of several tables that are read together.
+
+A *kept* cut names a snapshot of each table, and is never changed.  A *moving* cut names a receipt of each table.  Each
+publication replaces the one before as a whole, under the next number.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from lancewal_core.catalog.entry import TableName
+from lancewal_core.errors import InvalidInput
+from lancewal_core.names.words import is_word
+from lancewal_core.store.json_model import Version1, Word
+from lancewal_core.store.json_object import WHOLE_MAX
+
+FORMAT = 1
+NAME_MAX = 48
+"""Longest name of a cut.  A snapshot's name has the cut's name in it, and 64 characters at most."""
+NAME_FORM = f"1 to {NAME_MAX} characters of [a-zA-Z0-9_-]"
+_URI_MAX = 4_096
+_RECEIPT_MAX = 32 << 20
+_Whole = Annotated[int, Field(ge=0, le=WHOLE_MAX)]
+Holds = Literal["positions", "transactions"]
+"""``positions``: each table has the records up to its positions.  ``transactions``: no transaction of the source is cut in
+two either."""
+
+
+def cut_name(text: str) -> str:
+    """Return ``text``; ``InvalidInput`` if it cannot be the name of a cut."""
+    if len(text) > NAME_MAX or not is_word(text) or "." in text:
+        raise InvalidInput(f"{text[:60]!a} is not the name of a cut: expected {NAME_FORM}")
+    return text
+
+
+class CutTable(BaseModel):
+    """State of one table in a cut."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    uri: Annotated[str, Field(min_length=1, max_length=_URI_MAX)]
+    table_uuid: Word
+    receipt: Annotated[str, Field(min_length=1, max_length=_RECEIPT_MAX)]
+    """Text of the receipt at which the table is read."""
+    snapshot: Word | None = None
+    """Name of the snapshot that keeps this state; None in a moving cut."""
+
+
+class Cut(BaseModel):
+    """One version of a cut."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Version1 = 1
+    name: Annotated[str, AfterValidator(cut_name)]
+    moving: bool
+    number: Annotated[int, Field(ge=1, le=WHOLE_MAX)] = 1
+    """Counts the publications of a moving cut; 1 for a kept one."""
+    holds: Holds = "positions"
+    tables: Annotated[dict[TableName, CutTable], Field(min_length=1)]
+    asked_ms: _Whole
+    """When the ends of the topics were asked for, or the durable positions were read; in milliseconds since 1970."""
+    took_ms: _Whole
+    """Milliseconds that this round took.  Two tables may differ by records of this time."""
+    made_ms: _Whole
+    until_ms: _Whole | None = None
+    """Time from which on garbage collection drops the snapshots of a kept cut; None: never."""
+    left_out: dict[TableName, str] = {}
+    """Tables that were asked for and are not in a moving cut, each with the reason."""
+    write_id: Word
+    """Differs in every version of every cut."""

@@ -1,0 +1,234 @@
+"""A catalog in a folder of the object store, its root.
+
+All entries of tables are one object, a new version for each change (``store.versioned``).  A kept cut is one object under
+its name.  A moving cut is a family of versions under its name; one that was dropped has a newest version without a cut.
+All lie below ``_lancewal/catalog/`` in the root.
+
+Guarantees, beside those of the door
+ 1. A known version costs one GET to look for a newer one.  A kept cut costs one GET.
+ 2. Old versions are deleted with every fiftieth change.  The newest hundred stay, and those of the last hour.
+ 3. A kept cut is compared, and then deleted.  Two people who drop a cut at once, while a third makes it again, may lose the
+    third's record.  Its snapshots stay, and ``lancewal catalog rebuild`` brings it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Annotated, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from lancewal_core.catalog.cut import FORMAT as CUT_FORMAT
+from lancewal_core.catalog.cut import Cut
+from lancewal_core.catalog.entry import FORMAT as ENTRY_FORMAT
+from lancewal_core.catalog.entry import TableEntry
+from lancewal_core.errors import ObjectCorrupt, Retry
+from lancewal_core.names import paths
+from lancewal_core.process.clock import Clock
+from lancewal_core.process.tasks import Tasks
+from lancewal_core.store.json_model import Version1, Word, decode_model
+from lancewal_core.store.object_store import Done, ObjectStore
+from lancewal_core.store.versioned import FIRST_VERSION, Declined, Family, Version, newest_version, put_until_told, swap
+
+TABLES_MAX = 100_000
+"""Most tables of a catalog.  Their entries lie in one object."""
+_KEPT_VERSIONS = 100
+_KEPT_MS = 3600 * 1000
+"""Time that a version stays after a newer one, in milliseconds: longer than any read takes."""
+_DELETED_EVERY = 50
+_NONE = "none"
+V = TypeVar("V", bound="_Stored")
+
+
+class _Stored(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Version1 = 1
+    write_id: Word
+    """Differs in every version: tells a lost reply from a lost race."""
+
+
+class _Tables(_Stored):
+    """One version of the list of tables."""
+
+    tables: Annotated[dict[str, TableEntry], Field(max_length=TABLES_MAX)] = {}
+
+
+class _Moving(_Stored):
+    """One version of a moving cut; None: it was dropped."""
+
+    cut: Cut | None = None
+
+
+_NO_TABLES = _Tables(write_id=_NONE)
+
+
+class DirectoryCatalog:
+    """A catalog in a folder (module docstring).  ``where`` is the folder's address."""
+
+    def __init__(self, store: ObjectStore, where: str, tasks: Tasks, clock: Clock, new_id: Callable[[], str]) -> None:
+        self._store, self._tasks, self._clock, self._new_id = store, tasks, clock, new_id
+        self.where = where
+        self.root = where
+        self._tables = Family(
+            paths.catalog_tables_prefix(), paths.catalog_tables_version, paths.parse_catalog_tables_version
+        )
+        self._known: Version | None = None
+        self._decoded = (0, _NO_TABLES)
+        """Number and content of the version that was decoded last: decoding 10,000 entries takes 0.1 s."""
+
+    # -- tables ---------------------------------------------------------------------------------------------------
+
+    def tables(self) -> Mapping[str, TableEntry]:
+        return dict(sorted(self._list(self._newest_list()).tables.items()))
+
+    def table(self, name: str) -> TableEntry | None:
+        return self._list(self._newest_list()).tables.get(name)
+
+    def swap_table(self, name: str, instead_of: TableEntry | None, new: TableEntry | None) -> bool:
+        if new is not None and new.name != name:
+            raise AssertionError("an entry is stored under its own name")
+
+        def decide(version: Version | None) -> _Tables | None:
+            tables = self._list(version).tables
+            if not _same(tables.get(name), instead_of):
+                return None
+            others = {other: entry for other, entry in tables.items() if other != name}
+            return _Tables(write_id=self._new_id(), tables=others if new is None else {**others, name: new})
+
+        swapped = swap(self._store, self._tables, self._clock, decide, _encoded, self._known)
+        if isinstance(swapped, Declined):
+            self._known = swapped.found
+            return _same(self._list(swapped.found).tables.get(name), new)
+        self._known = swapped.version
+        self._delete_old(self._tables, swapped.version.version)
+        return True
+
+    def _newest_list(self) -> Version | None:
+        self._known = newest_version(self._store, self._tables, self._known, self._tasks)
+        return self._known
+
+    def _list(self, version: Version | None) -> _Tables:
+        if version is None:
+            return _NO_TABLES
+        if self._decoded[0] == version.version:
+            return self._decoded[1]
+        where = self._tables.key(version.version)
+        found = decode_model(_Tables, version.data, where, "list of tables", ENTRY_FORMAT)
+        for name, entry in found.tables.items():
+            if entry.name != name:
+                raise ObjectCorrupt(f"{where}: the entry of {name} has the name {entry.name}", object=where)
+        self._decoded = version.version, found
+        return found
+
+    # -- cuts -----------------------------------------------------------------------------------------------------
+
+    def cuts(self) -> Mapping[str, Cut]:
+        kept = [paths.parse_kept_cut(info.key) for info in self._store.list(paths.kept_cuts_prefix())]
+        moving = [paths.parse_moving_cut_version(info.key) for info in self._store.list(paths.moving_cuts_prefix())]
+        names = {name for name in kept if name is not None} | {found[0] for found in moving if found is not None}
+        cuts = self._tasks.map(self.cut, sorted(names))
+        return {cut.name: cut for cut in cuts if cut is not None}
+
+    def cut(self, name: str) -> Cut | None:
+        kept = self._kept(name)
+        return self._moving(name, self._newest_moving(name)) if kept is None else kept
+
+    def swap_cut(self, name: str, instead_of: Cut | None, new: Cut | None) -> bool:
+        if {name} != {cut.name for cut in (instead_of, new) if cut is not None}:
+            raise AssertionError("a cut is stored under its own name")
+        moves = {cut.moving for cut in (instead_of, new) if cut is not None}
+        if len(moves) != 1:
+            raise AssertionError("a cut stays kept or moving")
+        return self._swap_moving(name, instead_of, new) if moves == {True} else self._swap_kept(name, instead_of, new)
+
+    def _swap_kept(self, name: str, instead_of: Cut | None, new: Cut | None) -> bool:
+        found = self.cut(name)
+        if _same(found, new):
+            return True
+        if not _same(found, instead_of):
+            return False
+        if new is None:
+            self._store.delete([paths.kept_cut(name)])
+            return True
+        if instead_of is not None:
+            raise AssertionError("a kept cut is never changed")
+        data = _json(new)
+        put = put_until_told(self._store, paths.kept_cut(name), self._clock, lambda: data)
+        return isinstance(put, Done)
+
+    def _kept(self, name: str) -> Cut | None:
+        key = paths.kept_cut(name)
+        data = self._store.get(key)
+        return None if data is None else _checked(decode_model(Cut, data, key, "cut", CUT_FORMAT), name, key)
+
+    def _swap_moving(self, name: str, instead_of: Cut | None, new: Cut | None) -> bool:
+        if instead_of is None and self._kept(name) is not None:
+            return False
+
+        def decide(version: Version | None) -> _Moving | None:
+            if not _same(self._moving(name, version), instead_of):
+                return None
+            return _Moving(write_id=self._new_id(), cut=new)
+
+        family = self._moving_family(name)
+        swapped = swap(self._store, family, self._clock, decide, _encoded)
+        if isinstance(swapped, Declined):
+            return _same(self._moving(name, swapped.found), new)
+        self._delete_old(family, swapped.version.version)
+        return True
+
+    def _newest_moving(self, name: str) -> Version | None:
+        return newest_version(self._store, self._moving_family(name), None, self._tasks)
+
+    def _moving(self, name: str, version: Version | None) -> Cut | None:
+        if version is None:
+            return None
+        key = paths.moving_cut_version(name, version.version)
+        cut = decode_model(_Moving, version.data, key, "cut", CUT_FORMAT).cut
+        return None if cut is None else _checked(cut, name, key)
+
+    def _moving_family(self, name: str) -> Family:
+        def parse(key: str) -> int | None:
+            found = paths.parse_moving_cut_version(key)
+            return None if found is None or found[0] != name else found[1]
+
+        prefix = paths.moving_cut_prefix(name)
+        return Family(prefix, lambda version: paths.moving_cut_version(name, version), parse)
+
+    def _delete_old(self, family: Family, newest: int) -> None:
+        """Delete old versions in ascending order, never version 1 and never the newest (``store.versioned``)."""
+        if newest % _DELETED_EVERY:
+            return
+        with suppress(Retry):  # the next time will do
+            until_ms = self._clock.now_ms() - _KEPT_MS
+            old = []
+            for info in reversed(self._store.list(family.prefix)):
+                version = family.parse(info.key)
+                if version is None or version == FIRST_VERSION:
+                    continue
+                if version > newest - _KEPT_VERSIONS or info.modified_ms > until_ms:
+                    break
+                old.append(info.key)
+            self._store.delete(old)
+
+
+def _same(found: TableEntry | Cut | None, wanted: TableEntry | Cut | None) -> bool:
+    if found is None or wanted is None:
+        return found is wanted
+    return found.write_id == wanted.write_id
+
+
+def _checked(cut: Cut, name: str, key: str) -> Cut:
+    if cut.name != name:
+        raise ObjectCorrupt(f"{key}: the cut has the name {cut.name[:100]}", object=key)
+    return cut
+
+
+def _json(model: BaseModel) -> bytes:
+    return model.model_dump_json(exclude_none=True).encode()
+
+
+def _encoded(stored: _Stored) -> bytes:
+    return _json(stored)

@@ -1,0 +1,38 @@
+"""The entry of a table in a catalog."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from lancewal_core.catalog.table_name import table_name
+from lancewal_core.store.json_model import Version1, Word
+from lancewal_core.store.json_object import WHOLE_MAX
+
+FORMAT = 1
+_URI_MAX = 4_096
+_TEXT_MAX = 32_767
+TableState = Literal["active", "dropped"]
+TableName = Annotated[str, AfterValidator(table_name)]
+
+
+class TableEntry(BaseModel):
+    """One version of an entry.  Its table's contract counts where the two differ."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Version1 = 1
+    name: TableName
+    uri: Annotated[str, Field(min_length=1, max_length=_URI_MAX)]
+    """Address of the table's folder, without secrets."""
+    table_uuid: Word
+    """Id of the table in its contract when the entry was written."""
+    topic: Annotated[str, Field(max_length=_TEXT_MAX)]
+    group_id: Annotated[str, Field(max_length=_TEXT_MAX)] | None = None
+    """Consumer group that takes the table's records; None: the contract names none."""
+    state: TableState = "active"
+    changed_ms: Annotated[int, Field(ge=0, le=WHOLE_MAX)]
+    """When the entry was written, in milliseconds since 1970."""
+    write_id: Word
+    """Differs in every version of every entry.  Two entries are the same version if it is equal."""

@@ -1,0 +1,50 @@
+"""Names of tables in a catalog, such as ``shop.orders``.
+
+Guarantees
+ 1. A name is parts joined by dots.  A part has characters of ``[a-zA-Z0-9_-]``.  So a name has no slash, is a word
+    (``names.words``), and cannot lead to another folder.
+ 2. The table of a name lies in the folder ``NAME.lance`` of the catalog's root.  Lance's directory namespace finds it
+    there.
+ 3. In a pattern, ``*`` stands for any characters, dots too.  No other character is special.
+"""
+
+from __future__ import annotations
+
+import re
+
+from lancewal_core.errors import InvalidInput
+
+NAME_MAX = 200
+"""Longest name.  With ``.lance`` behind it, it is still the name of a file."""
+NAME_FORM = f"1 to {NAME_MAX} characters: parts of [a-zA-Z0-9_-], joined by dots"
+_NAME = re.compile(r"[a-zA-Z0-9_-]+(?:\.[a-zA-Z0-9_-]+)*")
+_PATTERN = re.compile(r"[a-zA-Z0-9_.*-]+")
+_SHOWN = 60
+_SUFFIX = ".lance"
+
+
+def is_table_name(text: str) -> bool:
+    """Return whether a catalog can have a table of this name."""
+    return len(text) <= NAME_MAX and _NAME.fullmatch(text) is not None
+
+
+def table_name(text: str) -> str:
+    """Return ``text``; ``InvalidInput`` if no catalog can have a table of this name."""
+    if not is_table_name(text):
+        raise InvalidInput(f"{text[:_SHOWN]!a} is not the name of a table in a catalog: expected {NAME_FORM}")
+    return text
+
+
+def default_uri(root: str, name: str) -> str:
+    """Return the address of the table ``name`` below the catalog's ``root``."""
+    return f"{root.rstrip('/')}/{table_name(name)}{_SUFFIX}"
+
+
+def matcher(pattern: str) -> re.Pattern[str]:
+    """Return the expression that fully matches the names for which ``pattern`` stands.  ``InvalidInput``: it can match no
+    name."""
+    if len(pattern) > NAME_MAX or _PATTERN.fullmatch(pattern) is None:
+        raise InvalidInput(
+            f"{pattern[:_SHOWN]!a} is not a pattern of table names: expected a name, in which * stands for any characters"
+        )
+    return re.compile(".*".join(map(re.escape, pattern.split("*"))))

@@ -1,0 +1,199 @@
+"""One suite for every catalog: the in-memory twin, and a directory in memory, in a local folder and in a real S3 server."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from lancewal_core.catalog.catalog import Catalog, change_table, found_table, tables_matching
+from lancewal_core.catalog.cut import Cut, CutTable
+from lancewal_core.catalog.directory import DirectoryCatalog
+from lancewal_core.catalog.entry import TableEntry
+from lancewal_core.errors import InvalidInput, TableUnknown
+from lancewal_core.process.clock import SystemClock
+from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.store.object_store import ObjectStore
+from lancewal_core.store.obstore import open_store
+from tests.twins.memory_catalog import MemoryCatalog
+from tests.twins.memory_store import MemoryStore
+
+Client = Callable[[], Catalog]
+"""Makes a client of one catalog, as another process would."""
+_ids = count(1)
+
+
+def over(store: ObjectStore, tasks: ThreadTasks) -> Client:
+    return lambda: DirectoryCatalog(store, "s3://lake", tasks, SystemClock(), lambda: secrets.token_hex(8))
+
+
+@pytest.fixture(params=["memory", "directory", "folder", pytest.param("s3", marks=pytest.mark.s3)])
+def client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Client]:
+    tasks = ThreadTasks(2)
+    yield from _clients(request, tmp_path, tasks)
+    tasks.close()
+
+
+def _clients(request: pytest.FixtureRequest, tmp_path: Path, tasks: ThreadTasks) -> Iterator[Client]:
+    match request.param:
+        case "memory":
+            shared = MemoryCatalog()
+            yield lambda: shared
+        case "directory":
+            yield over(MemoryStore(SystemClock()), tasks)
+        case "folder":
+            yield over(open_store(str(tmp_path)), tasks)
+        case _:
+            server = request.getfixturevalue("s3")
+            options = {key.lower(): value for key, value in server.environment.items()}
+            yield over(open_store(f"s3://{server.bucket('catalog')}/{tmp_path.name}", options), tasks)
+
+
+def entry(name: str, uri: str = "s3://lake/t") -> TableEntry:
+    return TableEntry(name=name, uri=uri, table_uuid="u1", topic="orders", changed_ms=1, write_id=f"write-{next(_ids)}")
+
+
+def cut(name: str, number: int = 1, *, moving: bool = False) -> Cut:
+    tables = {"shop.orders": CutTable(uri="s3://lake/t", table_uuid="u1", receipt="lw1x", snapshot=f"{name}-1")}
+    return Cut(
+        name=name, moving=moving, number=number, tables=tables, asked_ms=1, took_ms=2, made_ms=3,
+        write_id=f"write-{next(_ids)}",
+    )  # fmt: skip
+
+
+def test_an_empty_catalog_has_nothing(client: Client) -> None:
+    catalog = client()
+    assert (catalog.tables(), catalog.cuts()) == ({}, {})
+    assert catalog.table("shop.orders") is None
+    assert catalog.cut("live") is None
+
+
+def test_each_client_sees_what_was_swapped(client: Client) -> None:
+    one, other = client(), client()
+    assert other.tables() == {}
+    first, second = entry("shop.orders"), entry("crm.orders")
+    assert one.swap_table("shop.orders", None, first)
+    assert other.table("shop.orders") == first
+    assert other.swap_table("crm.orders", None, second)
+    assert list(one.tables().items()) == [("crm.orders", second), ("shop.orders", first)]
+    moved = entry("shop.orders", "s3://lake/elsewhere")
+    assert one.swap_table("shop.orders", first, moved)
+    assert other.swap_table("crm.orders", second, None)
+    assert (dict(one.tables()), other.table("crm.orders")) == ({"shop.orders": moved}, None)
+
+
+def test_a_swap_instead_of_another_version_changes_nothing(client: Client) -> None:
+    catalog = client()
+    first, second = entry("shop.orders"), entry("shop.orders")
+    assert catalog.swap_table("shop.orders", None, first)
+    for instead_of, new in ((None, second), (second, entry("shop.orders")), (second, None)):
+        assert not catalog.swap_table("shop.orders", instead_of, new)
+    assert not catalog.swap_table("crm.orders", first, entry("crm.orders"))
+    assert dict(client().tables()) == {"shop.orders": first}
+
+
+def test_a_swap_that_was_done_may_be_repeated(client: Client) -> None:
+    catalog, first = client(), entry("shop.orders")
+    assert catalog.swap_table("shop.orders", None, first)
+    assert client().swap_table("shop.orders", None, first)
+    assert catalog.swap_table("shop.orders", first, None)
+    assert client().swap_table("shop.orders", first, None)
+    for moving in (False, True):
+        made = cut(f"cut-{moving}", moving=moving)
+        assert catalog.swap_cut(made.name, None, made)
+        assert client().swap_cut(made.name, None, made)
+        assert catalog.swap_cut(made.name, made, None)
+        assert client().swap_cut(made.name, made, None)
+    assert (catalog.tables(), catalog.cuts()) == ({}, {})
+
+
+def test_of_racing_swaps_one_succeeds(client: Client) -> None:
+    first = entry("shop.orders")
+    assert client().swap_table("shop.orders", None, first)
+    wanted = [entry("shop.orders") for _ in range(8)]
+    with ThreadPoolExecutor(8) as threads:
+        done = list(threads.map(lambda new: client().swap_table("shop.orders", first, new), wanted))
+    assert sum(done) == 1
+    assert client().table("shop.orders") == wanted[done.index(True)]
+
+
+def test_racing_swaps_of_different_tables_all_succeed(client: Client) -> None:
+    wanted = {f"shop.t{number}": entry(f"shop.t{number}") for number in range(8)}
+    with ThreadPoolExecutor(8) as threads:
+        assert all(threads.map(lambda name: client().swap_table(name, None, wanted[name]), wanted))
+    assert dict(client().tables()) == wanted
+
+
+def test_cuts_are_kept_until_they_are_dropped(client: Client) -> None:
+    catalog = client()
+    june, other = cut("june"), cut("june")
+    assert catalog.swap_cut("june", None, june)
+    assert not client().swap_cut("june", None, other)
+    assert not client().swap_cut("june", other, None)
+    assert client().cut("june") == june
+    assert client().swap_cut("june", june, None)
+    assert catalog.cut("june") is None
+    assert catalog.swap_cut("june", None, other)
+    assert dict(client().cuts()) == {"june": other}
+
+
+def test_a_moving_cut_goes_on_from_version_to_version(client: Client) -> None:
+    catalog = client()
+    versions = [cut("live", number, moving=True) for number in range(1, 5)]
+    before: Cut | None = None
+    for version in versions:
+        assert catalog.swap_cut("live", before, version)
+        assert client().cut("live") == version
+        before = version
+    assert not client().swap_cut("live", versions[1], cut("live", 9, moving=True))
+    assert not client().swap_cut("live", None, cut("live", 9))  # a kept one under its name
+    kept = cut("june")
+    assert catalog.swap_cut("june", None, kept)
+    assert not catalog.swap_cut("june", None, cut("june", moving=True))
+    assert dict(client().cuts()) == {"june": kept, "live": versions[-1]}
+    assert client().swap_cut("live", versions[-1], None)
+    assert client().cut("live") is None
+    again = cut("live", moving=True)
+    assert client().swap_cut("live", None, again)
+    assert catalog.cut("live") == again
+
+
+def test_changes_decide_again_after_a_lost_race(client: Client) -> None:
+    catalog = client()
+    meanwhile, seen = entry("shop.orders"), list[TableEntry | None]()
+
+    def decide(found: TableEntry | None) -> TableEntry:
+        seen.append(found)
+        if found is None:
+            assert client().swap_table("shop.orders", None, meanwhile)
+        return entry("shop.orders", "s3://lake/mine")
+
+    changed = change_table(catalog, "shop.orders", decide)
+    assert seen == [None, meanwhile]
+    assert client().table("shop.orders") == changed
+    assert change_table(catalog, "shop.orders", lambda found: found) == changed
+
+
+def test_tables_are_found_by_name_and_by_pattern(client: Client) -> None:
+    catalog = client()
+    for name in ("shop.orders", "shop.items", "crm.orders"):
+        assert catalog.swap_table(name, None, entry(name))
+    gone = entry("shop.gone").model_copy(update={"state": "dropped"})
+    assert catalog.swap_table("shop.gone", None, gone)
+    assert found_table(catalog, "shop.gone") == gone
+    with pytest.raises(TableUnknown, match=r"has no table shop\.bills"):
+        found_table(catalog, "shop.bills")
+    assert list(tables_matching(catalog, ("shop.*",))) == ["shop.items", "shop.orders"]
+    assert list(tables_matching(catalog, ("*.orders", "shop.items"))) == ["crm.orders", "shop.items", "shop.orders"]
+    for wrong, said in (
+        ("bills.*", "is named bills"),
+        ("shop.gone", "is named shop.gone"),
+        ("", "not a pattern"),
+        ("a b", "not a"),
+    ):
+        with pytest.raises(InvalidInput, match=said):
+            tables_matching(catalog, (wrong,))
