@@ -134,7 +134,7 @@ class Feeds:
         if from_ == to:
             last = self.planned(wanted, to, checked)
             return self.between(last, last, checked)
-        first = self.planned(_keys_alone(self.reads, wanted), from_, checked)
+        first = self.planned(keys_alone(self.reads, wanted), from_, checked)
         return self.between(first, self.planned(wanted, to, checked), checked)
 
     def between(self, start: Planned | None, end: Planned, mode: Mode) -> PlannedFeed:
@@ -157,7 +157,7 @@ class Feeds:
                 continue
             if not context.watermarks.at(version).regions:
                 receipt = Receipt(context.contract.uuid, version, {}, self.reads.place)
-                return self.planned(_keys_alone(self.reads, wanted), receipt, mode)
+                return self.planned(keys_alone(self.reads, wanted), receipt, mode)
             break
         raise versions_left(context, f"start='earliest' with mode {mode!r}: the first version of the table is gone")
 
@@ -232,7 +232,7 @@ class Feeds:
     def _commits(self, planned: PlannedFeed) -> Iterator[pa.Table]:
         for before, after in self._steps(planned):
             last = replace(self._at_version(planned.end.wanted, after), chosen=planned.end.chosen)
-            yield from self._changes(planned, self._at_version(_keys_alone(self.reads, last.wanted), before), last)
+            yield from self._changes(planned, self._at_version(keys_alone(self.reads, last.wanted), before), last)
 
     def _steps(self, planned: PlannedFeed) -> Iterator[tuple[int, int]]:
         context = self.reads.context
@@ -260,8 +260,8 @@ class ChangeRows(Rows):
         return sum([*self._compared.values()])
 
 
-def _keys_alone(reads: Reads, wanted: Wanted) -> Wanted:
-    """Return the same read of the first key column: columns and filter are those of the end."""
+def keys_alone(reads: Reads, wanted: Wanted) -> Wanted:
+    """Return the same read of the first key column, whatever columns it names."""
     return replace(wanted, columns=reads.contract.primary_key[:1], filter=None)
 
 

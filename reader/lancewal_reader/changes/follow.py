@@ -7,7 +7,9 @@ Guarantees
  3. A look that finds nothing new is repeated after a pause.  The pauses grow from ``_PAUSE_S`` to ``poll_s``.  Between two
     plans, which come every ``_PLAN_S``, looks ask only for the next object of each log, page and table (``Quiet``).
  4. From ``earliest`` the first feed has all rows of the newest state, as inserts.
- 5. A feed is passed over if only commits have come that are known to change no row, such as compactions.  A merge of records
+ 5. Names in ``columns`` and the filter are those of the newest state, also for feeds that end at an earlier one.  If one of
+    them gets another meaning, the end is ``ContractChanged``: the column was renamed or dropped, or another one has the name.
+ 6. A feed is passed over if only commits have come that are known to change no row, such as compactions.  A merge of records
     that an earlier feed had gives an empty feed, whose receipt has the new version.
 
 ``bounded`` chooses the end of a feed.  It is the newest state if that is near enough.  Otherwise it has positions between
@@ -24,18 +26,29 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypedDict
 
-from lancewal_core.errors import InvalidInput, MergedPositionUnknown, OutsideHistoryWindow, TableRestored, VersionGone
+import pyarrow as pa
+
+from lancewal_core.errors import (
+    ContractChanged,
+    InvalidInput,
+    MergedPositionUnknown,
+    OutsideHistoryWindow,
+    TableRestored,
+    VersionGone,
+)
 from lancewal_core.names.ids import Position, Region
 from lancewal_core.process.clock import Clock
 from lancewal_core.region.state import RegionState
+from lancewal_core.rows.schema import RowSchema
 from lancewal_core.store.object_store import ObjectStore
-from lancewal_reader.changes.feed import Feeds, PlannedFeed
+from lancewal_reader.changes.feed import Feeds, Mode, PlannedFeed, keys_alone
 from lancewal_reader.forms.given_numbers import whole_of
 from lancewal_reader.plan.stand_in import Lineage
 from lancewal_reader.plan.strong import PlanContext
 from lancewal_reader.point.at import At, AtPositions, AtVersion
 from lancewal_reader.point.read_options import check_seconds
 from lancewal_reader.point.receipt import Receipt
+from lancewal_reader.reading.filter import check_filter
 from lancewal_reader.reading.reads import Planned, Reads, Wanted
 
 ROWS_MAX = 1_000_000
@@ -78,12 +91,15 @@ def follow(
     """Yield one feed after the other, for ever.  Errors are those of ``Feeds.plan`` and of the reads at both ends."""
     reads = feeds.reads
     pauses = Pauses(reads.context.clock, poll_s)
+    named = wanted.columns is not None or wanted.filter is not None
+    had: RowSchema | None = None
     if start == "earliest":
         now = feeds.plan(wanted, "now", "now", mode)
         first = feeds.between(None, now.end, now.mode)
+        had = now.end.chosen.rows
         yield first
     else:
-        first = feeds.plan(wanted, start, start, mode)
+        first = feeds.plan(keys_alone(reads, wanted), start, start, mode)
     last = first.end
     lineage = Lineage(reads.context.table, reads.context.watermarks)
     quiet: Quiet | None = None
@@ -93,7 +109,8 @@ def follow(
             pauses.wait()
             continue
         before = Quiet.now(reads.context) if idle else None
-        newest = feeds.planned(wanted, "now", first.mode)
+        newest = newest_state(feeds, wanted, first.mode, had, "Call follow again from the last receipt")
+        had = newest.chosen.rows if had is None else had
         if not _news(lineage, last.receipt, newest.receipt):
             last = newest
             quiet = None if before is None else before.behind(reads.context, newest.receipt.version)
@@ -102,9 +119,64 @@ def follow(
             continue
         quiet, idle = None, False
         pauses.end()
-        end = bounded(reads, last.receipt, newest, rows_max)
-        yield feeds.between(last, end, first.mode)
+        asked = replace(newest, wanted=keys_alone(reads, wanted)) if named else newest
+        end = bounded(reads, last.receipt, asked, rows_max)
+        feed = feeds.between(last, end, first.mode)
+        yield feed.showing(newest.chosen) if named else feed
         last = end
+
+
+def newest_state(feeds: Feeds, wanted: Wanted, mode: Mode, had: RowSchema | None, way: str) -> Planned:
+    """Plan the newest state with the columns and the filter of ``wanted``, whose names are those of ``had``.
+
+    ``ContractChanged``: one of these columns has another name now, or is gone.  ``way`` says how to go on.  None for ``had``:
+    the names are new.  Errors are those of ``Feeds.planned``."""
+    try:
+        found = feeds.planned(wanted, "now", mode)
+    except InvalidInput:
+        if had is not None:
+            now = feeds.planned(keys_alone(feeds.reads, wanted), "now", mode)
+            _check_names(had, now.chosen.rows, wanted, way)
+        raise
+    if had is not None:
+        _check_names(had, found.chosen.rows, wanted, way)
+    return found
+
+
+def _check_names(had: RowSchema, has: RowSchema, wanted: Wanted, way: str) -> None:
+    moved = moved_columns(had, has)
+    used = [
+        text for name, text in moved.items() if name in (wanted.columns or ()) or _filters(had, wanted.filter, name)
+    ]
+    if used:
+        raise ContractChanged(columns_changed(", ".join(used), way))
+
+
+def columns_changed(what: str, way: str) -> str:
+    """Return the message of the error that ends a stream of changes."""
+    return f"the columns of the table have changed since the stream began: {what}. {way} to go on with the new columns"
+
+
+def moved_columns(had: RowSchema, has: RowSchema) -> dict[str, str]:
+    """Return the names in ``had`` under which ``has`` has another column or none, each with a text that says what it is now.
+
+    Columns are told apart by their ids."""
+    names = {own[0]: name for name, own in zip(has.table.names, has.ids, strict=bool(has.ids))}
+    found: dict[str, str] = {}
+    for name, own in zip(had.table.names, had.ids, strict=bool(had.ids)):
+        now = names.get(own[0])
+        if now != name:
+            found[name] = f"column {name!r} is gone" if now is None else f"column {name!r} is called {now!r} now"
+    return found
+
+
+def _filters(rows: RowSchema, filter: str | None, name: str) -> bool:
+    """Return whether a filter names a column: then it is refused without it."""
+    try:
+        check_filter(pa.schema([field for field in rows.table if field.name != name]), filter)
+    except InvalidInput:
+        return True
+    return False
 
 
 @dataclass(frozen=True, slots=True)

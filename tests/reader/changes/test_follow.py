@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import pytest
 
-from lancewal_core.errors import InvalidInput, SubscriptionMissing
+from lancewal_core.errors import ContractChanged, InvalidInput, SubscriptionMissing
 from lancewal_reader.changes.follow import Pauses, Quiet
 from lancewal_reader.reading.rows import Rows
 from lancewal_reader.table import open_table
@@ -184,6 +184,53 @@ def test_a_subscription_is_followed_from_what_was_committed(pipeline: Pipeline) 
             table.follow(start, subscription=name)
     with pytest.raises(SubscriptionMissing):
         table.follow(subscription="other")
+
+
+@pytest.mark.parametrize("named", [{"columns": ["id", "a"]}, {"filter": "a > 3 AND s IS NOT NULL"}])
+@pytest.mark.parametrize(
+    ("changes", "added", "told"),
+    [
+        ({"a": "b"}, {}, r"column 'a' is called 'b' now"),
+        ({"a": "b"}, {"a": "int64"}, r"column 'a' is called 'b' now"),
+        ({"a": None}, {}, r"column 'a' is gone"),
+    ],
+    ids=["renamed", "another of the name", "dropped"],
+)
+def test_a_named_column_that_changes_ends_it_with_the_new_name(
+    pipeline: Pipeline, named: dict[str, Any], changes: dict[str, str | None], added: dict[str, str], told: str
+) -> None:
+    table = open_table(pipeline.uri)
+    start = table.receipt()
+    feeds = table.follow(start, **named)
+    pipeline.upsert("r0", 1, a=7, s="x")
+    pipeline.ingest()
+    assert next(feeds).to_arrow()["id"].to_pylist()[-1] == 1
+    pipeline.change_columns(changes, added)
+    pipeline.upsert("r0", 2, s="x", **({"b": 8} if "b" in changes.values() else {}))
+    pipeline.ingest()
+    says = f"since the stream began: {told}. Call follow again from the last receipt to go on with the new columns"
+    with pytest.raises(ContractChanged, match=says):
+        next(feeds)
+    if "b" in changes.values():
+        new = {"columns": ["id", "b"]} if "columns" in named else {"filter": "b > 3 AND s IS NOT NULL"}
+        found: list[Row] = []
+        for feed in open_table(pipeline.uri).follow(start, rows_max=1, **new):
+            found += feed.to_arrow().to_pylist()
+            if feed.receipt.positions == table.receipt().positions:
+                break
+        after = [(row["id"], row["b"]) for row in found if row["_change_type"] in ("insert", "update_postimage")]
+        assert after == [(1, 7), (2, 8)]
+
+
+def test_a_column_that_is_not_named_may_change(pipeline: Pipeline) -> None:
+    table = open_table(pipeline.uri)
+    feeds, every = table.follow(table.receipt(), columns=["id"], filter="a > 3"), table.follow(table.receipt())
+    for step, name in ((0, "s"), (1, "t"), (2, "u")):
+        pipeline.upsert("r0", 100 + step, **{"a": 7, name: "x"})
+        pipeline.ingest()
+        assert next(feeds).to_arrow()["id"].to_pylist() == [100 + step]
+        assert next(every).to_arrow()[name].to_pylist() == ["x"]
+        pipeline.change_columns({name: chr(ord(name) + 1)})
 
 
 @pytest.mark.parametrize("mode", ["net", "commits", "all"])

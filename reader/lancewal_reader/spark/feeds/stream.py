@@ -38,7 +38,7 @@ from pyspark.sql.types import StructType
 from lancewal_core.errors import ContractChanged, InvalidInput, LancewalError
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_reader.changes.feed import Feeds, PlannedFeed
-from lancewal_reader.changes.follow import bounded
+from lancewal_reader.changes.follow import bounded, columns_changed, moved_columns, newest_state
 from lancewal_reader.point.at import Point, point_of
 from lancewal_reader.point.read_options import ReadOptions
 from lancewal_reader.point.receipt import Receipt
@@ -55,6 +55,7 @@ Json = dict[str, Any]
 _IO_THREADS = 8
 _CACHE_BYTES_MAX = 64 << 20
 _INITIAL = "initial"
+_WAY = "Restart the query"
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,12 +164,15 @@ class ChangeStream(DataSourceStreamReader):
         wanted = Wanted(self._options.columns, self._options.filter, ReadOptions())
         if wanted.columns is None and self._given_columns():
             wanted = replace(wanted, columns=self._feed.end.chosen.columns)
+        rows = self._feed.end.chosen.rows
         try:
-            found = self.feeds.planned(wanted, "now", self._feed.mode)
+            found = newest_state(self.feeds, wanted, self._feed.mode, rows, _WAY)
         except InvalidInput as error:
-            raise _changed(str(error)) from error
+            raise ContractChanged(columns_changed(str(error), _WAY)) from error
         if not found.schema.equals(had):
-            raise _changed(f"{_columns(had)} became {_columns(found.schema)}")
+            moved = moved_columns(rows, found.chosen.rows).values()
+            what = f"{_columns(had)} became {_columns(found.schema)}"
+            raise ContractChanged(columns_changed(", ".join([*moved, what]), _WAY))
         return found
 
     def first(self, newest: Planned) -> Offset:
@@ -235,12 +239,6 @@ class ChangeStream(DataSourceStreamReader):
         """Whether the user's own schema chose the columns."""
         chosen = self._feed.end.chosen
         return chosen.columns != tuple(chosen.rows.table.names)
-
-
-def _changed(why: str) -> ContractChanged:
-    return ContractChanged(
-        f"the columns of the table have changed since the stream began: {why}. Restart the query to go on with the new columns"
-    )
 
 
 def _columns(schema: pa.Schema) -> str:

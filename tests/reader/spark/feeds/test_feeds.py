@@ -393,7 +393,8 @@ def test_a_changed_column_ends_the_stream_and_a_restart_goes_on(pipeline: Pipeli
     pipeline.change_columns({"s": "text"}, {"more": "int64"})
     pipeline.produce(20)
     merge(pipeline)
-    with pytest.raises(ContractChanged, match="Restart the query to go on with the new columns"):
+    says = "'s' is called 'text' now, .* became .*Restart the query to go on with the new columns"
+    with pytest.raises(ContractChanged, match=says):
         query.batch()
     query.restart()
     query.rows = {
@@ -405,6 +406,22 @@ def test_a_changed_column_ends_the_stream_and_a_restart_goes_on(pipeline: Pipeli
     while query.batch():
         pass
     assert query.rows == pipeline.oracle
+
+
+@pytest.mark.parametrize("named", [{"columns": "region,id,s"}, {"columns": "region,id", "filter": "s > 'a'"}])
+@pytest.mark.parametrize("added", [{}, {"s": "string"}], ids=["renamed", "another of the name"])
+def test_a_named_column_that_is_renamed_ends_the_stream_with_the_new_name(
+    pipeline: Pipeline, named: dict[str, str], added: dict[str, str]
+) -> None:
+    query = Query(pipeline, {"start": "now", **named})
+    query.restart()
+    query.batch()
+    pipeline.change_columns({"s": "text"}, added)
+    pipeline.produce(20)
+    merge(pipeline)
+    says = "since the stream began: column 's' is called 'text' now. Restart the query to go on with the new columns"
+    with pytest.raises(ContractChanged, match=says):
+        query.batch()
 
 
 def test_a_stream_of_named_columns_goes_on_when_others_change(pipeline: Pipeline) -> None:
