@@ -15,7 +15,7 @@ POLICIES = frozenset({"stop", "dead-letter", "ignore"})
 READ_AS_SOMETHING_ELSE = frozenset({"on", "off", "yes", "no", "null", "true", "false", "y", "n"})
 """By YAML, as values and as keys."""
 
-NOT_IN_NAMES = frozenset({"act", "cut", "delta", "dlq", "incarnation", "region", "regions", "watermark", "why"})
+NOT_IN_NAMES = frozenset({"act", "delta", "dlq", "incarnation", "region", "regions", "watermark", "why"})
 """Words for which there are others (docs/glossary.md)."""
 
 NOT_IN_TEXT: Mapping[str, str] = {
@@ -23,7 +23,7 @@ NOT_IN_TEXT: Mapping[str, str] = {
     r"dlqs?|dead[- ]letter queue": "dead letter",
     r"(?-i:deltas?)|log tails?": "unmerged rows",
     r"regions?(?![ -](?:keys?|states?)\b)": "partition",
-    r"(?:the|its|receipt's) cuts?(?! letter)": "positions",
+    r"receipt's cuts?": "positions",
     r"incarnations?": "member, process",
     r"region index(?:es)?": "region state",
     r"memtables? snapshot": "flush",

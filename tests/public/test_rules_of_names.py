@@ -236,8 +236,8 @@ def test_pages_say_none_of_the_words_to_avoid(page: Path) -> None:
 
 
 def test_what_a_page_must_not_say_is_found() -> None:
-    page = "A snapshot `snapshot` of [a region](#a-region), its cut, and\n\n```\nwatermark\n```\n\n    dlq\n\nThe region key."
+    page = "`snapshot` of [a region](#a-region), incarnations,\n\n```\nwatermark\n```\n\n    dlq\n\nThe region key."
     assert avoided_in(prose_of(page)) == [
         "'region': say partition",
-        "'its cut': say positions",
+        "'incarnations': say member, process",
     ]
