@@ -80,6 +80,25 @@ KINDS: dict[str, Settings] = {
             *(Delay(f"subscriber{i}", "put", "/subscriptions/", 0.2, 0.5) for i in range(3)),
         ),
     ),
+    # Feeds over commits that no record tells: rows expire, or a user deletes some.
+    "expiry": replace(
+        _SMALL,
+        records=50,
+        burst_records=3,
+        flushers=2,
+        expirers=1,
+        compactors=1,
+        readers=3,
+        user={"append": 1.0, "index": 0.5, "clean up": 0.3},
+    ),
+    "feeds": replace(
+        _SMALL,
+        records=50,
+        burst_records=3,
+        compactors=1,
+        readers=3,
+        user={"append": 1.0, "delete rows": 2.0, "index": 0.5, "compact": 0.5, "clean up": 0.3},
+    ),
     # Where somebody keeps snapshots, versions go from between others.
     "points": replace(_SMALL, records=40, readers=0, travellers=2, keepers=1, history_window_s=2),
     "columns": _COLUMNS,

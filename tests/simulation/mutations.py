@@ -48,19 +48,22 @@ import lancewal_ingest.regions.open
 import lancewal_ingest.regions.partitions
 import lancewal_ingest.regions.seal
 import lancewal_ingest.regions.sealing
+import lancewal_reader.changes.all
 import lancewal_reader.changes.feed
 import lancewal_reader.changes.net
+import lancewal_reader.changes.records
 import lancewal_reader.plan.at_least
 import lancewal_reader.plan.at_positions
 import lancewal_reader.plan.at_receipt
 import lancewal_reader.plan.at_record_time
 import lancewal_reader.plan.at_timestamp
+import lancewal_reader.plan.stand_in
 import lancewal_reader.plan.strong
 import lancewal_reader.reading.reads
 import lancewal_reader.reading.result_columns
 import lancewal_tables.define.alter
 import tests.simulation.world
-from lancewal_core.errors import LancewalError, OwnershipLost
+from lancewal_core.errors import LancewalError, OutsideHistoryWindow, OwnershipLost
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Position, Region, Sequence, TableVersion
 from lancewal_core.process.clock import SystemClock
@@ -76,7 +79,7 @@ from lancewal_core.subscriptions.holding import HOLDS_NOTHING, Holding, holding_
 from lancewal_core.subscriptions.needs import Age
 from lancewal_core.subscriptions.subscriptions import KeptSubscriptions, decoded_names
 from lancewal_core.table.contract import newest_contract
-from lancewal_core.table.watermarks import InForce, Watermarks
+from lancewal_core.table.watermarks import PROPERTY_EXPIRY, InForce, Watermarks
 from lancewal_core.wal.bundle import Copy
 from lancewal_core.wal.entry import NoRowYet
 from lancewal_core.wal.log_end import end_log
@@ -924,7 +927,48 @@ def _a_feed_ends_where_another_version_does(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(lancewal_reader.changes.feed, "Receipt", type(None))
 
 
+def _rows_that_have_gone_are_not_compared(patch: pytest.MonkeyPatch) -> None:
+    between = lancewal_reader.changes.net._between
+    patch.setattr(
+        lancewal_reader.changes.net, "_between", lambda *of: replace(between(*of), gone=between(*of).gone[:0])
+    )
+
+
+def _an_expiry_changes_no_row(patch: pytest.MonkeyPatch) -> None:
+    classify, same_rows = lancewal_reader.plan.stand_in._classify, lancewal_reader.plan.stand_in._SameRows
+    patch.setattr(
+        lancewal_reader.plan.stand_in,
+        "_classify",
+        lambda info, version: same_rows() if PROPERTY_EXPIRY in info.properties else classify(info, version),
+    )
+
+
+def _a_step_is_where_its_version_has_merged(patch: pytest.MonkeyPatch) -> None:
+    cut = lancewal_reader.changes.all._cut
+    patch.setattr(lancewal_reader.changes.all, "_cut", lambda begin, in_force: cut({}, in_force))
+
+
+def _sequences_begin_anew(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lancewal_reader.changes.records, "reached", lambda receipt: 0)
+
+
+def _what_is_trimmed_changed_nothing(patch: pytest.MonkeyPatch) -> None:
+    def parts(*of: Any) -> Any:
+        try:
+            return found(*of)
+        except OutsideHistoryWindow:
+            return []
+
+    found = lancewal_reader.changes.records._parts
+    patch.setattr(lancewal_reader.changes.records, "_parts", parts)
+
+
 MUTATIONS: dict[str, Patch] = {
+    "rows that have gone are not compared": _rows_that_have_gone_are_not_compared,
+    "an expiry changes no row": _an_expiry_changes_no_row,
+    "a step is where its version has merged": _a_step_is_where_its_version_has_merged,
+    "sequences begin anew": _sequences_begin_anew,
+    "what is trimmed changed nothing": _what_is_trimmed_changed_nothing,
     "what was unmerged has not changed": _what_was_unmerged_has_not_changed,
     "records behind the start change nothing": _records_behind_the_start_change_nothing,
     "rows that have come are not compared": _rows_that_have_come_are_not_compared,
@@ -1034,6 +1078,11 @@ MUTATIONS: dict[str, Patch] = {
 }
 
 KINDS_TO_SEARCH: dict[str, str] = {
+    "rows that have gone are not compared": "expiry",
+    "an expiry changes no row": "expiry",
+    "a step is where its version has merged": "expiry",
+    "sequences begin anew": "feeds",
+    "what is trimmed changed nothing": "long lives",
     "subscriptions hold nothing": "subscriptions",
     "a branch holds nothing": "snapshots",
     "no fence": "slow members",

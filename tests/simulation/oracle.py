@@ -130,10 +130,11 @@ def fold(records: Iterable[Record], nulls: Values = NULLS) -> dict[int, KeyState
     return states
 
 
-def rows(records: Iterable[Record]) -> dict[int, Values]:
-    """The rows of a table that was empty before these records."""
-    found: dict[int, Values] = {}
+def rows(records: Iterable[Record], before: Mapping[int, Values] | None = None) -> dict[int, Values]:
+    """The rows of a table that had the rows ``before`` these records; by default it was empty."""
+    found = dict(before or {})
     for k, state in fold(records).items():
+        base = found.pop(k, NULLS)
         if state.kind != "gone":
-            found[k] = {**NULLS, **dict(state.values)}
+            found[k] = {**(base if state.kind == "partial" else NULLS), **dict(state.values)}
     return found

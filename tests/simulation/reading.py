@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, Unpack
+from typing import Unpack
 
 from lancewal_core.errors import (
     ContractMismatch,
-    DuplicateKeys,
-    InvalidInput,
     MergedPositionUnknown,
     ObjectMissing,
     OutsideHistoryWindow,
-    RecordsGivenUp,
-    RegionConflict,
     TableRestored,
     VersionGone,
 )
@@ -42,7 +38,7 @@ class SimTable(Table):
         opened = process.opened(world.contract)
         folding = folding_of(world.contract)
         context = DeltaContext(*opened.parts, cache, FlushCache(1 << 20), LoadedCache(), folding)
-        self.reads = Reads("memory", "memory", context)
+        self.reads = Reads("s3://memory", "memory", context)
         super().__init__(self.reads)
 
 
@@ -121,85 +117,6 @@ class Reading:
         require(used.positions == receipt.positions, f"{where}: another cut", used.positions)
         require(found == rows, f"I2 {where}: rows", found, "instead of", rows)
         require(once_more == rows, f"I2 {where}: rows of a second use", once_more, "instead of", rows)
-
-    def changes(self, start: Seen, end: Seen, mode: Literal["net", "all"] = "net") -> None:
-        """Apply the change feed between two earlier reads to the rows of the first: the result is the rows of the second, or
-        a named error."""
-        world, (first, before), (last, after) = self._world, start, end
-        where = f"{self._process.name} changes {mode} from {first.to_json()} to {last.to_json()}"
-        try:
-            feed = self.table.changes(str(first), str(last), mode)
-            changed = [row for batch in feed.to_batches() for row in batch.to_pylist()]
-        except (
-            *PASSING, VersionGone, OutsideHistoryWindow, MergedPositionUnknown, TableRestored, ObjectMissing,
-            ContractMismatch, DuplicateKeys, InvalidInput, RegionConflict, RecordsGivenUp,
-        ) as error:  # fmt: skip
-            refused = isinstance(error, InvalidInput | RegionConflict | RecordsGivenUp)
-            require(mode == "all" or not refused, f"{where}: no record is asked for, but", error)
-            lost = world.losses.named_by(error)
-            require(lost or not isinstance(error, ObjectMissing), f"{where}: nothing is lost, but", error)
-            require(
-                bool(world.by_hand.shared) or not isinstance(error, DuplicateKeys),
-                f"{where}: no key is there twice, but",
-                error,
-            )
-            if isinstance(error, ContractMismatch):
-                world.check_misfits(error)
-            world.note(f"changes {mode}: {type(error).__name__}")
-            return
-        world.note(f"changes {mode}{' of a table with other columns' if world.columns is not None else ''}")
-        require(feed.receipt == last, f"{where}: another end", feed.receipt)
-        if world.columns is not None:  # rows are of the columns of then
-            newest = {row["k"]: row["_change_type"] for row in changed}
-            gone = {k for k, kind in newest.items() if kind == "delete"}
-            require({*before, *newest} - gone == {*after}, f"{where}: keys", newest, before, after)
-            return
-        found = dict(before)
-        for row in changed:
-            key, kind = row["k"], row["_change_type"]
-            values = {name: value for name, value in row.items() if name != "k" and not name.startswith("_")}
-            if world.by_hand.shows(key, values):
-                continue
-            if kind in ("delete", "update_preimage"):
-                require(found.pop(key, None) == values, f"{where}: before a {kind} of {key}", values, before)
-            else:
-                require(mode == "all" or found.get(key) != values, f"{where}: {kind} of {key} twice", values)
-                found[key] = values
-        require(found == after, f"{where}: rows", found, "instead of", after)
-
-
-def reader(world: World, process: Process) -> None:
-    """A reader that looks again and again, and now and then reads again at an earlier receipt."""
-    reading = Reading(world, process)
-    for _ in range(process.rng.choice([3, 30])):
-        if world.reads and process.rng.random() < 0.3:
-            reading.read_again(*process.rng.choice(world.reads))
-            ends = _in_order(process.rng.choice(world.reads), process.rng.choice(world.reads))
-            if ends is not None:
-                reading.changes(*ends, "all" if len(world.reads) % 2 else "net")
-        try:
-            reading.read("strong" if process.rng.random() < 0.8 else "eventual")
-        except (*PASSING, VersionGone, ObjectMissing) as error:
-            lost = world.losses.named_by(error)
-            require(lost or not isinstance(error, ObjectMissing), f"{process.name}: nothing is lost, but", error)
-            world.note("read: a segment is lost" if lost else f"read: {type(error).__name__}")
-            world.log(f"{process.name} could not read: {error}")
-        except TableRestored:
-            require(world.restored is not None, f"{process.name}: nobody has restored the table")
-            world.note("read: TableRestored")
-        except ContractMismatch as error:
-            world.note("read: ContractMismatch")
-            world.check_misfits(error)
-        world.scheduler.sleep(process.rng.choice([0.0, 0.05, 0.4]))
-
-
-def _in_order(one: Seen, other: Seen) -> tuple[Seen, Seen] | None:
-    """Return two reads so that the second holds all that the first holds; None if neither does."""
-    for first, last in ((one, other), (other, one)):
-        ahead = all(last[0].positions.get(region, 0) >= at for region, at in first[0].positions.items())
-        if ahead and last[0].version >= first[0].version:
-            return first, last
-    return None
 
 
 def _short(cut: dict[Region, int]) -> dict[int, int]:

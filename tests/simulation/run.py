@@ -11,7 +11,17 @@ from dataclasses import dataclass
 
 from lancewal_core.errors import LancewalError
 from lancewal_flusher.garbage import find as garbage
-from tests.simulation import chaos, column_changes, keeping, operating, reading, services, subscribing, travelling, user
+from tests.simulation import (
+    chaos,
+    column_changes,
+    expiring,
+    keeping,
+    operating,
+    services,
+    subscribing,
+    travelling,
+    user,
+)
 from tests.simulation.kinds import KINDS
 from tests.simulation.mishaps import Mishaps
 from tests.simulation.rest import check_everything, come_to_rest
@@ -91,7 +101,8 @@ def _start(world: World) -> None:
         (settings.flushers, "flusher", services.flusher),
         (settings.collectors, "collector", services.collector),
         (settings.compactors, "compactor", services.compactor),
-        (settings.readers, "reader", reading.reader),
+        (settings.readers, "reader", services.reader),
+        (settings.expirers, "expirer", expiring.expirer),
         (settings.keepers, "keeper", keeping.keeper),
         (settings.subscribers, "subscriber", subscribing.subscriber),
         (settings.travellers, "traveller", travelling.traveller),

@@ -29,7 +29,9 @@ from lancewal_flusher.upkeep.widening import WideningState, widen_next
 from lancewal_ingest.append.prepare import Preparer
 from tests.simulation.checker import require
 from tests.simulation.draws import drawn_key, drawn_s
+from tests.simulation.feeds import FeedReading
 from tests.simulation.ingest_side import ingest_worker
+from tests.simulation.reading import Reading
 from tests.simulation.world import PASSING, Process, World
 from tests.support.stored_parts import StoredParts
 
@@ -286,3 +288,26 @@ def compactor(world: World, process: Process) -> None:
             world.note("compaction: ContractMismatch")
             world.check_misfits(error)
         world.scheduler.sleep(process.rng.choice([0.05, 0.3]))
+
+
+def reader(world: World, process: Process) -> None:
+    """A reader that looks again and again, and now and then reads again at an earlier receipt."""
+    reading, feeds = Reading(world, process), FeedReading(world, process)
+    for _ in range(process.rng.choice([3, 30])):
+        if world.reads and process.rng.random() < 0.3:
+            reading.read_again(*process.rng.choice(world.reads))
+            feeds.some(process.rng)
+        try:
+            reading.read("strong" if process.rng.random() < 0.8 else "eventual")
+        except (*PASSING, VersionGone, ObjectMissing) as error:
+            lost = world.losses.named_by(error)
+            require(lost or not isinstance(error, ObjectMissing), f"{process.name}: nothing is lost, but", error)
+            world.note("read: a segment is lost" if lost else f"read: {type(error).__name__}")
+            world.log(f"{process.name} could not read: {error}")
+        except TableRestored:
+            require(world.restored is not None, f"{process.name}: nobody has restored the table")
+            world.note("read: TableRestored")
+        except ContractMismatch as error:
+            world.note("read: ContractMismatch")
+            world.check_misfits(error)
+        world.scheduler.sleep(process.rng.choice([0.0, 0.05, 0.4]))

@@ -20,6 +20,9 @@ CHAOS = {"rebalance": 6.0, "crash": 2.0, "pause": 3.0, "warp": 0.3, "none": 4.0}
 """What happens to processes, group and time, by weight."""
 
 
+EXPIRED_PER_S = 2
+"""By so much a second the number grows below which rows expire."""
+
 BRISK = SealPolicy(rows=4, age_s=0.4, log_distance=2)
 """Generations are sealed soon, so that there are many."""
 
@@ -72,6 +75,8 @@ class Settings:
     collectors: int = 1
     compactors: int = 0
     readers: int = 2
+    expirers: int = 0
+    """Processes that hide expired rows.  With some of them no record is a patch."""
     keepers: int = 0
     """Processes that make, read and drop named snapshots."""
     subscribers: int = 0

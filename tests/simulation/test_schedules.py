@@ -28,7 +28,7 @@ SEEDS = {
     "small": 20, "merges": 12, "ingest": 12, "readers": 16, "compaction": 12, "lossy": 16, "whole": 4,
     "swarm": 60, "slow members": 12, "slow flushers": 12, "slow readers": 12, "long lives": 8, "restores": 12,
     "lost listings": 7, "deaf members": 5, "quiet regions": 2, "lost segments": 8, "snapshots": 12,
-    "slow seals": 8, "bundles": 6, "points": 20, "columns": 15, "subscriptions": 6,
+    "slow seals": 8, "bundles": 6, "points": 20, "columns": 15, "subscriptions": 6, "expiry": 6, "feeds": 6,
 }  # fmt: skip
 """Seeds of each kind.  More of them find nothing that a scenario does not find in every run; ``python -m tests.simulation``
 runs as many as there is time for."""
@@ -49,6 +49,8 @@ EVENTS = [
     "user: append", "user: append to a shared key", "user: clean up", "user: compact", "user: lose files",
     "user: restore", "read: TableRestored", "read of a restored table", "round: TableRestored", "operator: pause ingest",
     "operator: pause for a while flusher", "ingest turns, paused", "flusher waits, paused", "drained",
+    "changes net", "changes commits", "changes all", "changes all again", "changes all folded to net",
+    "changes commits folded to net", "changes net of adjoining ranges", "expiry", "user: delete rows",
     "segment lost", "failed open: a segment is lost", "change of columns", "columns: default", "columns: forget",
     "columns: add members", "widening: Widened", "round: ContractMismatch",
 ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 
 import pyarrow as pa
@@ -18,6 +19,8 @@ from tests.simulation.draws import drawn_s
 from tests.simulation.settings import USER_KEYS
 from tests.simulation.world import World
 
+OF_A_USER = "of_a_user_"
+"""How names begin of columns that a user adds."""
 _THEIRS = "theirs_"
 """How names begin that a user gives to columns of the contract."""
 
@@ -38,6 +41,9 @@ def user(world: World) -> None:
                 append(world, *keys)
             case "append to a shared key" if settings.shared_keys:
                 append(world, rng.randrange(settings.shared_keys))
+            case "delete rows":
+                if not delete_rows(world, rng.sample(range(settings.keys), 2)):
+                    continue
             case "index":
                 table.create_index()
             case "config":
@@ -50,7 +56,7 @@ def user(world: World) -> None:
                     world.note("user: compact in vain")
                     continue
             case "add a column":
-                table.add_column(f"of_a_user_{len(world.dataset.landed)}", "string")
+                table.add_column(f"{OF_A_USER}{len(world.dataset.landed)}", "string")
             case "rename a column":
                 if not _rename_and_back(world, rng):
                     continue
@@ -110,6 +116,16 @@ def _paths(world: World) -> list[tuple[str, Tree]]:
 def append(world: World, *keys: int) -> None:
     """Rows with keys of the user's own, or keys of the topic, which Kafka's rows win over."""
     world.by_hand.appended(world.checker.table.append(world.user_batch(keys)), keys)
+
+
+def delete_rows(world: World, keys: Sequence[int]) -> bool:
+    """Delete merged rows of the topic's keys; False where there are none."""
+    table = world.checker.table
+    there = {row["k"] for row in world.rows_of(table.newest().version)}
+    found = [k for k in keys if k in there]
+    if found:
+        table.delete_where("k", found)
+    return bool(found)
 
 
 def clean_up(world: World, keep: int) -> None:

@@ -24,7 +24,7 @@ from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.states import RegionStates
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.table.contract import Column, Contract, WrittenContracts, encode_contract
-from lancewal_core.table.watermarks import TABLE_UUID, Watermarks
+from lancewal_core.table.watermarks import PROPERTY_EXPIRY, TABLE_UUID, Watermarks
 from lancewal_reader.point.receipt import Receipt
 from tests.simulation import oracle, swarm
 from tests.simulation.by_hand import ByHand
@@ -33,7 +33,7 @@ from tests.simulation.columns import Columns, names_of
 from tests.simulation.delays import Delayed
 from tests.simulation.losses import Losses, WithWhatIsLost
 from tests.simulation.memory_kafka import MemoryGroup, MemoryTopic
-from tests.simulation.settings import Settings
+from tests.simulation.settings import EXPIRED_PER_S, Settings
 from tests.twins.faults import Faults, RandomFaults
 from tests.twins.memory_store import MemoryBucket, MemoryStore
 from tests.twins.memory_table import MemoryDataset, MemoryTable
@@ -42,6 +42,7 @@ from tests.twins.sim_clock import EPOCH_MS, SimClock
 from tests.twins.sim_tasks import SimTasks
 
 if TYPE_CHECKING:
+    from tests.simulation.feeds import Feed
     from tests.simulation.keeping import Kept
     from tests.simulation.subscribing import Subscribed
 
@@ -109,6 +110,10 @@ class World:
         """The version by which a user restored an older one."""
         self.reads: list[tuple[Receipt, dict[int, oracle.Values]]] = []
         """What readers got, by receipt."""
+        self.feeds: list[Feed] = []
+        """Change feeds between those."""
+        self.taken: dict[int, frozenset[int]] = {}
+        """Keys of the rows that an expiry or a user's delete took, by its version."""
         self.snapshots: dict[str, Kept] = {}
         """Those that were made, by name."""
         self.subscriptions: dict[str, Subscribed] = {}
@@ -125,6 +130,7 @@ class World:
         self.dataset.now_ms = clock.now_ms
         self.dataset.clock_error_ms = _error_of_a_committer
         self.dataset.stored_ms[1] = clock.now_ms()
+        self.dataset.told.append(self._landed)
         store = WithWhatIsLost(clock, self.bucket, self.losses)
         store.put_if_absent(paths.contract_version(1, None), encode_contract(self.contract))
         table = MemoryTable(self.dataset)
@@ -235,7 +241,7 @@ class World:
         now_ms = EPOCH_MS + int(self.scheduler.now * 1000)
         gap = rng.choice([0, 0, 0, 0, 1, 3])
         markers = rng.choice([0, 0, 0, 0, 0, 2])
-        patches = k >= self.settings.shared_keys
+        patches = k >= self.settings.shared_keys and not self.settings.expirers
         late_ms = 250 if self.settings.travellers else 0
 
         def make(offset: int) -> oracle.Record:
@@ -250,13 +256,39 @@ class World:
         """What a read at this cut and table version returned must be the oracle's rows (I2); its rows by key."""
         if self.columns is not None:
             return self._check_changed(self.columns, batches, cut, version, where)
-        expected: dict[int, oracle.Values] = {}
-        for region, position in cut.items():
-            expected.update(oracle.rows(self.topic.partitions[region.partition].between(0, position)))
-        expected.update(self.by_hand.own_rows(version))
+        expected = self.rows_at(cut, version)
         found, _ = self.by_hand.split(batches, version)
         require(found == expected, f"I2 {where}: rows", found, "expected", expected)
         return found
+
+    def rows_at(self, cut: Mapping[Region, int], version: int) -> dict[int, oracle.Values]:
+        """The rows of the records up to this cut over a table version, and the user's own."""
+        found: dict[int, oracle.Values] = {}
+        merged: dict[int, int] = {}
+        steps = [(self.merged_by(at), self.taken[at]) for at in sorted(self.taken) if at <= version]
+        for positions, taken in [*steps, ({r.partition: n for r, n in cut.items()}, frozenset[int]())]:
+            for partition, position in positions.items():
+                records = self.topic.partitions[partition].between(merged.get(partition, 0), position)
+                found = oracle.rows(records, found)
+            merged = positions
+            found = {k: values for k, values in found.items() if k not in taken}
+        gone = frozenset[int]().union(*(taken for _, taken in steps))
+        own = {k: values for k, values in self.by_hand.own_rows(version).items() if k not in gone}
+        return {**found, **own}
+
+    def _landed(self, version: int) -> None:
+        """Note which rows a commit takes otherwise than by records.  Only those expire whose time is over."""
+        made = self.dataset.versions[version].transaction
+        expiry = PROPERTY_EXPIRY in made.properties
+        if not expiry and made.operation != "Delete":
+            return
+        before, after = ({int(str(row["k"])): row for row in self.rows_of(at)} for at in (version - 1, version))
+        gone = before.keys() - after.keys()
+        self.taken[version] = frozenset(gone)
+        if expiry:
+            over = int(self.scheduler.now * 1000 + MAX_SKEW_MS) * EXPIRED_PER_S // 1000
+            young = [k for k in gone if not isinstance(at := before[k]["b"], int) or at >= over]
+            require(not young, "rows expire that are not old enough:", young, before)
 
     def _check_changed(
         self, columns: Columns, batches: Iterable[pa.RecordBatch], cut: Mapping[Region, int], version: int, where: str
@@ -342,6 +374,7 @@ def _contract(settings: Settings) -> Contract:
         partitions=settings.partitions,
         regions_per_page=2,
         primary_key=("k",),
+        patches=not settings.expirers,
         region_key=() if settings.key_format == "bytes" else ("k",),
         key_format=settings.key_format,
         start=tuple([0] * settings.partitions),

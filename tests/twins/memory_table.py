@@ -219,6 +219,8 @@ class MemoryDataset:
     """Of a branch."""
     names_fault: ObjectCorrupt | None = None
     """What a name of a branch or tag that cannot be read is told as."""
+    told: list[Callable[[int], None]] = field(default_factory=list)
+    """Who is told of each version that lands, while the one before it is there."""
 
     def __post_init__(self) -> None:
         self.versions[1] = self.first
@@ -325,6 +327,8 @@ class MemoryDataset:
         self.landed.append(version)
         if self.now_ms is not None:
             self.stored_ms[version.number] = self.now_ms()
+        for tell in self.told:
+            tell(version.number)
         return version.number
 
     def index(self, segments: tuple[frozenset[int], ...], column: str | None = None) -> int:
