@@ -243,7 +243,7 @@ class TableMissing(ActionNeeded):
 
 
 class TableUnknown(ActionNeeded):
-    """The catalog has no table of this name."""
+    """The catalog has no table of this name, or the table was dropped."""
 
 
 class CutMissing(ActionNeeded):

@@ -6,6 +6,6 @@ outside, ``logs`` sets up their log lines, ``progress_line`` shows their progres
 modules from being loaded.  The commands are ``config``, ``pause``, ``estimate`` and ``inspect``, which shows what
 ``stored_object`` makes of an object.
 
-May import: errors, keys, names, process, region, region.flushes, region.pages, settings, store, subscriptions, table,
+May import: catalog, errors, keys, names, process, region, region.flushes, region.pages, settings, store, subscriptions, table,
 wal.
 """

@@ -28,12 +28,8 @@ if TYPE_CHECKING:
     from lancewal_core.settings.load import Settings
     from lancewal_core.settings.sections import TableSettings
 
-TableOption: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        "--table", "-t", help="The table's address: a path, file:// or s3://; by default table.uri.", metavar="ADDRESS"
-    ),
-]
+TABLE_HELP = "The table's address: a path, file:// or s3://; or its name in the catalog. By default table.uri."
+TableOption: TypeAlias = Annotated[str, typer.Option("--table", "-t", help=TABLE_HELP, metavar="ADDRESS")]
 ConfigOption: TypeAlias = Annotated[
     Path | None,
     typer.Option("--config", "-c", help="Settings file (YAML); by default what LANCEWAL_CONFIG names.", metavar="FILE"),
@@ -98,16 +94,30 @@ class Asked(TableAsked):
 
 
 def read_settings(
-    config: Path | None, table: str = "", storage_option: Sequence[str] | None = None, *, defining: bool = False
+    config: Path | None,
+    table: str = "",
+    storage_option: Sequence[str] | None = None,
+    *,
+    defining: bool = False,
+    names: bool = True,
 ) -> Settings:
     """Read the settings of this process.  A command reads the environment nowhere else.
 
     ``table`` replaces ``table.uri``.  If it is another table, the settings of the configured table are left out.  With
     ``defining`` they are kept: the command makes a table by these terms at the other address.
+
+    Where the settings have a catalog, either may be a name (``catalog.named``), and the result has its address.  Without
+    ``names`` no catalog is asked.  Raises ``InvalidSettings``, ``InvalidInput``; for a name ``TableUnknown``, and errors of
+    the catalog.
     """
     from lancewal_core.settings.load import load_settings
 
     settings = load_settings(config, os.environ)
+    if storage_option:
+        options = {**settings.storage.options, **dict(map(_name_and_value, storage_option))}
+        settings = settings.model_copy(update={"storage": settings.storage.model_copy(update={"options": options})})
+    if names and settings.catalog.is_set:
+        settings, table = _with_addresses(settings, table)
     if table:
         named = _at(table)
         if named.uri != settings.table.uri:
@@ -115,10 +125,23 @@ def read_settings(
             if defining:
                 section = settings.table.model_copy(update={"uri": named.uri})
             settings = settings.model_copy(update={"table": section})
-    if storage_option:
-        options = {**settings.storage.options, **dict(map(_name_and_value, storage_option))}
-        settings = settings.model_copy(update={"storage": settings.storage.model_copy(update={"options": options})})
     return settings
+
+
+def _with_addresses(settings: Settings, table: str) -> tuple[Settings, str]:
+    """Return the settings, and ``table``, with addresses in the place of names.  If ``table`` is given, the configured one
+    may be unknown to the catalog."""
+    from lancewal_core.catalog.named import address_of, known_address, may_be_name
+    from lancewal_core.catalog.opened import catalog_of
+
+    configured = settings.table.uri
+    if not (may_be_name(table) or may_be_name(configured)):
+        return settings, table
+    catalog = catalog_of(settings)
+    assert catalog is not None
+    uri = known_address(catalog, configured) if table else address_of(catalog, configured)
+    section = settings.table.model_copy(update={"uri": uri})
+    return settings.model_copy(update={"table": section}), address_of(catalog, table)
 
 
 def agree(yes: bool, to: str) -> None:

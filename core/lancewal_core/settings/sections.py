@@ -226,8 +226,8 @@ class TableSettings(Section):
     and ``table alter`` changes what may change."""
 
     uri: str = ""
-    """Folder of the Lance table: a local path, ``file://`` or ``s3://bucket/prefix``, without a user or a password.  No
-    default: only you know it."""
+    """Folder of the Lance table: a local path, ``file://`` or ``s3://bucket/prefix``, without a user or a password.  Or the
+    table's name in the catalog, if there is one.  No default: only you know it."""
     topic: str = ""
     """The topic.  No default; only ``table create`` and ``table attach`` need it, afterwards the contract names it."""
     dead_letter_topic: str = ""

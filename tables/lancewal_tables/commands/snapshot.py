@@ -11,6 +11,7 @@ import typer
 from lancewal_core.cli.groups import CommandApp
 from lancewal_core.cli.options import (
     NOTHING_CHANGED,
+    TABLE_HELP,
     Asked,
     ConfigOption,
     DryRunOption,
@@ -32,12 +33,7 @@ app = CommandApp(
 )
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the snapshot.", show_default=False)]
-TablesOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--table", "-t", help="The table's address: a path, file:// or s3://; by default table.uri.", metavar="ADDRESS"
-    ),
-]
+TablesOption = Annotated[list[str] | None, typer.Option("--table", "-t", help=TABLE_HELP, metavar="ADDRESS")]
 
 
 @app.command()

@@ -1,0 +1,56 @@
+"""Texts by which people name a table: an address, or a name in the catalog.
+
+Guarantees
+ 1. A text with a slash is an address, and no catalog is asked.  So a table is always opened by its address.
+ 2. A text without a slash is a name, if the catalog has an active table of this name.  Otherwise it is the address of a
+    local folder, if there is one.  ``./orders`` names a folder in any case.
+ 3. Any other text without a slash is an error, also the name of a table that was dropped.
+"""
+
+from __future__ import annotations
+
+import os
+
+from lancewal_core.catalog.catalog import Catalog
+from lancewal_core.catalog.entry import TableEntry
+from lancewal_core.catalog.table_name import is_table_name
+from lancewal_core.errors import TableUnknown
+
+
+def may_be_name(text: str) -> bool:
+    """Return whether a catalog is asked about this text (guarantee 1)."""
+    return bool(text) and "/" not in text
+
+
+def address_of(catalog: Catalog, text: str) -> str:
+    """Return the address of the table that ``text`` names.  ``TableUnknown`` (guarantee 3)."""
+    if not may_be_name(text):
+        return text
+    entry = catalog.table(text) if is_table_name(text) else None
+    if entry is not None:
+        return active(catalog, entry).uri
+    if os.path.isdir(text):
+        return text
+    raise TableUnknown(
+        f"{text} is neither a table of the catalog {catalog.where} nor a folder here: `lancewal catalog list` shows the "
+        "catalog's tables. Name a table of the catalog, or give an address with a slash, such as ./orders",
+        table=text,
+    )
+
+
+def known_address(catalog: Catalog, text: str) -> str:
+    """Return the address of the table that ``text`` names, or ``text`` itself if it names none."""
+    try:
+        return address_of(catalog, text)
+    except TableUnknown:
+        return text
+
+
+def active(catalog: Catalog, entry: TableEntry) -> TableEntry:
+    """Return ``entry``; ``TableUnknown`` if its table was dropped."""
+    if entry.state == "active":
+        return entry
+    raise TableUnknown(
+        f"the table {entry.name} of the catalog {catalog.where} was dropped. Its address was {entry.uri}",
+        table=entry.name,
+    )

@@ -1,0 +1,111 @@
+"""A command, and a service, is given its table by name: the settings that it gets have the address."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from lancewal_core.catalog.entry import TableEntry
+from lancewal_core.catalog.opened import open_directory
+from lancewal_core.cli.config import show
+from lancewal_core.cli.options import read_settings
+from lancewal_core.errors import InvalidSettings, TableUnknown
+
+TERMS = {"uri": "shop.orders", "primary_key": ["id"]}
+
+
+def entry(name: str, uri: str, state: str = "active") -> TableEntry:
+    return TableEntry.model_validate(
+        {"name": name, "uri": uri, "table_uuid": "u", "topic": "t", "state": state, "changed_ms": 1, "write_id": name}
+    )
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A catalog, and an empty folder in which the process works."""
+    monkeypatch.chdir(tmp_path)
+    lake = tmp_path / "lake"
+    (lake / "shop.orders.lance").mkdir(parents=True)
+    catalog = open_directory(str(lake))
+    for one in (
+        entry("shop.orders", f"{lake}/shop.orders.lance"),
+        entry("items", "s3://elsewhere/items"),
+        entry("gone", "s3://elsewhere/gone", "dropped"),
+    ):
+        assert catalog.swap_table(one.name, None, one)
+    return lake
+
+
+def config(lake: Path | None, **table: object) -> Path:
+    tree = {"table": {**TERMS, **table}, **({"catalog": {"root": str(lake)}} if lake else {})}
+    file = Path("lancewal.yaml")
+    file.write_text(yaml.safe_dump(tree))
+    return file
+
+
+def test_a_name_in_the_settings_stands_for_the_address(lake: Path) -> None:
+    table = read_settings(config(lake)).table
+    assert (table.uri, table.primary_key) == (f"{lake}/shop.orders.lance", ("id",))
+
+
+def test_a_name_on_the_command_line_stands_for_the_address(lake: Path) -> None:
+    table = read_settings(config(lake), "items").table
+    assert (table.uri, table.primary_key) == ("s3://elsewhere/items", ())
+
+
+@pytest.mark.parametrize("configured", ["shop.orders", "ADDRESS"])
+@pytest.mark.parametrize("named", ["shop.orders", "ADDRESS"])
+def test_name_and_address_are_one_table(lake: Path, configured: str, named: str) -> None:
+    texts = {"ADDRESS": f"{lake}/shop.orders.lance"}
+    table = read_settings(config(lake, uri=texts.get(configured, configured)), texts.get(named, named)).table
+    assert (table.uri, table.primary_key) == (f"{lake}/shop.orders.lance", ("id",))
+
+
+def test_a_configured_name_that_is_unknown_matters_only_where_it_is_used(lake: Path) -> None:
+    file = config(lake, uri="bills")
+    assert read_settings(file, "items").table.uri == "s3://elsewhere/items"
+    with pytest.raises(TableUnknown, match=r"bills is neither a table of the catalog .* nor a folder here"):
+        read_settings(file)
+
+
+def test_a_folder_here_is_an_address_unless_the_catalog_has_its_name(lake: Path) -> None:
+    for folder in ("bills", "items"):
+        Path(folder).mkdir()
+    file = config(lake)
+    assert read_settings(file, "bills").table.uri == "bills"
+    assert read_settings(file, "items").table.uri == "s3://elsewhere/items"
+    assert read_settings(file, "./items").table.uri == "./items"
+
+
+@pytest.mark.parametrize("text", ["bills", "no name!", "a..b"])
+def test_a_text_that_names_nothing_is_an_error(lake: Path, text: str) -> None:
+    with pytest.raises(TableUnknown, match="neither a table of the catalog") as refused:
+        read_settings(config(lake), text)
+    assert str(lake) in str(refused.value)
+
+
+def test_a_table_that_was_dropped_is_refused_by_name(lake: Path) -> None:
+    Path("gone").mkdir()
+    with pytest.raises(TableUnknown, match=r"the table gone of the catalog .* was dropped"):
+        read_settings(config(lake), "gone")
+
+
+def test_an_address_asks_no_catalog(lake: Path) -> None:
+    file = config(lake / "nowhere", uri="s3://lake/t")
+    assert read_settings(file).table.uri == "s3://lake/t"
+    assert read_settings(file, "s3://lake/other").table.uri == "s3://lake/other"
+    with pytest.raises(InvalidSettings, match="there is no catalog at"):
+        read_settings(file, "items")
+
+
+def test_the_settings_are_shown_without_a_catalog(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    show(config(lake / "nowhere"))
+    assert yaml.safe_load(capsys.readouterr().out)["table"]["uri"] == "shop.orders"
+
+
+def test_without_a_catalog_each_text_is_an_address(lake: Path) -> None:
+    file = config(None)
+    assert read_settings(file).table.uri == "shop.orders"
+    assert read_settings(file, "items").table.uri == "items"
