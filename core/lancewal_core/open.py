@@ -50,8 +50,12 @@ class Address:
 
     @property
     def name(self) -> str:
-        """The last part of the address: the name of the table in metrics and logs."""
+        """The last part of the address, which names the table in metrics and logs until its contract is known."""
         return self.uri.rstrip("/").rpartition("/")[2]
+
+    def name_of(self, contract: Contract) -> str:
+        """Return the name of the table in metrics and logs: that in its contract, else the last part of the address."""
+        return contract.name or self.name
 
     def way(self) -> StoreWay:
         """Return this process's view of the store: the address, the options and the environment."""

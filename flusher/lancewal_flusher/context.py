@@ -17,6 +17,7 @@ from lancewal_core.table.conflicts_ref import ConflictsRef
 from lancewal_core.table.contract import (
     COLUMN_TERMS,
     GROUP_TERMS,
+    NAME_TERMS,
     POLICIES,
     VALUE_TERMS,
     Contract,
@@ -121,7 +122,7 @@ def by_newest_contract(context: FlusherContext, act: Callable[[FlusherContext], 
 
 
 def _check_terms(ours: Contract, newer: Contract) -> None:
-    if not changed_terms(ours, newer) <= POLICIES | GROUP_TERMS | COLUMN_TERMS | VALUE_TERMS:
+    if not changed_terms(ours, newer) <= POLICIES | GROUP_TERMS | NAME_TERMS | COLUMN_TERMS | VALUE_TERMS:
         key = paths.contract_version(newer.version, ours.making)
         raise ContractMismatch(
             f"the table's contract has changed since this flusher started with version {ours.version}: "

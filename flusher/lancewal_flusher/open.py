@@ -76,7 +76,7 @@ def open_on(
     tasks, computing = threads
     opened = open_by(settings, tasks, SystemClock(), store)
     runner = "threads" if on_threads else settings.flusher.runner
-    events = FlusherEvents(table=Address.of(settings).name)
+    events = FlusherEvents(table=Address.of(settings).name_of(opened.contract))
     return FlusherContext(
         *opened.parts,
         keys=_key_index(opened, settings.table.uri, computing, stack),

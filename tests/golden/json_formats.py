@@ -92,6 +92,7 @@ CONTRACT_WITH_SOURCES = CONTRACT_OF_A_GROUP.model_copy(
         ),
     }
 )
+CONTRACT_WITH_NAME = CONTRACT_OF_A_GROUP.model_copy(update={"format": 2, "name": "shop.orders"})
 _FRAGMENT = json.dumps(
     {"id": 0, "files": [{"path": "abc.lance", "fields": [0, 1], "file_size_bytes": 2048}], "physical_rows": 3}
 )
@@ -197,6 +198,7 @@ def encoded() -> dict[str, bytes]:
         "contract_1_place.json": encode_contract(CONTRACT_OF_A_PLACE),
         "contract_1_making.json": encode_contract(CONTRACT_OF_A_MAKING),
         "contract_1_group.json": encode_contract(CONTRACT_OF_A_GROUP),
+        "contract_2_name.json": encode_contract(CONTRACT_WITH_NAME),
         "contract_2_sources.json": encode_contract(CONTRACT_WITH_SOURCES),
         "contract_2.json": encode_contract(CONTRACT_WITH_CHANGED_COLUMNS),
         "flush_1.json": encode_flush(FLUSH),

@@ -65,6 +65,10 @@ def test_the_contract_with_sources_of_columns_is_read() -> None:
     )
 
 
+def test_the_contract_with_a_name_is_read() -> None:
+    assert decode_contract(stored("contract_2_name.json"), "here") == golden.CONTRACT_WITH_NAME
+
+
 @pytest.mark.parametrize(
     ("name", "expected"), [("flush_1.json", golden.FLUSH), ("flush_1_repaired.json", golden.REPAIRED)]
 )

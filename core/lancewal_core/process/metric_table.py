@@ -118,6 +118,10 @@ class MetricTable(Collector):
                     family.samples = [s._replace(labels={"table": self._table, **s.labels}) for s in samples]
                 yield family
 
+    def called(self, table: str) -> None:
+        """Show another value of the label ``table`` from now on."""
+        self._table = table
+
     @classmethod
     def declared(cls) -> Sequence[Declaration]:
         """Return the metrics that this class itself declares, in the order of the source."""

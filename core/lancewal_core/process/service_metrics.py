@@ -53,8 +53,8 @@ class ServiceMetricTable(MetricTable, prefix="lancewal"):
 
 
 class ServiceMetrics:
-    """Metrics and log events of a service.  ``paused`` is the metric of the service's table for a pause; ``table`` is
-    the label of every metric."""
+    """Metrics and log events of a service.  ``paused`` is the metric of the service's table for a pause.  ``table`` is the
+    label of every metric, and a field of every event."""
 
     service: ClassVar[str]
 
@@ -71,6 +71,12 @@ class ServiceMetrics:
         """Port on which the service listens, set by the code that opens it."""
         self._pause: object = None
         self._failure_logged: dict[Hashable, float] = {}
+
+    def called(self, table: str) -> None:
+        """Name the table so from now on, in metrics and events: its contract is known."""
+        self._table = table
+        self._infos.called(table)
+        self.events = type(self.events)(table=table)
 
     def started(self, contract: int, partitions: int, topic_id: str, uri: str, what: Mapping[str, str]) -> None:
         """Show once what this process is, and which table it works on.  ``what`` has fields of the log

@@ -109,6 +109,8 @@ class TableStatus:
     """Time of the report, in milliseconds since 1970."""
     uri: str
     """The table's address."""
+    name: str | None = None
+    """The table's name in a catalog; null if the contract has none."""
     table_uuid: str
     """Id of the table, the same wherever the table lies."""
     table_version: int | None = None
@@ -186,6 +188,7 @@ def status_of(
         seen_by=seen_by,
         at_ms=table.now_ms,
         uri=uri,
+        name=contract.name,
         table_uuid=contract.table_uuid,
         table_version=table.version,
         table_rows=table.table_rows,

@@ -50,9 +50,12 @@ UNREADABLE = "unreadable"
 """Kind of a record that nobody could read, and that a person has skipped.  It has a dead letter under any policy."""
 GROUP_TERMS = frozenset({"group_id", "former_group_id"})
 """Terms that say which consumer group takes the records."""
+NAME_TERMS = frozenset({"name"})
+"""Terms that only people and their tools look at.  A process takes a new one when it starts."""
 BESIDE_ROWS = (
     POLICIES
     | GROUP_TERMS
+    | NAME_TERMS
     | {
         "ttl_column",
         "ttl_s",
@@ -195,6 +198,8 @@ class Contract(BaseModel):
     place: str | None = None
     """The table's ``place``, recorded by the command that gave the table its uuid.  None: no command has recorded
     it."""
+    name: Word | None = None
+    """The table's name in a catalog, for metrics, logs and status.  None: no command has given it one."""
     making: Annotated[Making, AfterValidator(_making)] | None = None
     """The table's making, which never changes.  None: the table was made before tables had makings."""
     group_id: Annotated[str, Field(min_length=1, max_length=GROUP_MAX)] | None = None

@@ -79,6 +79,7 @@ class FlusherProcess:
         former = former_setting(settings, contract, context.store)
         if former is not None:
             metrics.events.columns_setting_former(contract_version=former)
+        metrics.called(address.name_of(contract))
         metrics.started(contract.version, contract.partitions, contract.topic_id, address.uri, what)
         table = FlusherTable(settings, context, metrics, self.stopping)
         table.control.read_or_raise()

@@ -156,6 +156,7 @@ class IngestProcess:
         former = former_setting(settings, contract, context.store)
         if former is not None:
             metrics.events.columns_setting_former(contract_version=former)
+        metrics.called(address.name_of(contract))
         metrics.started(contract.version, contract.partitions, contract.topic_id, address.uri, what)
         if not topics_are_bound(settings):
             metrics.events.topics_unbound(topic=contract.topic, dead_letters=contract.dead_letters)

@@ -134,6 +134,7 @@ def _said(contract: Contract) -> Mapping[str, str]:
     starts = ["earliest" if position < 0 else str(position) for position in contract.start]
     found = {
         "contract": f"version {contract.version}, table {contract.table_uuid}",
+        "name": contract.name or "none",
         "place": contract.place or "not known",
         "topic": f"{contract.topic} ({contract.topic_id}), {counted(contract.partitions, 'partition')}",
         "consumer group": contract.group_id or "that of the first ingest",

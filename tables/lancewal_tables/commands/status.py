@@ -121,7 +121,7 @@ def status_text(status: TableStatus) -> str:
     """Return the status as text: the table, where records stop, one aligned line for each partition, the problems."""
     primary, region = (one_line(", ".join(names)) for names in (status.primary_key, status.region_key))
     lines = [
-        f"table     {one_line(status.uri)}",
+        f"table     {_named(status)}",
         f"version   {_figure(status.table_version)}, {_figures(status.table_rows, 'row')} in "
         f"{_figures(status.table_fragments, 'fragment')}",
         f"topic     {status.topic} ({status.topic_id}), {_partitions(status)}",
@@ -148,6 +148,11 @@ def status_text(status: TableStatus) -> str:
     advice = f". {status.diagnosis.do}" if status.diagnosis.do else ""
     problems = (problem.removesuffix(advice) for problem in status.problems)  # it stands above
     return "\n".join([*lines, *(f"\nproblem: {one_line(problem)}" for problem in problems)])
+
+
+def _named(status: TableStatus) -> str:
+    uri = one_line(status.uri)
+    return uri if status.name is None else f"{status.name}, {uri}"
 
 
 def _why_1(problems: int) -> str:

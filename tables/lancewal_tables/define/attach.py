@@ -45,12 +45,15 @@ def attach_table(
     warn: Callable[[str], object] = no_warning,
     *,
     look_only: bool = False,
+    name: str | None = None,
 ) -> Contract:
     """Make the existing Lance table at ``table.uri`` a lancewal table, and return its contract.
 
-    ``look_only``: only check, and return the contract that would be put.  ``warn`` is called with each warning.  Errors:
-    those of ``create_table``, ``TableMissing``, ``DuplicateKeys``; ``ContractMismatch`` if the settings declare other
-    columns than the table has.
+    ``look_only``: only check, and return the contract that would be put.  ``warn`` is called with each warning.
+    ``name``: the name of the table in the catalog, for its contract.
+
+    Errors: those of ``create_table``, ``TableMissing``, ``DuplicateKeys``; ``ContractMismatch`` if the settings declare
+    other columns than the table has.
     """
     check_asked(settings, "table.uri")
     address = Address.of(settings)
@@ -70,7 +73,7 @@ def attach_table(
     if look_only:
         if nullable:
             warn(f"columns {nullable} of the Lance table would be declared not nullable, in a commit of its own")
-        return first_contract(address.uri, pinned, rows, settings.table, topic)
+        return first_contract(address.uri, pinned, rows, settings.table, topic, name)
     checked, changes = pinned.version, 0
     # Step 1.  There was no contract yet when this version was pinned, so its mark is no present one.
     if columns_mark(pinned) is not None:
@@ -86,7 +89,7 @@ def attach_table(
     pinned = folder.table.newest()
     if pinned.version != checked + changes:
         check_unique_keys(pinned, existing_rows(pinned, settings))
-    contract = first_contract(address.uri, pinned, rows, settings.table, topic)
+    contract = first_contract(address.uri, pinned, rows, settings.table, topic, name)
     return register(folder, pinned, contract)
 
 

@@ -42,10 +42,12 @@ def create_table(
     warn: Callable[[str], object] = no_warning,
     *,
     look_only: bool = False,
+    name: str | None = None,
 ) -> Contract:
     """Create the table that the settings describe, and return its contract.
 
     ``look_only``: only check, and return the contract that would be put.  ``warn`` is called with each warning.
+    ``name``: the name of the table in the catalog, for its contract.
     Errors: ``InvalidSettings``, ``InvalidSchema``, ``TopicMissing``, ``TopicUnsuitable``, ``TableExists``,
     ``StoreNotWritable``, ``StoreRefused``; after ``KafkaUnavailable`` and ``StoreUnavailable``, try again.
     """
@@ -60,7 +62,7 @@ def create_table(
     if look_only:
         for text in topic.warnings:
             warn(text)
-        return first_contract(address.uri, there, rows, settings.table, topic)
+        return first_contract(address.uri, there, rows, settings.table, topic, name)
     # Step 1
     if there is None:
         check_way(address.way(), uuid4().hex)
@@ -76,7 +78,7 @@ def create_table(
     # Steps 2 to 4
     folder = address.folder()
     pinned = folder.table.newest()
-    contract = first_contract(address.uri, pinned, rows, settings.table, topic)
+    contract = first_contract(address.uri, pinned, rows, settings.table, topic, name)
     return register(folder, pinned, contract)
 
 

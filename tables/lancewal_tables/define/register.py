@@ -127,22 +127,29 @@ def go_on(
 
 
 def first_contract(
-    uri: str, pinned: PinnedTable | None, rows: RowSchema, settings: TableSettings, topic: FittingTopic
+    uri: str,
+    pinned: PinnedTable | None,
+    rows: RowSchema,
+    settings: TableSettings,
+    topic: FittingTopic,
+    name: str | None = None,
 ) -> Contract:
     """Return the first contract of a table, with a new identity.  Nothing is written.
 
-    ``pinned``: the table, whose columns have the ids that Lance has assigned; None if there is no table yet."""
+    ``pinned``: the table, whose columns have the ids that Lance has assigned; None if there is no table yet.  ``name``: the
+    table's name in the catalog."""
     ids = {} if pinned is None else pinned.field_ids
     sources = declared_sources(settings)
     columns = [_column(f, ids.get(f.name, ()), sources.get(f.name, OF_ITSELF)) for f in rows.columns]
     later = ("on_unknown_column", "columns_max", "partitioner", "on_wrong_format", "subscription_hold_s_max")
     plain = all(getattr(settings, term) == Contract.model_fields[term].default for term in later)
     plain = plain and settings.format.key in OF_FIRST_RELEASE
-    plain = plain and all(column.source == OF_ITSELF for column in columns)
+    plain = plain and name is None and all(column.source == OF_ITSELF for column in columns)
     return Contract(
         format=1 if plain else 2,
         table_uuid=str(uuid4()),
         place=place_of(uri),
+        name=name,
         making=Making(uuid4().hex),
         topic=topic.state.topic,
         topic_id=topic.state.topic_id,
