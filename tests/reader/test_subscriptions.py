@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import lance
+import pyarrow as pa
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -23,13 +24,17 @@ from lancewal_core.errors import (
 from lancewal_core.names import paths
 from lancewal_core.subscriptions.needs import Bounds
 from lancewal_core.subscriptions.stored import SUBSCRIPTIONS_MAX, SubscriptionNames, encode_names, names_family
+from lancewal_flusher.garbage.find import FENCE_SIZE_MAX
+from lancewal_reader.changes.feed import Mode
 from lancewal_reader.commands.subscription import app
 from lancewal_reader.point.receipt import Receipt
 from lancewal_reader.subscriptions import Subscriptions, losses_named
 from lancewal_reader.table import open_table
 from pyspark_lancewal import DefaultSource
+from tests.reader.changes.test_all import applied, feed
+from tests.reader.plan.test_points_across_breaks import Life, made_anew
 from tests.reader.spark.feeds.test_feeds import sent
-from tests.support.pipeline import Pipeline, by_key
+from tests.support.pipeline import Key, Pipeline, Row, by_key
 
 DAY_S = 24 * 3600
 
@@ -321,3 +326,119 @@ def test_the_commands(pipeline: Pipeline) -> None:
     command(pipeline, "create", "orders", "--start", f"version:{one['version']}")
     with pytest.raises(InvalidInput):
         command(pipeline, "create", "other", "--start", "yesterday")
+
+
+def behind_a_former_topic(life: Life, name: str) -> set[str]:
+    """A consumer begins amid unmerged records, then the topic is made anew, and three days pass.  Return the keys of the
+    former topic's logs."""
+    life.go_on()
+    pipeline = life.pipeline
+    open_table(pipeline.uri).subscriptions().create(name)
+    life.produce()
+    pipeline.ingest()
+    life.note()
+    pipeline.merge_all()
+    former = {info.key for info in pipeline.store.list(paths.wal_prefix())}
+    made_anew(life)
+    life.go_on()
+    collected_days_later(pipeline, 3)
+    return former
+
+
+def collected_days_later(pipeline: Pipeline, days: float) -> None:
+    pipeline.clock.ahead_s += days * DAY_S
+    for _ in range(2):
+        pipeline.collect()
+
+
+def test_a_former_topic_stays_until_the_consumer_has_passed_it(tmp_path: Path) -> None:
+    life = Life(tmp_path)
+    former = behind_a_former_topic(life, "kept")
+    pipeline, rows = life.pipeline, life.notes[2].rows
+    table = open_table(pipeline.uri)
+    kept = table.subscriptions().get("kept")
+    assert by_key(table.to_arrow(at=kept.receipt)) == rows
+    changes = feed(table, kept.receipt, str(table.receipt()))
+    assert len({change.source for change in changes}) == 1
+    assert applied(rows, changes) == pipeline.oracle
+    middle = life.notes[3]
+    table.subscriptions().commit("kept", str(middle.points["receipt"]))
+    collected_days_later(pipeline, 1)
+    receipt = table.subscriptions().get("kept").receipt
+    assert receipt == str(middle.points["receipt"])
+    feeds = table.follow(subscription="kept", mode="all")
+    assert by_key(table.to_arrow(at=receipt)) == middle.rows
+    assert next(feeds).receipt == table.receipt()
+    assert applied(middle.rows, feed(table, receipt, str(table.receipt()))) == pipeline.oracle
+    table.subscriptions().commit("kept", table.receipt())
+    assert former & {info.key for info in pipeline.store.list(paths.wal_prefix())}
+    collected_days_later(pipeline, 0)
+    left = [info for info in pipeline.store.list(paths.wal_prefix()) if info.key in former]
+    assert all(info.size < FENCE_SIZE_MAX for info in left)
+    pipeline.close()
+
+
+def test_past_the_bound_a_former_topic_goes(tmp_path: Path) -> None:
+    life = Life(tmp_path)
+    behind_a_former_topic(life, "late")
+    table = open_table(life.pipeline.uri)
+    late = table.subscriptions().get("late")
+    collected_days_later(life.pipeline, 5)
+    says = "is of a topic that was recreated since"
+    with pytest.raises(OutsideHistoryWindow, match=says):
+        feed(table, late.receipt, str(table.receipt()))
+    with pytest.raises(OutsideHistoryWindow, match="subscription late"):
+        table.subscriptions().commit("late", str(life.notes[3].points["receipt"]))
+    table.subscriptions().commit("late", table.receipt())
+    with pytest.raises(OutsideHistoryWindow):
+        table.subscriptions().create("again", late.receipt)
+    life.pipeline.close()
+
+
+@pytest.mark.parametrize("mode", ["all", "net"])
+def test_after_a_crash_before_its_commit_only_all_gives_each_change_again(pipeline: Pipeline, mode: Mode) -> None:
+    """A row is inserted, and a consumer that dies before its commit has it in its output; then the row is deleted."""
+    table = open_table(pipeline.uri)
+    output = by_key(table.to_arrow(at=table.subscriptions().create("index").receipt))
+    pipeline.upsert("r1", 1_000)
+    pipeline.ingest()
+    apply(output, next(table.follow(subscription="index", mode=mode)).to_arrow())
+    assert output == pipeline.oracle
+    pipeline.delete("r1", 1_000)
+    pipeline.ingest()
+    heir = table.follow(subscription="index", mode=mode)
+    pipeline.upsert("r1", 1_001)
+    pipeline.ingest()
+    apply(output, next(heir).to_arrow())
+    heir.commit()
+    assert (output == pipeline.oracle) == (mode == "all")
+    assert output.keys() - pipeline.oracle.keys() == (set() if mode == "all" else {("r1", 1_000)})
+
+
+def test_an_output_that_has_the_receipt_goes_on_from_there(pipeline: Pipeline) -> None:
+    """The same with ``net``: the output remembers how far it is, and the subscription only keeps what is needed."""
+    table = open_table(pipeline.uri)
+    stored = table.subscriptions().create("index").receipt
+    output = by_key(table.to_arrow(at=stored))
+    pipeline.upsert("r1", 1_000)
+    pipeline.ingest()
+    feed = next(table.follow(stored))
+    apply(output, feed.to_arrow())
+    stored = str(feed.receipt)
+    pipeline.delete("r1", 1_000)
+    merged_days_later(pipeline, 3)
+    feed = next(table.follow(stored))
+    apply(output, feed.to_arrow())
+    assert table.subscriptions().commit("index", feed.receipt).receipt == str(feed.receipt)
+    assert output == pipeline.oracle
+
+
+def apply(output: dict[Key, Row], changes: pa.Table) -> None:
+    """Set each key to what its last change says."""
+    names = [name for name in changes.column_names if not name.startswith("_")]
+    for at, kind in enumerate(changes["_change_type"].to_pylist()):
+        ((key, row),) = by_key(changes.select(names).slice(at, 1)).items()
+        if kind in ("delete", "update_preimage"):
+            output.pop(key, None)
+        else:
+            output[key] = row

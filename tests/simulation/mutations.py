@@ -17,6 +17,7 @@ import lancewal_core.region.generation_entries
 import lancewal_core.region.transitions
 import lancewal_core.rows.carry
 import lancewal_core.rows.projection
+import lancewal_core.subscriptions.needs
 import lancewal_core.table.checks
 import lancewal_core.table.columns.adopt
 import lancewal_core.table.columns.restored
@@ -31,6 +32,7 @@ import lancewal_flusher.commit.widened
 import lancewal_flusher.garbage.collect
 import lancewal_flusher.garbage.find
 import lancewal_flusher.garbage.flushes
+import lancewal_flusher.garbage.subscribed
 import lancewal_flusher.garbage.table_versions
 import lancewal_flusher.merge.finish
 import lancewal_flusher.merge.inputs
@@ -79,7 +81,7 @@ from lancewal_core.subscriptions.holding import HOLDS_NOTHING, Holding, holding_
 from lancewal_core.subscriptions.needs import Age
 from lancewal_core.subscriptions.subscriptions import KeptSubscriptions, decoded_names
 from lancewal_core.table.contract import newest_contract
-from lancewal_core.table.watermarks import PROPERTY_EXPIRY, InForce, Watermarks
+from lancewal_core.table.watermarks import NOTHING_MERGED, PROPERTY_EXPIRY, InForce, Watermarks
 from lancewal_core.wal.bundle import Copy
 from lancewal_core.wal.entry import NoRowYet
 from lancewal_core.wal.log_end import end_log
@@ -468,18 +470,26 @@ def _what_is_over_may_be_subscribed(patch: pytest.MonkeyPatch) -> None:
 def _subscriptions_are_read_before_what_is_over(patch: pytest.MonkeyPatch) -> None:
     def read_first(context: Any, known: Any = None) -> Any:
         memory = KnownSubscriptions()
-        read_holding(context, memory, {}, 0)
+        read_holding(context, memory, NOTHING_MERGED, {}, 0)
         names = decoded_names(memory.names, context.contract.making).ids
         seen[:] = [{name: memory.of[id].stored for name, id in names.items() if id in memory.of}]
         return claimed(context, known)
 
-    def as_seen(context: Any, known: Any, histories: Any, now_ms: int) -> Any:
+    def as_seen(context: Any, known: Any, in_force: Any, histories: Any, now_ms: int) -> Any:
         return holding_of(seen[0], histories, context.contract, now_ms)
 
     seen: list[Any] = [{}]
     claimed = claimed_histories
     patch.setattr(lancewal_flusher.garbage.collect, "claimed_histories", read_first)
     patch.setattr(lancewal_flusher.garbage.collect, "read_holding", as_seen)
+
+
+def _former_topics_are_not_held(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lancewal_flusher.garbage.subscribed, "former_regions", lambda *_: [])
+
+
+def _a_former_topic_is_kept_anyway(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lancewal_core.subscriptions.needs, "_is_behind", lambda *_: False)
 
 
 def _a_damaged_subscription_holds_nothing(patch: pytest.MonkeyPatch) -> None:
@@ -1018,6 +1028,8 @@ MUTATIONS: dict[str, Patch] = {
     "a subscription is not looked at again": _a_subscription_is_not_looked_at_again,
     "what is over may be subscribed": _what_is_over_may_be_subscribed,
     "subscriptions are read before what is over": _subscriptions_are_read_before_what_is_over,
+    "former topics are not held": _former_topics_are_not_held,
+    "a former topic is kept anyway": _a_former_topic_is_kept_anyway,
     "a damaged subscription holds nothing": _a_damaged_subscription_holds_nothing,
     "a flush has one answer": _a_flush_has_one_answer,
     "one flush at a time": _one_flush_at_a_time,
@@ -1132,6 +1144,8 @@ KINDS_TO_SEARCH: dict[str, str] = {
 """The kind of random schedules in which a mutation is looked for; those that are not named: ``swarm``."""
 
 NOT_IN_SCHEDULES = {
+    "former topics are not held",
+    "a former topic is kept anyway",
     "a damaged subscription holds nothing",
     "a subscription is not looked at again",
     "what is over may be subscribed",

@@ -10,8 +10,13 @@ from lancewal_core.errors import OutsideHistoryWindow, PlanStale
 from lancewal_core.names import paths
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
+from lancewal_flusher.garbage.find import FENCE_SIZE_MAX
 from lancewal_flusher.garbage.table_versions import VersionsSeen
+from lancewal_reader.point.receipt import Receipt
 from tests.simulation.checker import require
+from tests.simulation.drain_accidents import rebind
+from tests.simulation.feeds import FeedReading, Mode
+from tests.simulation.reading import Seen
 from tests.simulation.run import limits_of
 from tests.simulation.script import Crashed, crash, stops
 from tests.simulation.settings import Limits
@@ -285,6 +290,84 @@ def subscription_is_dropped_within_a_commit() -> None:
     stage.check()
 
 
+def topic_is_made_anew_while_a_consumer_is_behind() -> None:
+    """A consumer is behind when everything of its topic is merged, and the topic is made anew.  Garbage is collected.  It
+    goes on there, record by record; what it has passed goes, and all else once it has passed the former topic."""
+    stage, a, f, subscribing = _begun()
+    subscribing.create(_NAME, subscribing.look())
+    stage.append(a, 0)
+    middle = subscribing.look()
+    _merged_again(stage, a, f)
+    end = subscribing.look()
+    former = _log_keys(stage)
+    stage.topic.topic_id = "topic-id-2"
+    stage.altered(rebind(stage))
+    g = stage.flusher("g")
+    _collected(stage, g)
+    subscribing.read(_NAME)
+    require(stage.counts.get("subscription read, behind") == 1, "it is not behind:", stage.counts)
+    feeds = FeedReading(stage, stage.process("changes"))
+    begin = Receipt.parse(subscribing.all.get(_NAME).receipt), stage.subscriptions[_NAME].rows[_receipt(subscribing)]
+    wanted: list[tuple[Seen, Mode]] = [(begin, "all"), (begin, "net"), (middle, "all")]
+    for start, mode in wanted:
+        require(feeds.read(start, end, mode) is not None, f"no changes {mode}:", stage.counts)
+    subscribing.commit(_NAME, middle)
+    _collected(stage, g)
+    subscribing.read(_NAME)
+    require(feeds.read(middle, end, "all") is not None, "no changes from its commit on:", stage.counts)
+    subscribing.commit(_NAME, subscribing.look())
+    require(stage.counts.get("subscription committed") == 2, "it was not committed:", stage.counts)
+    _collected(stage, g)
+    left = former & _log_keys(stage)
+    require(not left, "what it has passed is still there:", left)
+    check_subscribed(stage)
+
+
+def subscription_is_made_at_a_former_topic() -> None:
+    """The topic was made anew, and nothing keeps what is merged of the former one: a subscription may not begin there."""
+    stage = Stage(history_window_s=3600)
+    a, f, subscribing = stage.member("a", 0, 1), stage.flusher("f"), _subscribing(stage)
+    stage.append(a, 0)
+    old = subscribing.look()
+    _merged_again(stage, a, f)
+    stage.topic.topic_id = "topic-id-2"
+    stage.altered(rebind(stage))
+    again = _subscribing(stage, "t")
+    require(not again.create(_NAME, old), "it was created without what it needs")
+    require(again.create(_NAME, again.look()), "it was not created")
+    again.commit(_NAME, old, back=True)
+    require(stage.counts.get("subscription committed back") is None, "it went back:", stage.counts)
+    check_subscribed(stage)
+
+
+def consumer_never_passes_a_former_topic() -> None:
+    """The topic was made anew, and nothing comes of the new one.  What a consumer needs of the former one goes at its
+    bound."""
+    stage, a, f, subscribing = _begun()
+    subscribing.create(_NAME, subscribing.look())
+    _merged_again(stage, a, f)
+    stage.topic.topic_id = "topic-id-2"
+    stage.altered(rebind(stage))
+    g = stage.flusher("g")
+    stage.scheduler.now += stage.contract.subscription_hold_s_max
+    _collected(stage, g)
+    subscribing.read(_NAME)
+    require(stage.counts.get("subscription is over") == 1, "it is still held:", stage.counts)
+    subscribing.commit(_NAME, subscribing.look())
+    require(stage.counts.get("subscription committed") == 1, "it cannot begin again:", stage.counts)
+    check_subscribed(stage)
+
+
+def _receipt(subscribing: Subscribing) -> str:
+    return subscribing.all.get(_NAME).receipt
+
+
+def _log_keys(stage: Stage) -> set[str]:
+    """Segments with rows."""
+    infos = stage.bucket.listing(paths.wal_prefix())
+    return {info.key for info in infos if info.size > FENCE_SIZE_MAX and paths.parse_wal_segment(info.key)}
+
+
 SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
     subscription_holds_beyond_the_windows: ("subscriptions hold nothing", "lost what it holds"),
     subscription_is_made_while_garbage_is_collected: (
@@ -294,10 +377,13 @@ SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
     collection_has_decided_before_a_subscription: ("what is over may be subscribed", "it was created of what goes"),
     merge_comes_between_subscription_and_look: ("subscriptions are read before what is over", "lost what it holds"),
     damaged_subscription_holds_everything: ("a damaged subscription holds nothing", "lost what it holds"),
+    topic_is_made_anew_while_a_consumer_is_behind: ("former topics are not held", "no changes all"),
+    subscription_is_made_at_a_former_topic: ("a former topic is kept anyway", "it was created without what it needs"),
 }
 
 ACCIDENTS: list[Callable[[], None]] = [
     subscription_is_over,
+    consumer_never_passes_a_former_topic,
     consumer_is_behind_history_pages,
     version_comes_between_subscription_and_expiry,
     consumer_dies_within_a_commit,

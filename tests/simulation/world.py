@@ -266,7 +266,8 @@ class World:
         found: dict[int, oracle.Values] = {}
         merged: dict[int, int] = {}
         steps = [(self.merged_by(at), self.taken[at]) for at in sorted(self.taken) if at <= version]
-        for positions, taken in [*steps, ({r.partition: n for r, n in cut.items()}, frozenset[int]())]:
+        ends = {r.partition: max(n for of, n in cut.items() if of.partition == r.partition) for r in cut}
+        for positions, taken in [*steps, (ends, frozenset[int]())]:  # a topic made anew has the former one's records
             for partition, position in positions.items():
                 records = self.topic.partitions[partition].between(merged.get(partition, 0), position)
                 found = oracle.rows(records, found)

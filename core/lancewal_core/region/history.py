@@ -28,7 +28,7 @@ Steps of ``generations_behind``
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise, zip_longest
 from threading import Lock
 
@@ -103,6 +103,8 @@ class SoundHistories:
 
     of: Mapping[Region, History]
     damaged: Mapping[Region, Corrupt]
+    former: Mapping[Region, History] = field(default_factory=dict)
+    """Generations of former topics that subscriptions hold."""
 
 
 def check_reaches(region: Region, state: RegionState | None, in_force: InForce) -> None:

@@ -1,26 +1,28 @@
 """Generations and versions that garbage collection must keep for subscriptions.  Nothing here reads or writes.
 
 1. A subscription holds all generations after those that its version has merged, and all versions from its lowest on.
+   Generations of a former topic are among them: records of both topics follow its receipt.
 2. Its *lag* is the time since the first of these generations was merged.  Before that merge its state is the newest in
    the table, and nothing that it needs would be deleted anyway.
 3. Once the lag reaches ``subscription_hold_s_max``, it holds nothing.  Nor does it if something that it needs is
    trimmed.
 4. A subscription that cannot be read may hold anything.  So the windows are then at least as long as the bound.
+
+No window keeps the log of a former topic: it is deleted once no subscription holds it.  All its generations are merged.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lancewal_core.errors import Corrupt, ObjectMissing
 from lancewal_core.names.ids import Generation, Region, TableVersion
 from lancewal_core.region.history import History
-from lancewal_core.region.state import GenerationRecord, GenerationState
-from lancewal_core.subscriptions.needs import NO_MARK
+from lancewal_core.subscriptions.needs import NO_MARK, merged_ms_of
 from lancewal_core.subscriptions.stored import StoredSubscription
 from lancewal_core.table.contract import Contract
-from lancewal_core.table.watermarks import Watermark
+from lancewal_core.table.watermarks import InForce, Watermark
 
 Fault = Corrupt | ObjectMissing
 
@@ -43,6 +45,10 @@ class Holding:
     of: Mapping[str, Held] = field(default_factory=dict)
     faults: Mapping[str, Fault] = field(default_factory=dict)
     """Subscriptions that cannot be read, by name; a list that cannot be read has the name ``""``."""
+    former: Mapping[Region, History] = field(default_factory=dict)
+    """Generations of former topics that are held."""
+    damaged: Mapping[Region, Corrupt] = field(default_factory=dict)
+    """Regions of former topics of which a subscription may need anything, since their states cannot be read."""
 
     def free_up_to(self, region: Region) -> Generation | None:
         """Return the newest generation of the region that no subscription needs; None: none needs any."""
@@ -62,14 +68,27 @@ class Holding:
 HOLDS_NOTHING = Holding()
 
 
+def former_regions(
+    stored: Mapping[str, StoredSubscription | Fault], in_force: InForce, contract: Contract
+) -> list[Region]:
+    """Return the regions of former topics of which a subscription may need a merged generation."""
+    former = in_force.regions.keys() - set(contract.regions)
+    if not former:
+        return []
+    unread = any(not isinstance(found, StoredSubscription) for found in stored.values())
+    marks = [found.marks for found in stored.values() if isinstance(found, StoredSubscription)]
+    return sorted(r for r in former if unread or any(in_force.generation(r) > _mark(of, r).generation for of in marks))
+
+
 def holding_of(
     stored: Mapping[str, StoredSubscription | Fault],
     histories: Mapping[Region, History],
     contract: Contract,
     now_ms: int,
 ) -> Holding:
-    """Return what these subscriptions hold."""
+    """Return what these subscriptions hold.  ``histories`` include those of ``former_regions``."""
     records = {region: history.generations for region, history in histories.items()} if stored else {}
+    regions = set(contract.regions)
     of: dict[str, Held] = {}
     faults: dict[str, Fault] = {}
     for name, found in stored.items():
@@ -80,17 +99,38 @@ def holding_of(
         after, since = dict[Region, Generation](), list[int]()
         lost = False
         for region, history in histories.items():
-            generation = _after(history, marks.get(region, NO_MARK))
+            generation = _after(history, _mark(marks, region))
             if generation is None:
                 lost = True
                 continue
             after[region] = generation
-            merged_ms = _merged_ms(records[region], history.state.trimmed_generation, generation)
+            behind = records[region][generation - history.state.trimmed_generation :]
+            merged_ms = merged_ms_of(behind[0], former=region not in regions) if behind else None
             since += [] if merged_ms is None else [merged_ms]
         lag_ms = max(now_ms - min(since), 0) if since else 0
         over = lost or (bool(since) and now_ms - min(since) >= contract.subscription_hold_s_max * 1000)
         of[name] = Held(lag_ms, versions_from, None if over else after)
-    return Holding(of, faults)
+    holding = Holding(of, faults)
+    bound_ms = contract.subscription_hold_s_max * 1000
+    former = {r: _held(r, history, holding, now_ms - bound_ms) for r, history in histories.items()}
+    return replace(holding, former={r: h for r, h in former.items() if r not in regions and h.generations})
+
+
+def _held(region: Region, history: History, holding: Holding, since_ms: int) -> History:
+    """Return the generations of a former topic's region that are held.  If a subscription cannot be read, these are also
+    all that were merged after ``since_ms``."""
+    free = history.state.trimmed_generation
+    up_to = holding.free_up_to(region)
+    for record in history.generations:
+        young = bool(holding.faults) and (merged_ms_of(record, former=True) or 0) > since_ms
+        if young or (up_to is not None and record.generation > up_to):
+            break
+        free = record.generation
+    return History(replace(history.state, trimmed_generation=free), history.pages)
+
+
+def _mark(marks: Mapping[Region, Watermark], region: Region) -> Watermark:
+    return marks.get(region, NO_MARK)
 
 
 def _after(history: History, mark: Watermark) -> Generation | None:
@@ -100,10 +140,3 @@ def _after(history: History, mark: Watermark) -> Generation | None:
     if state.trimmed_generation <= mark.generation:
         return mark.generation
     return state.trimmed_generation if state.trimmed == mark.next else None
-
-
-def _merged_ms(records: tuple[GenerationRecord, ...], trimmed: Generation, after: Generation) -> int | None:
-    """Return when the generation right after ``after`` was merged; None if it is not merged, or there is none."""
-    at = after - trimmed
-    record = records[at] if at < len(records) else None
-    return None if record is None or record.state is not GenerationState.MERGED else record.merged_at_ms

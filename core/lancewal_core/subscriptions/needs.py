@@ -6,23 +6,26 @@ writer of a subscription therefore looks afterwards at the age of what it needs.
 nothing will be within ``MARGIN_MS``, no round can have decided to take it.
 
 The ages are by other clocks than the writer's.  ``MARGIN_MS`` is the most by which two clocks may differ.
+
+Of a former topic, rounds take all that no subscription holds.  So only a subscription that held it before may need it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lancewal_core.errors import OutsideHistoryWindow, PlanStale, Refresh, VersionGone
+from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, Position, Region, TableVersion
 from lancewal_core.process.tasks import together
 from lancewal_core.region.history import generation_behind
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.region.state import GenerationState
+from lancewal_core.region.state import GenerationRecord, GenerationState
 from lancewal_core.subscriptions.stored import StoredSubscription
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.protocol import version_exists
-from lancewal_core.table.watermarks import Watermark
+from lancewal_core.table.watermarks import InForce, Watermark
 
 MARGIN_MS = 5 * 60 * 1000
 """Most by which the clocks of two processes may differ."""
@@ -72,12 +75,15 @@ class Age:
     """When the first needed generation was merged; None: none is."""
     superseded_ms: int | None
     """When a version newer than the lowest needed one came; None: the newest merge keeps all of them."""
+    former_topic: bool = False
+    """Whether log entries of a former topic are needed, which only subscriptions keep."""
 
     def within(self, contract: Contract, now_ms: int, bounds: Bounds) -> bool:
         """Whether no round of garbage collection up to now, and for the margin, takes what is needed."""
         merged_ms, superseded_ms = self.merged_ms, self.superseded_ms
         young = merged_ms is None or now_ms + bounds.margin_ms - merged_ms < contract.history_window_s * 1000
         window = version_window_ms(contract, bounds.version_window_min_ms)
+        young = young and not self.former_topic
         return young and (superseded_ms is None or now_ms + bounds.margin_ms - superseded_ms < window)
 
     def held(self, contract: Contract, now_ms: int, bounds: Bounds) -> bool:
@@ -91,11 +97,16 @@ def look(opened: OpenedTable, needs: Needs) -> Age:
 
     ``OutsideHistoryWindow``: needed generations are trimmed.  ``VersionGone``: the table version was removed.
     """
+    regions = opened.contract.regions
     for attempt in range(_LOOKS):
         try:
-            return Age(
-                *together(opened.tasks, lambda: _first_merged(opened, needs), lambda: _superseded(opened, needs))
+            merged, (superseded_ms, in_force) = together(
+                opened.tasks, lambda: _first_merged(opened, needs, regions), lambda: _superseded(opened, needs)
             )
+            former = [r for r in in_force.regions if r not in set(regions) and _is_behind(needs, in_force, r)]
+            if former:
+                merged += _first_merged(opened, needs, former)
+            return Age(min(merged, default=None), superseded_ms, bool(former))
         except Refresh:
             if attempt == _LOOKS - 1:
                 raise
@@ -103,32 +114,59 @@ def look(opened: OpenedTable, needs: Needs) -> Age:
     raise AssertionError("not reached")
 
 
-def _first_merged(opened: OpenedTable, needs: Needs) -> int | None:
-    regions = opened.contract.regions
-    states = opened.states.read(regions)
+def merged_ms_of(record: GenerationRecord, *, former: bool) -> int | None:
+    """Return when a generation was merged; None if it is not.  One of a former topic is, even if nobody has marked it."""
+    if record.state is GenerationState.MERGED:
+        return record.merged_at_ms
+    return record.flushed_at_ms or record.sealed_at_ms if former else None
+
+
+def _is_behind(needs: Needs, in_force: InForce, region: Region) -> bool:
+    return in_force.generation(region) > needs.merged.get(region, NO_MARK).generation
+
+
+def _first_merged(opened: OpenedTable, needs: Needs, regions: Sequence[Region]) -> list[int]:
+    """Return when the first needed generation of each region was merged."""
+    states, known = opened.states.read(regions), set(opened.contract.regions)
 
     def merged_ms(region: Region) -> int | None:
         mark = needs.merged.get(region, NO_MARK)
         found = generation_behind(opened, region, states.get(region), mark.generation, mark.next)
-        return None if found is None or found.state is not GenerationState.MERGED else found.merged_at_ms
+        if found is not None and region not in known:
+            _check_log(opened, region, found, needs)
+        return None if found is None else merged_ms_of(found, former=region not in known)
 
     found = opened.tasks.map(merged_ms, regions)
-    return min((at for at in found if at is not None), default=None)
+    return [at for at in found if at is not None]
 
 
-def _superseded(opened: OpenedTable, needs: Needs) -> int | None:
+def _check_log(opened: OpenedTable, region: Region, record: GenerationRecord, needs: Needs) -> None:
+    """Raise ``OutsideHistoryWindow`` if the log of a former topic's generation was deleted.  No state says so."""
+    first = paths.wal_segment(record.log, record.first_sequence)
+    listed = opened.store.list(paths.log_prefix(record.log), limit=1)
+    if record.first != record.next and min((info.key for info in listed), default=first + "~") > first:
+        raise OutsideHistoryWindow(
+            f"the log of the former topic's partition {region.name}, from generation {record.generation} on, is deleted: no "
+            "subscription has kept it. Begin at a newer point",
+            version=needs.version,
+        )
+
+
+def _superseded(opened: OpenedTable, needs: Needs) -> tuple[int | None, InForce]:
+    """Return when a version newer than the lowest needed one came, and the watermarks in force."""
     newest, in_force = opened.watermarks.newest()
     if newest.version < needs.version:
         raise PlanStale(f"the newest table version shown is {newest.version}, and {needs.version} was there")
     if not version_exists(opened.table, needs.version):
         raise VersionGone(f"table version {needs.version} was removed", version=needs.version)
     if not opened.contract.rows_tell_partition or in_force.version <= needs.versions_from:
-        return None  # garbage collection removes no version then
+        return None, in_force  # garbage collection removes no version then
     try:
-        return opened.table.commit_time(needs.versions_from + 1)
+        return opened.table.commit_time(needs.versions_from + 1), in_force
     except VersionGone:
         stored = opened.table.stored_versions()
-        return min((ms for version, ms in stored.items() if version > needs.versions_from), default=None)
+        times = (ms for version, ms in stored.items() if version > needs.versions_from)
+        return min(times, default=None), in_force
 
 
 def too_old(needs: Needs, contract: Contract) -> OutsideHistoryWindow:

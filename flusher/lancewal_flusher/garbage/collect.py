@@ -52,13 +52,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from lancewal_core.errors import Corrupt
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, LogId, Region, Sequence, TableVersion
 from lancewal_core.process.failpoints import point
-from lancewal_core.region.history import History, KnownPages
+from lancewal_core.region.history import History, KnownPages, SoundHistories
 from lancewal_core.region.state import GenerationRecord, decode_history, encode_history
 from lancewal_core.region.states import Decide
 from lancewal_core.region.transitions import paged, trim
@@ -123,7 +123,7 @@ def collect_garbage(context: FlusherContext, state: GarbageState) -> GarbageRepo
     in_force, kept = claimed_histories(context, state.pages)
     # Step 3
     changed, holding = _shorten(context, kept.of, in_force, now, state.subscriptions)
-    kept = replace(kept, of={**kept.of, **changed})
+    kept = SoundHistories({**kept.of, **changed}, {**kept.damaged, **holding.damaged}, holding.former)
     trimmed = {region: history.state.trimmed_generation for region, history in changed.items()}
     # Step 4, 5
     found = find_garbage(context, candidates, kept, now, state.flushes)
@@ -183,7 +183,7 @@ def _shorten(
     window_ms = context.contract.history_window_s * 1000
     over = _boundaries(now_kept, in_force, now, window_ms)
     # From here on nothing more is over: a subscription that is made later finds that (``subscriptions.needs``).
-    holding = read_holding(context, known, now_kept, now)
+    holding = read_holding(context, known, in_force, now_kept, now)
     known.segments = kept_segments(holding, now_kept, over)
     window_ms = holding.window_ms(window_ms, context.contract)
     reached = _boundaries(now_kept, in_force, now, window_ms, holding)

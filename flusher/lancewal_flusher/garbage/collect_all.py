@@ -80,12 +80,13 @@ def look(context: FlusherContext) -> GarbageSummary:
     in_force, before = claimed_histories(context)
     window_ms = context.contract.history_window_s * 1000
     known = KnownSubscriptions()
-    holding = read_holding(context, known, before.of, now)
+    holding = read_holding(context, known, in_force, before.of, now)
     window_ms = holding.window_ms(window_ms, context.contract)
     after = {
         r: shortened(h, in_force.generation(r), now, window_ms, holding.free_up_to(r)) for r, h in before.of.items()
     }
-    kept = replace(before, of={region: history for region, (history, _) in after.items()})
+    of = {region: history for region, (history, _) in after.items()}
+    kept = SoundHistories(of, {**before.damaged, **holding.damaged}, holding.former)
     flushes = KnownFlushes()
     found = find_garbage(context, candidates, kept, now, flushes, _swaps(context, after))
     trimmed = _moved(_boundaries(before), _boundaries(kept))

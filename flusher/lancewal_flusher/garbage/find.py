@@ -15,7 +15,7 @@ and one for each long log.  They skip segments that an earlier round has found n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +23,7 @@ from functools import partial
 from lancewal_core.errors import ObjectCorrupt
 from lancewal_core.keys.catalog import catalog_family
 from lancewal_core.names import paths
-from lancewal_core.names.ids import Generation, LogId, Page, Region, Sequence
+from lancewal_core.names.ids import Generation, LogId, Page, Sequence
 from lancewal_core.process.tasks import together
 from lancewal_core.region.history import History, KnownPages, SoundHistories, read_sound_histories
 from lancewal_core.region.state import GenerationRecord, GenerationState
@@ -143,7 +143,7 @@ def find_garbage(
     made.
     """
     swaps, histories = swaps or {}, kept_by.of
-    needed = _needed_segments(histories)
+    needed = _needed_segments([*histories.values(), *kept_by.former.values()])
     page_of = context.contract.page_of
     # Step 4
     looks: list[Callable[[], Collection[str]]] = [
@@ -214,10 +214,10 @@ def boundary(
     return found
 
 
-def _needed_segments(histories: Mapping[Region, History]) -> dict[LogId, Sequence]:
+def _needed_segments(histories: Iterable[History]) -> dict[LogId, Sequence]:
     """Return the first needed segment of each log: the first one in which a kept generation begins."""
     needed: dict[LogId, Sequence] = {}
-    for history in histories.values():
+    for history in histories:
         for record in history.generations:
             needed[record.log] = min(needed.get(record.log, record.first_sequence), record.first_sequence)
     return needed

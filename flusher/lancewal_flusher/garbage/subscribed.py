@@ -15,19 +15,20 @@ table deletes nothing of the table made after it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lancewal_core.errors import Corrupt, ObjectMissing
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, LogId, Region, Sequence
-from lancewal_core.region.history import History
+from lancewal_core.region.history import History, read_sound_histories
 from lancewal_core.region.state import GenerationRecord
 from lancewal_core.store.object_store import ObjectInfo
 from lancewal_core.store.versioned import FIRST_VERSION, Version, newest_behind, newest_version
-from lancewal_core.subscriptions.holding import HOLDS_NOTHING, Fault, Holding, holding_of
+from lancewal_core.subscriptions.holding import HOLDS_NOTHING, Fault, Holding, former_regions, holding_of
 from lancewal_core.subscriptions.stored import StoredSubscription, SubscriptionNames, names_family, subscription_family
 from lancewal_core.subscriptions.subscriptions import decoded_names, decoded_subscription
 from lancewal_core.table.contract import Contract
+from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.context import FlusherContext, check_making
 
 VERSIONS_KEPT = 100
@@ -77,22 +78,30 @@ class KnownSubscriptions:
 def read_holding(
     context: FlusherContext,
     known: KnownSubscriptions,
+    in_force: InForce,
     histories: Mapping[Region, History],
     now_ms: int,
 ) -> Holding:
-    """Return what subscriptions hold now, out of these histories.  A table without subscriptions costs one request."""
+    """Return what subscriptions hold now, out of these histories and those of former topics.  A table without
+    subscriptions costs one request."""
+    found: dict[str, StoredSubscription | Fault]
     try:
         names = _read_names(context, known)
     except Corrupt as fault:
-        return Holding(faults={"": fault})
-    if not names.ids:
-        known.of = {}
+        found = {"": fault}
+    else:
+        by_name = sorted(names.ids.items())
+        read = context.tasks.map(lambda item: _read_one(context, known, *item), by_name) if by_name else []
+        known.of = {id: each for (_, id), each in zip(by_name, read, strict=True)}
+        found = {name: known.of[id].stored for name, id in by_name}
+    if not found:
         return HOLDS_NOTHING
-    by_name = sorted(names.ids.items())
-    read = context.tasks.map(lambda item: _read_one(context, known, *item), by_name)
-    known.of = {id: each for (_, id), each in zip(by_name, read, strict=True)}
-    found = {name: known.of[id].stored for name, id in by_name}
-    return holding_of(found, histories, context.contract, now_ms)
+    regions = former_regions(found, in_force, context.contract)
+    if not regions:
+        return holding_of(found, histories, context.contract, now_ms)
+    former = read_sound_histories(context, regions, in_force)  # nothing of a former topic changes any more
+    holding = holding_of(found, {**histories, **former.of}, context.contract, now_ms)
+    return replace(holding, damaged=former.damaged)
 
 
 def _read_names(context: FlusherContext, known: KnownSubscriptions) -> SubscriptionNames:
@@ -184,6 +193,8 @@ def kept_segments(
         return {}
     kept = dict[LogId, Sequence]()
     free = dict[Region, list[GenerationRecord]]()
+    for region, history in holding.former.items():  # no window keeps them
+        free[region] = list(history.generations)
     for region, history in histories.items():
         upto = over[region].generation if region in over else Generation(0)
         for record in history.generations:

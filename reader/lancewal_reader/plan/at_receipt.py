@@ -261,11 +261,12 @@ def _check_lost(context: PlanContext, pending: Seq[GenerationPart], walked: Walk
             continue  # nothing but the receipt says that it ever existed
         state = context.states.read([part.region]).get(part.region)
         if state is not None and state.trimmed_generation < part.record.generation:
-            raise segment_lost(
-                walked.log,
-                walked.end,
-                f"the receipt's read of partition {part.region.name} saw records in it or after it",
-            )
+            with kept_of(context.contract, part.region):
+                raise segment_lost(
+                    walked.log,
+                    walked.end,
+                    f"the receipt's read of partition {part.region.name} saw records in it or after it",
+                )
 
 
 def _sources(parts: Seq[GenerationPart], logs: Mapping[LogId, LogEntries]) -> list[Source]:

@@ -24,7 +24,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from lancewal_core.errors import InvalidInput, MergedPositionUnknown, OutsideHistoryWindow, PlanStale, TableRestored
+from lancewal_core.errors import (
+    InvalidInput,
+    MergedPositionUnknown,
+    ObjectMissing,
+    OutsideHistoryWindow,
+    PlanStale,
+    TableRestored,
+)
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Position, Region, TableVersion
 from lancewal_core.region.history import generations_behind
@@ -46,14 +53,15 @@ def contracts_up_to(store: ObjectStore, newest: Contract) -> list[Contract]:
 
 @contextmanager
 def kept_of(contract: Contract, region: Region) -> Iterator[None]:
-    """Raise ``OutsideHistoryWindow`` instead of ``PlanStale`` for a region that the contract no longer has.
+    """Raise ``OutsideHistoryWindow`` instead of ``PlanStale`` or ``ObjectMissing`` for a region that the contract no
+    longer has.
 
-    Garbage collection knows only the contract's regions, and records what it trims of them.  Objects of other regions
-    are simply gone.
+    Garbage collection records what it trims of the contract's regions alone.  The log of another region is simply gone,
+    once no subscription holds it.
     """
     try:
         yield
-    except PlanStale as error:
+    except (PlanStale, ObjectMissing) as error:
         if region in contract.regions:
             raise
         raise OutsideHistoryWindow(
