@@ -1,9 +1,10 @@
 """``python3 dev.py check-spark [VERSION ...]``: run the same reads on PySpark from PyPI, and compare with DuckDB.
 
 Without a version, the oldest and the newest supported PySpark run; ``4.1`` means its newest release.  Each reads in
-three ways: ``local``, on a standalone cluster of two workers, and through Spark Connect.  ``--way``, which may be
-repeated, selects some of them.  A complete run writes its results to ``docs/reference/which-sparks-work.md``. Exit code
-0 only if every read passed.
+three ways: ``local``, on a standalone cluster of two workers, and through Spark Connect.  The way ``history`` tries the
+pipeline of ``docs/how-to/keep-history.md`` on each PySpark that has AUTO CDC.  ``--way``, which may be repeated, selects
+some of them.  A complete run writes its results to ``docs/reference/which-sparks-work.md``. Exit code 0 only if
+everything passed.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from lancewal_reader.table import open_table, reads_of
 from lancewal_tables.snapshots.make import make_snapshot
 from tests.spark_versions import loaded
 from tests.spark_versions.environments import NEWEST, OLDEST, Environment, environment_of
-from tests.spark_versions.page import PAGE, Run, page
+from tests.spark_versions.history import run_history
+from tests.spark_versions.page import HISTORY, PAGE, Run, page
 from tests.spark_versions.reads import LOADED, READS, Read
 from tests.spark_versions.sessions import WAYS, Session, session
 from tests.support.flusher_tables import FlusherTable
@@ -39,16 +41,19 @@ _RUN_S = 900.0
 def main() -> int:
     parser = argparse.ArgumentParser(prog="dev.py check-spark", description=__doc__)
     parser.add_argument("versions", nargs="*", metavar="VERSION", default=[])
-    parser.add_argument("--way", action="append", choices=WAYS, default=[])
+    parser.add_argument("--way", action="append", choices=(*WAYS, HISTORY), default=[])
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="lancewal-spark-") as place:
         table = _table(Path(place))
         runs = []
         for number, version in enumerate(given.versions or (OLDEST, NEWEST)):
             environment = environment_of(version)
-            for way in given.way or WAYS:
-                runs.append(_run(way, environment, table, Path(place) / f"{number}-{way}"))
-                _say(runs[-1])
+            for way in given.way or (*WAYS, HISTORY):
+                folder = Path(place) / f"{number}-{way}"
+                run = run_history(environment, folder) if way == HISTORY else _run(way, environment, table, folder)
+                if run is not None:
+                    runs.append(run)
+                    _say(run)
     if not given.versions and not given.way:
         PAGE.write_text(page(runs))
         print(f"written: {PAGE}")

@@ -15,6 +15,17 @@ three ways: in `local` mode, on a standalone cluster of two workers, and through
 result equals DuckDB's, row by row. A load of every type, with times of the years 1 to 9999, is compared with the loaded
 values.
 """
+HISTORY = "history"
+"""The way of the runs that have a table of their own."""
+_HISTORY_HEAD = """
+## History
+
+The pipeline of [Keep history](../how-to/keep-history.md#auto-cdc) is tried as it stands on the page, through Spark Connect.
+No table format with MERGE has a release for Spark 4.3, so it gets as far as its target.
+
+| recipe | PySpark | result |
+|---|---|---|
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +42,8 @@ class Run:
 
 
 def page(runs: Sequence[Run]) -> str:
+    histories = [run for run in runs if run.way == HISTORY]
+    runs = [run for run in runs if run.way != HISTORY]
     names = list(dict.fromkeys(name for run in runs for name in run.found))
     lines = [
         _HEAD,
@@ -38,7 +51,8 @@ def page(runs: Sequence[Run]) -> str:
         "|---" * (len(runs) + 1) + "|",
     ]
     lines += [f"| {name} | {' | '.join(_cell(run, name) for run in runs)} |" for name in names]
-    return "\n".join(lines) + "\n"
+    recipes = [f"| {name} | {run.version} | {_cell(run, name)} |" for run in histories for name in run.found]
+    return "\n".join(lines) + "\n" + _HISTORY_HEAD + "\n".join(recipes) + "\n"
 
 
 def _cell(run: Run, name: str) -> str:

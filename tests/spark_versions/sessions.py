@@ -86,6 +86,7 @@ def _connect(stack: ExitStack, environment: Environment, folder: Path) -> Sessio
         "spark.master": "local[2]",
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
     }
     arguments = [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
     server = "org.apache.spark.sql.connect.service.SparkConnectServer"

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from tests.spark_versions.__main__ import by_duckdb
 from tests.spark_versions.environments import PACKAGES, ROOT, reader_needs
-from tests.spark_versions.page import PAGE, Run, page
+from tests.spark_versions.page import HISTORY, PAGE, Run, page
 from tests.spark_versions.reads import READS, REFUSED
 from tests.support.pipeline import EVERY_TYPE, random_value
 
@@ -33,6 +33,7 @@ def test_the_page_says_what_was_wrong() -> None:
     assert "| read | 4.0.5 local | 4.3.0 local |" in lines
     assert "| all columns | right | right |" in lines
     assert "| count(*) | 3 rows / not 4 | not made |" in lines
+    assert "| a recipe | 4.3.0 | right |" in page([*runs, Run("4.3.0", HISTORY, {"a recipe": ""})]).splitlines()
 
 
 def test_an_environment_has_what_the_reader_needs_and_no_spark_of_its_own() -> None:
