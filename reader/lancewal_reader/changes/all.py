@@ -32,6 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 
 import numpy as np
 import pyarrow as pa
@@ -53,6 +54,7 @@ from lancewal_reader.plan.breaks import Cut, contracts_up_to, spans_a_change
 from lancewal_reader.plan.stand_in import Lineage, StepSource
 from lancewal_reader.point.receipt import Receipt
 from lancewal_reader.reading.shown_version import shown_version
+from lancewal_reader.unmerged.load import DeltaContext
 from lancewal_reader.unmerged.portions import records_in
 
 _NAMED = 3
@@ -63,16 +65,21 @@ def all_changes(start: Side, end: Side, columns: Sequence[str]) -> Iterator[Pair
 
     ``columns`` are names of columns of ``end``, those of the primary key among them.  ``more`` has the columns
     ``records.MORE``."""
+    context = end.context
     _check_order(start, end)
+    yield from _changes(start, end, columns, Lineage(context.table, context.watermarks, context.tasks))
+
+
+def _changes(start: Side, end: Side, columns: Sequence[str], lineage: Lineage) -> Iterator[Pairs]:
     middle = _divided(start, end)
     if middle is not None:
-        yield from all_changes(start, middle, columns)
-        yield from all_changes(middle, end, columns)
+        yield from _changes(start, middle, columns, lineage)
+        yield from _changes(middle, end, columns, lineage)
         return
     context = end.context
     begin, last = start.receipt.positions, end.receipt.positions
     # Step 2
-    steps = Lineage(context.table, context.watermarks).foreign_steps(start.receipt.version, end.receipt.version)
+    steps = lineage.foreign_steps(start.receipt.version, end.receipt.version)
     entries = entries_between(context, start.plan.in_force, begin, last)
     at = start
     for step in steps:
@@ -105,18 +112,31 @@ def _merged_between(start: Side, end: Side, entries: Entries) -> Side | None:
 
     It is the last one up to which the records have no more keys than a reader may hold, or else the first one."""
     context, begin = end.context, start.receipt.positions
-    found: tuple[TableVersion, dict[Region, Position]] | None = None
-    for version in range(start.receipt.version + 1, end.receipt.version):
+    merged = _merged(context, range(start.receipt.version + 1, end.receipt.version))
+    cuts = [(version, _cut(begin, in_force)) for version, in_force in merged]
+    dividing = [(version, cut) for version, cut in cuts if cut not in (begin, end.receipt.positions)]
+
+    def fits(divided: tuple[TableVersion, Cut]) -> bool:
+        return records_in(RecordStretch.of(start, entries, begin, divided[1]).deltas) <= context.keys_max
+
+    fitting = list(takewhile(fits, dividing))  # later versions have no fewer records
+    for version, cut in (*reversed(fitting), *dividing[len(fitting) :]):
+        if version_exists(context.table, version):
+            return _opened(end, version, cut)
+    return None
+
+
+def _merged(context: DeltaContext, versions: Sequence[int]) -> list[tuple[TableVersion, InForce]]:
+    """Return what versions have merged, read concurrently.  A version is left out if nobody knows it."""
+
+    def at(version: int) -> InForce | None:
         try:
-            cut = _cut(begin, context.watermarks.at(version))
+            return context.watermarks.at(version)
         except (TableRestored, MergedPositionUnknown):
-            continue
-        if cut == begin or cut == end.receipt.positions or not version_exists(context.table, TableVersion(version)):
-            continue
-        if found is not None and records_in(RecordStretch.of(start, entries, begin, cut).deltas) > context.keys_max:
-            break
-        found = TableVersion(version), cut
-    return None if found is None else _opened(end, *found)
+            return None
+
+    found = context.tasks.map(at, versions)
+    return [(TableVersion(v), in_force) for v, in_force in zip(versions, found, strict=True) if in_force is not None]
 
 
 def _cut(begin: Mapping[Region, Position], in_force: InForce) -> dict[Region, Position]:
@@ -176,15 +196,11 @@ def _divided(start: Side, end: Side) -> Side | None:
             at <= last.get(r, 0) for r, at in cut.items()
         )
 
-    for version in range(end.receipt.version, start.receipt.version - 1, -1):
-        try:
-            marks = context.watermarks.at(version).regions
-        except (TableRestored, MergedPositionUnknown):
-            continue
-        cut = {region: mark.next for region, mark in marks.items()}
+    for version, in_force in _merged(context, range(end.receipt.version, start.receipt.version - 1, -1)):
+        cut = {region: mark.next for region, mark in in_force.regions.items()}
         if lies_between(cut) and cut != begin and not spans_a_change(contracts, begin, cut):
             try:
-                return _opened(end, TableVersion(version), cut)
+                return _opened(end, version, cut)
             except VersionGone:
                 break
     raise VersionGone(

@@ -237,7 +237,7 @@ class Feeds:
     def _steps(self, planned: PlannedFeed) -> Iterator[tuple[int, int]]:
         context = self.reads.context
         assert planned.start is not None  # in the mode ``commits`` there is one
-        return Lineage(context.table, context.watermarks).steps(
+        return Lineage(context.table, context.watermarks, context.tasks).steps(
             planned.start.receipt.version, planned.end.receipt.version
         )
 

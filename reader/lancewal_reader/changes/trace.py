@@ -176,7 +176,8 @@ class _Walk:
         return new
 
     def _steps(self, vanishing: Vanishing) -> list[_Step]:
-        below, pinned = (self._opened.table.at(version) for version in (vanishing.version - 1, vanishing.version))
+        versions = (vanishing.version - 1, vanishing.version)
+        below, pinned = self._opened.tasks.map(self._opened.table.at, versions)
         there = below.fragment_ids()
         arrived = np.setdiff1d(pinned.fragment_ids(), there, assume_unique=True).tolist()
         made = {file: fragment for fragment in map(pinned.fragment, arrived) for file in fragment.files}

@@ -151,7 +151,7 @@ def _pin(context: PlanContext, at: Receipt) -> Pinned:
         newest = context.table.newest().version
         if at.version > newest:
             raise InvalidInput(f"the receipt is of table version {at.version}, the newest is {newest}") from error
-        found = Lineage(context.table, context.watermarks).stand_in(at.version, at.positions)
+        found = Lineage(context.table, context.watermarks, context.tasks).stand_in(at.version, at.positions)
         if found is None:
             raise _version_gone(context, at) from error
         return found

@@ -76,7 +76,7 @@ def version_at(context: PlanContext, ms: int) -> Pinned:
     check_of_table(context.table.at(then), then)
     if after is not None and after != then + 1:
         # The one of then lay between the two; the versions in between must show what this one shows.
-        found = Lineage(context.table, context.watermarks).same_rows(then, TableVersion(after - 1))
+        found = Lineage(context.table, context.watermarks, context.tasks).same_rows(then, TableVersion(after - 1))
         if not found:
             raise versions_left(
                 context,

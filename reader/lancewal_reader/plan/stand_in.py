@@ -28,6 +28,7 @@ from typing import Literal, assert_never
 
 from lancewal_core.errors import InvalidInput, MergedPositionUnknown, ObjectCorrupt, VersionGone
 from lancewal_core.names.ids import Position, Region, TableVersion
+from lancewal_core.process.tasks import Tasks
 from lancewal_core.table.conflicts_ref import PROPERTY_SETTLED, ConflictsRef
 from lancewal_core.table.protocol import Table, TransactionGone, TransactionInfo, TransactionUnreadable
 from lancewal_core.table.watermarks import (
@@ -105,11 +106,13 @@ def is_at_or_below(in_force: InForce, cut: Mapping[Region, Position]) -> bool:
 
 
 class Lineage:
-    """The commits that made the versions of a table.  Each is read once, since a version never changes."""
+    """The commits that made the versions of a table.  Each is read once, since a version never changes.  Those of a range are
+    read concurrently."""
 
-    def __init__(self, table: Table, watermarks: Watermarks) -> None:
+    def __init__(self, table: Table, watermarks: Watermarks, tasks: Tasks) -> None:
         self._table = table
         self._watermarks = watermarks
+        self._tasks = tasks
         self._commits: dict[int, _Commit] = {}
 
     def stand_in(self, version: int, cut: Mapping[Region, Position]) -> Pinned | None:
@@ -207,7 +210,9 @@ class Lineage:
 
     def _commits_after(self, low: int, high: int) -> tuple[dict[int, _Commit], dict[str, int]]:
         """Return the commits from there up to ``high`` by version, and for each merge the version of its follow-up."""
-        commits = {version: self._commit(version) for version in range(low + 1, high + 1)}
+        unread = [version for version in range(low + 1, high + 1) if version not in self._commits]
+        self._commits.update(zip(unread, self._tasks.map(self._read, unread), strict=True))
+        commits = {version: self._commits[version] for version in range(low + 1, high + 1)}
         return commits, {commit.merge: at for at, commit in commits.items() if isinstance(commit, _FollowUp)}
 
     def _conflicts(self, version: int) -> ConflictsRef | None:

@@ -26,6 +26,7 @@ from lancewal_core.errors import (
 from lancewal_core.rows.schema import Op
 from lancewal_core.rows.ttl import Ttl
 from lancewal_flusher.upkeep.expiry import Expired, OldestTimes, expire_next
+from lancewal_reader.plan.stand_in import Lineage
 from lancewal_reader.point.receipt import Receipt
 from lancewal_reader.table import open_table
 from tests.audit.repair.test_segment import damage
@@ -39,6 +40,33 @@ from tests.support.scripted import ManualClock
 
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
 DAY_S = 86_400
+
+
+def test_commits_are_read_once_where_a_range_is_divided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Lineage] = []
+    read: list[int] = []
+
+    class Noted(Lineage):
+        def __init__(self, *parts: Any) -> None:
+            super().__init__(*parts)
+            made.append(self)
+
+        def _read(self, version: int) -> Any:
+            read.append(version)
+            return super()._read(version)
+
+    monkeypatch.setattr("lancewal_reader.changes.all.Lineage", Noted)
+    life = Life(tmp_path)
+    life.go_on(2)
+    before = len(life.notes)
+    BREAKS["partitions added"](life)
+    life.go_on(2)
+    start, end = (str(life.notes[at].points["receipt"]) for at in (before - 1, -1))
+    table = open_table(life.pipeline.uri)
+    assert applied(life.notes[before - 1].rows, feed(table, start, end)) == life.notes[-1].rows
+    assert len(made) == 1
+    assert len(read) == len(set(read)) > 1
+    life.pipeline.close()
 
 
 @pytest.mark.parametrize("break_", BREAKS)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import pyarrow as pa
 import pytest
@@ -17,12 +19,15 @@ from lancewal_core.table.watermarks import (
     merge_properties,
 )
 from lancewal_reader.plan.stand_in import Lineage
-from tests.support.scripted import ManualClock
+from tests.support.scripted import InlineTasks, ManualClock
 from tests.twins.faults import Faultless
 from tests.twins.memory_store import MemoryBucket, MemoryStore
 from tests.twins.memory_table import MemoryDataset, MemoryTable
 
 REGION = Region("orders", TopicId("topic-id-1"), 0)
+
+A = TypeVar("A")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +107,30 @@ def test_stand_in(case: Case) -> None:
     for version in case.gone:
         del dataset.versions[version]
     cut = {REGION: Position(10 * min(case.merges, merges) + 5)}
-    found = Lineage(table, Watermarks(store, table, None)).stand_in(case.version, cut)
+    found = Lineage(table, Watermarks(store, table, None), InlineTasks()).stand_in(case.version, cut)
     assert (None if found is None else found.version) == case.found
     if found is not None:
         assert found.in_force == Watermarks(store, table, None).at(found.version)
+
+
+class CountedTasks(InlineTasks):
+    """Tasks that note how many items each call of ``map`` has."""
+
+    def __init__(self) -> None:
+        self.items: list[int] = []
+
+    def map(self, call: Callable[[A], T], items: Sequence[A]) -> list[T]:
+        self.items.append(len(items))
+        return super().map(call, items)
+
+
+def test_commits_of_a_range_are_read_together_and_once() -> None:
+    store = MemoryStore(ManualClock(), MemoryBucket(), Faultless())
+    dataset = MemoryDataset(pa.schema([("k", pa.int64())]))
+    table, tasks = MemoryTable(dataset), CountedTasks()
+    for name in ("Append", "Rewrite", "Append", "CreateIndex", "Delete"):
+        dataset.add(dataset.newest.number, name, ())
+    lineage = Lineage(table, Watermarks(store, table, None), tasks)
+    assert [step.version for step in lineage.foreign_steps(1, 5)] == [2, 4]
+    assert list(lineage.steps(2, 6)) == [(3, 4), (5, 6)]
+    assert tasks.items == [4, 1]
