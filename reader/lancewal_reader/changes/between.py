@@ -22,7 +22,7 @@ from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.protocol import Fragment, PinnedTable
 from lancewal_reader.changes.cells import Addresses, Cells, row_addresses
-from lancewal_reader.changes.trace import hidden_rows, is_same_space, trace, without
+from lancewal_reader.changes.trace import Untraced, hidden_rows, is_same_space, trace, without
 from lancewal_reader.event_table import ReaderEvents
 
 
@@ -34,8 +34,12 @@ class Between:
     """Rows live in the first version."""
     come: Addresses
     """Rows live in the second version."""
-    compared_fragments: int
+    untraced: Sequence[Untraced] = ()
     """Fragments all of whose rows are given, since nothing shows what a commit did with them."""
+
+    @property
+    def compared_fragments(self) -> int:
+        return len(self.untraced)
 
 
 def between(
@@ -47,7 +51,7 @@ def between(
     ``rows``, whose ids say which columns of the versions these are.  ``ContractMismatch`` if a version cannot have them."""
     if before.version > after.version:
         found = between(opened, after, before, rows, columns)
-        return Between(found.come, found.gone, found.compared_fragments)
+        return Between(found.come, found.gone, found.untraced)
     cells = Cells.of(opened, before, after, rows, columns)
     gone = {fragment.fragment_id: fragment for fragment in before.fragments()}
     come = {fragment.fragment_id: fragment for fragment in after.fragments()}
@@ -58,7 +62,7 @@ def between(
     traced = trace(opened, cells, gone, come)
     if traced.untraced:
         ReaderEvents().fragments_compared(
-            from_version=int(before.version), to_version=int(after.version), fragments=traced.untraced
+            from_version=int(before.version), to_version=int(after.version), fragments=len(traced.untraced)
         )
     return Between(_ascending([*left, *traced.gone]), _ascending([*arrived, *traced.come]), traced.untraced)
 

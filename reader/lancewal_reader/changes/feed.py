@@ -1,7 +1,7 @@
 """Change feeds of one open table: their ends, their modes, and their rows.
 
 ``net``
-    At most one change for each key, between the states at both ends.
+    At most one change for each key, between the states at both ends.  Either may be the older one.
 
 ``commits``
     The ``net`` changes from each version of the merged table to the next.  A merge and its follow-up count as one commit.
@@ -19,6 +19,7 @@ Guarantees
  4. ``_sequence`` grows with each change of a key, also from one feed to the next of its mode.  In ``net`` it is the sum of
     the positions and the version of ``end``; both never become less.  In ``commits`` it is that of each version, in ``all``
     that of each record or commit.  A restore whose rows are replayed takes positions back, and with them the sequence.
+    So does a feed of ``net`` whose end is before its start.
  5. The columns are those of ``end``, told apart by their ids.  Rows before a column was added have null in it.
 
 From ``earliest`` the first rows are inserts.  ``net`` has all rows of ``end``.  The other modes have those that were there
@@ -58,6 +59,7 @@ Mode = Literal["net", "commits", "all"]
 End: TypeAlias = Point | Literal["now", "earliest"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 COMMIT_VERSION, COMMIT_TIMESTAMP, SEQUENCE = "_commit_version", "_commit_timestamp", "_sequence"
+_BACK = "Only the mode net goes back: use it, or swap the two"
 _FIELDS = (
     pa.field(CHANGE_TYPE, pa.string(), nullable=False),
     pa.field(COMMIT_VERSION, pa.int64(), nullable=False),
@@ -121,8 +123,8 @@ class Feeds:
         self.reads = reads
 
     def plan(self, wanted: Wanted, start: object, end: object, mode: object) -> PlannedFeed:
-        """Plan the feed of the columns and filter of ``wanted``.  ``InvalidInput``: a wrong argument, or an end that does not
-        come after the start."""
+        """Plan the feed of the columns and filter of ``wanted``.  ``InvalidInput``: a wrong argument, or an end before the
+        start, which only ``net`` takes."""
         checked = _mode_of(mode)
         from_, to = _end_of(start, "start"), _end_of(end, "end")
         if to == "earliest":
@@ -140,8 +142,9 @@ class Feeds:
     def between(self, start: Planned | None, end: Planned, mode: Mode) -> PlannedFeed:
         """Return the feed between two planned states.
 
-        ``InvalidInput``: the end does not hold all that the start holds, or the feed adds a column of the name of another."""
-        if start is not None:
+        ``InvalidInput``: the mode is not ``net``, and the end does not hold all that the start holds.  Or the feed adds a
+        column of the name of another."""
+        if start is not None and mode != "net":
             _check_order(start.receipt, end.receipt)
         fields = _FIELDS if mode != "all" else (*_FIELDS, *(own for own in MORE if own.name != SEQUENCE))
         taken = [own.name for own in fields if own.name in end.schema.names]
@@ -299,14 +302,15 @@ def _check_order(start: Receipt, end: Receipt) -> None:
     """Raise ``InvalidInput`` unless the end holds all that the start holds."""
     if end.version < start.version:
         raise InvalidInput(
-            f"the end is version {end.version} of the table, the start is version {start.version}: it comes before the start"
+            f"the end is version {end.version} of the table, the start is version {start.version}: it comes before the start. "
+            f"{_BACK}"
         )
     for region, position in sorted(start.positions.items()):
         reached = end.positions.get(region, 0)
         if end.positions and reached < position:
             raise InvalidInput(
                 f"the end comes before the start: of partition {region.topic}-{region.partition} it holds the records below "
-                f"{reached}, and the start those below {position}"
+                f"{reached}, and the start those below {position}. {_BACK}"
             )
 
 

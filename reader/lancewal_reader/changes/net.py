@@ -9,17 +9,17 @@ Guarantees
 
 Steps
  1. ``between`` says which merged rows the two versions do not share: those that are *gone*, and those that have *come*.
- 2. A key may have changed if a gone row or a row that has come has it.  So it may if the second state has an unmerged record
-    of it from beyond the first one's positions.  If something of a region was merged in between, the unmerged keys of the
-    first state may have changed too: a key that was merged and then deleted leaves no trace.  All other keys have the same
-    row in both.
+ 2. A key may have changed if a gone row or a row that has come has it.  So it may if a state has an unmerged record of it
+    from beyond the other one's positions.  If the versions have merged different records of a region, all unmerged keys of
+    the state that has merged less may have changed too: a key that was merged and then deleted leaves no trace.  All other
+    keys have the same row in both.  Either state may be the older one, region by region.
  3. Rows that have come, and whose key no gone row has and no unmerged record, are inserts.  They are read in batches.
  4. All other keys are held in memory.  Their rows in both states are looked up and compared, also in batches.  The
     addresses of gone rows, and of rows that have come, are known; others are looked up in the key index.
 
 ``TooManyUnmerged``: more keys than ``unmerged_keys_max`` would be held.  ``DuplicateKeys``: a state is found to show a key
 twice, since another program has written it.  Once the flusher has hidden the older row, later states show it once.  Rows of
-a new key that another program appends twice in different batches are two inserts.
+a new key that another program appends twice are inserts both, as a read of the second state shows both.
 
 In a table whose rows do not tell their partition, a record may also change what a read shows of earlier records of its key.
 There all unmerged keys of both states are compared.
@@ -34,6 +34,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lancewal_core.errors import DuplicateKeys, TooManyUnmerged
+from lancewal_core.names.ids import Position
 from lancewal_core.rows.key_set import KeySet, distinct
 from lancewal_core.rows.projection import project
 from lancewal_core.rows.schema import RowSchema
@@ -42,12 +43,15 @@ from lancewal_reader.changes.between import Between, between
 from lancewal_reader.changes.cells import Addresses
 from lancewal_reader.changes.pairs import Pairs, aligned
 from lancewal_reader.changes.side import Side
+from lancewal_reader.changes.trace import Untraced
 from lancewal_reader.plan.strong import RegionDelta
 from lancewal_reader.reading.scan import batch_rows
 from lancewal_reader.unmerged.completed import FindAddresses
 from lancewal_reader.unmerged.load import load
 
 _NONE = np.zeros(0, np.uint64)
+_NAMED = 5
+"""Most fragments of a version, and most versions, that a message names."""
 _UNKNOWN = np.uint64(2**64 - 1)
 """Stands for an address that is not known.  No row has it: a fragment has fewer rows."""
 
@@ -74,7 +78,7 @@ class _Changed:
         self.projected = project(rows, self.names)
         self.batch_rows = batch_rows(self.projected.table)
         found = _between(before, after, self.names)
-        self.come = found.come
+        self.come, self._untraced = found.come, found.untraced
         # Step 2
         self._check_count(len(found.gone))
         gone_keys = before.pinned.take(pa.array(found.gone), self.key).cast(rows.key)
@@ -149,14 +153,15 @@ class _Changed:
         if keys > keys_max:
             raise TooManyUnmerged(
                 f"at least {keys:,} keys may have changed between the two points, and this reader holds {keys_max:,} of them "
-                "in memory (unmerged_keys_max). Allow more, or ask for the changes of shorter ranges",
+                f"in memory. {_why_so_many(self._untraced)}Set unmerged_keys_max to at least {keys:,}, or ask for the changes "
+                "of shorter ranges",
                 keys_max=keys_max,
             )
 
 
 def _between(before: Side, after: Side, names: Sequence[str]) -> Between:
     if before.plan.branch == after.plan.branch and before.plan.version == after.plan.version:
-        return Between(_NONE, _NONE, 0)
+        return Between(_NONE, _NONE)
     found = between(after.context, before.stored, after.stored, after.rows, names)
     if found.compared_fragments:
         after.compared[before.plan.version, after.plan.version] = found.compared_fragments
@@ -168,15 +173,21 @@ def _touched(before: Side, after: Side) -> pa.Table:
     rows, keys = after.rows, project(after.rows, ())
     if not after.context.folding.by_regions:
         return distinct(pa.concat_tables([_unmerged_keys(side, keys) for side in (before, after)]), rows)
-    reached, merged = before.plan.cut, after.plan.in_force
-    begin = before.plan.in_force
-    later = [
-        RegionDelta(delta.region, sources, delta.cut)
-        for delta in after.plan.deltas
-        if (sources := tuple(s for s in delta.sources if s.next > reached.get(delta.region, 0)))
-    ]
-    overtaken = [d for d in before.plan.deltas if d.sources and merged.position(d.region) != begin.position(d.region)]
-    return distinct(pa.concat_tables([_keys_of(before, overtaken, keys), _keys_of(after, later, keys)]), rows)
+    found = [_keys_of(one, _beyond(one, other), keys) for one, other in ((before, after), (after, before))]
+    return distinct(pa.concat_tables(found), rows)
+
+
+def _beyond(one: Side, other: Side) -> list[RegionDelta]:
+    """Return the unmerged records of a state that may change keys against another state (step 2)."""
+    found = []
+    for delta in one.plan.deltas:
+        region = delta.region
+        here, there = (side.plan.in_force.position(region) or Position(0) for side in (one, other))
+        reached = Position(0) if here < there else other.plan.cut.get(region, Position(0))
+        sources = tuple(source for source in delta.sources if source.next > reached)
+        if sources:
+            found.append(RegionDelta(region, sources, delta.cut))
+    return found
 
 
 def _keys_of(side: Side, deltas: Sequence[RegionDelta], keys: RowSchema) -> pa.Table:
@@ -208,6 +219,26 @@ def _known(known_keys: KeySet, here: Addresses, elsewhere: Addresses, find: Find
         return np.concatenate([addresses[known], more])
 
     return found
+
+
+def _why_so_many(untraced: Sequence[Untraced]) -> str:
+    """Return sentences about fragments whose rows all count as changed; empty if there are none."""
+    if not untraced:
+        return ""
+    groups: dict[tuple[int | None, str], list[int]] = {}
+    for one in untraced:
+        groups.setdefault((one.version, one.why), []).append(one.fragment_id)
+    told = []
+    for (version, why), ids in [*groups.items()][:_NAMED]:
+        ends_with = f" and {len(ids) - _NAMED} others" if len(ids) > _NAMED else ""
+        named = f"{', '.join(map(str, ids[:_NAMED]))}{ends_with}"
+        where = "" if version is None else f"table version {version} lacks them, and "
+        told.append(f"{named} ({where}{why})")
+    more = f"; {len(groups) - _NAMED} versions more" if len(groups) > _NAMED else ""
+    return (
+        "Nothing shows where the rows of some fragments went, so all of these rows count as changed: "
+        f"fragments {'; fragments '.join(told)}{more}. A range that does not reach over such a version has fewer. "
+    )
 
 
 def _twice(side: Side) -> DuplicateKeys:

@@ -11,7 +11,7 @@ Guarantees
  3. Rows are read only if the files of a wanted column have changed on the way, and only in these columns.
  4. Time and memory follow the number of changed rows and of fragments, not that of unchanged rows.
 
-All rows of other fragments are given.  ``untraced`` counts fragments that vanished in a version of another kind.  Such are
+All rows of other fragments are given.  ``untraced`` names fragments that vanished in a version of another kind.  Such are
 restores, versions that were removed, and compactions that rewrote an index, whose transactions cannot be read.
 """
 
@@ -42,8 +42,18 @@ class Traced:
 
     gone: Sequence[Addresses]
     come: Sequence[Addresses]
-    untraced: int
-    """Fragments whose rows could not be followed."""
+    untraced: Sequence[Untraced]
+
+
+@dataclass(frozen=True, slots=True)
+class Untraced:
+    """A fragment whose rows could not be followed."""
+
+    fragment_id: int
+    version: int | None
+    """Version that lacks it; None if no version that is left shows where it vanished."""
+    why: str
+    """Half a sentence."""
 
 
 @dataclass(slots=True, eq=False)
@@ -136,7 +146,8 @@ def trace(opened: OpenedTable, cells: Cells, gone: Mapping[int, Fragment], come:
     left = [
         row_addresses(s.fragment, without(s.rows() if s.dead is None else s.dead, hidden[i])) for i, s in first.items()
     ]
-    return Traced(left, came, walk.untraced + sum(i not in come for i in walk.heads) if come else 0)
+    lost = [Untraced(i, None, "versions in between are gone, or were restored") for i in walk.heads if i not in come]
+    return Traced(left, came, [*walk.untraced, *lost] if come else ())
 
 
 class _Walk:
@@ -147,7 +158,7 @@ class _Walk:
         self._cells = cells
         self.heads = heads
         self.steps: list[_Step] = []
-        self.untraced = 0
+        self.untraced: list[Untraced] = []
 
     def go_on(self, vanishing: Vanishing) -> None:
         """Go on to the next version in which fragments vanish."""
@@ -156,9 +167,10 @@ class _Walk:
             with suppress(VersionGone):  # a clean-up removes versions in between just now
                 steps = self._steps(vanishing)
         followed = {space.fragment.fragment_id for step in steps for space in step.old}
-        for number in vanishing.vanished & self.heads.keys():
+        for number in sorted(vanishing.vanished & self.heads.keys()):
             del self.heads[number]
-            self.untraced += number not in followed and not vanishing.only_deletes
+            if number not in followed and not vanishing.only_deletes:
+                self.untraced.append(Untraced(number, vanishing.version, vanishing.unproven))
         self.heads |= {space.fragment.fragment_id: space for step in steps for space in step.made}
         self.steps += steps
 

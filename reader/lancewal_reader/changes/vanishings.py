@@ -10,13 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import assert_never
 
 import numpy as np
 import numpy.typing as npt
 
 from lancewal_core.errors import VersionGone
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.table.protocol import PinnedTable, RewrittenFragments, TransactionInfo
+from lancewal_core.table.protocol import (
+    PinnedTable,
+    RewrittenFragments,
+    TransactionGone,
+    TransactionInfo,
+    TransactionUnreadable,
+)
 
 _DELETING = frozenset({"Update", "Delete"})
 """Lance's names of commits in which a fragment vanishes only if all its rows are deleted."""
@@ -32,6 +39,8 @@ class Vanishing:
     """Fragments that took their place."""
     only_deletes: bool
     """Whether vanished fragments have no row that lives on, but for those in ``rewritten``."""
+    unproven: str
+    """Why rows of other fragments, or of these, may not be followed: a half sentence."""
 
 
 def vanishings(opened: OpenedTable, older: PinnedTable, newer: PinnedTable) -> Sequence[Vanishing]:
@@ -65,8 +74,16 @@ def _found(opened: OpenedTable, older: PinnedTable, newer: PinnedTable, between:
     def vanishing(version: int) -> Vanishing:
         info = opened.table.transaction(version)
         gone = frozenset(found[version].tolist())
-        if not isinstance(info, TransactionInfo):
-            return Vanishing(version, gone, (), only_deletes=False)
-        return Vanishing(version, gone, info.rewritten, info.operation in _DELETING)
+        match info:
+            case TransactionInfo():
+                why = f"its commit ({info.operation}) does not prove it"
+                return Vanishing(version, gone, info.rewritten, info.operation in _DELETING, why)
+            case TransactionUnreadable():
+                why = "its commit cannot be read, as that of a compaction that rewrote an index"
+            case TransactionGone():
+                why = "its commit is gone"
+            case _:
+                assert_never(info)
+        return Vanishing(version, gone, (), only_deletes=False, unproven=why)
 
     return opened.tasks.map(vanishing, sorted(found))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import random
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -12,12 +13,14 @@ import lance
 import pyarrow as pa
 import pytest
 
-from lancewal_core.errors import InvalidInput, TooManyUnmerged, VersionGone
+from lancewal_core.errors import DuplicateKeys, InvalidInput, TooManyUnmerged, VersionGone
+from lancewal_core.names.ids import Position
+from lancewal_core.store.place import place_of
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_reader.point.receipt import Receipt, receipt_of
 from lancewal_reader.point.token import Token
 from lancewal_reader.table import Table, open_table
-from tests.support.pipeline import EVERY_TYPE, Key, Pipeline, Row, by_key
+from tests.support.pipeline import EVERY_TYPE, SMALL, Key, Pipeline, Row, by_key
 from tests.support.regions import region
 
 ADDED = ("_change_type", "_commit_version", "_commit_timestamp", "_sequence")
@@ -98,6 +101,8 @@ def test_the_changes_between_two_receipts_lead_from_one_state_to_the_other(
             last = len(states.found) - 1
             for first in {0, rng.randrange(last), last - 1}:
                 feeds[first, last] = _checked(table, states, first, last)
+                feeds[last, first] = _checked(table, states, last, first)
+                assert _images(feeds[first, last]) == [(k, b, a) for k, a, b in _images(feeds[last, first])]
         pipeline.merge_all()
         compacted(pipeline)
         again = open_table(pipeline.uri)
@@ -119,6 +124,16 @@ def _checked(table: Table, states: States, first: int, last: int) -> list[Row]:
     changed: list[Row] = rows.to_pylist()
     assert applied(before, changed, states.pipeline.columns.names) == after
     return changed
+
+
+def _images(rows: Sequence[Row]) -> list[tuple[Key, str | None, str | None]]:
+    """Each changed key with its row before and after."""
+    found: dict[Key, list[str | None]] = {}
+    for row in rows:
+        sides = found.setdefault((row["region"], row["id"]), [None, None])
+        cells = repr({name: value for name, value in row.items() if name not in ADDED})
+        sides[row["_change_type"] in ("insert", "update_postimage")] = cells
+    return sorted(((key, before, after) for key, (before, after) in found.items()), key=lambda one: one[0])
 
 
 def _sorted(rows: Sequence[Row]) -> list[tuple[Any, ...]]:
@@ -219,8 +234,6 @@ def test_a_feed_of_some_columns_and_rows_is_that_of_such_a_table(merged: World) 
 def test_wrong_ends_are_refused(merged: World) -> None:
     _, table, receipts, _ = merged
     wrong: list[tuple[Any, Any, str]] = [
-        (receipts[1], receipts[0], "comes before the start"),
-        ("now", receipts[0], "comes before the start"),
         ("earliest", "earliest", "nothing lies before it"),
         (str(Token.of(("orders", 0, 3))), "now", "a token"),
         (None, "now", "expected a point, 'now' or 'earliest'"),
@@ -231,6 +244,12 @@ def test_wrong_ends_are_refused(merged: World) -> None:
             table.changes(start, end)
     with pytest.raises(InvalidInput, match="mode 'each' is unknown"):
         table.changes("earliest", mode="each")  # type: ignore[arg-type]
+    modes: list[Literal["all", "commits"]] = ["all", "commits"]
+    for mode in modes:
+        with pytest.raises(
+            InvalidInput, match=r"comes before the start\. Only the mode net goes back: use it, or swap"
+        ):
+            table.changes(receipts[1], receipts[0], mode)
     newest = table.receipt()
     assert table.changes(newest, newest).to_arrow().num_rows == 0
     assert table.changes("now").to_arrow().num_rows == 0
@@ -303,6 +322,36 @@ def test_a_row_that_was_merged_and_removed_by_others_is_a_delete(tmp_path: Path)
     changed = table.changes(start).to_arrow().to_pylist()
     assert applied(before, changed, pipeline.columns.names) == pipeline.oracle
     assert [(row["id"], row["_change_type"]) for row in changed] == [(777, "delete")]
+    back = table.changes(table.receipt(), start).to_arrow().to_pylist()
+    assert [(row["id"], row["_change_type"]) for row in back] == [(777, "insert")]
+    pipeline.close()
+
+
+def test_any_two_receipts_whatever_each_has_merged(tmp_path: Path) -> None:
+    """Regions go forth and back within one feed, and the state with more records may be that of the older version."""
+    pipeline = Pipeline(tmp_path, SMALL, seed=21, partitions=3, seal_rows=25, batch=20)
+    versions, merged = [pipeline.table.newest().version], [dict[Any, int]()]
+    for _ in range(4):
+        pipeline.produce(60, ids=8)
+        pipeline.merge_all()
+        versions.append(pipeline.table.newest().version)
+        merged.append(dict(open_table(pipeline.uri).receipt(consistency="eventual").positions))
+    pipeline.produce(40, ids=8)
+    pipeline.ingest()
+    table, rng, receipts = open_table(pipeline.uri), pipeline.rng, []
+    for _ in range(24):
+        at = rng.randrange(len(versions))
+        cut = {
+            r: Position(rng.randint(merged[at].get(r, 0), len(pipeline.messages(r.partition))))
+            for r in pipeline.contract.regions
+        }
+        receipts.append((Receipt(pipeline.contract.uuid, versions[at], cut, place_of(pipeline.uri)), cut))
+    mixed = 0
+    for (start, begins), (end, ends) in zip(receipts[::2], receipts[1::2], strict=True):
+        rows = table.changes(start, end).to_arrow().to_pylist()
+        assert applied(pipeline.fold_at(begins), rows, pipeline.columns.names) == pipeline.fold_at(ends)
+        mixed += len({ends[r] > begins[r] for r in ends}) == 2
+    assert mixed > 3
     pipeline.close()
 
 
@@ -358,11 +407,50 @@ def test_fragments_that_no_commit_traces_are_compared_and_counted(tmp_path: Path
     for _ in range(2):
         assert applied(rows, found.to_arrow().to_pylist(), pipeline.columns.names) == after
         assert found.compared_fragments == gone
+    few = open_table(pipeline.uri, unmerged_keys_max=5)
+    says = (
+        r"at least (\d+) keys .* holds 5 .* all of these rows count as changed: fragments [\d, ]+ \(table version (\d+) lacks "
+        r"them, and its commit cannot be read, as that of a compaction that rewrote an index\). A range that does not reach "
+        r"over such a version has fewer. Set unmerged_keys_max to at least (\d+), or ask for the changes of shorter ranges$"
+    )
+    with pytest.raises(TooManyUnmerged, match=says) as raised:
+        few.changes(start, end).to_arrow()
+    told = re.search(says, str(raised.value))
+    assert told is not None
+    assert told[1] == told[3]
+    version = int(told[2])
+    for one, other in ((start, f"version:{version - 1}"), (f"version:{version}", end)):
+        few.changes(one, other).to_arrow()
+    assert open_table(pipeline.uri, unmerged_keys_max=int(told[1]) + 5).changes(start, end).to_arrow().num_rows == 1
     feeds = table.follow(start)
     first = next(feeds)
     assert [(row["id"], row["_change_type"]) for row in first.to_arrow().to_pylist()] == [(888, "insert")]
     assert first.compared_fragments == gone
     pipeline.close()
+
+
+@pytest.mark.parametrize("portion", [1_000, 1])
+def test_a_new_key_that_others_append_twice_is_there_as_often_as_a_read_shows_it(
+    merged: World, monkeypatch: pytest.MonkeyPatch, portion: int
+) -> None:
+    """Until the flusher hides one row, reads show both; so does a feed, in one batch or in several."""
+    monkeypatch.setattr("lancewal_reader.changes.net.batch_rows", lambda schema: portion)
+    pipeline, table, _, _ = merged
+    pipeline.merge_all()
+    start = table.receipt()
+    pipeline.append_by_hand([{"region": "new", "id": 1, "a": a} for a in (1, 2)])
+    pipeline.append_by_hand([{"region": "new", "id": 1, "a": 3}])
+    twice = table.receipt()
+    shown = sorted(table.to_arrow(["a"], "region = 'new'", at=twice)["a"].to_pylist())
+    assert shown == [1, 2, 3]
+    found = table.changes(start, twice).to_arrow().to_pylist()
+    assert sorted((row["_change_type"], row["a"]) for row in found) == [("insert", a) for a in shown]
+    pipeline.upsert("new", 1, a=4)
+    pipeline.merge_all()
+    found = table.changes(start).to_arrow().to_pylist()
+    assert [(row["_change_type"], row["a"]) for row in found if row["region"] == "new"] == [("insert", 4)]
+    with pytest.raises(DuplicateKeys, match="shows a primary key twice"):
+        table.changes(twice).to_arrow()
 
 
 def test_commits_never_leave_one_out_where_a_version_is_gone(merged: World) -> None:
