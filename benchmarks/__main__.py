@@ -17,6 +17,7 @@ from pathlib import Path
 
 from benchmarks import (
     changes,
+    changes_on_spark,
     columns,
     distance,
     freshness,
@@ -51,6 +52,8 @@ BENCHMARKS: dict[str, Callable[[], dict[str, float]]] = {
     "wrong-topic": wrong_topic.run,
     "columns": columns.run,
     "changes": changes.run,
+    "changes-on-spark": changes_on_spark.run,
+    "changes-large": changes.run_large,
     "ingest": ingest.run,
     "headers": headers.run,
     "memory": memory.run,
@@ -62,7 +65,7 @@ BENCHMARKS: dict[str, Callable[[], dict[str, float]]] = {
     "search": search.run,
     "search-large": partial(search.run, 1_000_000),
 }
-LARGE = {"merge-large", "search-large"}
+LARGE = {"changes-large", "merge-large", "search-large"}
 """Run only when they are named."""
 RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"

@@ -8,6 +8,8 @@
 * *Following*: rows arrive at 10,000 rows/s as in ``freshness``.  Until half of them are seen, a process repeats strong reads;
   then it follows the table.  Ages of rows are those of ``freshness``.
 
+``run_large`` measures ``net`` over one merge in a table of 50 M rows and in one of 5 M, in turns.  It takes 12 GiB of disk.
+
 ``.venv/bin/python -m benchmarks.changes 300000`` prints the figures for a table of 300,000 rows instead of 5 M.
 """
 
@@ -34,6 +36,7 @@ from lancewal_reader.point.receipt import Receipt
 from lancewal_reader.table import open_table
 
 ROWS = 5_000_000
+LARGE_ROWS = 50_000_000
 MERGED = 10_000
 RECORDS = 1_000_000
 KEYS = 250_000
@@ -46,6 +49,22 @@ def run(rows: int = ROWS) -> dict[str, float]:
         return {**_merge(base, place.folder), **_unmerged(base, place.folder), **_followed()}
 
 
+def run_large(rows: int = LARGE_ROWS, small_rows: int = ROWS) -> dict[str, float]:
+    with workplace(free_gib=12) as place:
+        large, small = (_Merge(place.base(count), place.folder) for count in (rows, small_rows))
+        large_s, small_s = _alternating(large.feed, small.feed)
+        taken_s, small_taken_s = _alternating(large.take, small.take)
+        for merge in (large, small):
+            merge.close()
+    return {
+        "large_net_s": large_s,
+        "small_net_s": small_s,
+        "large_ratio": large_s / small_s,
+        "large_take_s": taken_s,
+        "small_take_s": small_taken_s,
+    }
+
+
 def _followed(seconds: int = 60) -> dict[str, float]:
     figures = freshness.run(seconds, "benchmarks.changes_reader")
     ratios = {f"follow_{at}_ratio": figures[f"follow_{at}_ms"] / figures[f"strong_{at}_ms"] for at in ("p50", "p99")}
@@ -53,27 +72,44 @@ def _followed(seconds: int = 60) -> dict[str, float]:
 
 
 def _merge(base: Base, folder: Path) -> dict[str, float]:
-    path = copy_table(base.table, folder / "merged")
-    table = UpsertedTable(path)
-    reader = open_table(str(path))
-    start = reader.receipt()
-    upserts = Upserts(base, seed=1).batch(min(MERGED, base.rows // 10))
-    _merged(table, upserts)
-    end, addresses = reader.receipt(), _addresses(path, start, upserts)
-    old, net = _alternating(lambda: _take(path, start, addresses), lambda: _feed(path, start, end, upserts.num_rows))
-    figures = {"old_rows": float(len(addresses)), "take_s": old, "net_s": net, "net_ratio": net / old}
-    table.compact_all()
-    later = reader.receipt()
-    old, net = _alternating(lambda: _take(path, start, addresses), lambda: _feed(path, start, later, upserts.num_rows))
-    table.close()
-    shutil.rmtree(path)
+    merge = _Merge(base, folder)
+    old, net = _alternating(merge.take, merge.feed)
+    figures = {"old_rows": float(len(merge.addresses)), "take_s": old, "net_s": net, "net_ratio": net / old}
+    merge.compact()
+    old, net = _alternating(merge.take, merge.feed)
+    merge.close()
     return {**figures, "compacted_s": net, "compacted_ratio": (net / old) / figures["net_ratio"]}
 
 
-def _merged(table: UpsertedTable, upserts: pa.Table) -> None:
-    table.seal(upserts)
-    table.flush()
-    table.merge()
+class _Merge:
+    """A copy of a base with one merge, the receipts before and after it, and the addresses of the old rows."""
+
+    def __init__(self, base: Base, folder: Path) -> None:
+        self._path = path = copy_table(base.table, folder / f"merged-{base.rows}")
+        self._table = UpsertedTable(path)
+        self._reader = open_table(str(path))
+        self._start = self._reader.receipt()
+        upserts = Upserts(base, seed=1).batch(min(MERGED, base.rows // 10))
+        self._table.seal(upserts)
+        self._table.flush()
+        self._table.merge()
+        self._keys, self._end = upserts.num_rows, self._reader.receipt()
+        self.addresses = _addresses(path, self._start, upserts)
+
+    def compact(self) -> None:
+        """Compact the table: the range ends behind that."""
+        self._table.compact_all()
+        self._end = self._reader.receipt()
+
+    def take(self) -> None:
+        _take(self._path, self._start, self.addresses)
+
+    def feed(self) -> None:
+        _feed(self._path, self._start, self._end, self._keys)
+
+    def close(self) -> None:
+        self._table.close()
+        shutil.rmtree(self._path)
 
 
 def _addresses(path: Path, start: Receipt, upserts: pa.Table) -> pa.Array:

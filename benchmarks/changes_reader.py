@@ -42,6 +42,7 @@ class Ages:
 
 def main(uri: str, rows: int, timeout_s: float) -> None:
     table, ages = open_table(uri), Ages(rows)
+    print("ready", flush=True)
     end = time.monotonic() + timeout_s
     reads = feeds = 0
     start = table.receipt()

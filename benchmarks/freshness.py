@@ -32,7 +32,8 @@ SLICE_S = 0.01
 
 
 def run(seconds: int = 60, reader: str = "benchmarks.freshness_reader") -> dict[str, float]:
-    """``reader``: module of the process that reads; it takes the table, the number of rows and its time in seconds."""
+    """``reader``: module of the process that reads; it takes the table, the number of rows and its time in seconds.  It prints
+    a line when it is ready, and its figures last."""
     folder = Path(tempfile.mkdtemp(prefix="lancewal-benchmark-"))
     try:
         with KafkaBroker(folder / "kafka") as broker:
@@ -65,9 +66,11 @@ http: {{ingest_port: 0, flusher_port: 0}}
     ]
     try:
         reader = subprocess.Popen(
-            [sys.executable, "-m", module, str(table), str(rows), str(seconds + 60)],
+            [sys.executable, "-m", module, str(table), str(rows), str(seconds + 70)],
             stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
+        assert reader.stdout is not None
+        reader.stdout.readline()
         time.sleep(10)  # imports and the first consumer group join are not what is measured
         produce(servers, topic, rows)
         output, _ = reader.communicate(timeout=seconds + 120)

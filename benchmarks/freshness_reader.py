@@ -16,6 +16,7 @@ PRODUCED_AFTER_US = 1_750_000_000_000_000
 
 def main(uri: str, rows: int, timeout_s: float) -> None:
     table = open_table(uri)
+    print("ready", flush=True)
     fresh_us = np.full(rows, -1, np.int64)
     scans: list[float] = []
     end = time.monotonic() + timeout_s

@@ -15,9 +15,10 @@ Merges are timed up to three points. *Flush*: the files of a generation are writ
 rows. *End of the round*: the key index has them too. In `distance`, a *round* is a number of requests that are under way at
 the same time.
 
-`merge-large` takes 12 GiB of disk, `search-large` 8 GiB of memory and 12 minutes. Both run only if they are named:
-`python3 dev.py bench search-large`. `reads` takes 10 GiB. `.venv/bin/python -m benchmarks.reads` prints its figures for a
-tenth of the rows in a minute, and keeps nothing. So does `.venv/bin/python -m benchmarks.columns 300000`, in three minutes."""
+`changes-large` and `merge-large` take 12 GiB of disk, `search-large` 8 GiB of memory and 12 minutes. They run only if they
+are named: `python3 dev.py bench search-large`. `reads` takes 10 GiB. `.venv/bin/python -m benchmarks.reads` prints its
+figures for a tenth of the rows in a minute, and keeps nothing. So does `.venv/bin/python -m benchmarks.columns 300000`, in
+three minutes."""
 
 
 PEERS = """

@@ -295,6 +295,26 @@ def _changes_rows() -> Iterator[_Row]:
     yield "rows never seen", "rows_unseen", "0", ",.0f"
 
 
+def _changes_on_spark_rows() -> Iterator[_Row]:
+    said = "`foreachBatch`"
+    yield f"{said}: age of rows over that by the barest Python source, p50", "spark_p50_ratio", "at most 1.5", ".2f"
+    yield f"{said}: age of rows over that by the barest Python source, p99", "spark_p99_ratio", "at most 1.5", ".2f"
+    yield f"{said}: from the produce call until a row is seen, p50, ms", "spark_p50_ms", "at most 3,000", ",.0f"
+    yield f"{said}: from the produce call until a row is seen, p99, ms", "spark_p99_ms", "at most 6,000", ",.0f"
+    yield f"{said}: the same by the barest source, p50, ms", "barest_p50_ms", "-", ",.0f"
+    yield f"{said}: the same by the barest source, p99, ms", "barest_p99_ms", "-", ",.0f"
+    yield f"{said}: rows never seen", "spark_unseen", "0", ",.0f"
+
+
+def _changes_large_rows() -> Iterator[_Row]:
+    said = "net changes of a merge of 10,000 rows"
+    yield f"{said}: in 50 M rows over in 5 M", "large_ratio", "at most 1.5", ".2f"
+    yield f"{said}: in 50 M, s", "large_net_s", "-", ".3f"
+    yield f"{said}: in 5 M, s", "small_net_s", "-", ".3f"
+    yield "reading the old rows by address in 50 M, s", "large_take_s", "-", ".3f"
+    yield "reading the old rows by address in 5 M, s", "small_take_s", "-", ".3f"
+
+
 def _columns_rows() -> Iterator[_Row]:
     yield "rows of the table", "rows", "-", ",.0f"
     yield (
@@ -412,6 +432,8 @@ ROWS: dict[str, list[_Row]] = {
     ],
     "columns": list(_columns_rows()),
     "changes": list(_changes_rows()),
+    "changes-on-spark": list(_changes_on_spark_rows()),
+    "changes-large": list(_changes_large_rows()),
     "search": list(_search_rows()),
     "search-large": list(_search_rows()),
     "strong-read": [
