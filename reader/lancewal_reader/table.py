@@ -369,7 +369,8 @@ class Table:
         ``start`` with which to go on.  From ``earliest``, the first feed has all rows of the table.
 
         ``subscription`` names a subscription, which is where to start then.  Call ``commit()`` of the result when the rows
-        of a feed are dealt with.  Until then the subscription keeps what is needed to give them again.
+        of a feed are dealt with.  Until then the subscription keeps what is needed to give them again.  After a restart, the
+        next ``net`` feed may end later, and leaves out keys that changed back meanwhile; ``all`` leaves out nothing.
 
         A feed has the changes by at most ``rows_max`` records.  If nothing has changed, the call blocks, and looks again
         after a pause of at most ``poll_s`` seconds.  Each feed has the columns that the table has at its end.

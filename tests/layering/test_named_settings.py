@@ -28,10 +28,14 @@ METRIC = re.compile(r"(?<![\w./-])lancewal_[a-z0-9_]*[a-z0-9](?![\w./-])")
 FILE_ENDINGS = frozenset({"py", "md", "yaml", "yml", "json", "toml", "txt", "log"})
 
 
+OF_SPARK = "kafka.bootstrap.servers"
+"""Spark's sink of Kafka has this option."""
+
+
 def setting_exists(name: str) -> bool:
-    """Whether the name is a setting, a value of the chart, a member of ``Table``, metadata of records, or a file."""
+    """Whether the name is a setting, a value of the chart, a member of ``Table``, metadata of records, Spark's, or a file."""
     first, *rest = name.split(".")
-    if is_metadata(name) or name == "kafka.header":
+    if is_metadata(name) or name in ("kafka.header", OF_SPARK):
         return True
     if rest[-1] in FILE_ENDINGS or (first == "table" and hasattr(Table, rest[0])):
         return True

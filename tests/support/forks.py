@@ -19,6 +19,7 @@ import importlib
 import json
 import os
 import pkgutil
+import runpy
 import signal
 import socket
 import sys
@@ -80,7 +81,8 @@ class Nursery:
         return self._process.pid
 
     def fork(self, arguments: Sequence[str], environment: Mapping[str, str], files: Sequence[IO[bytes]]) -> Forked:
-        """``lancewal ARGUMENTS``, with this environment alone; ``files``: standard input, output and error."""
+        """``lancewal ARGUMENTS``, or ``python -m MODULE ...`` where they begin with ``-m``, with this environment alone;
+        ``files``: standard input, output and error."""
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         connection.connect(str(self._place))
         message = json.dumps([list(arguments), dict(environment), os.getcwd()]).encode()
@@ -215,6 +217,10 @@ def become(asked: tuple[list[str], dict[str, str], str], files: list[int], nurse
 
 if __name__ == "__main__":
     nurse(sys.argv[1])
-    from lancewal_core.cli.program import main
+    if sys.argv[1:2] == ["-m"]:
+        del sys.argv[:2]
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    else:
+        from lancewal_core.cli.program import main
 
-    main()
+        main()
