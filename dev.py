@@ -15,8 +15,8 @@ python3 dev.py soak every-case  run all cases of the tests of which a normal run
 python3 dev.py check-ops      cause each fault on real services; check dashboards and alerts with a real Prometheus and a real
                               Kubernetes API server.  It fetches and builds both: a quarter of an hour more the first time
 python3 dev.py check-spark [VERSION ...]  run the same reads on the oldest and the newest PySpark (local, standalone
-                              cluster, Spark Connect), and compare with DuckDB.  It tries a pipeline with AUTO CDC.  It
-                              fetches PySpark from PyPI by version, not by hash
+                              cluster, Spark Connect), and compare with DuckDB.  It runs the recipes for histories with Delta.
+                              It fetches PySpark from PyPI by version, not by hash
 python3 dev.py interop [VERSION ...]  open merged tables and a named snapshot with releases of pylance, and with
                               Lance's connector for Spark.  It fetches pylance from PyPI by version, not by hash
 python3 dev.py check-upgrade [FROM]  run the release of commit FROM (by default the newest release) and this checkout on

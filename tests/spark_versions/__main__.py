@@ -1,10 +1,9 @@
 """``python3 dev.py check-spark [VERSION ...]``: run the same reads on PySpark from PyPI, and compare with DuckDB.
 
 Without a version, the oldest and the newest supported PySpark run; ``4.1`` means its newest release.  Each reads in
-three ways: ``local``, on a standalone cluster of two workers, and through Spark Connect.  The way ``history`` tries the
-pipeline of ``docs/how-to/keep-history.md`` on each PySpark that has AUTO CDC.  ``--way``, which may be repeated, selects
-some of them.  A complete run writes its results to ``docs/reference/which-sparks-work.md``. Exit code 0 only if
-everything passed.
+three ways: ``local``, on a standalone cluster of two workers, and through Spark Connect.  The way ``history`` runs the recipes
+of ``docs/how-to/keep-history.md`` on each PySpark that has some.  ``--way``, which may be repeated, selects some of them.  A
+complete run writes its results to ``docs/reference/which-sparks-work.md``. Exit code 0 only if everything passed.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from lancewal_reader.table import open_table, reads_of
 from lancewal_tables.snapshots.make import make_snapshot
 from tests.spark_versions import loaded
 from tests.spark_versions.environments import NEWEST, OLDEST, Environment, environment_of
-from tests.spark_versions.history import run_history
+from tests.spark_versions.history import WITH_DELTA, run_history
 from tests.spark_versions.page import HISTORY, PAGE, Run, page
 from tests.spark_versions.reads import LOADED, READS, Read
 from tests.spark_versions.sessions import WAYS, Session, session
@@ -36,6 +35,7 @@ from tests.support.flusher_tables import FlusherTable
 from tests.support.pipeline import EVERY_TYPE, Pipeline
 
 _RUN_S = 900.0
+_COMPLETE = [(OLDEST, WAYS), (WITH_DELTA, (HISTORY,)), (NEWEST, (*WAYS, HISTORY))]
 
 
 def main() -> int:
@@ -46,10 +46,13 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="lancewal-spark-") as place:
         table = _table(Path(place))
         runs = []
-        for number, version in enumerate(given.versions or (OLDEST, NEWEST)):
+        asked = [(version, (*WAYS, HISTORY)) for version in given.versions] or _COMPLETE
+        for number, (version, ways) in enumerate(asked):
             environment = environment_of(version)
-            for way in given.way or (*WAYS, HISTORY):
+            for way in ways:
                 folder = Path(place) / f"{number}-{way}"
+                if given.way and way not in given.way:
+                    continue
                 run = run_history(environment, folder) if way == HISTORY else _run(way, environment, table, folder)
                 if run is not None:
                     runs.append(run)

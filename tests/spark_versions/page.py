@@ -20,8 +20,9 @@ HISTORY = "history"
 _HISTORY_HEAD = """
 ## History
 
-The pipeline of [Keep history](../how-to/keep-history.md#auto-cdc) is tried as it stands on the page, through Spark Connect.
-No table format with MERGE has a release for Spark 4.3, so it gets as far as its target.
+The recipes of [Keep history](../how-to/keep-history.md) run as they stand on the page, in `local` mode. The expected rows
+and versions come from the produced records alone. For Delta (4.4.0, on Spark 4.1) a process is killed after each MERGE,
+before Spark commits the batch. No table format with MERGE has a release for Spark 4.3, so AUTO CDC gets as far as its target.
 
 | recipe | PySpark | result |
 |---|---|---|

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from tests.spark_versions.__main__ import by_duckdb
 from tests.spark_versions.environments import PACKAGES, ROOT, reader_needs
+from tests.spark_versions.history import RECIPES, programs
 from tests.spark_versions.page import HISTORY, PAGE, Run, page
 from tests.spark_versions.reads import READS, REFUSED
 from tests.support.pipeline import EVERY_TYPE, random_value
@@ -33,7 +34,14 @@ def test_the_page_says_what_was_wrong() -> None:
     assert "| read | 4.0.5 local | 4.3.0 local |" in lines
     assert "| all columns | right | right |" in lines
     assert "| count(*) | 3 rows / not 4 | not made |" in lines
-    assert "| a recipe | 4.3.0 | right |" in page([*runs, Run("4.3.0", HISTORY, {"a recipe": ""})]).splitlines()
+    assert "| a recipe | 4.1.4 | right |" in page([*runs, Run("4.1.4", HISTORY, {"a recipe": ""})]).splitlines()
+
+
+def test_the_page_about_histories_has_the_recipes_that_are_run() -> None:
+    start, recipes, statements = programs("/a-table", "a.jar", {recipe: f"/{n}" for n, recipe in enumerate(RECIPES)})
+    assert 'config("spark.jars", "a.jar")' in start
+    assert [compile(text, recipe, "exec") is not None for recipe, text in recipes.items()] == [True] * 3
+    assert statements[1] == "ALTER TABLE delta.`/1` ADD COLUMNS (note STRING)"
 
 
 def test_an_environment_has_what_the_reader_needs_and_no_spark_of_its_own() -> None:

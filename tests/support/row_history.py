@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import lance
 import pyarrow as pa
 
 from tests.support.pipeline import FIRST_MS, Key, Pipeline, Row
@@ -32,17 +33,35 @@ def unsteady_ms(partition: int, offset: int) -> int:
     return FIRST_MS + offset * 10 - 35 * (offset % 3)
 
 
-def by_records(made: Pipeline) -> Histories:
-    """Return a version for each record that leaves a row."""
+def by_records(made: Pipeline, since: Sequence[int] | None = None, began: datetime | None = None) -> Histories:
+    """Return a version for each record from the positions ``since`` on, and for each row that was there, as of ``began``."""
     found: Histories = {}
     for partition in range(made.contract.partitions):
         rows: dict[Key, Row] = {}
-        for offset, message in enumerate(made.messages(partition)):
-            value = json.loads(message[1])
+        start = 0 if since is None else since[partition]
+        messages = made.messages(partition)
+        for message in messages[:start]:
+            made.fold(rows, message)
+        for key, row in rows.items():
+            found[key] = [{**row, "valid_from": began, "valid_to": None}]
+        for offset in range(start, len(messages)):
+            value = json.loads(messages[offset][1])
             key = value["region"], value["id"]
             before = rows.get(key)
-            made.fold(rows, message)
+            made.fold(rows, messages[offset])
             _step(found, key, before, rows.get(key), _time(made.record_ms(partition, offset)))
+    return found
+
+
+def by_states(states: Sequence[tuple[datetime, Mapping[Key, Row]]]) -> Histories:
+    """Return a version for each state in which a row differs from the one before, as of the times that the states have."""
+    found: Histories = {}
+    last: Mapping[Key, Row] = {}
+    for time, rows in states:
+        for key in {**last, **rows}:
+            if last.get(key) != rows.get(key):
+                _step(found, key, last.get(key), rows.get(key), time)
+        last = rows
     return found
 
 
@@ -54,6 +73,14 @@ def kept(table: pa.Table) -> Histories:
         assert not versions or versions[-1]["_sequence"] < row["_sequence"], f"a sequence came twice: {row}"
         versions.append(row)
     return {key: [{n: v for n, v in row.items() if n != "_sequence"} for row in rows] for key, rows in found.items()}
+
+
+def commit_time(made: Pipeline) -> datetime:
+    """Return when the newest version of the table was committed, in whole milliseconds."""
+    newest = max(lance.dataset(made.uri).versions(), key=lambda version: version["version"])
+    assert isinstance(newest["timestamp"], datetime)
+    time = newest["timestamp"].astimezone(UTC)
+    return time.replace(microsecond=time.microsecond // 1000 * 1000)
 
 
 def differing(found: Mapping[Key, object], expected: Mapping[Key, object]) -> Iterator[str]:
