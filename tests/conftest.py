@@ -26,6 +26,7 @@ from tests.support import budget, durations, fuzzing, turns
 
 if TYPE_CHECKING:
     from lancewal_demo.stack import KafkaBroker, S3Server
+    from tests.support.postgres import PostgresServer
     from tests.support.spark import LocalSpark
 
 # No deadline: the machine is shared, and a slow example is no failure.  Failures print a blob that repeats them.
@@ -131,6 +132,15 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     from lancewal_demo.stack import S3Server
 
     with S3Server(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """One PostgreSQL server for the whole run; each test begins with an empty catalog: ``postgres.database()``."""
+    from tests.support.postgres import PostgresServer
+
+    with PostgresServer() as server:
         yield server
 
 

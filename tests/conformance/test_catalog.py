@@ -1,4 +1,5 @@
-"""One suite for every catalog: the in-memory twin, and a directory in memory, in a local folder and in a real S3 server."""
+"""One suite for every catalog: the in-memory twin, a directory in memory, in a local folder and in a real S3 server, and a
+real PostgreSQL."""
 
 from __future__ import annotations
 
@@ -14,11 +15,13 @@ from lancewal_core.catalog.catalog import Catalog, change_table, found_table, ta
 from lancewal_core.catalog.cut import Cut, CutTable
 from lancewal_core.catalog.directory import DirectoryCatalog
 from lancewal_core.catalog.entry import TableEntry
+from lancewal_core.catalog.postgres_catalog import PostgresCatalog
 from lancewal_core.errors import InvalidInput, TableUnknown
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.obstore import open_store
+from tests.support.postgres import PASSWORD
 from tests.twins.memory_catalog import MemoryCatalog
 from tests.twins.memory_store import MemoryStore
 
@@ -31,7 +34,7 @@ def over(store: ObjectStore, tasks: ThreadTasks) -> Client:
     return lambda: DirectoryCatalog(store, "s3://lake", tasks, SystemClock(), lambda: secrets.token_hex(8))
 
 
-@pytest.fixture(params=["memory", "directory", "folder", pytest.param("s3", marks=pytest.mark.s3)])
+@pytest.fixture(params=["memory", "directory", "folder", "postgres", pytest.param("s3", marks=pytest.mark.s3)])
 def client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Client]:
     tasks = ThreadTasks(2)
     yield from _clients(request, tmp_path, tasks)
@@ -47,6 +50,9 @@ def _clients(request: pytest.FixtureRequest, tmp_path: Path, tasks: ThreadTasks)
             yield over(MemoryStore(SystemClock()), tasks)
         case "folder":
             yield over(open_store(str(tmp_path)), tasks)
+        case "postgres":
+            database = request.getfixturevalue("postgres").database()
+            yield lambda: PostgresCatalog(database, PASSWORD)
         case _:
             server = request.getfixturevalue("s3")
             options = {key.lower(): value for key, value in server.environment.items()}

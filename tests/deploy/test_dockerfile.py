@@ -86,7 +86,7 @@ def test_what_is_left_out_of_the_lock_is_needed_by_no_service() -> None:
     assert left_out <= names, "nothing to leave out"
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    direct = [*project["dependencies"], *extras["ingest"], *extras["flusher"]]
+    direct = [*project["dependencies"], *extras["ingest"], *extras["flusher"], *extras["postgres"]]
     needed = {re.match(r"[A-Za-z0-9._-]+", requirement)[0] for requirement in direct}  # type: ignore[index] # a name
     while more := {name for parent in needed for name in needed_by.get(parent, set())} - needed:
         needed |= more
@@ -96,7 +96,7 @@ def test_what_is_left_out_of_the_lock_is_needed_by_no_service() -> None:
 
 
 def test_the_installed_extras_are_the_services() -> None:
-    assert "'lancewal[ingest,flusher]'" in TEXT
+    assert "'lancewal[ingest,flusher,postgres]'" in TEXT
 
 
 def test_all_that_is_copied_is_in_the_context() -> None:

@@ -40,10 +40,11 @@ BROUGHT: dict[str, tuple[str, ...]] = {
     "demo": ("lancewal_kafka", "lancewal_demo"),
     "reader,spark": ("lancewal_reader", "pyspark_lancewal"),
     "flusher,spark": ("lancewal_flusher",),
+    "postgres": ("lancewal_core",),
 }
 """Extras -> packages whose modules they let be imported.  ``all`` is no more than all of them."""
-OF_SPARK = ("spark", "pyspark_lancewal")
-"""Begin the names of rooms and modules that need the extra ``spark``."""
+OF_EXTRAS = {"spark": ("spark", "pyspark_lancewal"), "postgres": ("postgres",)}
+"""Beginnings of the names of rooms and modules that need an extra.  Names may also end with an underscore and the extra."""
 PROGRAM = """
 import importlib, json, sys
 sys.path.insert(0, sys.argv[1])
@@ -139,7 +140,7 @@ def test_an_extra_brings_what_its_packages_import(extras: str, installed: Path, 
         link(metadata.distribution(name), environment)
     packages = BROUGHT[extras]
     commands = [[name, "--help"] for name, value in COMMANDS.items() if value.partition(".")[0] in packages]
-    modules = [name for package in packages for name in modules_of(environment / package, spark="spark" in extras)]
+    modules = [name for package in packages for name in modules_of(environment / package, extras.split(","))]
     variables = {name: value for name, value in os.environ.items() if not name.startswith(("LANCEWAL_", "PYTHON"))}
     asked = (json.dumps(modules), json.dumps([["--version"], *commands]))
     program: list[str | Path] = [sys.executable, "-I", "-S", "-W", "ignore", "-c", PROGRAM, environment, *asked]
@@ -147,14 +148,17 @@ def test_an_extra_brings_what_its_packages_import(extras: str, installed: Path, 
     assert said.splitlines()[0] == f"lancewal {VERSION}"
 
 
-def modules_of(folder: Path, *, spark: bool) -> list[str]:
-    """Names of all modules of a package; ``spark``: also those that need PySpark."""
+def modules_of(folder: Path, extras: Sequence[str]) -> list[str]:
+    """Names of all modules of a package that need no other than these extras of ``OF_EXTRAS``."""
     files = [file.relative_to(folder.parent).with_suffix("") for file in sorted(folder.rglob("*.py"))]
     names = [file.parent if file.name == "__init__" else file for file in files if file.name != "__main__"]
+    missing = OF_EXTRAS.keys() - set(extras)
+    beginnings = tuple(beginning for extra in missing for beginning in OF_EXTRAS[extra])
+    endings = tuple(f"_{extra}" for extra in missing)
     return [
         ".".join(name.parts)
         for name in names
-        if spark or not any(part.startswith(OF_SPARK) or part.endswith("_spark") for part in name.parts)
+        if not any(part.startswith(beginnings) or part.endswith(endings) for part in name.parts)
     ]
 
 

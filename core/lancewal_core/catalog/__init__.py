@@ -3,10 +3,11 @@
 ``table_name`` has the form of names, and the folder that a name gives a table.  ``entry`` is what a catalog holds of a
 table, ``cut`` what it holds of a cut.  ``catalog`` is the door that each kind of catalog keeps, and the changes that go
 through it.  ``named`` finds the address of a table that a text names.  ``directory`` keeps a catalog in a folder of the
-object store.  ``opened`` opens the catalog of the settings.
+object store.  ``postgres_catalog`` keeps one in PostgreSQL, by the statements of ``postgres``.  ``opened`` opens the
+catalog of the settings.
 
 Nothing that the protocol promises lies in a catalog.  Contracts, pages, logs and merge records stay in each table's
 folder.  A table is opened by its address without a catalog.
 
-May import: errors, names, process, settings, store.
+May import: catalog.postgres, errors, names, process, settings, store.
 """

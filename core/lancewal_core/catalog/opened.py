@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from lancewal_core.catalog.catalog import Catalog
 from lancewal_core.catalog.directory import DirectoryCatalog
@@ -12,6 +13,9 @@ from lancewal_core.process.clock import Clock, SystemClock
 from lancewal_core.process.tasks import Tasks, ThreadTasks
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.obstore import open_store
+
+if TYPE_CHECKING:
+    from lancewal_core.catalog.postgres_catalog import PostgresCatalog
 
 
 def open_directory(
@@ -31,7 +35,27 @@ def open_directory(
     return DirectoryCatalog(store, root, tasks or ThreadTasks(), clock or SystemClock(), lambda: uuid.uuid4().hex)
 
 
+def open_postgres(url: str, password: str = "", root: str | None = None) -> PostgresCatalog:
+    """Return the catalog in the database ``url``.  The server is not asked yet.
+
+    ``InvalidSettings``: the address is not valid, or the extra ``postgres`` is not installed.
+    """
+    try:
+        from lancewal_core.catalog.postgres_catalog import PostgresCatalog
+    except ImportError as error:
+        raise InvalidSettings(
+            f"a catalog in PostgreSQL needs psycopg ({error}): pip install 'lancewal[postgres]'"
+        ) from error
+    return PostgresCatalog(url, password, root)
+
+
 def catalog_of(settings: Settings, tasks: Tasks | None = None, clock: Clock | None = None) -> Catalog | None:
     """Return the catalog of the settings; None if they name none."""
     of = settings.catalog
-    return open_directory(of.root, settings.storage.options, tasks, clock) if of.is_set else None
+    if not of.is_set:
+        return None
+    match of.kind:
+        case "postgres":
+            return open_postgres(of.url, of.password, of.root or None)
+        case _:
+            return open_directory(of.root, settings.storage.options, tasks, clock)

@@ -1,6 +1,6 @@
 """Choice of the settings that are shown; the others appear as ``***``.
 
-Only the options passed through to others hold secrets.  An option is shown if its name is known to hold none.  An
+Passwords, and options passed through to others, hold secrets.  An option is shown if its name is known to hold none.  An
 option that is misspelt, or that a library gains later, is masked.
 """
 
@@ -49,14 +49,23 @@ SHOWN = frozenset(
     [*_AWS.split(), *(f"aws_{name}" for name in _AWS.split()), "aws_allow_http", *_CLIENT.split(), *_KAFKA.split()]
 )
 """Options that hold no secret, except in the user information or query of an address."""
-_ADDRESSES = frozenset({("table", "uri"), ("catalog", "root"), ("kafka", "bootstrap_servers"), ("http", "host")})
+_ADDRESSES = frozenset(
+    {
+        ("table", "uri"),
+        ("catalog", "root"),
+        ("catalog", "url"),
+        ("kafka", "bootstrap_servers"),
+        ("http", "host"),
+    }
+)
 """Addresses.  They are refused if they hold a secret."""
+_SECRETS = frozenset({("catalog", "password")})
 _MASK = "***"
 
 
 def is_secret(path: tuple[str, ...]) -> bool:
-    """Return whether the value at ``path`` is masked: an option that is not in ``SHOWN``."""
-    return path[:2] in OPTION_MAPPINGS and len(path) >= 3 and path[2] not in SHOWN
+    """Return whether the value at ``path`` is masked: a password, or an option that is not in ``SHOWN``."""
+    return path in _SECRETS or (path[:2] in OPTION_MAPPINGS and len(path) >= 3 and path[2] not in SHOWN)
 
 
 def may_hold_secrets(path: tuple[str, ...]) -> bool:

@@ -24,6 +24,7 @@ from pydantic_core import PydanticCustomError
 from lancewal_core.errors import InvalidSchema, InvalidSettings
 from lancewal_core.names.words import TOPIC_FORM, dead_letters_of, is_topic
 from lancewal_core.process.clock import moment_of
+from lancewal_core.settings.catalog_url import catalog_url
 from lancewal_core.settings.durations import duration_s
 from lancewal_core.store.address import table_address
 
@@ -411,27 +412,48 @@ class KafkaSettings(Section):
         return {**self.options, "bootstrap.servers": self.bootstrap_servers}
 
 
-CatalogKind = Literal["directory"]
+CatalogKind = Literal["directory", "postgres"]
 
 
 class CatalogSettings(Section):
     """The catalog, which finds tables by name."""
 
     kind: CatalogKind = "directory"
-    """Kind of the catalog.  ``directory``: a folder of the object store, which needs no server."""
+    """Kind of the catalog.  ``directory``: a folder of the object store, which needs no server.  ``postgres``: a database
+    of PostgreSQL."""
     root: str = ""
     """Address of the folder in which new tables get a folder by their name, and in which a ``directory`` has its entries.
-    Empty: no catalog, and each table is named by its address."""
+    Empty: no catalog if its kind is ``directory``, and each table is named by its address."""
+    url: str = ""
+    """Address of the server of ``postgres`` (``postgresql://USER@HOST:PORT/DATABASE``, several hosts with commas), without
+    a password."""
+    password: Annotated[str, Field(repr=False)] = ""
+    """Password of the database's user.  Give it as a file of the secrets folder.  Empty: the server asks for none,
+    or ``PGPASSWORD`` or libpq's password file has it."""
 
     @field_validator("root")
     @classmethod
     def _root(cls, root: str) -> str:
         return _folder_address(root)
 
+    @model_validator(mode="after")
+    def _fits(self) -> CatalogSettings:
+        if self.kind == "directory":
+            if self.url:
+                raise ValueError("catalog.url is set, and catalog.kind is directory: set the kind to postgres")
+            return self
+        if not self.url:
+            raise ValueError(f"catalog.kind is {self.kind}, and catalog.url is not set: it names the server")
+        try:
+            catalog_url(self.url, self.kind)
+        except InvalidSettings as error:
+            raise ValueError(str(error)) from None
+        return self
+
     @property
     def is_set(self) -> bool:
         """Whether there is a catalog."""
-        return bool(self.root)
+        return bool(self.root or self.url)
 
 
 class StorageSettings(Section):

@@ -434,6 +434,7 @@ SECRETS = {
     "LANCEWAL_KAFKA__OPTIONS__SSL_KEY_PEM": SECRET,
     "LANCEWAL_KAFKA__OPTIONS__SASL_OAUTHBEARER_CLIENT_SECRET": SECRET,
     "LANCEWAL_KAFKA__OPTIONS__SASL_OAUTHBEARER_CONFIG": f"principal=x secret={SECRET}",
+    "LANCEWAL_CATALOG__PASSWORD": SECRET,
 }
 PUBLIC = {
     "LANCEWAL_STORAGE__OPTIONS__AWS_ACCESS_KEY_ID": "AKIDSHOWN",
@@ -446,7 +447,7 @@ def test_masked_shows_no_secret_and_all_else() -> None:
     settings = load_settings(None, SECRETS | PUBLIC)
     shown = json.dumps(settings.masked())
     assert SECRET not in shown
-    assert SECRET not in repr(settings.storage) + repr(settings.kafka)
+    assert SECRET not in repr(settings.storage) + repr(settings.kafka) + repr(settings.catalog)
     for text in ("AKIDSHOWN", "/etc/keyshown", "idshown", "https://***@host:9000/"):
         assert text in shown
     assert settings.storage.options["aws_secret_access_key"] == SECRET

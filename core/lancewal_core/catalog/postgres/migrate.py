@@ -1,0 +1,72 @@
+"""Making and upgrading the schema of a catalog in PostgreSQL, by numbered files that each run once.
+
+Only ``lancewal catalog init`` and ``lancewal catalog migrate`` do this, with a role that owns the schema.  All files run
+in one transaction, with the new version.  Two runs at once wait for each other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from importlib import resources
+
+import psycopg
+
+from lancewal_core.catalog.postgres.connections import SCHEMA_NEWEST, Connection, Connections
+from lancewal_core.errors import CatalogRefused
+
+_FILE = re.compile(r"(\d{4})_\w+\.sql")
+_LOCK = b"SELECT pg_advisory_xact_lock(7813126)"
+"""A lock that ends with the transaction.  The number is any that nothing else in the database uses."""
+_SCHEMA = b"""
+CREATE SCHEMA IF NOT EXISTS lancewal;
+CREATE TABLE IF NOT EXISTS lancewal.schema_version (version integer NOT NULL);
+INSERT INTO lancewal.schema_version SELECT 0 WHERE NOT EXISTS (SELECT FROM lancewal.schema_version)
+"""
+
+
+def init(url: str, password: str) -> int:
+    """Make the schema, or upgrade the one that exists.  Return the version before: 0 if there was none."""
+    return _changed(url, password, first=_SCHEMA)
+
+
+def migrate(url: str, password: str) -> int:
+    """Upgrade the schema.  Return the version before.  ``CatalogRefused``: there is none, or a newer one."""
+    return _changed(url, password)
+
+
+def migrations() -> Mapping[int, bytes]:
+    """Return the text of each migration by its number."""
+    folder = resources.files("lancewal_core.catalog.postgres") / "migrations"
+    found = {int(named[1]): file.read_bytes() for file in folder.iterdir() if (named := _FILE.fullmatch(file.name))}
+    return dict(sorted(found.items()))
+
+
+def _changed(url: str, password: str, first: bytes = b"") -> int:
+    connections = Connections(url, password, checked=False)
+    connection = connections.open()
+    try:
+        with connection.transaction():
+            return _upgraded(connection, connections.shown, first)
+    except psycopg.Error as error:
+        raise connections.told(error) from error
+    finally:
+        connection.close()
+
+
+def _upgraded(connection: Connection, shown: str, first: bytes) -> int:
+    connection.execute(_LOCK)
+    if first:
+        connection.execute(first)
+    found = connection.execute(b"SELECT version FROM lancewal.schema_version FOR UPDATE").fetchone()
+    before = int(found[0]) if found else 0
+    if before > SCHEMA_NEWEST:
+        raise CatalogRefused(
+            f"the catalog {shown} has schema version {before}, and this release knows versions up to {SCHEMA_NEWEST}: "
+            "upgrade lancewal"
+        )
+    for number, text in migrations().items():
+        if number > before:
+            connection.execute(text)
+    connection.execute(b"UPDATE lancewal.schema_version SET version = %s", (SCHEMA_NEWEST,))
+    return before

