@@ -19,6 +19,9 @@ NO_TABLE = {"config check", "config show", "demo", "estimate", "flusher spark-sc
 SERVICES = {"ingest run", "flusher run"}
 """They wait until they are let in: ``tests/faults/test_told_to_stop.py``."""
 ARGUMENTS = {
+    "catalog forget": ["shop.orders"],
+    "catalog register": ["shop.orders"],
+    "catalog show": ["shop.orders"],
     "changes": ["--start", "now"],
     "conflict settle": ["orders-0", "--all"],
     "get": ["[1]"],
@@ -60,6 +63,7 @@ def test_a_refusal_has_one_kind_and_one_exit_code(
             "uri": "s3://bucket/orders", "topic": "orders", "columns": dict(COLUMNS), "primary_key": ["customer", "id"],
             "region_key": ["customer"],
         },
+        "catalog": {"root": "s3://bucket/orders-lake"},
         "kafka": {"bootstrap_servers": "127.0.0.1:9"},
         "storage": {"options": {**options_of(0), "aws_endpoint": endpoint}},
     }  # fmt: skip

@@ -70,9 +70,9 @@ class TableAsked(Options):
     config: ConfigOption = None
     storage_option: StorageOption = None
 
-    def settings(self, *, defining: bool = False) -> Settings:
+    def settings(self, *, defining: bool = False, name: str = "") -> Settings:
         """See ``read_settings``."""
-        return read_settings(self.config, self.table, self.storage_option, defining=defining)
+        return read_settings(self.config, self.table, self.storage_option, defining=defining, name=name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,8 @@ def read_settings(
     storage_option: Sequence[str] | None = None,
     *,
     defining: bool = False,
-    names: bool = True,
+    name: str = "",
+    look_up: bool = True,
 ) -> Settings:
     """Read the settings of this process.  A command reads the environment nowhere else.
 
@@ -107,8 +108,10 @@ def read_settings(
     ``defining`` they are kept: the command makes a table by these terms at the other address.
 
     Where the settings have a catalog, either may be a name (``catalog.named``), and the result has its address.  Without
-    ``names`` no catalog is asked.  Raises ``InvalidSettings``, ``InvalidInput``; for a name ``TableUnknown``, and errors of
-    the catalog.
+    ``look_up`` no catalog is asked.  ``name`` is the name that a table at ``table``, or else ``table.uri``, is to get.
+    Without any address the table lies in the catalog's root.
+
+    Raises ``InvalidSettings``, ``InvalidInput``; for a name ``TableUnknown``, and errors of the catalog.
     """
     from lancewal_core.settings.load import load_settings
 
@@ -116,8 +119,10 @@ def read_settings(
     if storage_option:
         options = {**settings.storage.options, **dict(map(_name_and_value, storage_option))}
         settings = settings.model_copy(update={"storage": settings.storage.model_copy(update={"options": options})})
-    if names and settings.catalog.is_set:
-        settings, table = _with_addresses(settings, table)
+    if name:
+        _check_new_name(settings, name)
+    if look_up and settings.catalog.is_set:
+        settings, table = _with_addresses(settings, table, name)
     if table:
         named = _at(table)
         if named.uri != settings.table.uri:
@@ -128,13 +133,15 @@ def read_settings(
     return settings
 
 
-def _with_addresses(settings: Settings, table: str) -> tuple[Settings, str]:
+def _with_addresses(settings: Settings, table: str, name: str) -> tuple[Settings, str]:
     """Return the settings, and ``table``, with addresses in the place of names.  If ``table`` is given, the configured one
-    may be unknown to the catalog."""
+    may be unknown to the catalog.  Without an address a table of a new ``name`` lies in the catalog's root."""
     from lancewal_core.catalog.named import address_of, known_address, may_be_name
     from lancewal_core.catalog.opened import catalog_of
 
     configured = settings.table.uri
+    if name and not table and (not configured or may_be_name(configured)):
+        table = _in_root(settings, name)
     if not (may_be_name(table) or may_be_name(configured)):
         return settings, table
     catalog = catalog_of(settings)
@@ -142,6 +149,22 @@ def _with_addresses(settings: Settings, table: str) -> tuple[Settings, str]:
     uri = known_address(catalog, configured) if table else address_of(catalog, configured)
     section = settings.table.model_copy(update={"uri": uri})
     return settings.model_copy(update={"table": section}), address_of(catalog, table)
+
+
+def _check_new_name(settings: Settings, name: str) -> None:
+    from lancewal_core.catalog.table_name import table_name
+
+    table_name(name)
+    if not settings.catalog.is_set:
+        raise InvalidInput(f"the name {name} needs a catalog: set catalog.root in the settings")
+
+
+def _in_root(settings: Settings, name: str) -> str:
+    from lancewal_core.catalog.table_name import default_uri
+
+    if not settings.catalog.root:
+        raise InvalidInput(f"the table {name} needs an address: give it by --table ADDRESS, or set catalog.root")
+    return default_uri(settings.catalog.root, name)
 
 
 def agree(yes: bool, to: str) -> None:

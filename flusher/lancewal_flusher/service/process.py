@@ -73,13 +73,13 @@ class FlusherProcess:
         """Open the table that these settings name, checked; ``stack`` closes it."""
         address = Address.of(settings)
         context = open_on(settings, self._threads, stack, store=metrics.observed(address.store()))
+        metrics.called(address.name_of(context.contract))
         check_way(address.way(), context.new_id())
         contract = context.contract
         what = {"topic": contract.topic, "table": contract.table_uuid, "runner": settings.flusher.runner}
         former = former_setting(settings, contract, context.store)
         if former is not None:
             metrics.events.columns_setting_former(contract_version=former)
-        metrics.called(address.name_of(contract))
         metrics.started(contract.version, contract.partitions, contract.topic_id, address.uri, what)
         table = FlusherTable(settings, context, metrics, self.stopping)
         table.control.read_or_raise()

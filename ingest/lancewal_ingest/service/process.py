@@ -115,6 +115,7 @@ class IngestProcess:
         address, clock = Address.of(settings), self.clock
         store = metrics.observed(address.store())
         context = open_context(settings, self._tasks, clock, store)
+        metrics.called(address.name_of(context.contract))
         group = settings.kafka.group(context.contract.table_uuid)
         contract = take_group(store, clock, context.contract, group)
         self._check_free(contract, address.uri)
@@ -156,7 +157,6 @@ class IngestProcess:
         former = former_setting(settings, contract, context.store)
         if former is not None:
             metrics.events.columns_setting_former(contract_version=former)
-        metrics.called(address.name_of(contract))
         metrics.started(contract.version, contract.partitions, contract.topic_id, address.uri, what)
         if not topics_are_bound(settings):
             metrics.events.topics_unbound(topic=contract.topic, dead_letters=contract.dead_letters)

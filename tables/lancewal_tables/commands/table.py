@@ -20,42 +20,55 @@ if TYPE_CHECKING:
     from lancewal_core.settings.load import Settings
     from lancewal_core.table.columns.changes import Change
     from lancewal_core.table.contract import Contract
+    from lancewal_tables.catalog.making import Make
 
+NameOption = Annotated[
+    str,
+    typer.Option(
+        "--name",
+        help="Name of the table in the catalog. Without an address the table lies in the catalog's root.",
+        metavar="NAME",
+    ),
+]
 app = CommandApp(help="Create and change lancewal tables, load rows into them, and show their contracts.")
 
 
 @app.command()
 def create(
     asked: Asked,
+    name: NameOption = "",
     dry_run: DryRunOption = False,
 ) -> None:
     """Create an empty table from the sections `table` and `kafka` of the settings.
 
+    --name adds it to the catalog of the settings. If the command is interrupted, run it again.
     --dry-run makes the same checks, and shows the contract that would be written.
 
     Example: lancewal table create -c lancewal.yaml
     """
     from lancewal_tables.define.create import create_table
 
-    settings = asked.settings(defining=True)
-    _show(create_table(settings, warn=_warn, look_only=dry_run), asked, dry_run=dry_run)
+    settings = asked.settings(defining=True, name=name)
+    _show(_made(create_table, settings, name, look_only=dry_run), asked, dry_run=dry_run)
 
 
 @app.command()
 def attach(
     asked: Asked,
+    name: NameOption = "",
     dry_run: DryRunOption = False,
 ) -> None:
     """Make an existing Lance table a lancewal table. Its rows stay, and its primary key is checked.
 
+    --name adds it to the catalog of the settings. If the command is interrupted, run it again.
     --dry-run makes the same checks, and shows the contract that would be written.
 
     Example: lancewal table attach -c lancewal.yaml
     """
     from lancewal_tables.define.attach import attach_table
 
-    settings = asked.settings(defining=True)
-    _show(attach_table(settings, warn=_warn, look_only=dry_run), asked, dry_run=dry_run)
+    settings = asked.settings(defining=True, name=name)
+    _show(_made(attach_table, settings, name, look_only=dry_run), asked, dry_run=dry_run)
 
 
 @app.command()
@@ -273,6 +286,14 @@ def export_memwal(
         file.write_bytes(details)
     except OSError as error:
         raise InvalidInput(f"cannot write {file}: {error.strerror}") from error
+
+
+def _made(make: Make, settings: Settings, name: str, *, look_only: bool) -> Contract:
+    if not name:
+        return make(settings, warn=_warn, look_only=look_only, name=None)
+    from lancewal_tables.catalog.making import make_named
+
+    return make_named(make, settings, name, _warn, look_only=look_only)
 
 
 def _contract(settings: Settings) -> Contract:

@@ -1,0 +1,8 @@
+"""Tables in a catalog: add and remove entries, make tables by name, show them, and compare entries with folders.
+
+``root`` makes the root of a catalog, and lists the tables that lie in it.  ``registration`` adds a table that exists,
+``making`` one that it makes.  ``overview`` is what ``lancewal catalog list`` shows.  ``check`` compares entries with
+contracts and folders.
+
+May import: define, status.
+"""

@@ -1,0 +1,140 @@
+"""Entries of tables that exist: ``lancewal catalog register`` and ``forget``.
+
+Guarantees
+ 1. An entry is written after the table's contract has the name, and names what the contract says.
+ 2. A name that leads to a table leads to no other until it is forgotten.  One exception: nothing of the entry's table lies
+    at the entry's address any more.
+ 3. A table whose folder was moved or copied becomes a table of its own before (``define.move``).  ``Registered.former_uuid``
+    is the uuid that it had.
+
+Steps, each of which may be repeated: after a crash the same command continues.
+ 1. Check that the name is free, or the table's own.
+ 2. If the contract names another place, register the move.
+ 3. Put a version of the contract with the name.
+ 4. Swap the entry.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import uuid4
+
+from lancewal_core.catalog.catalog import Catalog, change_table, found_table
+from lancewal_core.catalog.entry import TableEntry
+from lancewal_core.catalog.table_name import table_name
+from lancewal_core.errors import NotALancewalTable, TableExists, TableMissing
+from lancewal_core.open import Address
+from lancewal_core.process.clock import SystemClock
+from lancewal_core.settings.load import Settings
+from lancewal_core.store.place import place_of, same_place
+from lancewal_core.table.contract import Contract
+from lancewal_tables.define.move import move_table
+from lancewal_tables.define.name import give_name
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """An entry that was written, or was there already."""
+
+    entry: TableEntry
+    moved_from: str | None = None
+    """Place from which the folder was moved or copied; None if it lies where its contract says."""
+    former_uuid: str | None = None
+    """Uuid that the table had there, and that only a table there has from now on."""
+
+
+def register_table(catalog: Catalog, settings: Settings, name: str) -> Registered:
+    """Add the lancewal table at ``table.uri`` to the catalog as ``name`` (steps 1 to 4).
+
+    ``TableExists``: the name leads to another table, or the table has another name in the catalog.  ``TableMissing`` and
+    ``NotALancewalTable``: there is no such table.  Other errors are those of ``move_table``."""
+    table_name(name)
+    settings.need("table.uri")
+    address = Address.of(settings)
+    contract = address.contract()
+    # Step 1
+    check_free(catalog, settings, name)
+    _check_no_other_name(catalog, contract, name, address.uri)
+    # Step 2
+    moved_from = former_uuid = None
+    if contract.place is not None and not same_place(contract.place, place_of(address.uri)):
+        moved_from, former_uuid = contract.place, contract.table_uuid
+        move_table(settings, moved_from)
+    # Step 3
+    contract = give_name(address, name)
+    # Step 4
+    return Registered(put_entry(catalog, settings, name, contract), moved_from, former_uuid)
+
+
+def check_free(catalog: Catalog, settings: Settings, name: str) -> None:
+    """Raise ``TableExists`` if the name leads to a table at another address than ``table.uri`` (guarantee 2), or to one that
+    was dropped."""
+    _check_free(catalog, settings, catalog.table(name))
+
+
+def put_entry(catalog: Catalog, settings: Settings, name: str, contract: Contract) -> TableEntry:
+    """Write the entry of the table at ``table.uri``, by its contract, and return it.  ``TableExists``: see ``check_free``."""
+    new = entry_of(contract, name, settings.table.uri)
+
+    def decide(found: TableEntry | None) -> TableEntry:
+        _check_free(catalog, settings, found)
+        return found if found is not None and says_the_same(found, new) else new
+
+    return change_table(catalog, name, decide) or new
+
+
+def forget_table(catalog: Catalog, name: str) -> TableEntry:
+    """Remove the entry of a table, and return it.  The table stays as it is.  ``TableUnknown``: there is no entry."""
+    entry = found_table(catalog, name)
+    change_table(catalog, name, lambda found: None)
+    return entry
+
+
+def entry_of(contract: Contract, name: str, uri: str) -> TableEntry:
+    """Return a new entry of the table at ``uri``, by its contract."""
+    return TableEntry(
+        name=name,
+        uri=place_of(uri),
+        table_uuid=contract.table_uuid,
+        topic=contract.topic,
+        group_id=contract.group_id,
+        changed_ms=SystemClock().now_ms(),
+        write_id=uuid4().hex,
+    )
+
+
+def says_the_same(one: TableEntry, other: TableEntry) -> bool:
+    """Return whether two entries differ in nothing but when they were written."""
+    apart = {"changed_ms", "write_id"}
+    return one.model_dump(exclude=apart) == other.model_dump(exclude=apart)
+
+
+def _check_free(catalog: Catalog, settings: Settings, entry: TableEntry | None) -> None:
+    if entry is None:
+        return
+    if entry.state == "active":
+        if same_place(entry.uri, place_of(settings.table.uri)):
+            return
+        try:
+            there = Address.of(settings, entry.uri).contract()
+        except (TableMissing, NotALancewalTable):
+            return
+        if there.table_uuid != entry.table_uuid:
+            return
+    what = "is" if entry.state == "active" else "was dropped, and its entry still names"
+    raise TableExists(
+        f"in the catalog {catalog.where}, {entry.name} {what} the table at {entry.uri}: choose another name, or run "
+        f"`lancewal catalog forget {entry.name}` before"
+    )
+
+
+def _check_no_other_name(catalog: Catalog, contract: Contract, name: str, uri: str) -> None:
+    other = contract.name
+    if other is None or other == name:
+        return
+    entry = catalog.table(other)
+    if entry is not None and same_place(entry.uri, place_of(uri)):
+        raise TableExists(
+            f"the table at {uri} is {other} in the catalog {catalog.where}: to give it the name {name}, run "
+            f"`lancewal catalog forget {other}` before"
+        )

@@ -1,0 +1,73 @@
+"""The root of a catalog: making it, and the tables that lie in it.
+
+Lance's directory namespace lists the tables, as it does for every other program.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from uuid import uuid4
+
+from lance.namespace import DirectoryNamespace
+from lance_namespace import ListTablesRequest
+
+from lancewal_core.catalog.catalog import Catalog
+from lancewal_core.catalog.opened import catalog_of
+from lancewal_core.catalog.table_name import default_uri, is_table_name
+from lancewal_core.errors import InvalidSettings, StoreNotWritable, StoreUnavailable
+from lancewal_core.process.library_errors import first_line
+from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.settings.load import Settings
+from lancewal_core.store.obstore import local_folder, open_store
+from lancewal_core.table.store_proof import StoreWay, prove_store
+
+
+def set_catalog(settings: Settings) -> Catalog:
+    """Return the catalog of the settings; ``InvalidSettings`` if they name none."""
+    catalog = catalog_of(settings)
+    if catalog is None:
+        raise InvalidSettings(
+            "the settings name no catalog: set catalog.root to the address of a folder for its tables"
+        )
+    return catalog
+
+
+def make_root(settings: Settings) -> Catalog:
+    """Make the root of the catalog that the settings name, and return the catalog.  A root that is there stays as it is.
+
+    The store must keep put-if-absent, by which entries are changed.  ``StoreNotWritable`` and the errors of
+    ``prove_store`` if it does not, or if nothing can be written there."""
+    root = settings.catalog.root
+    if root:
+        folder = local_folder(root)
+        if folder is not None:
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise StoreNotWritable(
+                    f"cannot make the folder {folder}: {error.strerror}. Correct catalog.root"
+                ) from error
+        options = settings.storage.options
+        with closing(ThreadTasks()) as tasks:
+            way = StoreWay.of(root, options, os.environ)
+            prove_store(open_store(root, options), tasks, way, root, lambda: uuid4().hex)
+    catalog = set_catalog(settings)
+    catalog.tables()
+    return catalog
+
+
+def tables_below(root: str, settings: Settings) -> dict[str, str]:
+    """Return the addresses of the Lance tables that lie in the root, by the names that their folders give them."""
+    options = {f"storage.{name}": value for name, value in settings.storage.options.items()}
+    found: list[str] = []
+    page: str | None = None
+    try:
+        namespace = DirectoryNamespace(root=root, manifest_enabled="false", **options)  # type: ignore[no-untyped-call]
+        while page != "":
+            answer = namespace.list_tables(ListTablesRequest(id=[], page_token=page))
+            found += answer.tables
+            page = answer.page_token or ""
+    except Exception as error:  # Lance's errors have no common class
+        raise StoreUnavailable(f"cannot list the tables in {root}: {first_line(error)}") from error
+    return {name: default_uri(root, name) for name in sorted(found) if is_table_name(name)}

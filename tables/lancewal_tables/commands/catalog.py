@@ -1,0 +1,207 @@
+"""``lancewal catalog init|list|show|register|forget|check``: tables by name."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lancewal_core.cli.groups import CommandApp, Options
+from lancewal_core.cli.options import (
+    Asked,
+    ConfigOption,
+    Output,
+    OutputOption,
+    StorageOption,
+    read_settings,
+)
+from lancewal_core.cli.output import aligned, one_line, say, terms
+from lancewal_core.errors import counted
+from lancewal_core.process.clock import utc_text
+
+if TYPE_CHECKING:
+    from lancewal_core.catalog.entry import TableEntry
+    from lancewal_core.settings.load import Settings
+    from lancewal_tables.catalog.check import Finding
+    from lancewal_tables.catalog.overview import TableLine
+    from lancewal_tables.catalog.registration import Registered
+
+app = CommandApp(help="Find tables by name. The settings say where the catalog is (catalog.root).")
+
+NameArgument = Annotated[str, typer.Argument(help="Name of the table, such as shop.orders.", show_default=False)]
+
+
+class Order(StrEnum):
+    NAME = "name"
+    LAG = "lag"
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogAsked(Options):
+    """Options of a command about a catalog as a whole."""
+
+    config: ConfigOption = None
+    storage_option: StorageOption = None
+    output: OutputOption = Output.TEXT
+
+    def settings(self) -> Settings:
+        return read_settings(self.config, "", self.storage_option, look_up=False)
+
+    def report(self, content: object, text: str) -> None:
+        Asked("", self.config, self.storage_option, self.output).report(content, text)
+
+
+@app.command()
+def init(asked: CatalogAsked) -> None:
+    """Make the root of the catalog, and prove that its store can hold one. A catalog that is there stays as it is.
+
+    Example: lancewal catalog init -c lancewal.yaml
+    """
+    from lancewal_tables.catalog.root import make_root
+
+    catalog = make_root(asked.settings())
+    tables = len(catalog.tables())
+    asked.report({"catalog": catalog.where, "tables": tables}, f"catalog {catalog.where}: {counted(tables, 'table')}")
+
+
+@app.command("list")
+def list_all(
+    asked: CatalogAsked,
+    by: Annotated[Order, typer.Option("--by", help="Order of the tables; lag: the worst first.")] = Order.NAME,
+) -> None:
+    """List the catalog's tables. Each has its state, rows, newest version and lag.
+
+    The lag is the number of records in Kafka that are not durable, at most. Each table is opened. One that cannot be opened
+    has its error instead.
+
+    Example: lancewal catalog list --by lag
+    """
+    from lancewal_tables.catalog.overview import overview, worst_first
+    from lancewal_tables.catalog.root import set_catalog
+
+    settings = asked.settings()
+    lines = overview(set_catalog(settings), settings)
+    if by is Order.LAG:
+        lines = worst_first(lines)
+    asked.report({"tables": [asdict(line) for line in lines]}, _overview_text(lines))
+
+
+@app.command()
+def show(asked: CatalogAsked, name: NameArgument) -> None:
+    """Show the catalog's entry of a table. `lancewal table show -t NAME` shows its contract.
+
+    Example: lancewal catalog show shop.orders
+    """
+    from lancewal_core.catalog.catalog import found_table
+    from lancewal_tables.catalog.root import set_catalog
+
+    entry = found_table(set_catalog(asked.settings()), name)
+    asked.report(entry.model_dump(mode="json"), "\n".join(terms(_said(entry))))
+
+
+@app.command()
+def register(asked: Asked, name: NameArgument) -> None:
+    """Add an existing lancewal table to the catalog, and write the name into its contract.
+
+    Without an address the table lies in the catalog's root. If the folder was moved or copied, the table becomes a table of
+    its own, as by `lancewal table moved`. Neither ingest nor flusher may have run on it meanwhile.
+
+    Example: lancewal catalog register shop.orders -t s3://lake/orders
+    """
+    from lancewal_tables.catalog.registration import register_table
+    from lancewal_tables.catalog.root import set_catalog
+
+    settings = asked.settings(name=name)
+    done = register_table(set_catalog(settings), settings, name)
+    content = {**done.entry.model_dump(mode="json"), "moved_from": done.moved_from, "former_uuid": done.former_uuid}
+    asked.report(content, _registered_text(done))
+
+
+@app.command()
+def forget(asked: CatalogAsked, name: NameArgument) -> None:
+    """Remove a table's entry from the catalog. The table stays, and `lancewal catalog register` adds it again.
+
+    Example: lancewal catalog forget shop.orders
+    """
+    from lancewal_tables.catalog.registration import forget_table
+    from lancewal_tables.catalog.root import set_catalog
+
+    entry = forget_table(set_catalog(asked.settings()), name)
+    asked.report({"forgotten": name, "uri": entry.uri}, f"forgot {name}. The table stays at {one_line(entry.uri)}")
+
+
+@app.command()
+def check(
+    asked: CatalogAsked,
+    mend: Annotated[bool, typer.Option("--mend", help="Write the entries that folders prove.")] = False,
+) -> None:
+    """Compare the catalog's entries with contracts and folders.
+
+    The command finds a folder that is missing or was moved. It finds a contract with another uuid, topic or name than the
+    entry, and a lancewal table in the root without an entry. Exit code 1: it found something that is not mended.
+
+    Example: lancewal catalog check --mend
+    """
+    from lancewal_tables.catalog.check import check_catalog
+    from lancewal_tables.catalog.root import set_catalog
+
+    settings = asked.settings()
+    catalog = set_catalog(settings)
+    found = check_catalog(catalog, settings, mend=mend)
+    asked.report(
+        {"findings": [asdict(one) for one in found]}, "\n".join(map(_finding, found)) or "the catalog is right"
+    )
+    left = sum(not one.mended for one in found)
+    if left:
+        if asked.output is Output.TEXT:
+            say(f"exit code 1: {counted(left, 'finding')}", err=True)
+        raise typer.Exit(1)
+
+
+_TITLES = ("name", "state", "rows", "version", "lag", "address")
+
+
+def _overview_text(lines: list[TableLine]) -> str:
+    if not lines:
+        return "no tables"
+    rows = [
+        (line.name, line.state, *map(_figure, (line.rows, line.version, line.lag)), one_line(line.uri))
+        for line in lines
+    ]
+    errors = [f"{line.name}: {one_line(line.error)}" for line in lines if line.error is not None]
+    return "\n".join([*aligned([_TITLES, *rows], figures=range(2, 5)), *([""] if errors else []), *errors])
+
+
+def _figure(value: int | None) -> str:
+    return "-" if value is None else str(value)
+
+
+def _said(entry: TableEntry) -> dict[str, str]:
+    found = {
+        "name": entry.name,
+        "state": entry.state,
+        "address": entry.uri,
+        "table": entry.table_uuid,
+        "topic": entry.topic,
+        "group": entry.group_id or "-",
+        "written": utc_text(entry.changed_ms),
+    }
+    return {name: one_line(text) for name, text in found.items()}
+
+
+def _registered_text(done: Registered) -> str:
+    lines = terms(_said(done.entry))
+    if done.moved_from is not None:
+        lines.append(
+            f"the folder was moved or copied from {one_line(done.moved_from)}: the table has got the new uuid "
+            f"{done.entry.table_uuid}, and {done.former_uuid} stays that of a table there. Earlier receipts are no longer "
+            "accepted"
+        )
+    return "\n".join(lines)
+
+
+def _finding(one: Finding) -> str:
+    mended = " (mended)" if one.mended else ""
+    return f"{one.name}: {one.kind}{mended}: {one_line(one.text)}"

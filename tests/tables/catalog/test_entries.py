@@ -1,0 +1,341 @@
+"""Entries of a catalog, and the tables that they name: made, registered, moved, forgotten, compared."""
+
+from __future__ import annotations
+
+import shutil
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+import lance
+import pytest
+from lance.namespace import DirectoryNamespace
+from lance_namespace import ListTablesRequest
+
+from lancewal_core.catalog.catalog import Catalog, change_table
+from lancewal_core.catalog.entry import TableEntry
+from lancewal_core.cli.options import read_settings
+from lancewal_core.errors import InvalidInput, LancewalError, TableExists, TableUnknown
+from lancewal_core.open import Address
+from lancewal_core.settings.load import Settings
+from lancewal_core.settings.sections import CatalogSettings
+from lancewal_core.table.contract import Contract
+from lancewal_kafka.topic import TopicInspector
+from lancewal_reader.table import open_table
+from lancewal_tables.catalog import making
+from lancewal_tables.catalog.check import check_catalog
+from lancewal_tables.catalog.making import make_named
+from lancewal_tables.catalog.overview import TableLine, overview, worst_first
+from lancewal_tables.catalog.registration import forget_table, register_table
+from lancewal_tables.catalog.root import make_root, set_catalog, tables_below
+from lancewal_tables.commands.contract_text import contract_text
+from lancewal_tables.define.attach import attach_table
+from tests.tables.define.test_copies import ROWS, Crash, NoBroker, settings_of
+
+
+class Lake:
+    """A catalog in a folder, with tables that lie in it or beside it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.root = folder / "lake"
+        self.catalog: Catalog = make_root(self.settings())
+
+    def settings(self, uri: Path | str = "") -> Settings:
+        settings = settings_of(Path(uri) if uri else self.folder / "none")
+        table = settings.table.model_copy(update={"uri": str(uri)})
+        return settings.model_copy(update={"table": table, "catalog": CatalogSettings(root=str(self.root))})
+
+    def inside(self, name: str) -> Path:
+        return self.root / f"{name}.lance"
+
+    def attach(self, uri: Path, name: str | None = None, *, look_only: bool = False) -> Contract:
+        """An attached table; with a name as ``lancewal table attach --name`` does it."""
+        if not uri.exists():
+            lance.write_dataset(ROWS, str(uri))
+        make = partial(attach_table, inspector=cast("TopicInspector", NoBroker()))
+        settings = self.settings(uri)
+        if name is None:
+            return make(settings)
+        return make_named(make, settings, name, lambda text: None, look_only=look_only)
+
+    def register(self, name: str, uri: Path) -> tuple[str | None, str | None]:
+        done = register_table(self.catalog, self.settings(uri), name)
+        assert self.catalog.table(name) == done.entry
+        return done.moved_from, done.former_uuid
+
+    def contract(self, uri: Path) -> Contract:
+        return Address(str(uri)).contract()
+
+    def found(self, *, mend: bool = False) -> list[tuple[str, str, bool]]:
+        findings = check_catalog(self.catalog, self.settings(), mend=mend)
+        return [(one.name, one.kind, one.mended) for one in findings]
+
+    def change(self, name: str, **terms: object) -> None:
+        def decide(found: TableEntry | None) -> TableEntry:
+            assert found is not None
+            return TableEntry.model_validate({**found.model_dump(), **terms, "write_id": "by-hand"})
+
+        change_table(self.catalog, name, decide)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path)
+
+
+def agrees(lake: Lake, name: str, uri: Path) -> None:
+    entry, contract = lake.catalog.table(name), lake.contract(uri)
+    assert entry is not None
+    assert (entry.uri, entry.table_uuid, entry.topic) == (str(uri), contract.table_uuid, contract.topic)
+    assert contract.name == name
+    assert lake.found() == []
+
+
+# -- tables that are made by name ------------------------------------------------------------------------------
+
+
+def test_a_table_that_is_made_by_name_has_an_entry(lake: Lake) -> None:
+    contract = lake.attach(lake.inside("shop.orders"), "shop.orders")
+    assert (contract.name, contract.version, contract.format) == ("shop.orders", 1, 2)
+    agrees(lake, "shop.orders", lake.inside("shop.orders"))
+    assert "shop.orders" in contract_text(contract)
+
+
+def test_a_dry_run_makes_nothing(lake: Lake) -> None:
+    assert lake.attach(lake.inside("shop.orders"), "shop.orders", look_only=True).name == "shop.orders"
+    assert lake.catalog.tables() == {}
+
+
+def test_a_table_that_is_killed_before_its_entry_is_finished_by_the_same_command(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(making, "put_entry", crash)
+        with pytest.raises(Crash):
+            lake.attach(lake.inside("shop.orders"), "shop.orders")
+    assert lake.catalog.tables() == {}
+    before = lake.contract(lake.inside("shop.orders"))
+    assert lake.attach(lake.inside("shop.orders"), "shop.orders") == before
+    agrees(lake, "shop.orders", lake.inside("shop.orders"))
+    with pytest.raises(TableExists, match="already a lancewal table"):
+        lake.attach(lake.inside("shop.orders"), "shop.orders")
+
+
+def crash(*_: object) -> None:
+    raise Crash
+
+
+def test_a_table_that_is_killed_before_its_entry_is_found_by_check(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(making, "put_entry", crash)
+        with pytest.raises(Crash):
+            lake.attach(lake.inside("shop.orders"), "shop.orders")
+    assert lake.found(mend=True) == [("shop.orders", "no-entry", True)]
+    agrees(lake, "shop.orders", lake.inside("shop.orders"))
+
+
+def test_a_name_that_is_taken_makes_nothing(lake: Lake, tmp_path: Path) -> None:
+    lake.attach(lake.inside("shop.orders"), "shop.orders")
+    with pytest.raises(TableExists, match=r"shop\.orders is the table at .*lancewal catalog forget shop\.orders"):
+        lake.attach(tmp_path / "other", "shop.orders")
+    with pytest.raises(LancewalError, match="no lancewal contract"):
+        lake.contract(tmp_path / "other")
+
+
+def test_a_table_of_another_name_is_not_taken_over(lake: Lake, tmp_path: Path) -> None:
+    lake.attach(tmp_path / "plain")
+    lake.attach(tmp_path / "other", "other")
+    for uri in (tmp_path / "plain", tmp_path / "other"):
+        with pytest.raises(TableExists, match="already a lancewal table"):
+            lake.attach(uri, "shop.orders")
+    assert list(lake.catalog.tables()) == ["other"]
+
+
+def test_where_a_table_of_a_new_name_lies(lake: Lake, tmp_path: Path) -> None:
+    def uri(table: str = "", configured: str = "") -> str:
+        file = tmp_path / "lancewal.yaml"
+        file.write_text(f"catalog: {{root: {lake.root}}}\ntable: {{uri: '{configured}'}}\n")
+        return read_settings(file, table, name="shop.orders").table.uri
+
+    assert uri() == uri(configured="shop.orders") == str(lake.inside("shop.orders"))
+    assert uri(configured="/lake/a") == "/lake/a"
+    assert uri("/lake/b", "/lake/a") == "/lake/b"
+    with pytest.raises(InvalidInput, match=r"not the name of a table"):
+        read_settings(tmp_path / "lancewal.yaml", name="shop/orders", defining=True)
+    (tmp_path / "lancewal.yaml").write_text("table: {}\n")
+    with pytest.raises(InvalidInput, match=r"shop\.orders needs a catalog: set catalog\.root"):
+        read_settings(tmp_path / "lancewal.yaml", name="shop.orders")
+
+
+# -- tables that are registered --------------------------------------------------------------------------------
+
+
+def test_a_registered_table_keeps_all_but_its_name(lake: Lake, tmp_path: Path) -> None:
+    before = lake.attach(tmp_path / "orders")
+    assert lake.register("shop.orders", tmp_path / "orders") == (None, None)
+    agrees(lake, "shop.orders", tmp_path / "orders")
+    after = lake.contract(tmp_path / "orders")
+    assert after == before.model_copy(update={"version": 2, "format": 2, "name": "shop.orders"})
+    assert lake.register("shop.orders", tmp_path / "orders") == (None, None)
+    assert lake.contract(tmp_path / "orders") == after
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_moved_table_is_one_of_its_own_afterwards(lake: Lake, tmp_path: Path, known: bool) -> None:
+    before = lake.attach(tmp_path / "orders", "shop.orders" if known else None)
+    shutil.move(tmp_path / "orders", tmp_path / "moved")
+    if known:
+        assert lake.found() == [("shop.orders", "table-missing", False)]
+    assert lake.register("shop.orders", tmp_path / "moved") == (str(tmp_path / "orders"), before.table_uuid)
+    agrees(lake, "shop.orders", tmp_path / "moved")
+    assert lake.contract(tmp_path / "moved").table_uuid != before.table_uuid
+    assert open_table(tmp_path / "moved").to_arrow().to_pylist() == ROWS.to_pylist()
+    assert lake.register("shop.orders", tmp_path / "moved") == (None, None)
+
+
+def test_a_name_does_not_go_over_to_a_copy_while_the_original_is_there(lake: Lake, tmp_path: Path) -> None:
+    original = lake.attach(tmp_path / "orders", "shop.orders")
+    shutil.copytree(tmp_path / "orders", tmp_path / "copy")
+    with pytest.raises(TableExists, match="choose another name"):
+        lake.register("shop.orders", tmp_path / "copy")
+    assert lake.contract(tmp_path / "copy").table_uuid == original.table_uuid  # nothing was changed
+    assert lake.register("copy", tmp_path / "copy") == (str(tmp_path / "orders"), original.table_uuid)
+    agrees(lake, "copy", tmp_path / "copy")
+    agrees(lake, "shop.orders", tmp_path / "orders")
+
+
+def test_a_registration_that_is_killed_is_repeated(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.attach(tmp_path / "orders", "shop.orders")
+    shutil.move(tmp_path / "orders", tmp_path / "moved")
+    for step in ("give_name", "put_entry"):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"lancewal_tables.catalog.registration.{step}", crash)
+            with pytest.raises(Crash):
+                lake.register("shop.orders", tmp_path / "moved")
+    lake.register("shop.orders", tmp_path / "moved")
+    agrees(lake, "shop.orders", tmp_path / "moved")
+
+
+def test_a_table_has_one_name(lake: Lake, tmp_path: Path) -> None:
+    lake.attach(tmp_path / "orders", "shop.orders")
+    with pytest.raises(TableExists, match=r"is shop\.orders in the catalog .*lancewal catalog forget shop\.orders"):
+        lake.register("crm.orders", tmp_path / "orders")
+    assert forget_table(lake.catalog, "shop.orders").uri == str(tmp_path / "orders")
+    assert open_table(tmp_path / "orders").count_rows() == 3
+    lake.register("crm.orders", tmp_path / "orders")
+    agrees(lake, "crm.orders", tmp_path / "orders")
+    with pytest.raises(TableUnknown):
+        forget_table(lake.catalog, "shop.orders")
+
+
+def test_the_name_of_a_dropped_table_is_free_once_it_is_forgotten(lake: Lake, tmp_path: Path) -> None:
+    lake.attach(tmp_path / "orders", "shop.orders")
+    lake.change("shop.orders", state="dropped")
+    for folder in ("orders", "other"):
+        with pytest.raises(TableExists, match="was dropped"):
+            lake.attach(tmp_path / folder, "shop.orders")
+    assert lake.found() == []
+    forget_table(lake.catalog, "shop.orders")
+    lake.attach(tmp_path / "other", "shop.orders")
+    agrees(lake, "shop.orders", tmp_path / "other")
+
+
+# -- check -----------------------------------------------------------------------------------------------------
+
+
+def test_check_finds_and_mends_what_folders_prove(lake: Lake, tmp_path: Path) -> None:
+    for name in ("a", "b", "c", "d", "e"):
+        lake.attach(lake.inside(name), name)
+    lake.attach(lake.inside("f"))
+    lance.write_dataset(ROWS, str(lake.inside("plain")))
+    lake.change("a", table_uuid="another")
+    lake.change("b", topic="another")
+    forget_table(lake.catalog, "c")
+    shutil.rmtree(lake.inside("d"))
+    shutil.move(lake.inside("e"), tmp_path / "elsewhere")
+    lake.change("e", uri=str(tmp_path / "elsewhere"))
+    damaged = lake.attach(tmp_path / "g", "g")
+    (contract,) = (tmp_path / "g" / "_lancewal" / "contract").glob("*.json")
+    contract.write_bytes(b"{}")
+    expected = {
+        "a": "other-uuid",
+        "b": "other-topic",
+        "c": "no-entry",
+        "d": "table-missing",
+        "e": "other-place",
+        "f": "no-entry",
+        "g": "unreadable",
+    }
+    assert lake.found() == [(name, kind, False) for name, kind in expected.items()]
+    mended = {"a", "b", "c", "f"}
+    assert lake.found(mend=True) == [(name, kind, name in mended) for name, kind in expected.items()]
+    assert lake.found() == [(name, kind, False) for name, kind in expected.items() if name not in mended]
+    for name in ("a", "b", "c"):
+        entry, written = lake.catalog.table(name), lake.contract(lake.inside(name))
+        assert entry is not None
+        assert (entry.table_uuid, entry.topic) == (written.table_uuid, written.topic)
+    assert damaged.name == "g"
+
+
+def test_check_names_what_a_person_decides(lake: Lake, tmp_path: Path) -> None:
+    lake.attach(tmp_path / "orders", "shop.orders")
+    lake.attach(tmp_path / "twin", "twin")
+    lake.change("twin", uri=str(tmp_path / "orders"))
+    lake.attach(lake.inside("items"), "items")
+    forget_table(lake.catalog, "items")
+    lake.attach(tmp_path / "items", "items")  # another table under the name of one that lies in the root
+    assert lake.found(mend=True) == [("items", "no-entry", False), ("twin", "other-name", False)]
+
+
+# -- what else reads the root ----------------------------------------------------------------------------------
+
+
+def test_lance_lists_and_opens_the_tables_of_the_root(lake: Lake) -> None:
+    for name in ("shop.orders", "shop.items"):
+        lake.attach(lake.inside(name), name)
+    namespace = DirectoryNamespace(root=str(lake.root))  # type: ignore[no-untyped-call]
+    assert sorted(namespace.list_tables(ListTablesRequest(id=[])).tables) == ["shop.items", "shop.orders"]
+    opened = lance.dataset(namespace_client=namespace, table_id=["shop.orders"])
+    assert opened.to_table().to_pylist() == ROWS.to_pylist()
+    assert tables_below(str(lake.root), lake.settings()) == {
+        name: str(lake.inside(name)) for name in ("shop.items", "shop.orders")
+    }
+
+
+@pytest.mark.s3
+def test_the_tables_of_a_bucket_are_listed(s3: object, lake: Lake, request: pytest.FixtureRequest) -> None:
+    server = request.getfixturevalue("s3")
+    options = {key.lower(): value for key, value in server.environment.items()}
+    root = f"s3://{server.bucket('names')}/lake"
+    settings = lake.settings().model_copy(update={"catalog": CatalogSettings(root=root)})
+    settings = settings.model_copy(update={"storage": settings.storage.model_copy(update={"options": options})})
+    assert make_root(settings).tables() == {}
+    for name in ("shop.orders", "shop.items"):
+        lance.write_dataset(ROWS, f"{root}/{name}.lance", storage_options=options)
+    assert tables_below(root, settings) == {name: f"{root}/{name}.lance" for name in ("shop.items", "shop.orders")}
+
+
+# -- list ------------------------------------------------------------------------------------------------------
+
+
+def test_the_list_has_each_table_and_the_error_of_one_that_cannot_be_opened(lake: Lake, tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        lake.attach(lake.inside(name), name)
+    shutil.rmtree(lake.inside("b"))
+    lake.change("c", state="dropped")
+    quiet = lake.settings().model_copy(update={"kafka": type(lake.settings().kafka)()})
+    first, second, third = overview(set_catalog(quiet), quiet)
+    assert (first.name, first.rows, first.version, first.lag, first.error) == ("a", 3, first.version, None, None)
+    assert (second.state, second.rows) == ("error", None)
+    assert second.error is not None
+    assert "table_missing" in second.error
+    assert (third.state, third.error) == ("dropped", None)
+
+
+def test_the_worst_come_first() -> None:
+    def line(name: str, lag: int | None = None, state: str = "moving", error: str | None = None) -> TableLine:
+        return TableLine(name, "u", state, 1, 1, lag, error)
+
+    lines = [line("gone", 9, "dropped"), line("few", 1), line("none"), line("many", 7), line("bad", error="e")]
+    assert [one.name for one in worst_first(lines)] == ["bad", "none", "many", "few", "gone"]

@@ -1,0 +1,76 @@
+"""Tables by name, on the whole path: made, fed, listed, moved, and read again, all by their names."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from lancewal_core.cli.options import read_settings
+from lancewal_demo.stack import KafkaBroker
+from lancewal_demo.stack.ports import free_ports
+from lancewal_reader.point.receipt import receipt_of
+from lancewal_reader.table import open_table
+from tests.support.topics import make_topics
+from tests.support.whole_path import until
+from tests.whole_path.test_lost_replies import metric
+from tests.whole_path.world import make_world
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
+
+
+def test_services_and_commands_work_by_name(kafka: KafkaBroker, topic_name: str, tmp_path: Path, seed: int) -> None:
+    """A table is registered and one is made; ingest and flusher start by name; the table moves and goes on."""
+    ingest_port, flusher_port = free_ports(2)
+    http = {"ingest_port": ingest_port, "flusher_port": flusher_port}
+    world = make_world(kafka, topic_name, tmp_path, seed, http=http, in_process=True)
+    lancewal, lake = world.lancewal, tmp_path / "lake"
+    tree = {**lancewal.tree, "catalog": {"root": str(lake)}}
+    lancewal.settings(tree)
+    assert "0 tables" in lancewal.succeed("catalog", "init")
+    lancewal.succeed("catalog", "register", "shop.orders")
+    lancewal.settings({**tree, "table": {**tree["table"], "uri": "shop.orders"}})
+
+    make_topics(kafka.bootstrap_servers, {f"{topic_name}-2": 2, f"{topic_name}-2.dead-letters": 1})
+    items = {**tree["table"], "topic": f"{topic_name}-2"}
+    del items["uri"]
+    lancewal.settings({**tree, "table": items})
+    assert f"{lake}/shop.items.lance" in lancewal.succeed("table", "create", "--name", "shop.items")
+    lancewal.settings({**tree, "table": {**tree["table"], "uri": "shop.orders"}})
+
+    services = [lancewal.start("ingest", "run"), lancewal.start("flusher", "run")]
+    world.feed.produce(60)
+    world.wait_caught_up("eventual")
+    for port, name in ((ingest_port, "lancewal_ingest_rows_total"), (flusher_port, "lancewal_flusher_merges_total")):
+        until(lambda port=port, name=name: metric(port, name, table="shop.orders") > 0)  # type: ignore[misc] # bound now
+        assert metric(port, name, table="shop.orders") == metric(port, name)
+    for service in services:
+        assert {line["table"] for line in service.lines if "event" in line and "table" in line} == {"shop.orders"}
+    assert lancewal.succeed("status").startswith(f"table     shop.orders, {world.uri}\n")
+    listed = json.loads(lancewal.succeed("catalog", "list", "--by", "lag", "-o", "json"))["tables"]
+    by_name = {line["name"]: line for line in listed}
+    assert [line["name"] for line in listed] == ["shop.items", "shop.orders"]  # nobody has claimed a partition of items
+    rows = open_table(world.uri).to_arrow(consistency="eventual").num_rows
+    assert (by_name["shop.orders"]["rows"], by_name["shop.orders"]["lag"]) == (rows, 0)
+    assert (by_name["shop.items"]["rows"], by_name["shop.items"]["lag"]) == (0, None)
+    assert lancewal.succeed("read", "-t", "shop.items", "-o", "csv").count("\n") == 1
+    world.finish(services)
+
+    shutil.move(world.uri, tmp_path / "moved")
+    world.uri, world._kept = str(tmp_path / "moved"), None
+    refused = lancewal.run("catalog", "check")
+    assert (refused.code, "shop.orders: table-missing" in refused.out) == (1, True)
+    said = lancewal.succeed("catalog", "register", "shop.orders", "-t", world.uri)
+    assert f"was moved or copied from {tmp_path / 'table'}: the table has got the new uuid" in said
+    assert lancewal.succeed("catalog", "check") == "the catalog is right\n"
+    assert read_settings(lancewal.config).table.uri == world.uri
+    services = [lancewal.start("ingest", "run"), lancewal.start("flusher", "run")]
+    world.feed.produce(30)
+    world.finish(services)
+    assert world.uri in lancewal.succeed("catalog", "show", "shop.orders")
+    lancewal.succeed("catalog", "forget", "shop.orders")
+    unknown = lancewal.run("read")
+    assert (unknown.code, "lancewal: table_unknown: shop.orders is neither" in unknown.err) == (2, True)
+    world.check_all_in(receipt_of(open_table(world.uri).to_arrow().schema))
