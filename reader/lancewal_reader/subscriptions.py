@@ -88,10 +88,14 @@ class Subscriptions:
         the receipt needs, and no more.
 
         A receipt whose version or any position is lower than the one committed is ``InvalidInput``, unless ``back`` is
-        true.  ``SubscriptionMissing``: there is no such subscription, or it was dropped.  ``OutsideHistoryWindow``,
-        ``VersionGone``: what the receipt needs is gone or going, and the receipt before counts again.
+        true.  So is a receipt of another table.  ``SubscriptionMissing``: there is no such subscription, or it was
+        dropped.  ``OutsideHistoryWindow``, ``VersionGone``: what the receipt needs is gone or going, and the receipt
+        before counts again.
         """
+        if not isinstance(receipt, Receipt | str | bytes):
+            raise InvalidInput(f"commit: expected a receipt, not {type(receipt).__name__}")
         found = receipt if isinstance(receipt, Receipt) else Receipt.parse(receipt)
+        self._check_ours(found)
 
         def check(before: Subscription) -> bool:
             behind = _behind(found, Receipt.parse(before.receipt))
@@ -117,9 +121,8 @@ class Subscriptions:
 
     def _needs(self, point: Point | None) -> Needs:
         """Return what a read at this point needs; None: the newest state."""
-        reads = self._reads
-        if isinstance(point, Receipt) and not same_place(point.place, reads.place):
-            raise InvalidInput(f"the receipt is of a read at {point.place}, but this table is at {reads.place}")
+        if isinstance(point, Receipt):
+            self._check_ours(point)
         planned = self._plan(point)
         if planned.plan.branch is not None:  # a snapshot outlives the changes after it
             point = planned.receipt
@@ -128,6 +131,13 @@ class Subscriptions:
         in_force = planned.plan.in_force if receipt.positions else self._nothing_merged(planned.plan.version)
         lowest = min(receipt.version, planned.plan.version, max(in_force.version, 1))
         return Needs(str(receipt), planned.plan.version, TableVersion(lowest), in_force.regions)
+
+    def _check_ours(self, receipt: Receipt) -> None:
+        reads, uuid = self._reads, self._reads.contract.uuid
+        if not same_place(receipt.place, reads.place):
+            raise InvalidInput(f"the receipt is of a read at {receipt.place}, but this table is at {reads.place}")
+        if receipt.table_uuid != uuid:
+            raise InvalidInput(f"the receipt is of the table with uuid {receipt.table_uuid}, this one has {uuid}")
 
     def _nothing_merged(self, version: TableVersion) -> InForce:
         """Return the watermarks of a receipt without positions; ``InvalidInput`` unless nothing was merged then."""

@@ -6,7 +6,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import lance
 import pyarrow as pa
@@ -22,6 +22,7 @@ from lancewal_core.errors import (
     VersionGone,
 )
 from lancewal_core.names import paths
+from lancewal_core.names.ids import TableUuid, TableVersion
 from lancewal_core.subscriptions.needs import Bounds
 from lancewal_core.subscriptions.stored import SUBSCRIPTIONS_MAX, SubscriptionNames, encode_names, names_family
 from lancewal_flusher.garbage.find import FENCE_SIZE_MAX
@@ -180,6 +181,35 @@ def test_receipts_that_are_refused(pipeline: Pipeline, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="has no positions"):
         table.subscriptions().create("bare", bare)
     assert list(table.subscriptions()) == []
+    table.subscriptions().create("kept")
+    other = Receipt(TableUuid("another"), now.version, now.positions, now.place)
+    later = Receipt(now.table_uuid, TableVersion(now.version + 50), now.positions, now.place)
+    odd: list[tuple[Any, str]] = [
+        (there, "the receipt is of a read at"),
+        (other, "the receipt is of the table with uuid another"),
+        (later, "the newest is"),
+        (None, "expected a receipt, not NoneType"),
+        ("rubbish", "not a receipt"),
+    ]
+    for receipt, says in odd:
+        with pytest.raises(InvalidInput, match=says):
+            table.subscriptions().commit("kept", receipt)
+    assert table.subscriptions().get("kept").receipt == str(now)
+
+
+def test_one_is_dropped_while_it_is_followed(pipeline: Pipeline) -> None:
+    table = open_table(pipeline.uri)
+    for name in ("nobody", "no/body", 5):
+        with pytest.raises((SubscriptionMissing, InvalidInput), match=r"no subscription 'nobody'|is not a valid"):
+            table.follow(subscription=cast("Any", name))
+    table.subscriptions().create("gone")
+    feeds = table.follow(subscription="gone")
+    table.subscriptions().drop("gone")
+    pipeline.produce(5)
+    pipeline.ingest()
+    assert by_key(table.to_arrow(at=next(feeds).receipt)) == pipeline.oracle
+    with pytest.raises(SubscriptionMissing, match="no subscription 'gone'"):
+        feeds.commit()
 
 
 def test_a_table_without_a_merge(tmp_path: Path) -> None:

@@ -87,10 +87,10 @@ class StoredSubscription(BaseModel):
         return TableVersion(self.version)
 
 
-def check_name(name: str) -> str:
+def check_name(name: object) -> str:
     """Return ``name``; ``InvalidInput`` if no subscription may have it."""
-    if len(name) > NAME_MAX or not is_word(name):
-        raise InvalidInput(f"{name[:NAME_MAX]!r} is not a valid subscription name: {NAME_FORM}")
+    if not isinstance(name, str) or len(name) > NAME_MAX or not is_word(name):
+        raise InvalidInput(f"{str(name)[:NAME_MAX]!r} is not a valid subscription name: {NAME_FORM}")
     return name
 
 
