@@ -11,6 +11,8 @@ python3 dev.py soak  [ARGS]   run real services for --minutes 30 and kill them a
 python3 dev.py soak hostile   attack real services with hostile producers, objects and clients, for --minutes 10
 python3 dev.py soak columns   change columns of real tables in --runs 30 of --changes 10, kill commands and services meanwhile,
                               and compare each read with an oracle
+python3 dev.py soak changes   run streams of changes for --minutes 10 on the oldest and the newest PySpark, kill queries and
+                              services meanwhile, and compare the copies that they keep with an oracle
 python3 dev.py soak every-case  run all cases of the tests of which a normal run takes a part: kills, zombies, indexes, damages
 python3 dev.py check-ops      cause each fault on real services; check dashboards and alerts with a real Prometheus and a real
                               Kubernetes API server.  It fetches and builds both: a quarter of an hour more the first time

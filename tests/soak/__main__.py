@@ -13,6 +13,8 @@ half has them as they are (``pace``), with one outage of the store for three min
 
 ``python3 dev.py soak columns``: columns change all the time (``tests.soak.columns``).
 
+``python3 dev.py soak changes``: streams of changes in Spark, killed beside the services (``tests.soak.changes``).
+
 ``python3 dev.py soak every-case``: all cases of the tests whose cases take turns in ``dev.py test``: SIGKILL before and after
 every point of the protocol, every index through every act, three times as many random schedules.
 
@@ -40,7 +42,7 @@ from lancewal_core.errors import OutsideHistoryWindow, StoreUnavailable, Version
 from lancewal_demo.stack import KafkaBroker, S3Server
 from lancewal_reader.point.receipt import Receipt, receipt_of
 from lancewal_reader.table import open_table
-from tests.soak import columns, hostile
+from tests.soak import changes, columns, hostile
 from tests.soak.outage import Outage
 from tests.soak.pace import PROTOCOLS, SCALED, Pace, paces
 from tests.soak.place import Place
@@ -199,6 +201,8 @@ def main() -> int:
         return hostile.main(sys.argv[2:])
     if sys.argv[1:2] == ["columns"]:
         return columns.main(sys.argv[2:])
+    if sys.argv[1:2] == ["changes"]:
+        return changes.main(sys.argv[2:])
     if sys.argv[1:2] == ["every-case"]:
         return int(pytest.main([*IN_TURNS, "--every-case", *sys.argv[2:]]))
     parser = argparse.ArgumentParser(prog="soak", description=__doc__)
