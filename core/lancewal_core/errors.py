@@ -168,7 +168,7 @@ class PlanStale(Refresh):
 
 
 class ContractChanged(Refresh):
-    """The table's contract has a newer version than the one worked by; read it again."""
+    """The table's contract has a newer version than this process knows; read the contract again."""
 
 
 class PlanRetriesExhausted(Refresh):
@@ -283,7 +283,7 @@ class TopicMissing(ActionNeeded):
 
 
 class KafkaForbidden(ActionNeeded):
-    """The brokers do not let this user do it; a service waits until the right is given."""
+    """The brokers refuse this user a right that lancewal needs; a service waits until the right is given."""
 
 
 class TopicReplaced(ActionNeeded):
@@ -323,15 +323,15 @@ class DeadLetterRefused(ActionNeeded):
 
 
 class DuplicateKeys(ActionNeeded):
-    """A table to be attached holds a primary key more than once."""
+    """A table to be attached, or files to be loaded, hold a primary key more than once."""
 
 
 class RetentionLost(ActionNeeded):
-    """Kafka no longer has records that are not durable here."""
+    """Kafka no longer has records that lancewal has not made durable."""
 
 
 class TopicTruncated(ActionNeeded):
-    """The topic ends before a position that is already durable here."""
+    """The topic ends before a position up to which lancewal has made records durable."""
 
 
 class TableReplaced(ActionNeeded):

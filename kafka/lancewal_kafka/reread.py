@@ -111,7 +111,9 @@ def consumed(
                 told.done = min(position, end) - first
             elif time.monotonic() - heard_at > silent_s:
                 raise region.partition_error(
-                    KafkaUnavailable, f"nothing came for {silent_s:g} s at position {position}, short of {end}"
+                    KafkaUnavailable,
+                    f"no record came for {silent_s:g} s at position {position}, and those before position {end} are "
+                    "needed",
                 )
 
 

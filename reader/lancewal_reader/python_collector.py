@@ -21,7 +21,8 @@ _NEW_OBJECTS = 50_000
 
 
 class _Guests:
-    """The reads under way in all threads, and the thresholds from before the first of them.
+    """Counter of the reads under way in all threads, and Python's garbage collection thresholds from before the first
+    of them.
 
     A read that is interrupted during ``come`` (Ctrl-C, an alarm) still calls ``go``.
     """

@@ -98,7 +98,7 @@ def consumer_is_behind_history_pages() -> None:
     pages = [info.key for info in stage.bucket.listing(folder)]
     require(bool(pages), "nothing has left the states")
     subscribing.read(_NAME)
-    with stage.without(*pages), stops(PlanStale, says="is not found"):
+    with stage.without(*pages), stops(PlanStale, says="is neither in the region's state"):
         subscribing.commit(_NAME, middle)
     subscribing.commit(_NAME, middle)
     require(stage.counts.get("subscription committed") == 1, "it was not committed:", stage.counts)

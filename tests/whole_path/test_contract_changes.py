@@ -104,7 +104,7 @@ def test_records_that_are_not_durable_when_partitions_are_added(
     world.lancewal.succeed(*alter("table"))
     until(lambda: not ingest.running, lambda: ingest.tail)
     assert ingest.exit_code == 2
-    assert "Start again" in ingest.tail
+    assert "Start this process again" in ingest.tail
     ingest = world.lancewal.start("ingest", "run")
     expected = go_on(before, feed.history)
     until(lambda: rows_of(open_table(world.uri)) == expected, lambda: ingest.tail)

@@ -245,8 +245,8 @@ def _in_force(context: RepairContext, version: int, decided: Mapping[int, InForc
         return planned
     except MergedPositionUnknown as error:
         raise MergedPositionUnknown(
-            f"it is not known what table version {version} holds: {error}. The other choice of --rows-since may not "
-            "need it",
+            f"the rows of table version {version} are not known: {error}. Perhaps the other choice of --rows-since "
+            "does not need them",
             version=version,
         ) from error
 

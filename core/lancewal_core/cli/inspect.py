@@ -61,7 +61,8 @@ def command(
 
 
 def place(text: str) -> tuple[str, str]:
-    """Return table and key of an object by its whole address; the table is empty for a key alone."""
+    """Return the table's address and the object's key, from the object's full address.  If ``text`` is only a key, the
+    first is empty."""
     split_address(text)
     if text.startswith(_ROOT) or not text:
         return "", text

@@ -107,7 +107,8 @@ def inspect_region(store: ObjectStore, region: Region, page: Page) -> Inspected:
     state = None if content is None else state_in(content, region, key)
     if found is None or content is None or state is None:
         raise InvalidInput(
-            f"partition {region.name} has no state: nobody has claimed it, or it is one of another table",
+            f"partition {region.name} has no state: no ingest process has opened it yet, or it belongs to another "
+            "table",
             region=region.name,
         )
     shown = {
@@ -328,7 +329,9 @@ def show_side_file(stored: StoredObject) -> tuple[str, Content]:
     if written is not None:
         shown = [_stretch(stored, manifest, side, of) for side, of in _sides(decode_flush(written, manifest), file)]
         if sum(of["bytes"] for of in shown) != len(stored.data):
-            raise ObjectCorrupt(f"{stored.key} is corrupt: {manifest} says other bytes", object=stored.key)
+            raise ObjectCorrupt(
+                f"{stored.key} is corrupt: {manifest} lists another size or checksum for it", object=stored.key
+            )
     return "deleted keys" if file is FlushFile.DELETES else "patches", {
         "flush": name,
         "finished_attempt": written is not None,
@@ -345,7 +348,9 @@ def _sides(flush: Flush, file: FlushFile) -> list[tuple[SideFile, FlushedGenerat
 def _stretch(stored: StoredObject, manifest: str, side: SideFile, of: FlushedGeneration) -> Content:
     data = stored.data[side.start : side.start + side.size]
     if (len(data), google_crc32c.value(data)) != (side.size, side.crc32c):
-        raise ObjectCorrupt(f"{stored.key} is corrupt: {manifest} says other bytes", object=stored.key)
+        raise ObjectCorrupt(
+            f"{stored.key} is corrupt: {manifest} lists another size or checksum for it", object=stored.key
+        )
     try:
         rows = side_rows(data, side.rows)
     except (ObjectCorrupt, pa.ArrowException, OSError, ValueError) as error:

@@ -130,10 +130,15 @@ def decode_catalog(data: bytes, where: str) -> KeyCatalog:
         try:
             _ = run.merged_from
         except JsonFault as error:
-            raise ObjectCorrupt(f"{where} names something that is not a region: {error}", object=where) from error
+            raise ObjectCorrupt(
+                f"{where}, a key catalog, is corrupt: it names something that is not a region: {error}", object=where
+            ) from error
         for part in run.parts:
             if paths.parse_key_part(part.object) is None:
-                raise ObjectCorrupt(f"{where} names an object that is not a part of a key run", object=where)
+                raise ObjectCorrupt(
+                    f"{where}, a key catalog, is corrupt: it names an object that cannot belong to the key index",
+                    object=where,
+                )
     return catalog
 
 

@@ -290,10 +290,14 @@ def read_conflicts(store: ObjectStore, ref: ConflictsRef | None, contract: Contr
             object=ref.key,
         )
     if len(data) != ref.size or hashlib.sha256(data).hexdigest() != ref.sha256:
-        raise ObjectCorrupt(f"{ref.key} is corrupt: the table's commit names other bytes", object=ref.key)
+        raise ObjectCorrupt(
+            f"{ref.key} is corrupt: its bytes do not have the SHA-256 that the table's commit names", object=ref.key
+        )
     found = decode_as(data, ref.key, store, contract)
     if found.waiting_keys.num_rows != ref.keys:
-        raise ObjectCorrupt(f"{ref.key} is corrupt: the table's commit names {ref.keys} keys", object=ref.key)
+        raise ObjectCorrupt(
+            f"{ref.key} is corrupt: it does not hold the {ref.keys} keys that the table's commit names", object=ref.key
+        )
     return found
 
 
@@ -333,7 +337,9 @@ def _written(data: bytes, where: str, store: ObjectStore, contract: Contract) ->
     except (JsonFault, ValueError) as error:
         raise ObjectCorrupt(f"{where} is corrupt: its ids of fields cannot be read: {error}", object=where) from error
     if len(set(columns.names)) != len(columns) or not set(rows.primary_key).issubset(columns.names):
-        raise ObjectCorrupt(f"{where} is corrupt: its columns are {columns.names[:_SHOWN]}", object=where)
+        raise ObjectCorrupt(
+            f"{where} is corrupt: no object of keys in conflict has the columns {columns.names[:_SHOWN]}", object=where
+        )
     newest = contract.highest_field_id or max(contract.field_ids, default=-1)
     if any(id_ > newest for own in found.ids for id_ in own):
         raise ContractChanged(
@@ -370,7 +376,7 @@ def conflict_rows(data: bytes) -> tuple[pa.Table, pa.Table]:
 
 def _as(schema: pa.Schema, rows: pa.Table) -> pa.Table:
     if rows.schema.names != schema.names:
-        raise ObjectCorrupt(f"its columns are not {schema.names}")
+        raise ObjectCorrupt(f"expected the columns {schema.names}")
     rows = rows.cast(schema).combine_chunks()
     rows.validate(full=True)
     for column in schema:

@@ -156,7 +156,8 @@ def covered_files(runs: Sequence[KeyRun], fragments: Mapping[str, Sequence[Fragm
 
 
 def _counting(runs: Sequence[KeyRun], fragments: Mapping[str, Sequence[Fragment]]) -> list[tuple[KeyRun, list[int]]]:
-    """Return the runs to read, each with the places of its files to use.  Each file is used in the first run that covers
+    """Return the runs to read, each with the indexes, in the run's list of files, of the files to use.  Each file is
+    used in the first run that covers
     it."""
     seen: set[str] = set()
     found: list[tuple[KeyRun, list[int]]] = []

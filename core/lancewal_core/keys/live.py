@@ -32,7 +32,7 @@ def find_live(pinned: PinnedTable, keys: KeySet, found: KeyRows) -> dict[int, Ro
 
 
 def live_rows(pinned: PinnedTable, fragment_id: int, rows: RowsOfKeys) -> RowsOfKeys:
-    """Return those of ``rows`` in a fragment that its deletion vector does not hide."""
+    """Return the ``rows`` of a fragment that its deletion vector does not hide."""
     hidden = pinned.hidden_rows(fragment_id)
     few = not len(hidden) or hidden.max() < _TABLE_ROWS
     live = np.flatnonzero(~np.isin(rows.rows, hidden, kind="table" if few else None))
@@ -40,7 +40,8 @@ def live_rows(pinned: PinnedTable, fragment_id: int, rows: RowsOfKeys) -> RowsOf
 
 
 def scan_fragment(pinned: PinnedTable, keys: KeySet, fragment_id: int) -> RowsOfKeys:
-    """Return the live rows of one fragment with these keys, by a scan.  Places are those of ``keys``."""
+    """Return the live rows of one fragment with these keys, by a scan.  The places in the result are places in
+    ``keys``."""
     found = find_keys(pinned, keys, [fragment_id])
     return _in_fragment(found, np.ones(len(found.places), np.bool_))
 

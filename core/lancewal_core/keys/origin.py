@@ -86,7 +86,7 @@ class RegionList:
         return place
 
     def places(self, sources: Sequence[MergedFrom]) -> npt.NDArray[np.int32]:
-        """Return the index here of each region of another list, and ``NO_REGION`` as the last element."""
+        """Return for each region of another list its index in this list, and ``NO_REGION`` as the last element."""
         return np.array([*(self.place(source) for source in sources), NO_REGION], np.int32)
 
     @property

@@ -151,7 +151,7 @@ def decode_part(data: pa.Buffer, where: str) -> Entries:
 
 def _entries(data: pa.Buffer) -> Entries:
     if declared_stream(data).raw_bytes > data.size:
-        raise ObjectCorrupt("it is compressed")
+        raise ObjectCorrupt("the part is compressed")
     with pa.ipc.open_stream(data) as reader:
         batch = reader.read_next_batch()
     batch.validate(full=True)
@@ -162,9 +162,9 @@ def _entries(data: pa.Buffer) -> Entries:
     if "region" in batch.schema.names:
         wanted["region"] = pa.int32()
     if {f.name: f.type for f in batch.schema} != wanted:
-        raise ObjectCorrupt(f"its columns are {batch.schema.names}")
+        raise ObjectCorrupt(f"no part has the columns {batch.schema.names}")
     if any(column.null_count for column in batch.columns):
-        raise ObjectCorrupt("it has nulls")
+        raise ObjectCorrupt("the part has nulls")
     number, row, file = (np.asarray(batch.column(name)) for name in ("number", "row", "file"))
     regions = np.asarray(batch.column("region")) if "region" in wanted else None
     return Entries(CodedKeys(number, texts), row, file, regions, every_step(number))

@@ -105,7 +105,7 @@ class Health:
         self._waited_at = float("-inf")
 
     def beat(self) -> None:
-        """Note that the loop has turned."""
+        """Record that the loop has run once more."""
         self._turned_at = self.clock.monotonic()
 
     def live(self) -> tuple[Problem, ...]:

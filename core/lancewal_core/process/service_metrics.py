@@ -100,7 +100,7 @@ class ServiceMetrics:
         )
 
     def paused_by_operator(self, until: object) -> None:
-        """Note until when the pause in force holds; None if there is no pause."""
+        """Record until when the pause in force lasts; None if there is no pause."""
         self._paused.set(until is not None)
         if until != self._pause:
             self._pause = until

@@ -86,7 +86,7 @@ def json_key(members: Mapping[str, object]) -> bytes:
     ``InvalidInput`` for a value of another type, or a text that is not Unicode."""
     for name, value in members.items():
         if not isinstance(value, str | int):
-            raise InvalidInput(f"region key column {name!r}: such a key cannot hold a {type(value).__name__}")
+            raise InvalidInput(f"region key column {name!r}: a json-compact key cannot hold a {type(value).__name__}")
     try:
         return b"{" + b",".join(_text(name) + b":" + json_value(value) for name, value in members.items()) + b"}"
     except UnicodeEncodeError as error:

@@ -328,7 +328,7 @@ def decode_side(data: bytes, file: SideFile, schema: pa.Schema) -> pa.Table:
     try:
         read = side_rows(data, file.rows)
         if read.schema.names != schema.names:
-            raise ObjectCorrupt(f"its columns are not {schema.names}")
+            raise ObjectCorrupt(f"expected the columns {schema.names}")
         found = read.cast(schema)
         found.validate(full=True)
     except (ObjectCorrupt, pa.ArrowException, ValueError, TypeError, OSError) as error:
@@ -362,4 +362,7 @@ def side_rows(data: bytes, rows: int | None = None) -> pa.Table:
 def _put(store: ObjectStore, key: str, data: bytes) -> None:
     """Put an object of a flush.  Without a verdict the attempt is given up; the next one writes into another folder."""
     if isinstance(put_new(store, key, data), Lost):
-        raise ObjectCorrupt(f"{key} is taken, though its folder was made for one attempt", object=key)
+        raise ObjectCorrupt(
+            f"another object lies at {key}, in a folder whose random name only this attempt to write a flush knows",
+            object=key,
+        )

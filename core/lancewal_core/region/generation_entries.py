@@ -91,8 +91,8 @@ def _chain(region: Region, record: InLog, found: Iterable[E], end: Sequence) -> 
         shown = f"{entries[0].first} to {entries[-1].next} in {len(entries)} entries" if entries else "no entry"
         raise region.error(
             PlanStale,
-            f"generation {record.generation} has positions {record.first} to {record.next}, its log shows {shown} before "
-            f"{paths.wal_segment(record.log, end)}",
+            f"generation {record.generation} has the positions {record.first} to {record.next}. Its log shows {shown} "
+            f"before {paths.wal_segment(record.log, end)}",
             log=record.log,
         )
     return entries
@@ -115,7 +115,8 @@ def kept_entries(opened: OpenedTable, region: Region, record: GenerationRecord) 
         newer = opened.states.read([region]).get(region)
         if newer is None or record not in newer.generations:
             raise region.error(
-                PlanStale, f"generation {record.generation} was flushed, rebuilt, merged or trimmed meanwhile"
+                PlanStale,
+                f"generation {record.generation} was flushed, rebuilt, merged or trimmed by another process meanwhile",
             ) from error
         if isinstance(error, Corrupt):
             raise

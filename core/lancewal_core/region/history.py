@@ -108,9 +108,9 @@ class SoundHistories:
 
 
 def check_reaches(region: Region, state: RegionState | None, in_force: InForce) -> None:
-    """Raise ``StoreInconsistent`` if the region's state cannot be the newest.  It is None if no state was found.
-
-    Such a state ends below ``in_force``, or still has a generation as OPEN that is merged.  In the latter case, later
+    """Raise ``StoreInconsistent`` if the region's state cannot be the newest.  ``state`` is None if the store shows
+    none. A state that is out of date ends below ``in_force``, or still has a generation as OPEN that is merged.  In
+    the latter case, later
     entries may be durable, and the state names no generation for them.
 
     A caller that read the watermarks before the state knows by the error that the state is not the newest.  A caller
@@ -196,7 +196,8 @@ def _history(
     folder = paths.history_prefix(region, opened.contract.making)
     raise region.error(
         StoreInconsistent,
-        f"state and history pages name {gap}; the listing of {folder!r} is not complete, or a page is lost",
+        f"state and history pages have only {gap}. The listing of {folder!r} is not complete, or a page is lost: run "
+        "the command again",
     )
 
 
@@ -245,7 +246,11 @@ def generation_behind(
         known = {record.generation: record for record in page}
     found = known.get(Generation(merged + 1))
     if found is None:
-        raise region.error(PlanStale, f"generation {merged + 1} is not found")
+        raise region.error(
+            PlanStale,
+            f"generation {merged + 1}, the first that is not merged, is neither in the region's state nor in a "
+            "history page",
+        )
     return found
 
 
@@ -266,11 +271,15 @@ def generations_behind(
     # Step 3
     records = [record for _, record in sorted(known.items())]
     if not records or records[0].generation != merged + 1:
-        raise region.error(PlanStale, f"generation {merged + 1} is not found")
+        raise region.error(
+            PlanStale,
+            f"generation {merged + 1}, the first that is not merged, is neither in the region's state nor in a "
+            "history page",
+        )
     for earlier, later in pairwise(records):
         if later.generation != earlier.generation + 1 or later.first != earlier.next:
             raise region.error(
-                PlanStale, f"the generations {earlier.generation} and {later.generation} do not follow each other"
+                PlanStale, f"generation {later.generation} does not continue where generation {earlier.generation} ends"
             )
     return records
 
@@ -280,13 +289,12 @@ def _not_trimmed(
 ) -> tuple[RegionState, Generation]:
     """Return the state, and the generation that counts for ``merged`` (step 1 of ``generations_behind``)."""
     if state is None:
-        raise region.error(PlanStale, "the store shows no state of it")
+        raise region.error(PlanStale, "the store shows no state of this partition")
     if state.trimmed_generation > merged and state.trimmed != end:
         raise region.error(
             OutsideHistoryWindow,
-            f"the read needs the generations after {merged}, and those up to {state.trimmed_generation} are trimmed: the "
-            f"others begin at position {state.trimmed}. A point is outside the history window "
-            f"{opened.contract.history_window_s} s after a generation that follows its table version was merged. The "
-            "table's history_window_s sets a longer window",
+            f"this point cannot be read any more. It needs the generations after {merged}, and those up to "
+            f"{state.trimmed_generation} were trimmed; what is left begins at position {state.trimmed}. Generations "
+            f"are kept for {opened.contract.history_window_s} s after their merge (history_window_s of the table)",
         )
     return state, max(merged, state.trimmed_generation)  # the newest generation is never trimmed

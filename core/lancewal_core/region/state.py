@@ -211,7 +211,8 @@ class RegionState:
         """Raise ``ObjectCorrupt`` unless the structural invariants hold.
 
         Generation numbers and positions are contiguous, and only the newest generation may be OPEN.  No generation is
-        further than an earlier one, and only MERGED ones are trimmed.  Each has the fields that its state demands.
+        in a later state than an earlier generation, and only MERGED ones are trimmed.  Each has the fields that its
+        state demands.
         ``sound`` names generations whose own records need no check, since they were checked before.
         """
         _check_chain(self.region, self.generations, sound)
@@ -220,17 +221,27 @@ class RegionState:
         if not is_word(self.write_id):
             raise _broken(self.region, f"its write_id {self.write_id[:60]!a} is not an identifier: {FORM}")
         if self.trimmed_generation < 0 or self.trimmed < 0:
-            raise _broken(self.region, f"trimmed at generation {self.trimmed_generation}, position {self.trimmed}")
+            raise _broken(
+                self.region,
+                f"its trimmed boundary is impossible: generation {self.trimmed_generation}, position {self.trimmed}",
+            )
         if self.newest is not None and self.trimmed_generation > self.newest.generation:
-            raise _broken(self.region, f"trimmed generation {self.trimmed_generation} is above the newest")
+            raise _broken(self.region, f"its trimmed generation {self.trimmed_generation} is above its newest one")
         told = self.no_row_yet
         if told is not None and (told.rejected < 0 or (told.kind and not (told.rejected and is_word(told.kind)))):
-            raise _broken(self.region, f"it counts {told.rejected} rejected records of the kind {told.kind[:60]!a}")
+            raise _broken(
+                self.region,
+                f"it counts an impossible number of rejected records of the kind {told.kind[:60]!a}: {told.rejected}",
+            )
         if self.trimmed_record_time_max_ms is not None and not self.trimmed_generation:
             raise _broken(self.region, "it has a record time of trimmed rows, but no generation is trimmed")
         for record in self.generations:
             if record.generation <= self.trimmed_generation and record.state is not GenerationState.MERGED:
-                raise _broken(self.region, f"generation {record.generation} is trimmed but {record.state.name}")
+                raise _broken(
+                    self.region,
+                    f"generation {record.generation} is below the trimmed boundary, but its state is "
+                    f"{record.state.name}",
+                )
             if record.generation == self.trimmed_generation and record.next != self.trimmed:
                 raise _broken(
                     self.region,
@@ -298,7 +309,7 @@ def _check_chain(region: Region, generations: tuple[GenerationRecord, ...], soun
     for earlier, later in pairwise(generations):
         pair = f"generations {earlier.generation} and {later.generation}"
         if later.generation != earlier.generation + 1:
-            raise _broken(region, f"{pair} are not consecutive")
+            raise _broken(region, f"{pair} do not follow one another")
         if earlier.state is GenerationState.OPEN:
             raise _broken(region, f"generation {earlier.generation} is OPEN but not the newest")
         if later.state.value > earlier.state.value:
@@ -384,7 +395,7 @@ def decode_history(data: bytes, where: str) -> HistoryPage:
     page = HistoryPage(region, message.contract_version, _generations(message, where))
     _check_read(page, where)
     if key is not None and page.generations[0].generation != key[1]:
-        raise _corrupt(where, f"it starts with generation {page.generations[0].generation}")
+        raise _corrupt(where, f"its first generation is {page.generations[0].generation}, not the one in its key")
     return page
 
 
@@ -482,7 +493,7 @@ def _decode_generation(mem_wal: _Message.MemWal, region_name: str, where: str) -
     if mem_wal.HasField("record_time_min_ms"):
         times = RecordTimes(mem_wal.record_time_min_ms, mem_wal.record_time_max_ms)
     if mem_wal.HasField("record_time_min_ms") != mem_wal.HasField("record_time_max_ms"):
-        raise _corrupt(where, f"generation {number} has one of its record times alone")
+        raise _corrupt(where, f"generation {number} has only one of its two record times, the lowest or the highest")
     return GenerationRecord(
         generation=Generation(number),
         state=state,

@@ -374,7 +374,7 @@ class _Swaps:
         return content.with_records({region.partition: record for region, (_, record) in self._decided.items()})
 
     def landed(self) -> None:
-        """Note that the page decided last has landed."""
+        """Record that the store has the page that was decided last."""
         self._answers |= {region: Swap(True, index) for region, (index, _) in self._decided.items()}
 
     def result(self) -> dict[Region, Swap | LancewalError]:
@@ -428,7 +428,8 @@ def _from_before(
 def _check_not_older(page: Page, found: KnownPage | None, before: _PageRead | None) -> None:
     if before is not None and (found is None or found.version.version < before.known.version.version):
         raise StoreInconsistent(
-            f"page {page.number} of topic {page.topic}: version {before.known.version.version} was read before, now the "
-            f"store's listing leads to {'none' if found is None else found.version.version}",
+            f"page {page.number} of topic {page.topic}: version {before.known.version.version} was read before, and "
+            f"now the store shows {'none' if found is None else found.version.version} as the newest. Was the table's "
+            "folder restored from a copy?",
             page=page.number,
         )

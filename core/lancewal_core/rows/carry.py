@@ -84,9 +84,9 @@ def tree_of(field: pa.Field, ids: Sequence[int]) -> Tree:
     try:
         tree = _tree(field, left)
     except StopIteration:
-        raise ValueError(f"column {field.name!r} has {len(ids)} ids for more fields") from None
+        raise ValueError(f"column {field.name!r} has {len(ids)} field ids, and more fields than that") from None
     if next(left, None) is not None:
-        raise ValueError(f"column {field.name!r} has {len(ids)} ids for fewer fields")
+        raise ValueError(f"column {field.name!r} has {len(ids)} field ids, and fewer fields than that")
     return tree
 
 

@@ -53,7 +53,8 @@ def parse_type(text: str) -> pa.DataType:
 
 
 def integer_range(type_: pa.DataType) -> range:
-    """Return all values of an integer type.  Ask it for a plain ``int``: Python looks for one of a subclass step by step."""
+    """Return all values of an integer type.  Test only plain ``int`` values against it: for a value of a subclass
+    Python searches the range item by item."""
     bits = type_.bit_width
     return range(-(1 << (bits - 1)), 1 << (bits - 1)) if pa.types.is_signed_integer(type_) else range(1 << bits)
 

@@ -98,7 +98,7 @@ def _unpickled(keys: bytes) -> KeySet:
 
 
 class NumberFilter:
-    """Table of hash bits that tells most other numbers from these."""
+    """Filter over a set of numbers: it recognises most numbers that are not in the set, by a table of hash bits."""
 
     def __init__(self, numbers: Places) -> None:
         bits = min(max(len(numbers).bit_length() + 4, 10), 24)

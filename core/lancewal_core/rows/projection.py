@@ -67,8 +67,8 @@ def rows_as(rows: Rows, written: RowSchema, wanted: RowSchema, where: Callable[[
     way = carry(written, wanted)
     if way is None:
         raise ContractMismatch(
-            f"{where()} has rows of another contract: {_difference(written, wanted)}. Read them with a release that knows "
-            "both"
+            f"{where()} has rows of another contract: {_difference(written, wanted)}. Read them with a release that "
+            "knows both contracts"
         )
     return _carried(rows, written, way)
 

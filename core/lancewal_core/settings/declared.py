@@ -77,8 +77,9 @@ def check_sources(rows: RowSchema, sources: Mapping[str, ColumnSource]) -> None:
         if source.json is not None:
             if column.name in rows.primary_key:
                 raise InvalidSchema(
-                    f"column {column.name!r} has json {source.json}, and is in the primary key: keys have one form alone. "
-                    "Leave json out, or take a type that has the producers' form (int64 for numbers)"
+                    f"column {column.name!r} has json {source.json}, and is in the primary key: the values of keys "
+                    "have only one form. Leave json out, or take a type that has the producers' form (int64 for "
+                    "numbers)"
                 )
             words, fits = _FITS[source.json]
             if not fits(column.type):
@@ -112,11 +113,12 @@ def _check_metadata(column: pa.Field, source: ColumnSource, rows: RowSchema) -> 
             f"{' or '.join(map(format_type, allowed)) or 'an unknown source'}, not of {column.type}"
         )
     if source.json is not None or source.field is not None:
-        raise InvalidSchema(f"column {column.name!r} is filled from {source.metadata}: it has neither json nor field")
+        raise InvalidSchema(f"column {column.name!r} is filled from {source.metadata}: leave out json and field")
 
 
 def metadata_types(source: str) -> tuple[pa.DataType, ...]:
-    """Return the types that a column of some metadata may have, the usual one first; none for what is no metadata."""
+    """Return the types that a column of some metadata may have, the usual one first; empty for a source that is not
+    metadata."""
     if metadata_has_type(source):
         return pa.binary(), pa.string()
     type_ = _METADATA_TYPES.get(source)

@@ -83,7 +83,10 @@ def _start(value: object) -> object:
 
 def _hosts(value: str) -> str:
     if set("@?") & set(value):
-        raise ValueError("has user information or a query in it (not shown here): secrets are options, from a secret")
+        raise ValueError(
+            "user information or a query is not allowed in it (not shown here). Pass secrets as options, from "
+            "environment variables or a Secret"
+        )
     return value
 
 
@@ -209,7 +212,7 @@ def _column_type(text: str) -> str:
     from lancewal_core.rows.column_types import parse_type  # pyarrow loads slowly, and most starts do not need it
 
     if not text.isascii():
-        raise ValueError(f"column type {text!a}: no type has such letters")
+        raise ValueError(f"column type {text!a} has characters that no type has")
     try:
         parse_type(text)
     except InvalidSchema as error:
@@ -258,7 +261,8 @@ class TableSettings(Section):
     """First records to take: ``earliest``, ``latest`` or a time with zone.  All records in Kafka, so that nothing is
     left out unless you say so."""
     record_bytes_max: Bytes = ByteSize(1_000_000)
-    """Largest record value.  Just below the brokers' default limit (1 MiB), so hardly any record in Kafka is refused."""
+    """Largest record: key, value and headers together. Just below the brokers' default limit (1 MiB), so hardly any
+    record in Kafka is refused."""
     on_bad_record: Policy = "dead-letter"
     """Policy for a record that cannot become a row: ``stop`` its partition, make it a ``dead-letter``, or ``ignore`` it
     (skip and count it).  Dead letters, because one bad record should not hold back all others, and it stays listed and
@@ -514,8 +518,8 @@ class IngestSettings(Section):
     def _fits(self) -> IngestSettings:
         if self.seal_bytes > self.memory_bytes_max:
             raise ValueError(
-                f"seal_bytes ({self.seal_bytes}) exceeds memory_bytes_max ({self.memory_bytes_max}): "
-                "no MemTable could grow to it"
+                f"seal_bytes ({self.seal_bytes}) exceeds memory_bytes_max ({self.memory_bytes_max}), so memory would "
+                "be full before any seal. Lower seal_bytes, or raise memory_bytes_max"
             )
         return self
 
@@ -589,7 +593,8 @@ class FlusherSettings(Section):
         if self.compaction_target_bytes > self.compaction_round_bytes_max:
             raise ValueError(
                 f"compaction_target_bytes ({self.compaction_target_bytes}) exceeds compaction_round_bytes_max "
-                f"({self.compaction_round_bytes_max}): no round could make a fragment as large"
+                f"({self.compaction_round_bytes_max}), so no round could write such a fragment. Lower the first, or "
+                "raise the second"
             )
         return self
 

@@ -93,7 +93,7 @@ def newest_version(
             return None
     raise StoreInconsistent(
         f"the listing of {family.prefix!r} does not show what is there: {_LISTINGS} times it was empty, or named a "
-        "version that is gone",
+        "version that is gone. The store must list new objects at once",
         object=family.prefix,
     )
 

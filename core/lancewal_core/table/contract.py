@@ -450,9 +450,13 @@ def decode_contract(data: bytes, where: str) -> Contract:
         raise ObjectCorrupt(f"{where} is not a contract: {str(error)[:_SHOWN]}", object=where) from error
     version = paths.parse_contract_version(where)
     if version is not None and contract.version != version:
-        raise ObjectCorrupt(f"{where} is corrupt: it is version {contract.version} of the contract", object=where)
+        raise ObjectCorrupt(
+            f"{where} is corrupt: it says that it is version {contract.version} of the contract", object=where
+        )
     if version is not None and version != FIRST_VERSION and contract.making != paths.making_of(where):
-        raise ObjectCorrupt(f"{where} is corrupt: it is of the making {contract.making}", object=where)
+        raise ObjectCorrupt(
+            f"{where} is corrupt: it says that it belongs to the making {contract.making}", object=where
+        )
     return contract
 
 
@@ -513,7 +517,10 @@ def put_next(store: ObjectStore, clock: Clock, old: Contract, new: Contract) -> 
         case Swapped():
             return new
         case Declined():
-            raise ContractMismatch("somebody else changed the contract at the same time: look at `lancewal table show`")
+            raise ContractMismatch(
+                "somebody else changed the contract at the same time. Look at `lancewal table show`, and run the "
+                "command again if it is still needed"
+            )
 
 
 def former_columns(store: ObjectStore, contract: Contract) -> Iterator[Contract]:
@@ -567,5 +574,9 @@ def read_contract_version(store: ObjectStore, newest: Contract, version: int) ->
     key = paths.contract_version(version, newest.making)
     data = store.get(key)
     if data is None:
-        raise ObjectCorrupt(f"{key} is missing: WAL entries name it", object=key)
+        raise ObjectCorrupt(
+            f"{key} is missing, and WAL entries name this version of the contract. Restore the object from the "
+            "store's own versions",
+            object=key,
+        )
     return decode_contract(data, key)

@@ -149,8 +149,8 @@ def note_new(
     drain: Drain,
     at: Mapping[int, Position],
 ) -> None:
-    """End partitions ``at`` these positions.  At each lies the partition's first record that belongs there only by the
-    topic's number of partitions (step 2)."""
+    """Record where the old partitions end.  ``at`` has by partition the position of the first record that lies there only by
+    the topic's new number of partitions (step 2)."""
 
     def decide(found: Version | None) -> Drain | None:
         before = _of(store, contract, found)
@@ -195,9 +195,9 @@ def check_open(contract: Contract, drain: Drain) -> None:
     ``read_drain``."""
     if drain.closed or drain.contract_version > contract.version:
         raise PartitionCountChanged(
-            f"topic {contract.topic}: the contract that says {contract.partitions} partitions was altered, or is about to be. "
-            f"Start again; if that ends here too, `lancewal table alter --partitions {drain.partitions}` was cut short: run "
-            "it again",
+            f"topic {contract.topic}: the contract that says {contract.partitions} partitions was altered, or is "
+            "about to be. Start this process again. If it ends here once more, `lancewal table alter --partitions "
+            f"{drain.partitions}` was interrupted: run that command again",
             topic=contract.topic,
         )
 

@@ -88,5 +88,7 @@ def decode_load(data: bytes, where: str) -> LoadRecord:
         for name in record.merged:
             region_named(name)
     except JsonFault as error:
-        raise ObjectCorrupt(f"{where} is not a beginning of a load: {error}", object=where) from error
+        raise ObjectCorrupt(
+            f"{where}, which records the beginning of a load, is corrupt: {error}", object=where
+        ) from error
     return record

@@ -170,7 +170,7 @@ def without_fields(fragment_json: str, gone: Collection[int]) -> str:
 
 
 def files_without_fields(files: Iterable[Mapping[str, Any]], gone: Collection[int]) -> list[dict[str, Any]]:
-    """Return files that no longer say that they have these fields, without those that have no other, as Lance does it."""
+    """Return the files without these fields.  A file that has no other field is left out, as Lance does it."""
     left = [{**file, "fields": [FIELD_NOT_USED if i in gone else i for i in file["fields"]]} for file in files]
     return [file for file in left if any(i != FIELD_NOT_USED for i in file["fields"])]
 

@@ -108,7 +108,9 @@ def snapshot_of(branch: Branch) -> Snapshot | None:
     if form is None or form == _BEGUN:
         return None
     if form != _FORMAT:
-        raise FormatUnknown(f"snapshot {branch.name}: format {form[:20]!r} is not read by this release")
+        raise FormatUnknown(
+            f"snapshot {branch.name}: this release does not read format {form[:20]!r}: upgrade lancewal"
+        )
     receipt, version = branch.notes.get(_RECEIPT), branch.notes.get(_VERSION, "")
     if receipt is None or not version.isascii() or not version.isdigit():
         raise ObjectCorrupt(f"snapshot {branch.name}: its branch's metadata lack a receipt or a version")

@@ -61,7 +61,7 @@ def _race(store: ObjectStore, tasks: Tasks, uri: str, key: str) -> PutUnknown | 
             raise unsafe(uri, key, "does not show an object that it has just stored")
         return next((outcome for outcome in outcomes if isinstance(outcome, PutUnknown)), PutUnknown("refused"))
     if found not in (winners or contents):
-        raise unsafe(uri, key, "shows other bytes than those of the writer that it told it had won")
+        raise unsafe(uri, key, "shows other bytes than those of the writer whose put it confirmed")
     # Step 3
     late: PutOutcome = store.put_if_absent(key, _LATE)
     if late == Stored() or store.get(key) != found:

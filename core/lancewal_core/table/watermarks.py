@@ -168,7 +168,9 @@ def _format(conflicts: ConflictsRef | None) -> str:
 def _check_format(found: str | None, named: bool, where: str) -> None:
     """Raise ``FormatUnknown``, or ``ObjectCorrupt`` if the format and the content do not agree."""
     if found not in (FORMAT, FORMAT_WITH_CONFLICTS):
-        raise FormatUnknown(f"{where}: format {(found or '')[:20]!r} is not read by this release", object=where)
+        raise FormatUnknown(
+            f"{where}: this release does not read format {(found or '')[:20]!r}: upgrade lancewal", object=where
+        )
     if named != (found == FORMAT_WITH_CONFLICTS):
         raise ObjectCorrupt(
             f"{where}: format {found} {'has' if named else 'lacks'} the name of conflicts", object=where
@@ -393,7 +395,11 @@ class Watermarks:
                         version=version,
                     )
                 if found.operation == "Overwrite" and version > 1:
-                    raise TableReplaced(f"table version {version} overwrote the table; lancewal stops", version=version)
+                    raise TableReplaced(
+                        f"table version {version} overwrote the table, so its rows are those of another program. "
+                        "lancewal stops. docs/reference/conflicts.md says how to continue",
+                        version=version,
+                    )
                 return None
             case TransactionUnreadable():
                 return None

@@ -157,7 +157,7 @@ def _decode_trailer(data: bytes, where: str) -> tuple[wal_segment_pb2.WalSegment
         raise corrupt(where, f"it copies {len(bundle.segments)} segments; a bundle copies at most {SEGMENTS_MAX}")
     last = message.sequence + len(bundle.segments) - 1
     if paths.parse_wal_bundle(where) != (message.log, message.sequence, last):
-        raise corrupt(where, f"it is of segments {message.sequence} to {last} of log {message.log!r}")
+        raise corrupt(where, f"it says that it copies segments {message.sequence} to {last} of log {message.log!r}")
     if len(bundle.places) != len(bundle.body.entries):
         raise corrupt(
             where, f"it has {len(bundle.body.entries)} entries, but names the segments of {len(bundle.places)}"

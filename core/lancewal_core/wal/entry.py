@@ -190,9 +190,14 @@ def _check_once(entries: Iterable[Described]) -> None:
 def _check_positions(entry: Described) -> None:
     region = entry.region
     if not 0 <= entry.first < entry.next < 1 << 63:
-        raise InvalidInput(f"an entry of region {region.name} covers {entry.first} to {entry.next}", region=region.name)
+        raise InvalidInput(
+            f"an entry of region {region.name} has an impossible range of positions, {entry.first} to {entry.next}",
+            region=region.name,
+        )
     if entry.contract_version < 1:
-        raise InvalidInput(f"an entry of region {region.name} names contract version {entry.contract_version}")
+        raise InvalidInput(
+            f"an entry of region {region.name} names an impossible contract version, {entry.contract_version}"
+        )
     if not entry.rejected:
         return
     offsets = [entry.first - 1, *(record.offset for record in entry.rejected), entry.next]

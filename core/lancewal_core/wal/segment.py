@@ -348,7 +348,7 @@ def decode_trailer(tail: bytes, where: str, object_size: int) -> Trailer | Fence
     """
     message, body_length = read_table(tail, where, object_size)
     if paths.parse_wal_segment(where) != (message.log, message.sequence):
-        raise corrupt(where, f"it is segment {message.sequence} of log {message.log!r}")
+        raise corrupt(where, f"it says that it is segment {message.sequence} of log {message.log!r}")
     match message.WhichOneof("content"):
         case "fence":
             if body_length:

@@ -188,8 +188,9 @@ def _absent(
 ) -> tuple[S | Fence | None, Sequence | None]:
     """Return the segment or fence at ``at`` if it exists after all, or else a later number that exists.
 
-    ``answers`` are those for the numbers after ``at``.  A number is sent only when the one before it is settled.  If a
-    number is there while the one before it is absent, the latter has come between the two GETs, or is gone.
+    ``answers`` are those for the numbers after ``at``.  A segment is sent only when the segment before it is settled.
+    So if a number exists while the number before it was absent, the latter was stored between the two GETs, or was
+    deleted.
     """
     if not answers and (before is None or at + 1 < before):
         answers = [read(Sequence(at + 1))]

@@ -17,7 +17,7 @@ app = CommandApp(help="Merge what is durable, and keep the table fast.")
 
 
 class SubmitTurn(StrEnum):
-    """Turns that have a script of their own; the service has one too."""
+    """Commands that have a script for spark-submit; the service has one too."""
 
     MERGE = "merge"
     COMPACT = "compact"

@@ -145,7 +145,10 @@ def _finish(context: FlusherContext, in_force: InForce, proven: Proven | None) -
         finished = _follow_up(context, in_force, facts, None if attempt else proven)
         if finished is not None:
             return finished
-    raise StoreUnavailable(f"the follow-up of table version {in_force.version} lost every race; tried {_TRIES}")
+    raise StoreUnavailable(
+        f"the follow-up of table version {in_force.version} was refused {_TRIES} times, since other commits landed "
+        "first: try again"
+    )
 
 
 def _facts(table: Table, in_force: InForce) -> MergeFacts:

@@ -162,7 +162,10 @@ def settle(context: FlusherContext, region: Region, choice: Choice, seen: str | 
             )
             return plan
         reason = landed.reason
-    raise PlanRetriesExhausted(f"the decision lost every race; tried {_TRIES} times, the last reason: {reason}")
+    raise PlanRetriesExhausted(
+        f"the decision was refused {_TRIES} times, since other commits landed first; the last reason: {reason}. Run "
+        "the command again"
+    )
 
 
 def _commit(context: FlusherContext, plan: SettlePlan) -> TableVersion | Refused:

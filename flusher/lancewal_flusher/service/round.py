@@ -175,8 +175,8 @@ def mark(context: FlusherContext, states: Mapping[Region, RegionState], in_force
     """Mark generations MERGED that the table has merged, by compare-and-swap.  ``in_force`` must be of a finished
     merge.
 
-    ``indexes`` say where to look: each region is decided on its newest index.  An index that is damaged by now holds
-    up no other; the next look names it.
+    ``states`` say which regions may have such generations.  Each region is decided on its newest state.  A state that is
+    damaged by now holds up no other region; the next look names it.
     """
     due = [
         region

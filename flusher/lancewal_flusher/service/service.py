@@ -63,7 +63,7 @@ _ONCE_ROUNDS = 5
 
 @dataclass(frozen=True, slots=True)
 class OnceSummary:
-    """Counts of one turn of merging.  Not ``finished``: told to stop before the end."""
+    """Counts of one run of ``lancewal merge``.  ``finished`` is False if the run was told to stop before its end."""
 
     merges: int
     generations: int

@@ -50,7 +50,7 @@ class FlusherStatus:
         self._merges: deque[MergeDone] = deque(maxlen=MERGES_SHOWN)
 
     def round(self, report: RoundReport, backlog: Backlog) -> None:
-        """Note a round that ended, and the backlog after it.  No error has ended it, though it may have left regions."""
+        """Record a round that ended, and the backlog after it.  No error has ended it, though it may have left regions."""
         self._failed = None
         self._held = {region: Failure.of(error) for region, error in report.held.items()}
         self.looked(backlog)
@@ -61,7 +61,7 @@ class FlusherStatus:
             self._merges.appendleft(MergeDone(now_ms, merge.version, len(merge.generations), generations, rows))
 
     def looked(self, backlog: Backlog) -> None:
-        """Note the backlog, after a round or without one."""
+        """Record the backlog, after a round or without one."""
         now_ms = self._clock.now_ms()
         waiting = {(region, r.generation, r.state) for region, records in backlog.waiting.items() for r in records}
         self._first_seen = {key: self._first_seen.get(key, now_ms) for key in waiting}

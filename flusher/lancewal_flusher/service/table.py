@@ -295,7 +295,10 @@ def visibility_of(table: FlusherTable) -> AbstractContextManager[None]:
 
     def ends() -> dict[Region, Position]:
         if inspector.identify(contract.topic).topic_id != contract.topic_id:
-            raise TopicReplaced(f"topic {contract.topic} is another one than the table's", topic=contract.topic)
+            raise TopicReplaced(
+                f"topic {contract.topic} was deleted and recreated: it is not the topic of the table's contract",
+                topic=contract.topic,
+            )
         found = inspector.ends(contract.topic, range(contract.partitions))
         return {region: found[region.partition] for region in contract.regions}
 

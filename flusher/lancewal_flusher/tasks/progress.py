@@ -49,7 +49,7 @@ class TaskProgress:
             self._show(self._done + 1)
 
     def share_done(self, done: int, total: int) -> None:
-        """Note that ``done`` of ``total`` equal parts of the work are finished."""
+        """Record that ``done`` of ``total`` equal parts of the work are finished."""
         with self._lock:
             self._show(max(self._done, self._total * done // max(total, 1)))
 

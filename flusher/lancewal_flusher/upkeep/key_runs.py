@@ -246,7 +246,7 @@ def _replaced(runs: Sequence[KeyRun], gone: set[str], run: KeyRun) -> tuple[KeyR
 
 
 def _find_broken(keys: KeyIndex, run: KeyRun) -> None:
-    """Note a run of which a part cannot be read: the next call writes its files' keys again."""
+    """Record a run of which a part cannot be read: the next call writes its files' keys again."""
     for part in run.parts:
         try:
             keys.parts.open(part)

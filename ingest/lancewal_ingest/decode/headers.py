@@ -59,7 +59,8 @@ class HeaderColumns:
         return lengths
 
     def ops(self) -> npt.NDArray[np.uint8]:
-        """Return the operation of each record that has no header that counts but one ``lancewal.op``; else ``ASIDE``."""
+        """Return the operation of each record.  ``ASIDE``: the record has another header that lancewal reads, or
+        several ``lancewal.op``."""
         ops = np.full(len(self._ends) - 1, Op.UPSERT, dtype=np.uint8)
         distinct = map(text_of, pc.unique(self._names).cast(pa.binary()).to_pylist())
         if not (meant := list(filter(counts, distinct))):

@@ -51,7 +51,7 @@ class ConsumerPause:
     """Partitions that have missed no deletes."""
 
     def set(self, wanted: bool) -> None:
-        """Pause or resume the consumer as ``wanted``; called at every turn.
+        """Pause or resume the consumer as ``wanted``; called in every pass of the loop.
 
         A pause ends only once no partition may have missed deletes, or those have stopped."""
         if wanted and not self.on:
@@ -66,7 +66,7 @@ class ConsumerPause:
         self.on = wanted
 
     def opened(self, regions: Collection[Region]) -> None:
-        """Note that these partitions were opened again, and begin at their durable positions."""
+        """Record that these partitions were opened again, and begin at their durable positions."""
         self._read = self._read.difference(regions)
         self._safe.difference_update(regions)
 

@@ -37,7 +37,8 @@ class LedPast:
         self._again_at = 0.0
 
     def advance(self) -> None:
-        """Begin a look or take its result, and let partitions go on.  No segment and no seal may be under way."""
+        """Begin to read the states of the stopped partitions.  Once these are read, open again the partitions that a
+        person has led past their error.  No segment and no seal may be under way."""
         context, stopped = self._partitions.context, self._partitions.stopped
         known = {region: at for region, at in self._stopped_at.items() if region in stopped}
         at_work = {r: one.memtable.position for r, one in self._partitions.open.items() if r in stopped}

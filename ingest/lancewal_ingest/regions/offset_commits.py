@@ -32,7 +32,7 @@ class OffsetCommits:
         """Positions of the commit under way."""
 
     def reached(self, region: Region, position: Position) -> None:
-        """Note a partition's durable position, in place of the one noted before."""
+        """Record a partition's durable position, in place of the one noted before."""
         self._reached[region] = position
 
     def forget(self, region: Region) -> None:

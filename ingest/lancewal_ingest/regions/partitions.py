@@ -120,7 +120,7 @@ class Partitions:
     # -- waiting and opening -------------------------------------------------------------------------------------
 
     def assign(self, regions: Iterable[Region]) -> None:
-        """Note that these partitions are ours from now on, and wait to be opened."""
+        """Record that these partitions are ours from now on, and wait to be opened."""
         now = self._now()
         for region in regions:
             self.assigned.add(region)
@@ -177,7 +177,7 @@ class Partitions:
             self._observer.failed("open", error)
 
     def _not_open(self, region: Region, error: LancewalError) -> None:
-        """Note that a region could not be opened because of ``error``, and when to try again."""
+        """Record that a region could not be opened because of ``error``, and when to try again."""
         self._observer.claimed(region, "lost" if isinstance(error, OwnershipLost) else "failed")
         # A person must put back or repair what is lost or damaged: try less often.
         self.outdated |= isinstance(error, ContractChanged)
@@ -203,7 +203,7 @@ class Partitions:
         self._observer.opened(region, record, now - self._wait_since.pop(region, now))
 
     def _waits(self, region: Region, again_at: float) -> None:
-        """Note that a region is ours, and is to be opened from the monotonic time ``again_at`` on."""
+        """Record that a region is ours, and is to be opened from the monotonic time ``again_at`` on."""
         self.to_open[region] = again_at
         self._wait_since.setdefault(region, self._now())
 
@@ -264,7 +264,7 @@ class Partitions:
     # -- leaving -------------------------------------------------------------------------------------------------
 
     def leave(self, regions: Iterable[Region]) -> None:
-        """Note that the group no longer assigns these partitions to this process.
+        """Record that the group no longer assigns these partitions to this process.
 
         Open ones stay open until they are handed over.  Their pending records are dropped: the next owner reads them
         from Kafka."""

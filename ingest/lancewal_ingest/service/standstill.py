@@ -45,7 +45,7 @@ class Standstill:
         """Monotonic seconds of the last look."""
 
     def look(self, now: float, durable: Positions, highs: Positions, ends: Positions) -> None:
-        """Note the durable positions at the monotonic time ``now``.
+        """Record the durable positions at the monotonic time ``now``.
 
         ``highs`` are high watermarks, ``ends`` the positions after the last readable records.  A partition without a high
         watermark is left out.  Without an end, all its waiting records count as part of a transaction."""

@@ -288,7 +288,8 @@ class IngestWorker:
         self._admitting = admitting
 
     def step(self, timeout_s: float = 0.1) -> None:
-        """Do one turn of the loop.  Raises ``ActionNeeded`` if the whole process must stop (topic replaced or altered)."""
+        """Do one pass of the loop. Raises ``ActionNeeded`` if the whole process must stop (topic replaced or
+        altered)."""
         self._intake.consume(timeout_s, self._due_s)
         if self._fenced and not self._restart_after_fence():
             return

@@ -72,8 +72,8 @@ class Goal:
         if isinstance(least, Receipt):
             if least.table_uuid != contract.uuid or not same_place(least.place, place):
                 raise InvalidInput(
-                    f"at_least: the receipt is of table {least.table_uuid} at {least.place}, this one is {contract.uuid} at "
-                    f"{place}"
+                    f"at_least: the receipt is of table {least.table_uuid} at {least.place}, this table is "
+                    f"{contract.uuid} at {place}. Give a receipt of this table"
                 )
             return Goal(least.positions, version=least.version)
         regions = {(region.topic, region.partition): region for region in contract.regions}

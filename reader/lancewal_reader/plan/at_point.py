@@ -58,8 +58,8 @@ def plan_at_point(context: PlanContext, at: Point, place: str) -> ReadPlan:
 
 
 def order_not_told(asked: Receipt, plan: ReadPlan) -> VersionGone:
-    """Return the error for a receipt whose version is gone and whose read left out keys in conflict.  A version that
-    stands in shows what became of their records, not what the read saw."""
+    """Return the error for a receipt whose version is gone and whose read left out keys in conflict.  Another version
+    in its place shows what became of the records of these keys, not what the read saw."""
     return VersionGone(
         f"table version {asked.version} of the receipt is gone: a clean-up removed it. The version that would stand in "
         f"for it, {plan.version}, does not tell in which order rows of a key came through two partitions",

@@ -51,7 +51,8 @@ def plan_at_positions(context: PlanContext, place: str, wanted: Mapping[int, Pos
     behind = [f"{r.topic}-{r.partition}: {newest.cut.get(r, 0)}" for r, at in cut.items() if at > newest.cut.get(r, 0)]
     if behind:
         raise InvalidInput(
-            f"positions that are not reached yet: the table is at {', '.join(behind[:_NAMED])}. at_least waits for records"
+            f"the table has not reached these positions yet: it is at {', '.join(behind[:_NAMED])}. To wait for "
+            "records, give at_least"
         )
     return plan_at_cut(context, place, newest, {**closed_regions(newest, cut), **cut})
 

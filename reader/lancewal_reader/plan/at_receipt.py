@@ -123,8 +123,9 @@ def _plan_once(context: PlanContext, at: Receipt) -> ReadPlan:
             raise _version_gone(context, at)
         if pinned.in_force.conflicts is not None and lies_before_a_change(contracts, merged, at.positions):
             raise VersionGone(
-                "partitions were added, or the topic recreated, since the read of this receipt, and keys are in conflict. "
-                "Other partitions' records of them count now, so its rows cannot be given again",
+                "partitions were added, or the topic recreated, since the read of this receipt, and keys are in "
+                "conflict. Records of these keys in other partitions count now, so the rows of that read cannot be "
+                "shown again. Read without this receipt",
                 version=at.version,
             )
     # Step 3
@@ -150,14 +151,19 @@ def _pin(context: PlanContext, at: Receipt) -> Pinned:
     except VersionGone as error:
         newest = context.table.newest().version
         if at.version > newest:
-            raise InvalidInput(f"the receipt is of table version {at.version}, the newest is {newest}") from error
+            raise InvalidInput(
+                f"the receipt names table version {at.version}, and the newest is {newest}: is it a receipt of this "
+                "table?"
+            ) from error
         found = Lineage(context.table, context.watermarks, context.tasks).stand_in(at.version, at.positions)
         if found is None:
             raise _version_gone(context, at) from error
         return found
     in_force = context.watermarks.at(at.version)
     if not is_at_or_below(in_force, at.positions):
-        raise InvalidInput(f"not a receipt: table version {at.version} holds more than its positions")
+        raise InvalidInput(
+            f"not a receipt of lancewal: table version {at.version} holds records after the receipt's positions"
+        )
     return Pinned(at.version, in_force)
 
 

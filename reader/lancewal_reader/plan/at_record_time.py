@@ -119,5 +119,5 @@ def _rows(context: PlanContext, record: GenerationRecord, sequence: Sequence, re
     data = context.store.get(key)
     found = None if data is None else decode_segment(data, key, [region])
     if not isinstance(found, Segment):
-        raise PlanStale(f"{key} was trimmed meanwhile", object=key)
+        raise PlanStale(f"{key} was trimmed since the read was planned: plan the read again", object=key)
     return next(entry.rows for entry in found.entries if entry.region == region)

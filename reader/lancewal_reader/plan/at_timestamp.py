@@ -80,8 +80,8 @@ def version_at(context: PlanContext, ms: int) -> Pinned:
         if not found:
             raise versions_left(
                 context,
-                f"table versions {then + 1} to {after - 1} are gone, one of which was that of {utc_text(ms)}, and nothing "
-                f"says that version {then} shows the same",
+                f"the table version of {utc_text(ms)} is gone: it was one of the versions {then + 1} to {after - 1}. "
+                f"No record says that version {then} has the same rows",
                 then + 1,
             )
     return Pinned(then, context.watermarks.at(then))

@@ -54,16 +54,22 @@ def read_options(
         raise InvalidInput(f"consistency {consistency!r} is unknown: use 'strong' or 'eventual'")
     point, least = point_of(at), least_of(at_least)
     if point is not None and consistency != "strong":
-        raise InvalidInput(f"at=... says what is read; consistency {consistency!r} cannot be asked for as well")
+        raise InvalidInput(
+            f"at and consistency={consistency!r} cannot be given together: at says which state is read. Leave one of "
+            "them out"
+        )
     if max_staleness_s is not None:
         check_seconds("max_staleness_s", max_staleness_s)
     check_seconds("timeout_s", timeout_s)
     for name, given in (("at_least", least), ("max_staleness_s", max_staleness_s)):
         if given is not None and point is not None:
-            raise InvalidInput(f"at=... says what is read; {name} cannot be asked for as well")
+            raise InvalidInput(
+                f"at and {name} cannot be given together: at says which state is read. Leave one of them out"
+            )
         if given is not None and consistency != "strong":
             raise InvalidInput(
-                f"{name} applies to strong reads; consistency {consistency!r} sees the merged table alone"
+                f"{name} applies to strong reads, and consistency {consistency!r} sees the merged table alone. Leave "
+                "one of them out"
             )
     return ReadOptions(
         "strong" if consistency == "strong" else "eventual", point, least, max_staleness_s, float(timeout_s)

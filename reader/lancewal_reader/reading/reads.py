@@ -192,7 +192,8 @@ class Reads:
 
     @property
     def schema(self) -> pa.Schema:
-        """All columns of the last result of a newest state; before the first one, and after a change, the contract's."""
+        """All columns of the last result that was read without ``at``.  Before the first such result,
+        and after the columns have changed: all columns of the contract."""
         contract, shown = self.context.contract, self._shown
         return (shown[1] if shown is not None and shown[0] is contract else contract.rows).table
 
@@ -369,8 +370,8 @@ class Reads:
             raise
 
     def _may_be_settled(self, plan: ReadPlan, asked: Point | None) -> bool:
-        """Whether another plan may show no conflict where this delta has one.  The records that met may be merged by now,
-        one after the other.
+        """Whether another plan may show no conflict where this delta has one.  The records that are in conflict here
+        may be merged by now, one after the other.
 
         ``VersionGone`` if a version stands in that does not tell the order."""
         if asked is None:
@@ -386,7 +387,8 @@ class Reads:
         plan = self._plan_at(asked)
         if (plan.version, plan.cut) != (planned.plan.version, planned.plan.cut):
             raise SnapshotMissing(
-                f"snapshot {asked.name} was dropped and made again since this read was planned", snapshot=asked.name
+                f"snapshot {asked.name} was dropped and made again since this read was planned: read again",
+                snapshot=asked.name,
             )
         return plan
 

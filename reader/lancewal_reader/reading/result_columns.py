@@ -96,7 +96,8 @@ def _check_widened_ids(
     lacks = any(_lacks(pinned, rows, contracts) for rows in wanted)
     if lacks and newer_contract(opened.store, opened.contract) is not None:
         raise ContractChanged(
-            f"version {pinned.version} may have wider columns of a contract after version {opened.contract.version}",
+            f"version {pinned.version} may have wider columns of a contract after version {opened.contract.version}: "
+            "open the table again",
             version=pinned.version,
         )
 

@@ -107,7 +107,7 @@ def sought_of(schema: pa.Schema, vector: Any, text: object, limit: int, options:
             "search: many vectors cannot be combined with a text or rerank; search for one after the other"
         )
     if "fusion" in options and (by_vector is None or by_text is None):
-        raise InvalidInput("fusion is of two rankings: expected a vector and a text")
+        raise InvalidInput("fusion combines two rankings: give a vector and a text")
     _check_fusion(fusion)
     if rerank is not None and not callable(rerank):
         raise InvalidInput(f"rerank: expected a function of the rows found, not {type(rerank).__name__}")
@@ -177,8 +177,8 @@ def _metric(asked: Any, column: str, type_: pa.FixedSizeListType) -> Metric | No
         return cast("Metric | None", asked)
     if asked not in (None, "hamming"):
         raise SearchUnsupported(
-            f"metric {asked!r} is of floats, and column {column!r} has binary vectors: use 'hamming', which counts the bits "
-            "that differ"
+            f"metric {asked!r} compares floats, and column {column!r} has binary vectors: use 'hamming', which counts "
+            "the bits that differ"
         )
     return "hamming"
 
@@ -205,7 +205,7 @@ def _vectors(vector: Any, column: str, type_: pa.FixedSizeListType) -> Vectors:
         of = f"{8 * size} bits, {size} bytes: numpy.packbits makes them" if bits else f"{size} numbers"
         raise InvalidInput(f"vector has shape {found.shape}; column {column!r} has vectors of {of}")
     if not np.isfinite(found).all():
-        raise InvalidInput("vector has a number that is not finite: nothing is near to that")
+        raise InvalidInput("vector has a number that is NaN or infinite: expected finite numbers")
     if bits and not ((found >= 0) & (found <= 255) & (found % 1 == 0)).all():
         raise InvalidInput(f"vector: expected integers from 0 to 255: column {column!r} has eight bits in each")
     return found
@@ -232,7 +232,7 @@ def _numbers(vector: Any, size: int, bits: bool) -> Vectors:
                 f"vector: expected {size} bytes of eight bits each, not single bits: numpy.packbits makes them"
             )
         case "U":
-            raise InvalidInput(f"{expected}, not a text: words go by text=")
+            raise InvalidInput(f"{expected}, not a text: give words as text=")
         case "S":
             raise InvalidInput(f"{expected}, not bytes: numpy.frombuffer(..., numpy.uint8) has their numbers")
     raise InvalidInput(f"{expected}, not {given.dtype}")

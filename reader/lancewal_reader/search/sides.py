@@ -44,11 +44,12 @@ class SearchState:
 
 
 class SearchSides:
-    """Both sides of one state.  ``fresh``: all unmerged rows, whatever the filter."""
+    """Both sides of one state: the merged rows, of which some are ``hidden``, and the unmerged rows.  ``fresh``: all unmerged
+    rows, whatever the filter."""
 
     def __init__(self, hidden: npt.NDArray[np.uint64], fresh: pa.Table, filter: str | None) -> None:
         self.hidden = hidden
-        """Addresses of merged rows, ascending, each once."""
+        """Addresses of the merged rows that unmerged records replace or delete, ascending, each once."""
         self.fresh = fresh
         self.filter = filter
         self._mask: bytes | None = None

@@ -83,7 +83,10 @@ def feed_options(found: Mapping[str, str]) -> FeedOptions | None:
         return None
     for name in _OF_STATES:
         if name in found:
-            raise InvalidInput(f"options {given[0]} and {name}: {name} names one state, and changes are between two")
+            raise InvalidInput(
+                f"options {given[0]} and {name}: {name} names one state, and changes lie between two. Leave one of "
+                "them out"
+            )
     if found.get("consistency", "strong").lower() != "strong":
         raise InvalidInput(
             f"options {given[0]} and consistency: changes are always read with strong consistency. Leave consistency "
@@ -98,7 +101,7 @@ def feed_options(found: Mapping[str, str]) -> FeedOptions | None:
         raise InvalidInput(f"option start is missing: {given[0]} asks for changes. {FEED_OPTIONS['start']}")
     for name, of in (("startingBoundInclusive", _STARTS), ("endingBoundInclusive", _ENDS)):
         if name in found and not any(other in found for other in of):
-            raise InvalidInput(f"option {name} is of {of[0]} or {of[1]}: give one of them too")
+            raise InvalidInput(f"option {name} has a meaning only with {of[0]} or {of[1]}: give one of them too")
     first, last = starts[0], ends[0] if ends else "end"
     options = FeedOptions(
         _mode(found, first in _STARTS),

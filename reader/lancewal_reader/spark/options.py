@@ -111,7 +111,7 @@ def parse_options(options: Mapping[str, str]) -> SparkOptions:
     feed = feed_options(found)
     count = any(_plain(name) == _plain(COUNT) for name in options)
     if count and feed is not None:
-        raise InvalidInput("count: rows of a state are counted, and no changes: use count() of the DataFrame")
+        raise InvalidInput("count: it counts the rows of a state. For changes, use count() of the DataFrame")
     timeout_s = _seconds(found, "timeout_s")
     read = read_options(
         found.get("consistency", "strong").lower(),

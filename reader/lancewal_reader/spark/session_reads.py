@@ -24,7 +24,7 @@ def count(spark: SparkSession, table: str, filter: str | None = None, **read: ob
     is left out.
     """
     for name in NOT_OF_A_COUNT & read.keys():
-        raise InvalidInput(f"count: {name} is not of a count; name what is counted by filter")
+        raise InvalidInput(f"count: the option {name} does not apply to a count. To count some rows, give a filter")
     if filter is not None and not isinstance(filter, str):
         raise InvalidInput(f"filter: Spark takes a condition in Lance's SQL as text, not {type(filter).__name__}")
     options = {**_texts({"filter": filter, **read}), COUNT: "true"}

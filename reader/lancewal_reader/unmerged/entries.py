@@ -64,7 +64,7 @@ def _entries(
 ) -> Rows:
     """Return the rows of these entries with the columns of ``opened.rows``; ``PlanStale`` if the segment lacks one."""
     if not isinstance(segment, Segment):
-        raise PlanStale(f"{key} has vanished since it was planned", object=key)
+        raise PlanStale(f"{key} has vanished since the read was planned: plan the read again", object=key)
     by_place = {(entry.region, entry.first): entry for entry in segment.entries}
     for region, ref in wanted:
         if (region, ref.first) not in by_place:

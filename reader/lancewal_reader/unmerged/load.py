@@ -152,8 +152,8 @@ def load(
     """Return the fold of these regions' deltas, without keys in conflict.
 
     ``RegionConflict``: keys in conflict may not be left out.  ``TooManyUnmerged``: there are too many keys.
-    ``conflicts``: what is in force at the plan's version.  ``met``: keys that meet in the deltas of all regions, if
-    these are some of them.
+    ``conflicts``: what is in force at the plan's version.  ``met``: the keys that
+    several regions of the plan have, if ``deltas`` are only some of the plan's.
     """
     columns = projected.signature
     known = context.loaded.get(deltas, columns, conflicts)

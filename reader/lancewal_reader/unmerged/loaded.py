@@ -90,8 +90,8 @@ class LoadedCache:
     A reader that looks again often finds the same delta, one with a few more entries, or one of few columns.
 
     If there are more than ``count_max``, the newest of each choice of columns stay, of ``choices_max`` choices.
-    Scans, searches by vector and searches by text, in turns, then go on from their own.  ``bytes_max`` bounds the
-    bytes kept; None: no bound.
+    Then scans, searches by vector and searches by text, called one after the other, each find a fold of their own
+    columns.  ``bytes_max`` bounds the bytes kept; None: no bound.
     """
 
     def __init__(self, count_max: int = 2, bytes_max: int | None = None, choices_max: int = 4) -> None:

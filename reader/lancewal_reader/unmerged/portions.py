@@ -60,7 +60,7 @@ class Portions:
         self._held = 0
 
     def hold(self, keys: int) -> None:
-        """Note how many keys the portions so far have."""
+        """Record how many keys the portions so far have."""
         self._held = keys
 
     def __iter__(self) -> Iterator[Groups]:

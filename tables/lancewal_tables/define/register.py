@@ -203,7 +203,10 @@ def register(folder: Folder, pinned: LancePinnedTable, contract: Contract) -> Co
         case Done():
             pass
         case Lost():
-            raise TableExists(f"{folder.table.uri} was made a lancewal table by somebody else at the same time")
+            raise TableExists(
+                f"{folder.table.uri} was made a lancewal table by somebody else at the same time: see `lancewal table "
+                "show`"
+            )
         case Unknown(cause=cause):
             raise store_error(OSError(cause), f"writing {key}")
         case _:

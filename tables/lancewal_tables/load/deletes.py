@@ -63,9 +63,9 @@ class DeletesSince:
             history = histories.get(region)
             if history is None or history.state.trimmed_generation > first:
                 raise OutsideHistoryWindow(
-                    f"the load {self.name} began before generation {first + 1} of partition {region.name} was merged, and "
-                    "what it deleted is trimmed: the history window is over. Give the load another name to begin again; "
-                    "rows that Kafka has deleted until then come back",
+                    f"the load {self.name} began before generation {first + 1} of partition {region.name} was merged, "
+                    "and the deletes of that generation were trimmed after the history window. Give the load another "
+                    "name to begin again; rows that Kafka has deleted until then come back",
                     load=self.name,
                     region=region.name,
                 )

@@ -243,7 +243,7 @@ class _Stored(io.RawIOBase):
             return 0
         data = self._file.store.get_range(self._file.key, self._at, end)
         if data is None:
-            raise StoreUnavailable(f"{self._file.shown} is gone", file=self._file.shown)
+            raise StoreUnavailable(f"{self._file.shown} was removed while it was loaded", file=self._file.shown)
         buffer[: len(data)] = data
         self._at += len(data)
         return len(data)

@@ -227,8 +227,8 @@ def _settle(context: FlusherContext, before: PinnedTable, ours: pa.Table, name: 
         if not isinstance(send_load(context, current, name, (), changed), Refused):
             return sum(len(places) for places in hidden.values())
     raise PlanRetriesExhausted(
-        "keys of the load were appended by somebody at the same time, and hiding the load's rows lost every race. "
-        "`lancewal verify` names keys that are there twice"
+        "somebody appended keys of the load at the same time, and the load's rows of these keys could not be hidden. "
+        "Other commits landed first, again and again. `lancewal verify` names keys that are there twice"
     )
 
 

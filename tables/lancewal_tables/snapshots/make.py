@@ -231,6 +231,7 @@ def _landed(name: str, after: TableVersion, outcome: CommitOutcome) -> TableVers
     """Return the version of a commit to the branch, which must be the one right after ``after``."""
     if not isinstance(outcome, Committed) or outcome.version != after + 1:
         raise StoreUnavailable(
-            f"the commit of snapshot {name} is unknown, or came after another: make the snapshot again"
+            f"whether the commit of snapshot {name} landed is not known, or it landed after another commit: make the "
+            "snapshot again"
         )
     return outcome.version

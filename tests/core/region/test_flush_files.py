@@ -196,7 +196,7 @@ def test_attempts_never_meet(world: World) -> None:
     first, second = world.write(folded(1)), world.write(folded(2), "0badf00d")
     assert first.key != second.key
     assert not set(map(fragment_files, first.fragments)) & set(map(fragment_files, second.fragments))
-    with pytest.raises(ObjectCorrupt, match="one attempt"):
+    with pytest.raises(ObjectCorrupt, match="only this attempt"):
         world.write(folded(3))
 
 

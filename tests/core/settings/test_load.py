@@ -185,7 +185,7 @@ def test_each_column_is_named_at_its_own_line(file: Path) -> None:
         f"{file}:4: table.columns.a_b: column type 'integer'",
         f"{file}:6: table.columns.ab: column type 'varchar(10)'",
         f"{file}:7: table.columns.AT: column type 'datetime'",
-        f"{file}:8: table.columns.x: column type 'int64\\xe4': no type has such letters",
+        f"{file}:8: table.columns.x: column type 'int64\\xe4' has characters that no type has",
     ]
 
 

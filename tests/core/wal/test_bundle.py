@@ -105,7 +105,7 @@ def test_a_bundle_is_taken_under_its_own_key_alone() -> None:
     copies = [Copy(Segment(LOG, Sequence(n), "ours", (entry(REGIONS[0], n),), 5), 9, "e") for n in range(4, 8)]
     data = encode_bundle(copies, SCHEMA.wal)
     for log, first, last in ((OTHER, 4, 7), (LOG, 3, 6), (LOG, 4, 8), (LOG, 3, 7)):
-        with pytest.raises(ObjectCorrupt, match="it is of segments 4 to 7 of log 'log-a'"):
+        with pytest.raises(ObjectCorrupt, match="it says that it copies segments 4 to 7 of log 'log-a'"):
             decode_bundle(data, paths.wal_bundle(log, Sequence(first), Sequence(last)))
     with pytest.raises(ObjectCorrupt, match="it is neither a segment nor a fence"):
         decode_segment(data, paths.wal_segment(LOG, Sequence(4)))

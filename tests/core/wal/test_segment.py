@@ -408,10 +408,10 @@ CHANGES: dict[str, tuple[Callable[[wal_segment_pb2.WalSegmentTable], object], st
     "next within the rows": (lambda t: setattr(t.body.entries[0], "next_position", 108), "outside 100 to 108"),
     "range beyond Kafka's": (
         lambda t: setattr(t.body.entries[1], "next_position", 2**63),
-        "covers 7 to 922337203685477",
+        "positions, 7 to 922337203685477",
     ),
-    "no range": (lambda t: setattr(t.body.entries[1], "next_position", 7), "covers 7 to 7"),
-    "contract version": (lambda t: setattr(t.body.entries[0], "contract_version", 0), "contract version 0"),
+    "no range": (lambda t: setattr(t.body.entries[1], "next_position", 7), "positions, 7 to 7"),
+    "contract version": (lambda t: setattr(t.body.entries[0], "contract_version", 0), "contract version, 0"),
     "rejected outside": (lambda t: setattr(t.body.entries[0].rejected[0], "offset", 110), "rejected offsets"),
     "rejected twice": (lambda t: t.body.entries[0].rejected.append(t.body.entries[0].rejected[0]), "do not ascend"),
 }

@@ -726,7 +726,7 @@ def test_pages_that_a_listing_leaves_out_are_missed_by_a_reader(paged_world: Wor
     world = paged_world
     (page,) = (info.key for info in world.plain.list(paths.history_prefix(world.region(), None)))
     world.plain.delete([page])
-    with pytest.raises(PlanStale, match="generation 1 is not found"):
+    with pytest.raises(PlanStale, match="generation 1, the first that is not merged, is neither"):
         generations_behind(world.opened(world.plain), world.region(), world.index(), Generation(0))
 
 

@@ -224,7 +224,7 @@ def test_every_way_to_say_which_state(pipeline: Pipeline) -> None:
         read(pipeline, "--at-least", f"orders-{last}-{ends[last]}", "--timeout", "0s")
     with pytest.raises(InvalidInput, match="--timeout 'soon': expected an integer and ms, s, m, h or d"):
         read(pipeline, "--timeout", "soon")
-    with pytest.raises(InvalidInput, match="at_least cannot be asked for as well"):
+    with pytest.raises(InvalidInput, match="at and at_least cannot be given together"):
         read(pipeline, "--at-least", "orders-0-0", "--at", "version:1")
 
 
@@ -280,7 +280,7 @@ def test_get_and_count_as_at_a_point(pipeline: Pipeline) -> None:
     for condition in ("", "id >= 0"):
         assert run(pipeline, "count", "--at", receipt, "--filter", condition).stdout == f"{len(merged)}\n"
     assert run(pipeline, "count", "--consistency", "eventual").stdout == f"{len(merged)}\n"
-    with pytest.raises(InvalidInput, match="at_least cannot be asked for as well"):
+    with pytest.raises(InvalidInput, match="at and at_least cannot be given together"):
         run(pipeline, "count", "--at-least", "orders-0-0", "--at", receipt)
 
 

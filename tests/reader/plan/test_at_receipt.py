@@ -276,7 +276,7 @@ def test_after_the_history_window_the_error_states_it(pipeline: Pipeline) -> Non
     pipeline.clock.ahead_s = WINDOW_S + 60
     for _ in range(2):  # the boundary moves; then what is behind it is deleted
         pipeline.collect()
-        with pytest.raises(OutsideHistoryWindow, match=f"outside the history window {WINDOW_S} s after"):
+        with pytest.raises(OutsideHistoryWindow, match=f"Generations are kept for {WINDOW_S} s after"):
             table.to_arrow(at=earlier.receipt)
     assert again(table, merged) == merged.rows, "the table version alone holds it"
 
@@ -354,17 +354,17 @@ def test_what_is_no_receipt_of_this_table_is_refused(pipeline: Pipeline) -> None
         ),
         (
             replace(receipt, positions={**receipt.positions, region: Position(merged - 1)}),
-            "holds more than its positions",
+            "holds records after the receipt's positions",
         ),
-        (replace(receipt, positions={region: merged}), "holds more than its positions"),
-        (replace(receipt, version=TableVersion(99)), "of table version 99, the newest is"),
+        (replace(receipt, positions={region: merged}), "holds records after the receipt's positions"),
+        (replace(receipt, version=TableVersion(99)), "names table version 99, and the newest is"),
         ("{}", "not a receipt"),
         ("no json", "not a receipt"),
     ]
     for at, text in wrong:
         with pytest.raises(InvalidInput, match=text):
             table.scan(at=at)
-    with pytest.raises(InvalidInput, match="'eventual' cannot be asked for as well"):
+    with pytest.raises(InvalidInput, match="consistency='eventual' cannot be given together"):
         table.scan(at=receipt, consistency="eventual")
 
 

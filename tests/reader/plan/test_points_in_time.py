@@ -144,7 +144,7 @@ def test_what_the_table_does_not_have_is_refused(pipeline: Pipeline) -> None:
         table.scan(at=At.positions({0: 1, 1: 1}))
     with pytest.raises(InvalidInput, match=r"partitions \[3\] are not named, or not there"):
         table.scan(at="positions:0=0,1=0,2=0,3=0")
-    with pytest.raises(InvalidInput, match=f"not reached yet: the table is at orders-1: {ends[1]}. at_least waits"):
+    with pytest.raises(InvalidInput, match=f"not reached these positions yet: it is at orders-1: {ends[1]}. To wait"):
         table.scan(at=At.positions({**ends, 1: ends[1] + 1}))
     with pytest.raises(InvalidInput, match="is in the future; read without `at`"):
         table.scan(at=At.timestamp(datetime.now(UTC) + timedelta(hours=1)))
@@ -193,7 +193,7 @@ def test_versions_that_are_gone_in_between_are_proven(pipeline: Pipeline) -> Non
     lance.dataset(pipeline.uri).cleanup_old_versions(
         older_than=timedelta(0), delete_unverified=False, error_if_tagged_old_versions=False
     )
-    with pytest.raises(VersionGone, match=r"are gone, one of which was that of .*, and nothing says that version"):
+    with pytest.raises(VersionGone, match=r"is gone: it was one of the versions .* No record says that version"):
         table.scan(at=At.timestamp(at_ms(after)))
 
 
@@ -311,7 +311,7 @@ def test_what_is_trimmed_without_a_record_is_missed_by_nobody(tmp_path: Path) ->
     pipeline.clock.ahead_s += pipeline.contract.history_window_s + 60
     for _ in range(3):
         pipeline.collect()
-    with pytest.raises(OutsideHistoryWindow, match="the others begin at position"):
+    with pytest.raises(OutsideHistoryWindow, match="what is left begins at position"):
         table.to_arrow(at=receipt)
     pipeline.close()
 

@@ -139,7 +139,7 @@ def test_what_is_no_token_is_named(given: object, text: str) -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"at": "version:7", "at_least": "orders-3-1841"}, "at_least cannot be asked for as well"),
+        ({"at": "version:7", "at_least": "orders-3-1841"}, "at and at_least cannot be given together"),
         ({"consistency": "eventual", "at_least": "orders-3-1841"}, "at_least applies to strong reads"),
         ({"timeout_s": -1}, "timeout_s=-1: expected a number of seconds from 0 on"),
         ({"timeout_s": float("nan")}, "timeout_s=nan: expected a number of seconds"),

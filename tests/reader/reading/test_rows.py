@@ -417,5 +417,5 @@ def test_a_plan_is_used_again_while_it_is_young(pipeline: Pipeline, monkeypatch:
         table.scan(max_staleness_s=-1)
     with pytest.raises(InvalidInput, match="max_staleness_s applies to strong reads"):
         table.scan(max_staleness_s=1, consistency="eventual")
-    with pytest.raises(InvalidInput, match="max_staleness_s cannot be asked for as well"):
+    with pytest.raises(InvalidInput, match="at and max_staleness_s cannot be given together"):
         table.scan(max_staleness_s=1, at=receipt)

@@ -184,7 +184,7 @@ def test_what_is_wrong_is_said(made: Texts) -> None:
     both = {"vector": query, "text": "w1", "vector_column": "v_flat", "text_columns": ["text"]}
     wrong: list[tuple[dict[str, object], str]] = [
         ({**both, "vector": [query, query]}, "many vectors cannot be combined with a text"),
-        ({**both, "vector": None, "fusion": RRF()}, "fusion is of two rankings"),
+        ({**both, "vector": None, "fusion": RRF()}, "fusion combines two rankings"),
         ({**both, "fusion": 60}, "expected a lancewal"),
         ({**both, "fusion": RRF(k=-1)}, "expected k and two weights"),
         ({**both, "fusion": RRF(weights=(0, 0))}, "not both 0"),

@@ -571,7 +571,7 @@ def test_what_is_wrong_is_said(made: Texts) -> None:
         ({"text": Match("w1", "text", fuzziness=3)}, "fuzziness 3: expected 0, 1, 2, or None"),
         ({"text": Match("w1", "text", fuzziness=1, prefix_length=-1)}, "prefix_length -1"),
         ({"text": Match(3, "text")}, "words: expected a text"),  # type: ignore[arg-type] # what a user gives
-        ({"text": Boolean(must_not=[Match("w1")])}, "needs a clause in must or should"),
+        ({"text": Boolean(must_not=[Match("w1")])}, "give a clause in must or should"),
         ({"text": Boolean(must=["w1"])}, "expected other queries"),  # type: ignore[list-item]
         ({"text": Boolean(must=Match("w1"))}, "must must be a list of queries"),  # type: ignore[arg-type]
         ({"text": Boolean(should=(Match(w) for w in ("w1", "w2")))}, "should must be a list"),  # type: ignore[arg-type]

@@ -400,7 +400,7 @@ def test_what_is_wrong_is_said(made: AllIndexes) -> None:
     for vector in ([1.0], [float("nan")] * WIDTH, "text", []):
         with pytest.raises(InvalidInput, match="vector"):
             opened.search(vector, vector_column="v_pq")
-    with pytest.raises(InvalidInput, match=f"expected {WIDTH} numbers.*words go by text="):
+    with pytest.raises(InvalidInput, match=f"expected {WIDTH} numbers.*give words as text="):
         opened.search("flood", vector_column="v_pq")
     with pytest.raises(SearchUnsupported, match="'v_pq' has floats: use 'l2', 'cosine' or 'dot'"):
         opened.search(query, vector_column="v_pq", metric="hamming")

@@ -101,11 +101,11 @@ def test_what_options_mean(options: dict[str, str], mode: str, start: str | int,
         ({"start": "now", "endingVersion": "1", "endingBoundInclusive": "false"}, "no version lies before it"),
         (
             {"start": "now", "startingBoundInclusive": "true"},
-            "startingBoundInclusive is of startingVersion or startingTimestamp",
+            "startingBoundInclusive has a meaning only with startingVersion or startingTimestamp",
         ),
         ({"startingVersion": "3", "startingBoundInclusive": "no"}, "expected true or false"),
         ({"start": "now", "max_rows_per_trigger": "0"}, "expected a number of rows from 1 on"),
-        ({"start": "now", COUNT: "true"}, "no changes: use count"),
+        ({"start": "now", COUNT: "true"}, "For changes, use count"),
     ],
 )
 def test_contradictions_name_both_options(options: dict[str, str], text: str) -> None:

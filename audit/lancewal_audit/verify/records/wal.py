@@ -89,7 +89,7 @@ class WalRecords:
         return records[0].first if records and records[0].generation == 1 else None
 
     def _generations(self, region: Region, state: RegionState | None) -> tuple[Position, list[GenerationRecord]]:
-        """Return the trimmed position and all generations after it.  ``index``: the region's state, just read."""
+        """Return the trimmed position and all generations after it.  ``state``: the region's state, just read."""
         for attempt in range(_READS):
             if attempt:
                 state = self._states.read([region]).get(region)

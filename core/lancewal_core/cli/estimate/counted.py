@@ -39,7 +39,7 @@ SIZES = (SMALL, MORE_PARTITIONS, MORE_PAGES, MORE_LOGS)
 
 @dataclass(frozen=True, slots=True)
 class RequestCounts:
-    """Requests by kind.  ``rounds`` of an act is the number of requests that wait for one another."""
+    """Requests of one act, by kind.  ``rounds`` is the number of requests that must be sent one after another."""
 
     get: float = 0.0
     """GET and HEAD."""

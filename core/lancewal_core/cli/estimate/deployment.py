@@ -37,12 +37,13 @@ class Deployment:
                 raise InvalidInput(f"{field.name} is {value}: expected a number, 0 or more")
         for name in ("rows_per_s", "row_bytes", "partitions", "members"):
             if not getattr(self, name):
-                raise InvalidInput(f"{name} is 0: nothing would be there to estimate")
+                raise InvalidInput(f"{name} is 0: give at least 1, or there is nothing to estimate")
         if self.partitions > PARTITIONS_MAX:
             raise InvalidInput(f"{self.partitions} partitions: a table has at most {PARTITIONS_MAX}")
         if self.members > self.partitions:
             raise InvalidInput(
-                f"members: {self.members}, partitions: {self.partitions}; a member without a partition has nothing to do"
+                f"members: {self.members}, partitions: {self.partitions}. Give at most as many members as partitions: "
+                "a member without a partition has nothing to do"
             )
 
     @property

@@ -103,7 +103,8 @@ def expected(wished: Deployment) -> Expected:
 
 
 def tries(swaps_per_s: float, latency_s: float) -> float:
-    """Return the tries of one swap of a page (module docstring).  The window of a swap is a look and the put after it."""
+    """Return how many puts one swap of a page takes on average (module docstring).  A swap reads the page, then puts
+    it."""
     return math.exp(swaps_per_s * 2 * latency_s)
 
 
@@ -149,7 +150,7 @@ def _again(wished: Deployment, at: IngestPace) -> RequestCounts:
 
 
 def seals_per_s(wished: Deployment, at: IngestPace) -> float:
-    """Return how many times a second one member seals.  Each time is a turn, with one or more partitions."""
+    """Return how many times a second one member seals.  Each time it seals one or more partitions together."""
     return at.turns / at.generation_s
 
 

@@ -114,8 +114,8 @@ PARTITIONS_PER_PAGE = 128
 
 
 def _linger_s(wished: Deployment, beside_s: float, alone_s: float, shortest_s: float) -> float:
-    """Return the default linger, or the longest one that fulfils the wish.  Segments are most of the requests, so long
-    is cheap."""
+    """Return the default linger, or the longest one that fulfils the wish.  Segments are most of the requests, so a
+    long linger is cheap."""
     default_s = IngestSettings().linger_ms / 1000
     if wished.freshness_s is None:
         return default_s
@@ -138,7 +138,7 @@ def _linger_s(wished: Deployment, beside_s: float, alone_s: float, shortest_s: f
 
 
 def _period_s(linger_s: float, shortest_s: float, latency_s: float) -> float:
-    """Return the seconds between two segments.  The loop looks whether one is due twice in each linger."""
+    """Return the seconds between two segments.  Twice in each linger the loop checks whether a segment is due."""
     half_s = linger_s / 2
     return max(linger_s, half_s * math.ceil(max(shortest_s, _by_puts_s(latency_s)) / half_s - 1e-9))
 

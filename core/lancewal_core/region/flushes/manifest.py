@@ -199,7 +199,8 @@ def decode_flush(data: bytes, key: str) -> Flush:
             raise JsonFault("its checksum does not match")
         if content.whole("format") != FORMAT:
             raise FormatUnknown(
-                f"{key}: flush format {content.whole('format')} is not read by this release", object=key
+                f"{key}: this release does not read flush format {content.whole('format')}: upgrade lancewal",
+                object=key,
             )
         return _flush(content, key)
     except (JsonFault, RecursionError) as error:
@@ -209,7 +210,7 @@ def decode_flush(data: bytes, key: str) -> Flush:
 def _flush(content: JsonObject, key: str) -> Flush:
     name = content.word("name")
     if key != paths.flush_file(name, FlushFile.MANIFEST):
-        raise JsonFault(f"it is the manifest of the flush {name}")
+        raise JsonFault(f"the object is the manifest of another flush, {name}")
     fragments = tuple(fragment_text(f) for f in content.values("fragments"))
     if len(files_of(fragments)) != len(fragments):
         raise JsonFault("it names a data file twice")
@@ -219,9 +220,9 @@ def _flush(content: JsonObject, key: str) -> Flush:
             raise JsonFault("a part in it is not a JSON object")
         parts.append(_part(JsonObject(value, "parts")))
     if len({(part.region, part.generation) for part in parts}) != len(parts) or not parts:
-        raise JsonFault("it has no parts, or one generation twice")
+        raise JsonFault("the manifest has no parts, or lists one generation twice")
     if sum(part.rows for part in parts) != sum(map(fragment_rows, fragments)):
-        raise JsonFault("its parts have other rows than its data files")
+        raise JsonFault("its parts have another number of rows than its data files")
     for file, stretches in (
         (FlushFile.DELETES, [p.deletes for p in parts]),
         (FlushFile.PATCHES, [p.patches for p in parts]),

@@ -257,8 +257,8 @@ def _by_listing(store: ObjectStore, family: Family, clock: Clock, *, exists: boo
         elif listed or found.version.version != FIRST_VERSION:
             return found
     raise StoreInconsistent(
-        f"the listing of {family.prefix!r} does not show the page's versions. {_LISTINGS} times it was empty, named a version "
-        "that is gone, or was too old when that version was read",
+        f"the listing of {family.prefix!r} does not show the page's versions. {_LISTINGS} times it was empty, named a "
+        "version that is gone, or was too old when that version was read. The store must list new objects at once",
         object=family.prefix,
     )
 

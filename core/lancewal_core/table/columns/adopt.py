@@ -138,7 +138,8 @@ def _stays_different(pinned: PinnedTable, left: Sequence[str]) -> ContractMismat
 
 
 def _names_count(pinned: PinnedTable, contract: Contract) -> bool:
-    """Return whether names of the version that are not the contract's tell of a rename."""
+    """Return whether a name in the version that differs from the contract's means that another program renamed the
+    column."""
     return Mark.of(pinned).made == contract.columns_change
 
 

@@ -501,19 +501,21 @@ def _name_in_records(fields: _Fields, field: Tree) -> str | None:
 
 
 def _note_unused(fields: _Fields, within: int | None, name: str) -> None:
-    """Note a name that a column gives up and no record has used.  The same call is known by it when it comes again."""
+    """Record a name that a column gives up and that no record has used.  By this name a repeated call is
+    recognised."""
     if all((d.name, d.within) != (name, within) for d in fields.dropped):
         fields.dropped.append(DroppedField(name=name, within=within, forgotten=True))
 
 
 def _forget(fields: _Fields, path: Path) -> None:
-    """Forget a former or dropped name.  It stays as one that was forgotten, so that the same call is known again."""
+    """Forget a former or dropped name.  The contract keeps it among the forgotten names, so that a repeated call is
+    recognised."""
     within, members = _level(fields.columns, path[:-1])
     name, ids = path[-1], {tree.id for tree in members}
     if name in (_name_in_records(fields, tree) for tree in members):
         raise InvalidInput(
-            "a field has this name now, by this call or before. So records mean that field, and the former use has ended. "
-            "Leave `--forget-name` out"
+            "a field has this name now. Records that use the name mean that field, so there is no former name to "
+            "forget. Leave `--forget-name` out"
         )
     former = [f for f in fields.former if not (f.name == name and f.id in ids)]
     dropped = [d for d in fields.dropped if (d.name, d.within) != (name, within)]

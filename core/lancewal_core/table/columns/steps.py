@@ -139,7 +139,8 @@ def take_steps(
 def _look(
     store: ObjectStore, table: Table, *, adopts: bool = False
 ) -> tuple[PinnedTable, Contract, ColumnsCommit | None]:
-    """Return the newest version, the newest contract, and the commit that brings the one to the other, if it is needed.
+    """Return the newest version, the newest contract, and the commit that brings the version to the contract, if one
+    is needed.
 
     ``adopts``: a version that does not fit is to be adopted.  It is brought to no contract before: that would undo what
     others have done.

@@ -109,8 +109,8 @@ def committed(table: Table, commit: ColumnsCommit, step: AbstractContextManager[
         outcome = table.change_columns(commit)
     if isinstance(outcome, CommitLost):
         raise CommitUnknown(
-            f"the store did not say whether the table's columns were changed: {outcome.cause}. The same call, made again, "
-            "goes on"
+            f"the store did not say whether the table's columns were changed: {outcome.cause}. Make the same call "
+            "again to complete the change"
         )
     return isinstance(outcome, Committed)
 
@@ -250,7 +250,7 @@ def lost_in_files(held: Iterable[Collection[int]], had: Collection[int], kept: C
 
 
 def _filled(pinned: PinnedTable, ids: Collection[int]) -> set[int]:
-    """Return those of these fields that have a value in a row.
+    """Return the fields among ``ids`` that have a value in some row.
 
     A merge that completes rows writes nulls into a field that an unfinished change has added.  Only another program writes
     values there."""

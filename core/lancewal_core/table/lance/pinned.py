@@ -234,7 +234,9 @@ class LancePinnedTable:
             return found.select(list(columns))
         places = pc.index_in(wanted[ROW_ADDRESS], found[ROW_ADDRESS].combine_chunks())
         if places.null_count:
-            raise VersionGone(f"version {self.version}: a row address is no longer live", version=self.version)
+            raise VersionGone(
+                f"version {self.version}: an address that the read uses has no live row any more", version=self.version
+            )
         return found.select(list(columns)).take(places)
 
     def _listable(self, addresses: pa.ChunkedArray) -> pa.ChunkedArray:

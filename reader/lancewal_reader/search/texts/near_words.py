@@ -27,8 +27,8 @@ def distance_of(word: str, fuzziness: int | None) -> int:
 
 
 def near_among(words: Iterable[str], word: str, distance: int, prefix: int) -> set[str]:
-    """Return those of ``words`` that are at most ``distance`` letters apart from ``word``, and share its first
-    ``prefix`` letters.  ``apart`` says what counts."""
+    """Return the ``words`` that are at most ``distance`` letters apart from ``word``, and share its first ``prefix``
+    letters.  ``apart`` says what counts."""
     letters, begin = set(word), word[:prefix]
     return {
         other

@@ -138,7 +138,9 @@ def _check(query: TextQuery, depth: int) -> None:
                 if not is_list(some):  # what can be gone through once alone would be at its end here
                     raise InvalidInput(f"Boolean: {name} must be a list of queries, not {some!r}")
             if not must and not should:
-                raise InvalidInput("Boolean: needs a clause in must or should, to find what must_not leaves out of")
+                raise InvalidInput(
+                    "Boolean: give a clause in must or should; must_not only takes rows away from what these find"
+                )
     for clause in clauses(query):
         if isinstance(clause, Near) or not isinstance(clause, TextQuery):
             raise InvalidInput(f"{type(query).__name__}: expected other queries, not {clause!r}")

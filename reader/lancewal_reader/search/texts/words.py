@@ -173,7 +173,7 @@ class Tokenizer:
         try:
             return [(token.text, token.position) for token in tokenize(text, **self._parameters)]
         except (ValueError, OSError, RuntimeError) as error:
-            raise SearchUnsupported(f"the words of a text cannot be told: {first_line(error)}") from error
+            raise SearchUnsupported(f"the text cannot be split into words: {first_line(error)}") from error
 
     def words(self, text: str) -> list[str]:
         return [word for word, _ in self.placed(text)]

@@ -209,7 +209,7 @@ def test_two_commands_make_two_changes(table: FlusherTable, step: int, after: bo
 
 @pytest.mark.parametrize("number", [1, 2, -1, -2])
 def test_after_a_lost_reply_the_same_command_goes_on(table: FlusherTable, number: int) -> None:
-    with pytest.raises(CommitUnknown, match="The same call, made again, goes on"):
+    with pytest.raises(CommitUnknown, match="Make the same call again to complete the change"):
         change(table, CHANGES, lost=[number])
     change(table, CHANGES)
     assert shown(table) == AFTER
