@@ -193,6 +193,12 @@ class TopicInspector:
         offsets = self._offsets(topic, partitions, latest, committed=committed)
         return {partition: Position(offset) for partition, offset in offsets.items()}
 
+    def ends_of(self, topics: Mapping[str, Collection[int]]) -> dict[str, dict[int, Position]]:
+        """Return ``ends`` of the committed records of several topics, whose partitions are all asked for at once."""
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call] # no annotations there
+        found = self._offsets_of(topics, latest, committed=True)
+        return {topic: {p: Position(offset) for p, offset in of.items()} for topic, of in found.items()}
+
     def limits(self, topic: str, partitions: Collection[int]) -> dict[int, tuple[Position, Position] | LancewalError]:
         """Return ``begins`` and ``ends`` of each partition, asked once and at the same time.  A partition without an
         answer, or without a leader now, has the error instead."""
@@ -231,15 +237,26 @@ class TopicInspector:
     def _offsets(
         self, topic: str, partitions: Collection[int], spec: OffsetSpec, *, committed: bool = True
     ) -> dict[int, int]:
+        return self._offsets_of({topic: partitions}, spec, committed=committed)[topic]
+
+    def _offsets_of(
+        self, topics: Mapping[str, Collection[int]], spec: OffsetSpec, *, committed: bool
+    ) -> dict[str, dict[int, int]]:
+        """Ask for one offset of each partition, all at once.  Partitions without a leader are asked again (guarantee 2)."""
         until = time.monotonic() + self._election_s
         while True:
-            asked = self._ask_offsets(topic, partitions, spec, committed=committed)
-            with step(f"{_FOR_OFFSETS} topic {topic}", asked=kafka_at(self._servers)):
-                electing = time.monotonic() < until and any(map(self._electing, asked.values()))
+            asked = {t: self._ask_offsets(t, partitions, spec, committed=committed) for t, partitions in topics.items()}
+            with step(f"{_FOR_OFFSETS} topic {', '.join(topics)}", asked=kafka_at(self._servers)):
+                electing = time.monotonic() < until and any(
+                    self._electing(o) for of in asked.values() for o in of.values()
+                )
             if electing:
                 time.sleep(_ELECTION_PAUSE_S)
                 continue
-            return {at: int(self._answer(found, _FOR_OFFSETS, topic).offset) for at, found in asked.items()}
+            return {
+                topic: {at: int(self._answer(found, _FOR_OFFSETS, topic).offset) for at, found in of.items()}
+                for topic, of in asked.items()
+            }
 
     def _ask_offsets(
         self, topic: str, partitions: Collection[int], spec: OffsetSpec, *, committed: bool
