@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -34,6 +35,8 @@ about 30 million rows.  The chart gives a pod's temporary folder twice that."""
 _KEYS_FOLDER = "lancewal-keys-"
 _in_use: set[Path] = set()
 """Folders in use by this process, which may have several tables open."""
+_making = threading.Lock()
+"""Held while a folder is made and is not among those yet."""
 
 
 class Threads(NamedTuple):
@@ -97,6 +100,11 @@ def waiting_tasks(uri: str, tasks: Tasks, computing: Tasks) -> Tasks:
 
 
 def _key_index(opened: OpenedTable, uri: str, computing: Tasks, stack: ExitStack) -> KeyIndex:
+    with _making:
+        return _key_index_in(opened, uri, computing, stack)
+
+
+def _key_index_in(opened: OpenedTable, uri: str, computing: Tasks, stack: ExitStack) -> KeyIndex:
     for old in Path(gettempdir()).glob(f"{_KEYS_FOLDER}{os.getpid()}-*"):
         # Of a process that was killed: a container's first process has the same number again.
         if old not in _in_use:

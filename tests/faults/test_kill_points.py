@@ -32,8 +32,9 @@ from tests.whole_path.world import plain_rows, positions, user_row
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.slow, pytest.mark.timeout(600)]
 
 SIDES = ("before", "after")
-NO_STEP = {"spark.task"}
-"""In the workers of Spark, which only log their points: what Spark does with a lost task is Spark's."""
+NO_STEP = {"spark.task", "cut.snapshot", "cut.put", "cut.drop"}
+"""In the workers of Spark, which only log their points: what Spark does with a lost task is Spark's.  A command that makes or
+drops a cut is killed in ``tests/tables/cuts/test_kills.py``: it changes no row."""
 
 
 # -- what leads to the points; each begins with a table without rows and ends with all of it merged ----------------

@@ -29,6 +29,7 @@ import lancewal_core.wal.log_end
 import lancewal_core.wal.writer
 import lancewal_flusher.commit.send
 import lancewal_flusher.commit.widened
+import lancewal_flusher.cuts.positions
 import lancewal_flusher.garbage.collect
 import lancewal_flusher.garbage.find
 import lancewal_flusher.garbage.flushes
@@ -63,8 +64,12 @@ import lancewal_reader.plan.stand_in
 import lancewal_reader.plan.strong
 import lancewal_reader.reading.reads
 import lancewal_reader.reading.result_columns
+import lancewal_tables.cuts.drop
+import lancewal_tables.cuts.make
 import lancewal_tables.define.alter
 import tests.simulation.world
+from lancewal_core.catalog.cut import Cut, CutTable, snapshot_name
+from lancewal_core.catalog.cut_note import CutNote
 from lancewal_core.errors import LancewalError, OutsideHistoryWindow, OwnershipLost
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Position, Region, Sequence, TableVersion
@@ -108,6 +113,9 @@ from lancewal_ingest.service.worker import IngestWorker
 from lancewal_reader.plan.log_entries import EntryRun, LogEntries
 from lancewal_reader.plan.stand_in import Lineage
 from lancewal_reader.plan.strong import OnBranch, plan_strong
+from lancewal_reader.point.at import At
+from lancewal_reader.point.read_options import read_options
+from lancewal_reader.reading.reads import wanted_of
 from tests.simulation.memory_kafka import MemorySource
 from tests.twins.memory_table import MemoryDataset, MemoryTable
 
@@ -973,6 +981,54 @@ def _what_is_trimmed_changed_nothing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(lancewal_reader.changes.records, "_parts", parts)
 
 
+def _a_cut_is_recorded_first(patch: pytest.MonkeyPatch) -> None:
+    def keep(catalog: Any, members: Any, wanted: Any, at: Any, tasks: Any) -> Cut:
+        write_id = members[0].context.new_id()
+        tables = {
+            member.name: CutTable(
+                uri=member.reads.uri,
+                table_uuid=member.contract.table_uuid,
+                receipt=str(
+                    member.reads.plan(wanted_of(None, None, read_options(at=At.positions(at.of[member.name])))).receipt
+                ),
+                snapshot=snapshot_name(wanted.name, write_id),
+            )
+            for member in members
+        }
+        asked = {"holds": at.holds, "asked_ms": at.asked_ms, "took_ms": at.took_ms}
+        cut = Cut(name=wanted.name, moving=False, tables=tables, made_ms=at.asked_ms, write_id=write_id, **asked)
+        catalog.swap_cut(wanted.name, None, cut)
+        named = {"cut": wanted.name, "catalog": catalog.where, "table": members[0].name, "tables": tuple(tables)}
+        note = CutNote(write_id=write_id, **named, **asked)
+        lancewal_tables.cuts.make.snapshots_of(members, wanted, at, note, tasks)
+        return cut
+
+    patch.setattr(lancewal_tables.cuts.make, "keep", keep)
+
+
+def _positions_are_asked_for_by_table(patch: pytest.MonkeyPatch) -> None:
+    ask = lancewal_flusher.cuts.positions.ask
+
+    def by_table(source: Any, members: Any) -> Any:
+        answers = [ask(source, [member]) for member in members]
+        return replace(answers[0], of={name: at for one in answers for name, at in one.of.items()})
+
+    patch.setattr(lancewal_flusher.cuts.positions, "ask", by_table)
+
+
+def _snapshots_of_a_cut_are_not_looked_for_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lancewal_tables.cuts.make, "check_snapshots", lambda *_: None)
+
+
+def _snapshots_of_a_cut_are_dropped_before_its_record(patch: pytest.MonkeyPatch) -> None:
+    def drop_cut(catalog: Any, cut: Cut, tables: Mapping[str, Any], tasks: Any) -> Any:
+        for name, of in cut.tables.items():
+            tables[name].drop_branch(of.snapshot)
+        catalog.swap_cut(cut.name, cut, None)
+
+    patch.setattr(lancewal_tables.cuts.drop, "drop_cut", drop_cut)
+
+
 MUTATIONS: dict[str, Patch] = {
     "rows that have gone are not compared": _rows_that_have_gone_are_not_compared,
     "an expiry changes no row": _an_expiry_changes_no_row,
@@ -1087,6 +1143,10 @@ MUTATIONS: dict[str, Patch] = {
     "names of columns say nothing": _names_of_columns_say_nothing,
     "a restored column stays narrow": _a_restored_column_stays_narrow,
     "a newer mark says nothing": _a_newer_mark_says_nothing,
+    "a cut is recorded first": _a_cut_is_recorded_first,
+    "positions are asked for by table": _positions_are_asked_for_by_table,
+    "snapshots of a cut are not looked for again": _snapshots_of_a_cut_are_not_looked_for_again,
+    "snapshots of a cut are dropped before its record": _snapshots_of_a_cut_are_dropped_before_its_record,
 }
 
 KINDS_TO_SEARCH: dict[str, str] = {
@@ -1140,12 +1200,16 @@ KINDS_TO_SEARCH: dict[str, str] = {
     "a struct may lose all members of its files": "columns",
     "names of columns say nothing": "columns",
     "a newer mark says nothing": "columns",
+    "a cut is recorded first": "cuts",
 }
 """The kind of random schedules in which a mutation is looked for; those that are not named: ``swarm``."""
 
 NOT_IN_SCHEDULES = {
     "former topics are not held",
     "a former topic is kept anyway",
+    "positions are asked for by table",
+    "snapshots of a cut are not looked for again",
+    "snapshots of a cut are dropped before its record",
     "a damaged subscription holds nothing",
     "a subscription is not looked at again",
     "what is over may be subscribed",
@@ -1180,12 +1244,12 @@ NOT_IN_SCHEDULES = {
     "a region that begins has missed no delete",
     "a key is not compared with its row",
 }
-"""Mutations that no random schedule can show: none of them damages a
-subscription, has many bad records before its first row, replaces a segment,
-minds a true copy of a lost one, makes another version of the contract, damages a page or the name of a branch, tags a
-version, takes the name of a snapshot again, has a person decide about a restore, leaves a flush for a week, flushes a
-generation again while one that wrote it before stands still, drops the table or the topic and makes it again, has two
-consumer groups, keys by anything but canonical keys, or removes a version that a user made from between two others and then
-asks for its time.  One of a listing can be shown, but 216 schedules did not: a listing must hide the very segment of a dead
-letter whose token is used then.  Three of subscriptions
-can be shown, but 36 to 77 schedules did not: a round must decide within the moment in which one is made of old state."""
+"""Mutations that no random schedule can show: none of them damages a subscription, has many bad records before its
+first row, replaces a segment, minds a true copy of a lost one, makes another version of the contract, damages a page
+or the name of a branch, tags a version, takes the name of a snapshot again, has a person decide about a restore,
+leaves a flush for a week, flushes a generation again while one that wrote it before stands still, drops the table or
+the topic and makes it again, has two consumer groups, has two tables or two makers of one cut, keys by anything but
+canonical keys, or removes a version that a user made from between two others and then asks for its time. One of a
+listing can be shown, but 216 schedules did not: a listing must hide the very segment of a dead letter whose token is
+used then. Three of subscriptions can be shown, but 36 to 77 schedules did not: a round must decide within the moment
+in which one is made of old state. One of cuts can be shown, but 23 schedules did not: who drops a cut must die at once."""

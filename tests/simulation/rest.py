@@ -10,6 +10,7 @@ from lancewal_core.names.ids import Region, TableVersion
 from lancewal_core.table.columns.versions import CHANGE
 from tests.simulation import operating, reading, user
 from tests.simulation.checker import require
+from tests.simulation.cutting import check_cuts
 from tests.simulation.keeping import check_kept
 from tests.simulation.subscribing import check_subscribed
 from tests.simulation.world import World
@@ -58,6 +59,7 @@ def check_everything(world: World) -> None:
     world.checker.check(world.acknowledged)
     _note_trimmed(world)
     check_kept(world)
+    check_cuts(world)
     check_subscribed(world)
     if world.restored is not None:
         check_restored(world, world.restored)

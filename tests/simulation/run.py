@@ -14,6 +14,7 @@ from lancewal_flusher.garbage import find as garbage
 from tests.simulation import (
     chaos,
     column_changes,
+    cutting,
     expiring,
     keeping,
     operating,
@@ -104,6 +105,7 @@ def _start(world: World) -> None:
         (settings.readers, "reader", services.reader),
         (settings.expirers, "expirer", expiring.expirer),
         (settings.keepers, "keeper", keeping.keeper),
+        (settings.cutters, "cutter", cutting.cutter),
         (settings.subscribers, "subscriber", subscribing.subscriber),
         (settings.travellers, "traveller", travelling.traveller),
         (int(settings.operator), "operator", operating.operator),

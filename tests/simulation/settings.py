@@ -79,6 +79,8 @@ class Settings:
     """Processes that hide expired rows.  With some of them no record is a patch."""
     keepers: int = 0
     """Processes that make, read and drop named snapshots."""
+    cutters: int = 0
+    """Processes that make, read and drop kept cuts."""
     subscribers: int = 0
     """Processes that create, read, commit and drop subscriptions."""
     travellers: int = 0

@@ -28,7 +28,7 @@ SEEDS = {
     "small": 20, "merges": 12, "ingest": 12, "readers": 16, "compaction": 12, "lossy": 16, "whole": 4,
     "swarm": 60, "slow members": 12, "slow flushers": 12, "slow readers": 12, "long lives": 8, "restores": 12,
     "lost listings": 7, "deaf members": 5, "quiet regions": 2, "lost segments": 8, "snapshots": 12,
-    "slow seals": 8, "bundles": 6, "points": 20, "columns": 15, "subscriptions": 6, "expiry": 6, "feeds": 6,
+    "slow seals": 8, "bundles": 6, "points": 20, "columns": 15, "subscriptions": 6, "expiry": 6, "feeds": 6, "cuts": 6,
 }  # fmt: skip
 """Seeds of each kind.  More of them find nothing that a scenario does not find in every run; ``python -m tests.simulation``
 runs as many as there is time for."""
@@ -44,6 +44,7 @@ EVENTS = [
     "read at timestamp: VersionGone", "read at least a receipt",
     "read at least", "read at least, awaited", "read at least: TokenTimeout", "read at least: TokenRejected",
     "read that may be stale",
+    "cut made", "cut read", "cut dropped",
     "subscription created", "subscription read, behind", "subscription committed", "subscription is over",
     "compaction", "compaction refused", "index extended",
     "user: append", "user: append to a shared key", "user: clean up", "user: compact", "user: lose files",

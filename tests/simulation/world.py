@@ -35,6 +35,7 @@ from tests.simulation.losses import Losses, WithWhatIsLost
 from tests.simulation.memory_kafka import MemoryGroup, MemoryTopic
 from tests.simulation.settings import EXPIRED_PER_S, Settings
 from tests.twins.faults import Faults, RandomFaults
+from tests.twins.memory_catalog import MemoryCatalog
 from tests.twins.memory_store import MemoryBucket, MemoryStore
 from tests.twins.memory_table import MemoryDataset, MemoryTable
 from tests.twins.scheduler import Scheduler
@@ -85,7 +86,7 @@ class World:
         if stay is None:
             stay = self.rng.choice([0.0, 0.5, 0.8, 0.95])
         self.scheduler = scheduler or Scheduler(str(seed), stay=stay)
-        self.topic = MemoryTopic("orders", "topic-id-1", self.settings.partitions)
+        self.topic = self.new_topic()
         self.refused_letters: set[tuple[int, int]] = set()
         """Partitions and offsets of records that the dead-letter topic does not take."""
         self.acknowledged: dict[int, int] = {}
@@ -116,6 +117,8 @@ class World:
         """Keys of the rows that an expiry or a user's delete took, by its version."""
         self.snapshots: dict[str, Kept] = {}
         """Those that were made, by name."""
+        self.catalog = MemoryCatalog()
+        """Holds the cuts."""
         self.subscriptions: dict[str, Subscribed] = {}
         """Those that somebody has begun to create, by name."""
         self.produced = False
@@ -184,6 +187,10 @@ class World:
             rng,
             new_id,
         )
+
+    def new_topic(self) -> MemoryTopic:
+        """The topic of a world that begins."""
+        return MemoryTopic("orders", "topic-id-1", self.settings.partitions)
 
     def draws(self, name: str) -> Random:
         """What a process draws from."""

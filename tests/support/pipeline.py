@@ -107,6 +107,7 @@ class MemoryTopic:
     batch: int = 60
     record_ms: Callable[[int, int], int] = lambda _, offset: FIRST_MS + offset
     topic_id: str = "topic-id"
+    topic: str = "orders"
     positions: dict[Region, int] = field(default_factory=dict)
     paused: set[Region] = field(default_factory=set)
     listener: PollListener | None = None
@@ -118,7 +119,7 @@ class MemoryTopic:
     def poll(self, records_max: int, timeout_s: float, gather_s: float = 0.0) -> Polled:
         if not self.assigned and self.listener is not None:
             self.assigned = True
-            self.listener.assigned([region(p, topic_id=self.topic_id) for p in range(self.partitions)])
+            self.listener.assigned([region(p, self.topic, self.topic_id) for p in range(self.partitions)])
         delivered: dict[Region, Records] = {}
         for place, at in self.positions.items():
             count = 0 if place in self.paused else self.rng.randint(0, self.batch)
@@ -248,7 +249,6 @@ class Pipeline:
         store, table = open_store(self.uri), LanceTable(self.uri)
         contract = Contract(
             table_uuid="table-uuid",
-            topic="orders",
             topic_id="topic-id",
             partitions=partitions,
             primary_key=("region", "id"),
@@ -259,7 +259,7 @@ class Pipeline:
                 Column(name=f.name(), type=format_type(columns.field(f.name()).type), field_ids=tuple(_ids(f)))
                 for f in lance.dataset(self.uri).lance_schema.fields()
             ),
-            **{"on_bad_record": "stop", **terms},
+            **{"topic": "orders", "on_bad_record": "stop", **terms},
         )
         Watermarks(store, table, None).record(NOTHING_MERGED, table.newest().version, "checkpoint")
         put = put_once(store, paths.contract_version(1, None), encode_contract(contract))
@@ -501,8 +501,11 @@ class Pipeline:
 
     def _new_worker(self) -> IngestWorker:
         context = IngestContext(*self._opened().parts, lambda: uuid.uuid4().hex)
+        topic = self.contract.topic
         topic_id = self.contract.topic_id
-        source = MemoryTopic(len(self._messages), self._polls, self._messages, self._batch, self.record_ms, topic_id)
+        source = MemoryTopic(
+            len(self._messages), self._polls, self._messages, self._batch, self.record_ms, topic_id, topic
+        )
         worker = IngestWorker(
             context,
             source,

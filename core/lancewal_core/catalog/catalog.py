@@ -17,10 +17,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from lancewal_core.catalog.cut import Cut
+from lancewal_core.catalog.cut import Cut, cut_name
 from lancewal_core.catalog.entry import TableEntry
 from lancewal_core.catalog.table_name import matcher
-from lancewal_core.errors import InvalidInput, TableUnknown
+from lancewal_core.errors import CutMissing, InvalidInput, TableUnknown
 
 
 class Catalog(Protocol):
@@ -62,6 +62,23 @@ def found_table(catalog: Catalog, name: str) -> TableEntry:
             table=name,
         )
     return entry
+
+
+def found_cut(catalog: Catalog, name: str) -> Cut:
+    """Return the cut ``name``.  ``CutMissing`` if there is none."""
+    cut = catalog.cut(cut_name(name))
+    if cut is None:
+        raise CutMissing(
+            f"the catalog {catalog.where} has no cut {name}: `lancewal cut list` shows its cuts, and `lancewal cut make "
+            f"{name} --tables PATTERN` makes one",
+            cut=name,
+        )
+    return cut
+
+
+def cuts_of(catalog: Catalog, name: str) -> list[Cut]:
+    """Return the kept cuts that hold the table ``name``.  The table must not be dropped or forgotten before them."""
+    return [cut for cut in catalog.cuts().values() if not cut.moving and name in cut.tables]
 
 
 def tables_matching(catalog: Catalog, patterns: tuple[str, ...]) -> dict[str, TableEntry]:

@@ -35,6 +35,11 @@ def cut_name(text: str) -> str:
     return text
 
 
+def snapshot_name(name: str, write_id: str) -> str:
+    """Return the name of the snapshots of the kept cut ``name``.  ``write_id``: 8 or more hex digits."""
+    return f"{name}-{write_id[:8]}"
+
+
 class CutTable(BaseModel):
     """State of one table in a cut."""
 

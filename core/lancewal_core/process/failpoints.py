@@ -59,6 +59,9 @@ POINTS: frozenset[str] = frozenset(
         "columns.grow",
         "columns.widen",
         "contract.put",
+        "cut.snapshot",
+        "cut.put",
+        "cut.drop",
         "spark.task",
     ]
 )

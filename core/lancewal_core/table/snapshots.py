@@ -10,6 +10,7 @@ The notes of a branch are text by name, as plain Lance shows them (``dataset.bra
 ``lancewal.maker``          while it is being made: a random id of the attempt that makes it
 ``lancewal.until``          time from which it may be dropped; without this note, never
 ``lancewal.left_out``       JSON: what the read left out of keys in conflict, if anything
+``lancewal.cut``            JSON: of which cut of a catalog it is, if of one (``lancewal_core.catalog.cut_note``)
 ==========================  ==============================================================================================
 
 A branch without ``lancewal.snapshot`` is a user's branch, not a snapshot.
@@ -36,6 +37,7 @@ _VERSION = "lancewal.version"
 _CREATED = "lancewal.created_at"
 _UNTIL = "lancewal.until"
 _LEFT_OUT = "lancewal.left_out"
+_CUT = "lancewal.cut"
 _MAKER = "lancewal.maker"
 _YEAR_10000_MS = 253_402_300_800_000
 NAME_MAX = 64
@@ -64,6 +66,8 @@ class Snapshot:
     """Keys in conflict of which unmerged records are left out."""
     partitions: tuple[int, ...] = ()
     """Partitions through which the latter keys came."""
+    cut: str = ""
+    """Text of the note that says of which cut the snapshot is; empty if it is of none."""
 
     def notes(self) -> dict[str, str]:
         """Return the snapshot as its branch's metadata."""
@@ -78,7 +82,7 @@ class Snapshot:
         if self.waiting or self.unmerged:
             left = {"waiting": self.waiting, "unmerged": self.unmerged, "partitions": list(self.partitions)}
             found[_LEFT_OUT] = json.dumps(left)
-        return found
+        return found | _of_cut(self.cut)
 
 
 def check_until(until_ms: int) -> int:
@@ -88,9 +92,18 @@ def check_until(until_ms: int) -> int:
     return until_ms
 
 
-def begun(now_ms: int, maker: str) -> dict[str, str]:
+def begun(now_ms: int, maker: str, cut: str = "") -> dict[str, str]:
     """Return the notes of a branch that is to become a snapshot."""
-    return {NOTE: _BEGUN, _CREATED: utc_text(now_ms), _MAKER: maker}
+    return {NOTE: _BEGUN, _CREATED: utc_text(now_ms), _MAKER: maker} | _of_cut(cut)
+
+
+def _of_cut(cut: str) -> dict[str, str]:
+    return {_CUT: cut} if cut else {}
+
+
+def cut_of(branch: Branch) -> str:
+    """Return the text of the note that says of which cut a snapshot is, also an unfinished one; empty if it is of none."""
+    return branch.notes.get(_CUT, "")
 
 
 def is_ours(branch: Branch) -> bool:
@@ -121,7 +134,8 @@ def snapshot_of(branch: Branch) -> Snapshot | None:
     except JsonFault as error:
         raise ObjectCorrupt(f"snapshot {branch.name}: {_LEFT_OUT} cannot be read: {error}") from error
     created = _ms(branch, _CREATED)
-    return Snapshot(branch.name, branch.version, TableVersion(int(version)), receipt, created, until, *counts)
+    at = TableVersion(int(version))
+    return Snapshot(branch.name, branch.version, at, receipt, created, until, *counts, cut=cut_of(branch))
 
 
 def snapshots(table: Table) -> Sequence[Snapshot]:

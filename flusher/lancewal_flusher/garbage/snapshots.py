@@ -14,7 +14,7 @@ row.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from lancewal_core.errors import Corrupt, InvalidInput, SnapshotMissing
 from lancewal_core.table.protocol import Branch, Table
@@ -49,7 +49,12 @@ def drop_snapshot(table: Table, name: str, *, look_only: bool = False) -> None:
 
 def drop_made(table: Table, made: Snapshot) -> bool:
     """Drop this snapshot, but no other one of its name.  Return whether it was still there."""
-    return has_notes(table, made.name, made.notes()) and table.drop_branch(made.name)
+    return drop_same(table, made.name, made.notes())
+
+
+def drop_same(table: Table, name: str, notes: Mapping[str, str]) -> bool:
+    """Drop the snapshot of this name if it still has exactly these notes.  Return whether it was there."""
+    return has_notes(table, name, notes) and table.drop_branch(name)
 
 
 def overdue(table: Table, now_ms: int) -> Sequence[str]:

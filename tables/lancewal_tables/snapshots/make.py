@@ -106,11 +106,17 @@ class _Unmerged:
 
 
 def make_snapshot(
-    context: FlusherContext, reads: Reads, name: str, at: Point | None = None, for_ms: int | None = None
+    context: FlusherContext,
+    reads: Reads,
+    name: str,
+    at: Point | None = None,
+    for_ms: int | None = None,
+    cut: str = "",
 ) -> Made:
     """Make the snapshot ``name`` of the table at the point ``at``, by default of all durable rows.
 
     ``reads`` must read the same table.  ``for_ms``: garbage collection drops the snapshot after this time from now.
+    ``cut``: text of the note that says of which cut it is.
     ``InvalidInput``: the name is taken or not valid, or the time is too far off.  Errors of a read at the point are raised
     too.
     """
@@ -131,7 +137,7 @@ def make_snapshot(
         planned = reads.plan(wanted_of(None, None, read))
         found = reads.using(planned, lambda *state: _unmerged(context, *state))
         try:
-            version, mark = _branch(context, name, found, str(planned.receipt))
+            version, mark = _branch(context, name, found, str(planned.receipt), cut)
         except VersionGone as error:
             reason = error
             continue
@@ -140,7 +146,7 @@ def make_snapshot(
         until = None if for_ms is None else now + for_ms
         left = left_out_of(planned.schema)
         counts = left.waiting, left.unmerged, left.partitions
-        made = Snapshot(name, found.version, version, str(planned.receipt), now, until, *counts)
+        made = Snapshot(name, found.version, version, str(planned.receipt), now, until, *counts, cut=cut)
         if not has_notes(context.table, name, mark):
             raise _dropped(name)
         context.table.note_branch(name, made.notes())
@@ -193,14 +199,14 @@ def _dropped(name: str) -> SnapshotMissing:
 
 
 def _branch(
-    context: FlusherContext, name: str, found: _Unmerged, receipt: str
+    context: FlusherContext, name: str, found: _Unmerged, receipt: str, cut: str
 ) -> tuple[TableVersion, Mapping[str, str]]:
     """Create the branch and write the rows (steps 2 to 4).  Return the branch's version that has the rows, and its notes."""
     # Step 2
     if not context.table.create_branch(name, found.version):
         raise _taken(name, ours=True)
     maker = context.new_id()
-    mark = begun(context.clock.now_ms(), maker)
+    mark = begun(context.clock.now_ms(), maker, cut)
     if not has_notes(context.table, name, {}):
         raise _dropped(name)
     try:

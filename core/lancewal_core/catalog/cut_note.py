@@ -1,0 +1,49 @@
+"""The note by which a snapshot says of which cut it is: ``lancewal.cut`` in the metadata of its branch.
+
+With the notes of all snapshots of a cut, the cut's record can be written again.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from lancewal_core.catalog.cut import Holds, cut_name
+from lancewal_core.catalog.entry import TableName
+from lancewal_core.store.json_model import Version1, Word, decode_model
+from lancewal_core.store.json_object import WHOLE_MAX
+
+FORMAT = 1
+_WHERE_MAX = 4_096
+_Whole = Annotated[int, Field(ge=0, le=WHOLE_MAX)]
+
+
+class CutNote(BaseModel):
+    """Note of one snapshot."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Version1 = 1
+    cut: Annotated[str, AfterValidator(cut_name)]
+    """Name of the cut."""
+    write_id: Word
+    """Id of the cut's record, also of one that was never written."""
+    catalog: Annotated[str, Field(max_length=_WHERE_MAX)]
+    """Address of the catalog, without secrets, for which the cut was made."""
+    table: TableName
+    """Name of the table that the snapshot is of."""
+    tables: Annotated[tuple[TableName, ...], Field(min_length=1)]
+    """Names of all tables of the cut."""
+    holds: Holds
+    asked_ms: _Whole
+    took_ms: _Whole
+
+    def text(self) -> str:
+        """Return the note as text."""
+        return self.model_dump_json()
+
+
+def cut_note(text: str, where: str) -> CutNote:
+    """Return the note of a text.  ``FormatUnknown``, ``ObjectCorrupt``: it cannot be read; ``where`` names the snapshot."""
+    return decode_model(CutNote, text.encode(), where, "note of a cut", FORMAT)

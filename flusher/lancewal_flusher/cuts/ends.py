@@ -1,0 +1,51 @@
+"""The ends of topics as positions of a cut: what Kafka's brokers have committed when they are asked.
+
+Guarantees
+ 1. All partitions of all topics are asked for at once.  Records of transactions that are open then lie behind the positions.
+ 2. The topics are identified after that.  So the positions are of the topic that the contract means: else ``TopicReplaced``,
+    or ``PartitionCountChanged`` if it has partitions that the contract does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from lancewal_core.errors import PartitionCountChanged, TopicReplaced, counted
+from lancewal_core.process.tasks import Tasks
+from lancewal_core.table.contract import Contract
+from lancewal_flusher.cuts.positions import ByTopic, Source
+
+if TYPE_CHECKING:
+    from lancewal_kafka.topic import TopicInspector
+
+
+def kafka_ends(client: Mapping[str, str], tasks: Tasks) -> Source:
+    """Return the source that asks these brokers.  ``client`` are the properties of a Kafka client.
+
+    It raises ``KafkaUnavailable``, ``KafkaForbidden``, ``TopicMissing``, and the errors of the module docstring."""
+    from lancewal_kafka.topic import TopicInspector
+
+    inspector = TopicInspector(client)
+    return Source(lambda contracts: ends_of(inspector, contracts, tasks))
+
+
+def ends_of(inspector: TopicInspector, contracts: Sequence[Contract], tasks: Tasks) -> ByTopic:
+    """Return the committed ends of the contracts' topics (module docstring)."""
+    found = inspector.ends_of({contract.topic: range(contract.partitions) for contract in contracts})
+    facts = tasks.map(lambda contract: inspector.identify(contract.topic), contracts)
+    for contract, topic in zip(contracts, facts, strict=True):
+        if topic.topic_id != contract.topic_id:
+            raise TopicReplaced(
+                f"topic {contract.topic} has id {topic.topic_id}, the table's contract says {contract.topic_id}: it was "
+                "deleted and recreated. Make the cut without its table, or follow docs/how-to/when-a-partition-stops.md",
+                topic=contract.topic,
+            )
+        if topic.partitions != contract.partitions:
+            raise PartitionCountChanged(
+                f"topic {contract.topic} has {counted(topic.partitions, 'partition')}, the table's contract says "
+                f"{contract.partitions}: records in the others would be missing. Make the cut after `lancewal table alter "
+                f"--partitions {topic.partitions}`",
+                topic=contract.topic,
+            )
+    return found

@@ -1,0 +1,129 @@
+"""Positions of a cut: asked for in one round, for all tables.
+
+Guarantees
+ 1. The positions of a topic are asked for once.  All tables of the topic are cut at them, so a record is in each of these
+    tables or in none.
+ 2. They are asked for after the call began.  What was acknowledged before lies below them.
+ 3. ``took_ms`` is the time from the first question to the last answer.  Records of two topics may differ by as much.
+
+``Source`` is the door to what gives positions.  The ends of topics hold ``positions``.  A source that knows the last complete
+transaction holds ``transactions``: none of them is cut in two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+from lancewal_core.catalog.cut import Holds
+from lancewal_core.errors import InvalidInput, counted
+from lancewal_core.names.ids import Position
+from lancewal_core.process.tasks import Tasks
+from lancewal_core.table.contract import Contract
+from lancewal_flusher.context import FlusherContext
+
+if TYPE_CHECKING:
+    from lancewal_reader.reading.reads import Reads
+
+T = TypeVar("T")
+ByTopic: TypeAlias = Mapping[str, Mapping[int, Position]]
+"""Positions by topic and partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class CutMember:
+    """A table that is to be in a cut, with its name in the catalog.  ``reads`` read the same table as ``context``."""
+
+    name: str
+    context: FlusherContext
+    reads: Reads
+
+    @property
+    def contract(self) -> Contract:
+        return self.context.contract
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Something that gives positions at which to cut (module docstring).
+
+    ``positions`` is given one contract of each topic.  It returns a position for each of its partitions, or raises."""
+
+    positions: Callable[[Sequence[Contract]], ByTopic]
+    holds: Holds = "positions"
+
+
+@dataclass(frozen=True, slots=True)
+class CutAt:
+    """Positions of a cut.  ``of`` has those of each table by partition."""
+
+    of: Mapping[str, Mapping[int, Position]]
+    holds: Holds
+    asked_ms: int
+    """When the round began, in milliseconds since 1970."""
+    took_ms: int
+
+
+def ask(source: Source, members: Sequence[CutMember]) -> CutAt:
+    """Ask the source for the positions of all topics, once.
+
+    ``InvalidInput``: the tables of a topic differ in its id or number of partitions.  Errors of the source are raised too."""
+    contracts = {one[0].contract.topic: one[0].contract for one in _by_topic(members)}
+    found, asked_ms, took_ms = _timed(members, lambda: source.positions(list(contracts.values())))
+    of = {member.name: _of_all(found[member.contract.topic], member.contract) for member in members}
+    return CutAt(of, source.holds, asked_ms, took_ms)
+
+
+def durable(members: Sequence[CutMember], tasks: Tasks) -> CutAt:
+    """Return the positions that are durable now.  If several tables have one topic, they are the lowest of these tables.
+
+    No broker is asked.  ``InvalidInput`` as of ``ask``; errors of a strong read."""
+    groups = _by_topic(members)
+    reached, asked_ms, took_ms = _timed(members, lambda: tasks.map(durable_now, members))
+    cut_of = dict(zip((member.name for member in members), reached, strict=True))
+    of: dict[str, Mapping[int, Position]] = {}
+    for group in groups:
+        partitions = range(group[0].contract.partitions)
+        lowest = {p: min(cut_of[member.name][p] for member in group) for p in partitions}
+        of |= {member.name: lowest for member in group}
+    return CutAt(of, "positions", asked_ms, took_ms)
+
+
+def durable_now(member: CutMember) -> dict[int, Position]:
+    """Return the position of each partition up to which a strong read sees now."""
+    from lancewal_reader.point.read_options import read_options
+    from lancewal_reader.reading.reads import wanted_of
+
+    positions = member.reads.plan(wanted_of(None, None, read_options())).receipt.positions
+    return {region.partition: positions.get(region, Position(0)) for region in member.contract.regions}
+
+
+def _timed(members: Sequence[CutMember], call: Callable[[], T]) -> tuple[T, int, int]:
+    """Return the result of ``call``, when it began (ms since 1970), and how many milliseconds it took."""
+    clock = members[0].context.clock
+    asked_ms, began = clock.now_ms(), clock.monotonic()
+    found = call()
+    return found, asked_ms, round((clock.monotonic() - began) * 1000)
+
+
+def _of_all(positions: Mapping[int, Position], contract: Contract) -> dict[int, Position]:
+    return {partition: positions[partition] for partition in range(contract.partitions)}
+
+
+def _by_topic(members: Sequence[CutMember]) -> list[list[CutMember]]:
+    """Return the tables of each topic.  ``InvalidInput`` if two of them do not mean the same topic."""
+    groups: dict[str, list[CutMember]] = {}
+    for member in members:
+        groups.setdefault(member.contract.topic, []).append(member)
+    for first, *others in groups.values():
+        for other in others:
+            one, two = first.contract, other.contract
+            if (one.topic_id, one.partitions) != (two.topic_id, two.partitions):
+                raise InvalidInput(
+                    f"tables {first.name} and {other.name} differ in topic {one.topic}: id {one.topic_id} with "
+                    f"{counted(one.partitions, 'partition')}, and id {two.topic_id} with "
+                    f"{counted(two.partitions, 'partition')}. Make cuts of them apart, or take up the new topic or "
+                    "partitions in both (`lancewal table alter`)"
+                )
+    return list(groups.values())

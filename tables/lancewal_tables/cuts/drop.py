@@ -1,0 +1,43 @@
+"""Drop a cut: its record first, then its snapshots.
+
+A process that dies between the two leaves snapshots without a cut, and never a cut that lacks one.  A read of the cut that
+is under way meets files that are gone, and ends by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lancewal_core.catalog.catalog import Catalog
+from lancewal_core.catalog.cut import Cut
+from lancewal_core.catalog.cut_note import cut_note
+from lancewal_core.errors import CutMissing, LancewalError, or_error
+from lancewal_core.process.failpoints import point
+from lancewal_core.process.tasks import Tasks
+from lancewal_core.table.protocol import Table
+from lancewal_core.table.snapshots import cut_of, find_branch
+from lancewal_flusher.garbage.snapshots import drop_same
+
+
+def drop_cut(catalog: Catalog, cut: Cut, tables: Mapping[str, Table], tasks: Tasks) -> dict[str, LancewalError]:
+    """Drop the cut.  ``tables`` are those of the cut that can be opened, by name.
+
+    Return the error of each table whose snapshot could not be dropped.  ``CutMissing``: there is another cut of
+    that name now."""
+    with point("cut.drop", cut=cut.name):
+        dropped = catalog.swap_cut(cut.name, cut, None)
+    if not dropped:
+        raise CutMissing(f"cut {cut.name} was replaced by another one meanwhile: nothing was dropped", cut=cut.name)
+    names = [name for name, of in cut.tables.items() if of.snapshot is not None and name in tables]
+    answers = tasks.map(lambda name: or_error(lambda: _drop(cut, name, tables[name])), names)
+    return {name: one for name, one in zip(names, answers, strict=True) if isinstance(one, LancewalError)}
+
+
+def _drop(cut: Cut, name: str, table: Table) -> None:
+    """Drop the snapshot that the cut names, but no other one of its name."""
+    snapshot = cut.tables[name].snapshot
+    branch = None if snapshot is None else find_branch(table, snapshot)
+    if branch is None or not cut_of(branch):
+        return
+    if cut_note(cut_of(branch), f"snapshot {branch.name}").write_id == cut.write_id:
+        drop_same(table, branch.name, branch.notes)

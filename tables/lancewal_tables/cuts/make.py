@@ -1,0 +1,194 @@
+"""Make a kept cut of several tables.
+
+Guarantees
+ 1. All that was acknowledged before the call began is in the cut, and nothing from its positions on is.  With ``source``
+    None the positions are those that are durable, by ``cuts.positions.durable``.
+ 2. Each table of the cut equals the fold of its records below its positions, until the cut is dropped.
+ 3. The cut's record is written last.  A process that dies before leaves snapshots without a cut, which a next making of
+    that name removes.  It never leaves a cut that lacks a snapshot.
+ 4. If two processes make a cut of the same name at once, one succeeds.  The other one drops its snapshots, and ends with
+    ``InvalidInput``.
+ 5. If the catalog does not answer at step 5, the cut may be made or not.  The snapshots stay, and the error says how to
+    find out.
+
+Steps
+ 1. Look whether the name is free.  A cut whose time is over is dropped.
+ 2. Ask for the positions of all topics, in one round.
+ 3. Wait until they are durable in every table.  Until here nothing is written.
+ 4. Make a snapshot of each table at its positions, several at the same time.  If one cannot be made, drop the others.
+ 5. Swap the cut's record for no record.
+ 6. Look for the snapshots once more.  Between steps 4 and 5 somebody may have dropped one of them as left over, since
+    it had no cut yet.  Then take the record back.
+ 7. Drop what earlier makings of that name have left over in these tables.  Their processes may still run: since step 5
+    their swaps fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from lancewal_core.catalog.catalog import Catalog
+from lancewal_core.catalog.cut import Cut, CutTable, cut_name, snapshot_name
+from lancewal_core.catalog.cut_note import CutNote
+from lancewal_core.errors import CutMissing, InvalidInput, LancewalError, Retry, or_error
+from lancewal_core.process.failpoints import point
+from lancewal_core.process.tasks import Tasks
+from lancewal_core.table.snapshots import has_notes
+from lancewal_flusher.cuts import positions
+from lancewal_flusher.cuts.positions import CutAt, CutMember, Source
+from lancewal_flusher.cuts.reached import await_reached
+from lancewal_flusher.garbage.snapshots import drop_made
+from lancewal_tables.cuts.drop import drop_cut
+from lancewal_tables.cuts.left_over import drop_left_over
+from lancewal_tables.snapshots.make import Made, make_snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class CutWanted:
+    """A cut that is to be made."""
+
+    name: str
+    for_ms: int | None = None
+    """Time from now after which garbage collection drops the snapshots; None: never."""
+    wait_s: float = 60.0
+    """Longest time to wait until all tables have their positions."""
+
+
+def make_cut(
+    catalog: Catalog, members: Sequence[CutMember], wanted: CutWanted, source: Source | None, tasks: Tasks
+) -> Cut:
+    """Make a cut (module docstring), and return it.
+
+    ``InvalidInput``: the name is taken or not valid, or there is no table.  ``TokenTimeout``: a table lags.  Errors of the
+    source, of snapshots and of the catalog are raised too.  Those of one table name it."""
+    cut_name(wanted.name)
+    if not members:
+        raise InvalidInput(f"cut {wanted.name}: name at least one table")
+    # Step 1
+    clock = members[0].context.clock
+    known = catalog.cut(wanted.name)
+    if known is not None:
+        if known.moving or known.until_ms is None or known.until_ms > clock.now_ms():
+            raise _taken(wanted.name)
+        drop_cut(catalog, known, {member.name: member.context.table for member in members}, tasks)
+    # Steps 2 and 3
+    if source is None:
+        at = positions.durable(members, tasks)
+    else:
+        at = positions.ask(source, members)
+        await_reached(members, at, wanted.wait_s, tasks)
+    return keep(catalog, members, wanted, at, tasks)
+
+
+def keep(catalog: Catalog, members: Sequence[CutMember], wanted: CutWanted, at: CutAt, tasks: Tasks) -> Cut:
+    """Make the snapshots and the record of a cut at positions that are reached (steps 4 to 7)."""
+    write_id = members[0].context.new_id()
+    note = CutNote(
+        cut=wanted.name, write_id=write_id, catalog=catalog.where, table=members[0].name,
+        tables=tuple(member.name for member in members), holds=at.holds, asked_ms=at.asked_ms, took_ms=at.took_ms,
+    )  # fmt: skip
+    # Step 4
+    made = snapshots_of(members, wanted, at, note, tasks)
+    ends = [one.snapshot.until_ms for one in made if one.snapshot.until_ms is not None]
+    cut = Cut(
+        name=wanted.name,
+        moving=False,
+        holds=at.holds,
+        tables={member.name: _entry(member, one) for member, one in zip(members, made, strict=True)},
+        asked_ms=at.asked_ms,
+        took_ms=at.took_ms,
+        made_ms=max(one.snapshot.created_ms for one in made),
+        until_ms=min(ends, default=None),
+        write_id=write_id,
+    )
+    # Step 5
+    _record(catalog, cut, members, made)
+    # Step 6
+    check_snapshots(catalog, cut, members, made)
+    # Step 7
+    for member in members:
+        with suppress(LancewalError):  # `cut list` still shows them
+            drop_left_over(member.context.table, catalog.where, cut)
+    return cut
+
+
+def snapshots_of(members: Sequence[CutMember], wanted: CutWanted, at: CutAt, note: CutNote, tasks: Tasks) -> list[Made]:
+    """Make a snapshot of each table at its positions (step 4), and return them in the order of ``members``.
+
+    If one cannot be made, all others are dropped, and its error is raised."""
+    from lancewal_reader.point.at import At
+
+    name = snapshot_name(note.cut, note.write_id)
+
+    def make(member: CutMember) -> Made:
+        text = note.model_copy(update={"table": member.name}).text()
+        point_of_cut = At.positions(at.of[member.name])
+        with point("cut.snapshot", table=member.name):
+            return make_snapshot(member.context, member.reads, name, point_of_cut, wanted.for_ms, text)
+
+    answers = tasks.map(lambda member: or_error(lambda: make(member)), members)
+    made: list[Made] = []
+    faults: list[tuple[str, LancewalError]] = []
+    for member, answer in zip(members, answers, strict=True):
+        if isinstance(answer, LancewalError):
+            faults.append((member.name, answer))
+        else:
+            made.append(answer)
+    if faults:
+        sound = [
+            member for member, answer in zip(members, answers, strict=True) if not isinstance(answer, LancewalError)
+        ]
+        _drop_all(sound, made)
+        table, error = faults[0]
+        raise type(error)(f"cut {note.cut} was not made. Table {table}: {error}", **error.where) from error
+    return made
+
+
+def check_snapshots(catalog: Catalog, cut: Cut, members: Sequence[CutMember], made: Sequence[Made]) -> None:
+    """Take the record back if a snapshot is gone (step 6).  ``CutMissing`` names its table."""
+    for member, one in zip(members, made, strict=True):
+        if not has_notes(member.context.table, one.snapshot.name, one.snapshot.notes()):
+            catalog.swap_cut(cut.name, cut, None)
+            _drop_all(members, made)
+            raise CutMissing(
+                f"cut {cut.name} was not made: somebody dropped the snapshot {one.snapshot.name} of table {member.name} "
+                "meanwhile. Make it again",
+                cut=cut.name,
+            )
+
+
+def _record(catalog: Catalog, cut: Cut, members: Sequence[CutMember], made: Sequence[Made]) -> None:
+    """Write the cut's record (step 5)."""
+    try:
+        with point("cut.put", cut=cut.name):
+            written = catalog.swap_cut(cut.name, None, cut)
+    except Retry as error:
+        raise type(error)(
+            f"nobody knows whether cut {cut.name} was made: {error}. `lancewal cut show {cut.name}` tells it. If there is "
+            "none, make it again: that also drops the snapshots of this try",
+            **error.where,
+        ) from error
+    if not written:
+        _drop_all(members, made)
+        raise _taken(cut.name)
+
+
+def _drop_all(members: Sequence[CutMember], made: Sequence[Made]) -> None:
+    for member, one in zip(members, made, strict=True):
+        with suppress(LancewalError):
+            drop_made(member.context.table, one.snapshot)
+
+
+def _entry(member: CutMember, made: Made) -> CutTable:
+    return CutTable(
+        uri=member.reads.uri,
+        table_uuid=member.contract.table_uuid,
+        receipt=made.snapshot.receipt,
+        snapshot=made.snapshot.name,
+    )
+
+
+def _taken(name: str) -> InvalidInput:
+    return InvalidInput(f"there is a cut {name} already: `lancewal cut drop {name}`, or choose another name")

@@ -1,0 +1,173 @@
+"""Interleavings around cuts of two tables of one topic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from lancewal_core.catalog.cut import Cut
+from lancewal_core.errors import CutMissing, InvalidInput, TokenTimeout
+from lancewal_core.names.ids import Position
+from lancewal_core.table.contract import Contract
+from lancewal_core.table.snapshots import snapshots
+from lancewal_tables.cuts.left_over import drop_left_over, snapshots_of_cuts
+from tests.simulation.checker import require
+from tests.simulation.cutting import Cutting
+from tests.simulation.memory_kafka import MemoryTopic
+from tests.simulation.script import Crashed, crash, stops
+from tests.simulation.stage import Member, Stage
+from tests.twins.memory_catalog import MemoryCatalog
+
+_NAME = "june"
+_BY = "maker"
+
+
+class _Beside(Stage):
+    """Another table of the same topic, in the same catalog."""
+
+    def __init__(self, other: Stage) -> None:
+        self._other = other
+        super().__init__(making="making-2")
+        self.catalog = other.catalog
+
+    def new_topic(self) -> MemoryTopic:
+        return self._other.topic
+
+
+class _Catalog(MemoryCatalog):
+    """A catalog in which something else happens first at a swap."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before: list[Callable[[], object]] = []
+
+    def swap_cut(self, name: str, instead_of: Cut | None, new: Cut | None) -> bool:
+        if self.before:
+            self.before.pop()()
+        return super().swap_cut(name, instead_of, new)
+
+
+class _Two:
+    """Two tables of one topic, with a row in each log, and somebody who makes cuts of them."""
+
+    def __init__(self) -> None:
+        self.first = Stage()
+        self.catalog = self.first.catalog = _Catalog()
+        self.second = _Beside(self.first)
+        self.owners: list[Member] = []
+        for stage in self.stages:
+            self.owners.append(stage.member("a", 0, 1))
+        self.append(0)
+        self.maker = self.somebody(_BY)
+
+    @property
+    def stages(self) -> tuple[Stage, Stage]:
+        return self.first, self.second
+
+    def somebody(self, name: str) -> Cutting:
+        return Cutting({"orders": self.first, "items": self.second}, name)
+
+    def append(self, partition: int) -> None:
+        """A record that becomes durable in both tables."""
+        self.first.send(partition)
+        for stage, owner in zip(self.stages, self.owners, strict=True):
+            stage.step(owner, 2)
+
+    def check(self) -> None:
+        """Whatever cut is named, is whole."""
+        for name in self.catalog.cuts():
+            self.somebody("audience").read(name)
+        for stage in self.stages:
+            stage.check()
+
+    def left_over(self) -> list[str]:
+        return [one.branch.name for stage in self.stages for one in snapshots_of_cuts(stage.checker.table, "memory")]
+
+
+def maker_dies_between_two_snapshots() -> None:
+    """A cut is made, and its maker dies before the second snapshot.  There is no cut, and a next making of its name leaves
+    nothing over."""
+    two = _Two()
+    two.second.scripts[_BY].before("create branch", "table", crash)
+    with stops(Crashed):
+        two.maker.make(_NAME)
+    two.check()
+    require(two.catalog.cut(_NAME) is None, "there is a cut")
+    require(len(two.left_over()) == 1, "left over are", two.left_over())
+    two.append(1)
+    cut = two.somebody("heir").make(_NAME)
+    two.check()
+    names = {of.snapshot for of in cut.tables.values()}
+    require(set(two.left_over()) == names, "left over are", two.left_over(), "and there should be", names)
+
+
+def records_come_while_positions_are_asked() -> None:
+    """Right after the ends were told, a record becomes durable in both tables.  It is in none of them."""
+    two = _Two()
+
+    def ends(contracts: Sequence[Contract]) -> dict[str, dict[int, Position]]:
+        found = two.maker.ends(contracts)
+        two.append(0)
+        return found
+
+    two.maker.make(_NAME, ends)
+    two.check()
+
+
+def snapshots_are_taken_for_left_over() -> None:
+    """Right before the record is written, somebody drops what makings of that name have left over.  No cut lacks a
+    snapshot afterwards."""
+    two = _Two()
+    two.catalog.before.append(lambda: drop_left_over(two.first.checker.table, "memory", _NAME))
+    with stops(CutMissing, says="of table orders meanwhile"):
+        two.maker.make(_NAME)
+    two.check()
+    require(two.catalog.cut(_NAME) is None, "there is a cut")
+    require(not two.left_over(), "left over are", two.left_over())
+    two.maker.make(_NAME)
+    two.check()
+
+
+def who_drops_a_cut_dies() -> None:
+    """A cut is dropped, and the process dies before the second snapshot.  There is no cut."""
+    two = _Two()
+    two.maker.make(_NAME)
+    two.second.scripts[_BY].before("drop branch", "table", crash)
+    with stops(Crashed):
+        two.maker.drop(_NAME)
+    two.check()
+    require(two.catalog.cut(_NAME) is None, "there is a cut")
+
+
+def two_make_a_cut_of_one_name() -> None:
+    """Right before A writes its record, B makes the cut.  B's is whole, and A leaves nothing over."""
+    two = _Two()
+    b = two.somebody("b")
+    two.catalog.before.append(lambda: b.make(_NAME))
+    with stops(InvalidInput, says="there is a cut june already"):
+        two.maker.make(_NAME)
+    two.check()
+    names = {of.snapshot for cut in two.catalog.cuts().values() for of in cut.tables.values()}
+    require(set(two.left_over()) == names, "left over are", two.left_over())
+
+
+def table_lags() -> None:
+    """The second table does not take a record.  There is no cut, no snapshot, and the error names it."""
+    two = _Two()
+    two.first.send(1)
+    two.first.step(two.owners[0], 2)
+    with stops(TokenTimeout, says="items (it has not moved): partition 1 at 0 of 1", but_not="orders ("):
+        two.maker.make(_NAME)
+    require(not any(snapshots(stage.checker.table) for stage in two.stages), "there are snapshots")
+    two.second.step(two.owners[1], 2)
+    two.maker.make(_NAME)
+    two.check()
+
+
+SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
+    maker_dies_between_two_snapshots: ("a cut is recorded first", "lacks its snapshot of items"),
+    records_come_while_positions_are_asked: ("positions are asked for by table", "a record is in one table alone"),
+    snapshots_are_taken_for_left_over: ("snapshots of a cut are not looked for again", "CutMissing was expected"),
+    who_drops_a_cut_dies: ("snapshots of a cut are dropped before its record", "lacks its snapshot of"),
+}
+
+ACCIDENTS: list[Callable[[], None]] = [two_make_a_cut_of_one_name, table_lags]

@@ -1,0 +1,154 @@
+"""Kept cuts of worlds: made, read and dropped while everything else goes on, their rows compared with the oracle.
+
+A cut that the catalog names is whole: until somebody drops it, each of its tables is read at it, and has the rows of the
+records below its positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from lancewal_core.catalog.cut import Cut
+from lancewal_core.errors import (
+    CutMissing,
+    InvalidInput,
+    MergedPositionUnknown,
+    ObjectMissing,
+    OutsideHistoryWindow,
+    SnapshotMissing,
+    TableRestored,
+    TokenTimeout,
+    VersionGone,
+)
+from lancewal_core.names.ids import Position
+from lancewal_core.table.contract import Contract
+from lancewal_flusher.cuts.positions import CutMember, Source
+from lancewal_reader.point.receipt import Receipt
+from lancewal_tables.cuts import drop
+from lancewal_tables.cuts.make import CutWanted, make_cut
+from tests.simulation.checker import require
+from tests.simulation.reading import SimTable
+from tests.simulation.services import flusher_context
+from tests.simulation.world import PASSING, Process, World
+from tests.twins.memory_catalog import MemoryCatalog
+
+WAIT_S = 2.0
+_NOT_MADE = (
+    TokenTimeout, SnapshotMissing, CutMissing, VersionGone, OutsideHistoryWindow, MergedPositionUnknown, TableRestored,
+    ObjectMissing,
+)  # fmt: skip
+
+
+class Cutting:
+    """What one process does about cuts of the tables of some worlds, which share a topic and a catalog."""
+
+    def __init__(self, worlds: Mapping[str, World], name: str) -> None:
+        self._worlds = worlds
+        processes = {table: world.process(name) for table, world in worlds.items()}
+        self._begin(processes)
+
+    def _begin(self, processes: Mapping[str, Process]) -> None:
+        self.tables = {name: SimTable(self._worlds[name], process) for name, process in processes.items()}
+        self.members = [
+            CutMember(name, flusher_context(self._worlds[name], process), self.tables[name].reads)
+            for name, process in processes.items()
+        ]
+        self._process = next(iter(processes.values()))
+        self._world = next(iter(self._worlds.values()))
+        self.catalog: MemoryCatalog = self._world.catalog
+
+    @staticmethod
+    def of_process(world: World, process: Process) -> Cutting:
+        """Of an actor of a world of one table."""
+        made = Cutting.__new__(Cutting)
+        made._worlds = {"orders": world}
+        made._begin({"orders": process})
+        return made
+
+    def ends(self, contracts: Sequence[Contract]) -> dict[str, dict[int, Position]]:
+        """What Kafka would answer now."""
+        found = {p: Position(log.high) for p, log in enumerate(self._world.topic.partitions)}
+        return {contract.topic: found for contract in contracts}
+
+    def make(self, name: str, ask: Callable[[Sequence[Contract]], dict[str, dict[int, Position]]] | None = None) -> Cut:
+        """Make a cut.  Raises what the command raises, and ``Violation``."""
+        known = {table: dict(world.acknowledged) for table, world in self._worlds.items()}
+        source = Source(ask or self.ends)
+        cut = make_cut(self.catalog, self.members, CutWanted(name, wait_s=WAIT_S), source, self._process.tasks)
+        for table, of in cut.tables.items():
+            at = {region.partition: n for region, n in Receipt.parse(of.receipt).positions.items()}
+            short = {p: n for p, n in known[table].items() if at.get(p, 0) < n}
+            require(not short, f"I1 cut {name}: acknowledged before it began, of {table}", short)
+        by_partition = [
+            {region.partition: n for region, n in Receipt.parse(of.receipt).positions.items()}
+            for of in cut.tables.values()
+        ]
+        require(
+            all(one == by_partition[0] for one in by_partition),
+            f"cut {name}: a record is in one table alone",
+            by_partition,
+        )
+        self._world.note("cut made")
+        return cut
+
+    def read(self, name: str) -> None:
+        """Its rows are those of the records below its positions; or it is dropped meanwhile."""
+        cut = self.catalog.cut(name)
+        if cut is None:
+            return
+        for table, of in cut.tables.items():
+            world = self._worlds[table]
+            receipt = Receipt.parse(of.receipt)
+            positions = {region: int(at) for region, at in receipt.positions.items()}
+            try:
+                planned = self.tables[table].scan(at=f"snapshot:{of.snapshot}")
+                require(str(planned.receipt) == of.receipt, f"cut {name}: another receipt of {table}")
+                world.check_rows(planned.to_reader(), positions, receipt.version, f"cut {name} of {table}")
+            except (SnapshotMissing, VersionGone) as error:
+                there = self.catalog.cut(name)
+                require(
+                    there is None or there.write_id != cut.write_id, f"cut {name} lacks its snapshot of {table}:", error
+                )
+                world.note("cut read: it is dropped")
+                return
+        self._world.note("cut read")
+
+    def drop(self, name: str) -> None:
+        cut = self.catalog.cut(name)
+        if cut is None:
+            return
+        drop.drop_cut(self.catalog, cut, {one.name: one.context.table for one in self.members}, self._process.tasks)
+        self._world.note("cut dropped")
+
+
+def cutter(world: World, process: Process) -> None:
+    """Makes cuts under two names of its own; reads and drops them, and reads those of others."""
+    cutting, rng = Cutting.of_process(world, process), process.rng
+    own = [f"{process.group}-{number}" for number in range(2)]
+    while True:
+        try:
+            if rng.random() < 0.4:
+                cutting.make(rng.choice(own))
+            elif rng.random() < 0.7:
+                cutting.read(rng.choice([*own, *world.catalog.cuts()]))
+            else:
+                cutting.drop(rng.choice(own))
+        except InvalidInput as error:
+            require("there is a cut" in str(error), f"{process.name}:", error)
+        except _NOT_MADE as error:
+            lost = world.losses.named_by(error)
+            require(lost or not isinstance(error, ObjectMissing), f"{process.name}: nothing is lost, but", error)
+            world.note(f"cut not made: {type(error).__name__}")
+        except PASSING as error:
+            world.note(f"cut: {type(error).__name__}")
+            world.log(f"{process.name}: {error}")
+        world.scheduler.sleep(rng.choice([0.05, 0.4]))
+
+
+def check_cuts(world: World) -> None:
+    """In the end each cut of the catalog is whole."""
+    names = list(world.catalog.cuts())
+    if names:
+        cutting = Cutting({"orders": world}, "audience")
+        for name in names:
+            cutting.read(name)
