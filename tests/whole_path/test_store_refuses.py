@@ -19,6 +19,9 @@ NO_TABLE = {"config check", "config show", "demo", "estimate", "flusher spark-sc
 SERVICES = {"ingest run", "flusher run"}
 """They wait until they are let in: ``tests/faults/test_told_to_stop.py``."""
 ARGUMENTS = {
+    "cut drop": ["one"],
+    "cut make": ["one", "--tables", "*", "--at", "durable"],
+    "cut show": ["one"],
     "catalog forget": ["shop.orders"],
     "catalog register": ["shop.orders"],
     "catalog show": ["shop.orders"],

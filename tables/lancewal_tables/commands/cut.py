@@ -1,0 +1,313 @@
+"""``lancewal cut make|list|show|drop``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lancewal_core.cli.groups import CommandApp
+from lancewal_core.cli.options import NOTHING_CHANGED, DryRunOption, YesOption, agree
+from lancewal_core.cli.output import aligned, one_line, say
+from lancewal_core.errors import CutMissing, LancewalError, counted
+from lancewal_tables.commands.catalog import CatalogAsked
+
+if TYPE_CHECKING:
+    from lancewal_core.catalog.catalog import Catalog
+    from lancewal_core.catalog.cut import Cut
+    from lancewal_core.catalog.entry import TableEntry
+    from lancewal_core.process.tasks import Tasks
+    from lancewal_core.settings.load import Settings
+    from lancewal_core.table.protocol import Table
+    from lancewal_flusher.cuts.positions import CutMember
+    from lancewal_tables.cuts.held import Held
+    from lancewal_tables.cuts.left_over import OfCut
+
+app = CommandApp(help="Make, list, show and drop cuts: states of several tables of a catalog that are read together.")
+
+NameArgument = Annotated[str, typer.Argument(help="Name of the cut.", show_default=False)]
+_AT_ONCE = 8
+"""Snapshots made at the same time.  Each has the unmerged rows of its table in memory."""
+
+
+class Moment(StrEnum):
+    """Positions at which tables are cut."""
+
+    ENDS = "ends"
+    DURABLE = "durable"
+
+
+@app.command()
+def make(
+    asked: CatalogAsked,
+    name: NameArgument,
+    tables: Annotated[
+        list[str],
+        typer.Option(
+            "--tables",
+            help="Names of tables in the catalog, in which * stands for any characters; repeatable.",
+            metavar="PATTERN",
+            show_default=False,
+        ),
+    ],
+    duration: Annotated[
+        str,
+        typer.Option("--for", help="Let garbage collection drop it after this time, such as 7d.", metavar="DURATION"),
+    ] = "",
+    at: Annotated[
+        Moment,
+        typer.Option(
+            "--at", help="ends: all that Kafka has committed by now; durable: what the tables have, without Kafka."
+        ),
+    ] = Moment.ENDS,
+    wait: Annotated[
+        str,
+        typer.Option(
+            "--wait", help="How long tables may take until they have what Kafka has committed.", metavar="DURATION"
+        ),
+    ] = "60s",
+) -> None:
+    """Keep several tables as of one moment under a name, until the cut is dropped.
+
+    All that was acknowledged before is in it. To read a table at it, give `cut:NAME` as the point.
+
+    Example: lancewal cut make june --tables 'shop.*' --for 30d
+    """
+    from lancewal_core.catalog.catalog import tables_matching
+    from lancewal_core.process.tasks import ThreadTasks
+    from lancewal_core.settings.durations import option_s
+    from lancewal_flusher.cuts.ends import kafka_ends
+    from lancewal_tables.catalog.root import set_catalog
+    from lancewal_tables.cuts.make import CutWanted, make_cut
+
+    for_ms = int(option_s("--for", duration) * 1000) if duration else None
+    wanted = CutWanted(name, for_ms, option_s("--wait", wait))
+    settings = asked.settings()
+    with ExitStack() as stack:
+        tasks = ThreadTasks(io_threads=_AT_ONCE)
+        stack.callback(tasks.close)
+        catalog = set_catalog(settings)
+        if at is Moment.ENDS:
+            settings.need("kafka.bootstrap_servers")
+        found = tables_matching(catalog, tuple(tables))
+        members = _open(settings, found, stack, tasks)
+        source = kafka_ends(settings.kafka.client(), tasks) if at is Moment.ENDS else None
+        cut = make_cut(catalog, members, wanted, source, tasks)
+    lines = [_line(cut), *_table_lines(cut, {})]
+    asked.report({"cut": _about(cut, {})}, "\n".join(lines))
+
+
+@app.command("list")
+def list_all(asked: CatalogAsked) -> None:
+    """List the cuts of the catalog, and snapshots that unfinished makings of cuts have left over.
+
+    Example: lancewal cut list
+    """
+    from lancewal_tables.catalog.root import set_catalog
+
+    settings = asked.settings()
+    with _threads() as tasks:
+        catalog = set_catalog(settings)
+        cuts = catalog.cuts()
+        kept = {cut.write_id for cut in cuts.values()}
+        left = [(table, one) for table, one in _snapshots(settings, catalog, tasks) if one.note.write_id not in kept]
+    rows = [[cut.name, *_columns(cut)] for cut in cuts.values()]
+    lines = aligned(rows) or ["no cuts"]
+    lines += [
+        f"left over: snapshot {one_line(one.branch.name)} of {table}, of a cut {one.note.cut} that was not made, or is being "
+        f"made. If nobody makes it: `lancewal cut drop {one.note.cut}`"
+        for table, one in left
+    ]
+    content = {
+        "cuts": [_about(cut, {}) for cut in cuts.values()],
+        "left_over": [{"table": table, "snapshot": one.branch.name, "cut": one.note.cut} for table, one in left],
+    }
+    asked.report(content, "\n".join(lines))
+
+
+@app.command()
+def show(asked: CatalogAsked, name: NameArgument) -> None:
+    """Show a cut: its moment, its tables with their positions, and what it holds in bytes.
+
+    Exit code 1: the cut is incomplete. A table's snapshot was dropped, or its folder is gone.
+
+    Example: lancewal cut show june
+    """
+    from lancewal_core.catalog.catalog import found_cut
+    from lancewal_tables.catalog.root import set_catalog
+    from lancewal_tables.cuts.held import look_at
+
+    settings = asked.settings()
+    with _threads() as tasks:
+        cut = found_cut(set_catalog(settings), name)
+        held = look_at(cut, lambda uri: _table(settings, uri), tasks)
+    asked.report({"cut": _about(cut, held)}, "\n".join([_line(cut), *_table_lines(cut, held)]))
+    if any(one.fault for one in held.values()):
+        raise typer.Exit(1)
+
+
+@app.command()
+def drop(asked: CatalogAsked, name: NameArgument, dry_run: DryRunOption = False, yes: YesOption = False) -> None:
+    """Drop a cut and its snapshots. Also drop snapshots that unfinished makings of that name have left over.
+
+    Example: lancewal cut drop june --yes
+    """
+    from lancewal_core.catalog.cut import cut_name
+    from lancewal_tables.catalog.root import set_catalog
+
+    cut_name(name)
+    settings = asked.settings()
+    with _threads() as tasks:
+        catalog = set_catalog(settings)
+        cut = catalog.cut(name)
+        left = [(table, one) for table, one in _snapshots(settings, catalog, tasks) if one.note.cut == name]
+        left = [(table, one) for table, one in left if cut is None or one.note.write_id != cut.write_id]
+        if cut is None and not left:
+            raise CutMissing(
+                f"the catalog {catalog.where} has no cut {name}: `lancewal cut list` shows its cuts", cut=name
+            )
+        if not dry_run:
+            agree(yes, f"cut {name} is dropped" if cut is not None else f"snapshots of cut {name} are dropped")
+            _drop(settings, catalog, cut, left, tasks)
+    dropped = [f"cut {name}"] if cut is not None else []
+    dropped += [f"snapshot {one.branch.name} of {table}, left over" for table, one in left]
+    text = "\n".join(f"{'would drop' if dry_run else 'dropped'} {one}" for one in dropped)
+    content = {
+        "dropped": [name] if cut is not None and not dry_run else [],
+        "left_over": [] if dry_run else [one.branch.name for _, one in left],
+    }
+    asked.report(content, f"{text}\n{NOTHING_CHANGED}" if dry_run else text)
+
+
+def _drop(
+    settings: Settings, catalog: Catalog, cut: Cut | None, left: Sequence[tuple[str, OfCut]], tasks: Tasks
+) -> None:
+    from lancewal_core.catalog.catalog import found_table
+    from lancewal_flusher.garbage.snapshots import drop_same
+    from lancewal_tables.cuts.drop import drop_cut
+
+    if cut is not None:
+        tables = {table: _table(settings, of.uri) for table, of in cut.tables.items()}
+        for table, error in drop_cut(catalog, cut, tables, tasks).items():
+            say(f"table {table}: {error.kind}: {one_line(str(error))}", err=True)
+    for table, one in left:
+        drop_same(_table(settings, found_table(catalog, table).uri), one.branch.name, one.branch.notes)
+
+
+@contextmanager
+def _threads() -> Iterator[Tasks]:
+    from lancewal_core.process.tasks import ThreadTasks
+
+    tasks = ThreadTasks()
+    yield tasks
+    tasks.close()
+
+
+def _table(settings: Settings, uri: str) -> Table:
+    from lancewal_core.open import Address
+
+    return Address.of(settings, uri).table()
+
+
+def _snapshots(settings: Settings, catalog: Catalog, tasks: Tasks) -> list[tuple[str, OfCut]]:
+    """Return the snapshots of cuts in all active tables, each with the table's name.  Tables that cannot be read are left
+    out."""
+    from lancewal_core.errors import or_error
+    from lancewal_tables.cuts.left_over import snapshots_of_cuts
+
+    active = [entry for entry in catalog.tables().values() if entry.state == "active"]
+
+    def look(entry: TableEntry) -> list[OfCut] | LancewalError:
+        return or_error(lambda: snapshots_of_cuts(_table(settings, entry.uri), catalog.where))
+
+    found = tasks.map(look, active)
+    return [
+        (entry.name, one)
+        for entry, of in zip(active, found, strict=True)
+        if not isinstance(of, LancewalError)
+        for one in of
+    ]
+
+
+def _open(settings: Settings, found: Mapping[str, TableEntry], stack: ExitStack, tasks: Tasks) -> list[CutMember]:
+    """Open the tables of a cut.  An error names the table."""
+    from lancewal_core.settings.sections import TableSettings
+    from lancewal_flusher.cuts.positions import CutMember
+    from lancewal_flusher.open import Threads, open_on
+    from lancewal_reader.table import reads_of
+
+    threads = Threads.of(settings, stack)
+
+    def open_one(entry: TableEntry) -> CutMember:
+        of = settings
+        if entry.uri != settings.table.uri:
+            section = TableSettings.model_validate({"uri": entry.uri, "base_paths": settings.table.base_paths})
+            of = settings.model_copy(update={"table": section})
+        try:
+            context = open_on(of, threads, stack, on_threads=True)
+        except LancewalError as error:
+            raise type(error)(f"table {entry.name}: {error}", **error.where) from error
+        return CutMember(entry.name, context, reads_of(context, entry.uri, 0))
+
+    return tasks.map(open_one, list(found.values()))
+
+
+def _about(cut: Cut, held: Mapping[str, Held]) -> dict[str, object]:
+    """Return a cut as a report shows it.  ``held`` has what was seen of its tables."""
+    from lancewal_core.process.clock import utc_text
+
+    tables = {}
+    for name, of in cut.tables.items():
+        seen = held.get(name)
+        tables[name] = {
+            "table": of.uri,
+            "positions": {str(partition): at for partition, at in _positions(of.receipt).items()},
+            "snapshot": of.snapshot,
+            "receipt": of.receipt,
+            **({} if seen is None else {"bytes": seen.nbytes, "fault": seen.fault or None}),
+        }
+    return {
+        "name": cut.name,
+        "moving": cut.moving,
+        "number": cut.number,
+        "holds": cut.holds,
+        "asked_at": utc_text(cut.asked_ms),
+        "took_ms": cut.took_ms,
+        "made_at": utc_text(cut.made_ms),
+        "until": None if cut.until_ms is None else utc_text(cut.until_ms),
+        "tables": tables,
+        "left_out": cut.left_out,
+        **({"complete": not any(one.fault for one in held.values())} if held else {}),
+    }
+
+
+def _positions(receipt: str) -> dict[int, int]:
+    from lancewal_reader.point.receipt import Receipt
+
+    return {region.partition: int(at) for region, at in sorted(Receipt.parse(receipt).positions.items())}
+
+
+def _columns(cut: Cut) -> list[str]:
+    from lancewal_core.process.clock import utc_text
+
+    until = "until it is dropped" if cut.until_ms is None else f"until {utc_text(cut.until_ms)}"
+    kind = f"moving, number {cut.number}" if cut.moving else until
+    return [counted(len(cut.tables), "table"), f"as of {utc_text(cut.asked_ms)}", kind, f"holds {cut.holds}"]
+
+
+def _line(cut: Cut) -> str:
+    return f"cut {cut.name}: {', '.join(_columns(cut))}. The round of questions took {cut.took_ms} ms"
+
+
+def _table_lines(cut: Cut, held: Mapping[str, Held]) -> list[str]:
+    rows = []
+    for name, of in cut.tables.items():
+        seen = held.get(name)
+        said = [] if seen is None else [f"{seen.nbytes} bytes held" if not seen.fault else one_line(seen.fault)]
+        at = ", ".join(f"{partition}={position}" for partition, position in _positions(of.receipt).items())
+        rows.append([name, f"positions {at}", *said])
+    left = [f"left out: {name}: {one_line(why)}" for name, why in cut.left_out.items()]
+    return [*aligned(rows), *left]
