@@ -1,6 +1,7 @@
 """lancewal's public names, each loaded when it is first used: ``import lancewal`` takes milliseconds.
 
-All names outside of this module, ``lancewal.errors``, ``lancewal.spark`` and ``lancewal.sandbox`` are private.
+All names outside of this module, ``lancewal.errors``, ``lancewal.namespace``, ``lancewal.spark`` and ``lancewal.sandbox`` are
+private.
 """
 
 from __future__ import annotations

@@ -14,12 +14,13 @@ from pathlib import Path
 import pytest
 
 import lancewal
+import lancewal.namespace
 import lancewal.sandbox
 import lancewal.spark
 from lancewal_core import errors
 
 ROOT = Path(__file__).resolve().parents[2]
-PUBLIC = ("lancewal", "lancewal.errors", "lancewal.sandbox", "lancewal.spark")
+PUBLIC = ("lancewal", "lancewal.errors", "lancewal.namespace", "lancewal.sandbox", "lancewal.spark")
 DECLARED = {
     "lancewal": {
         *("At", "LeftOut", "Receipt", "Rows", "Table", "encode_region_key", "errors", "left_out_of", "load_files"),
@@ -27,6 +28,7 @@ DECLARED = {
         *("Subscription", "Subscriptions"),
         *("SearchRows", "Snapshot", "spark", "Token", "Match", "Phrase", "Boolean", "Boost", "RRF"),
     },
+    "lancewal.namespace": {"PostgresNamespace"},
     "lancewal.sandbox": {"KafkaBroker"},
     "lancewal.spark": {"count", "load_dataframe", "receipt_of", "session", "view"},
 }
@@ -44,7 +46,7 @@ def test_every_public_name_is_there(name: str) -> None:
 
 def test_the_declared_names_are_all() -> None:
     """What type checkers see, what is loaded and what is listed are the same names."""
-    for module in ("lancewal", "lancewal.sandbox", "lancewal.spark"):
+    for module in ("lancewal", "lancewal.namespace", "lancewal.sandbox", "lancewal.spark"):
         imported = importlib.import_module(module)
         tree = ast.parse(Path(str(imported.__file__)).read_text())
         seen = {
@@ -73,7 +75,7 @@ def test_importing_it_loads_nothing_else() -> None:
     """Not a part, not Arrow, not Lance: these take a second, and a session of Spark comes before Lance."""
     program = (
         "import sys; before = set(sys.modules)\n"
-        "import lancewal, lancewal.spark, lancewal.sandbox\n"
+        "import lancewal, lancewal.namespace, lancewal.spark, lancewal.sandbox\n"
         "print(*sorted({name.partition('.')[0] for name in set(sys.modules) - before} - set(sys.stdlib_module_names)))"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -16,6 +16,7 @@ from lancewal_core.store.obstore import open_store
 
 if TYPE_CHECKING:
     from lancewal_core.catalog.postgres_catalog import PostgresCatalog
+    from lancewal_core.catalog.rest_catalog import RestCatalog
 
 
 def open_directory(
@@ -49,6 +50,22 @@ def open_postgres(url: str, password: str = "", root: str | None = None) -> Post
     return PostgresCatalog(url, password, root)
 
 
+def open_rest(
+    url: str,
+    token: str = "",
+    root: str | None = None,
+    options: Mapping[str, str] | None = None,
+    tasks: Tasks | None = None,
+) -> RestCatalog:
+    """Return the catalog behind ``url``.  The server is not asked yet.  Its cuts lie in ``root``, with the storage options.
+
+    ``InvalidSettings``: an address is not valid."""
+    from lancewal_core.catalog.rest_catalog import RestCatalog
+
+    tasks = tasks or ThreadTasks()
+    return RestCatalog(url, token, root, open_directory(root, options, tasks) if root else None, tasks)
+
+
 def catalog_of(settings: Settings, tasks: Tasks | None = None, clock: Clock | None = None) -> Catalog | None:
     """Return the catalog of the settings; None if they name none."""
     of = settings.catalog
@@ -57,5 +74,7 @@ def catalog_of(settings: Settings, tasks: Tasks | None = None, clock: Clock | No
     match of.kind:
         case "postgres":
             return open_postgres(of.url, of.password, of.root or None)
-        case _:
+        case "rest":
+            return open_rest(of.url, of.password, of.root or None, settings.storage.options, tasks)
+        case "directory":
             return open_directory(of.root, settings.storage.options, tasks, clock)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from ipaddress import ip_address
 from types import MappingProxyType
 from urllib.parse import parse_qsl, urlsplit
 
@@ -66,3 +67,13 @@ def shown_url(url: str) -> str:
     """Return a valid address for messages: without the user and the parameters."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def is_local(host: str) -> bool:
+    """Return whether a host, or the folder of a socket, is on this machine.  The empty text is."""
+    if host in ("", "localhost") or host.startswith(("/", "@")):
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -416,7 +416,7 @@ class KafkaSettings(Section):
         return {**self.options, "bootstrap.servers": self.bootstrap_servers}
 
 
-CatalogKind = Literal["directory", "postgres"]
+CatalogKind = Literal["directory", "rest", "postgres"]
 
 
 class CatalogSettings(Section):
@@ -424,16 +424,16 @@ class CatalogSettings(Section):
 
     kind: CatalogKind = "directory"
     """Kind of the catalog.  ``directory``: a folder of the object store, which needs no server.  ``postgres``: a database
-    of PostgreSQL."""
+    of PostgreSQL.  ``rest``: a server of Lance Namespace."""
     root: str = ""
     """Address of the folder in which new tables get a folder by their name, and in which a ``directory`` has its entries.
     Empty: no catalog if its kind is ``directory``, and each table is named by its address."""
     url: str = ""
-    """Address of the server of ``postgres`` (``postgresql://USER@HOST:PORT/DATABASE``, several hosts with commas), without
-    a password."""
+    """Address of the server of ``postgres`` (``postgresql://USER@HOST:PORT/DATABASE``, several hosts with commas) or
+    ``rest`` (``https://HOST:PORT``), without a password."""
     password: Annotated[str, Field(repr=False)] = ""
-    """Password of the database's user.  Give it as a file of the secrets folder.  Empty: the server asks for none,
-    or ``PGPASSWORD`` or libpq's password file has it."""
+    """Password of the database's user; for ``rest`` the token that each request carries.  Give it as a file of the secrets
+    folder.  Empty: the server asks for none, or ``PGPASSWORD`` or libpq's password file has it."""
 
     @field_validator("root")
     @classmethod
@@ -444,7 +444,7 @@ class CatalogSettings(Section):
     def _fits(self) -> CatalogSettings:
         if self.kind == "directory":
             if self.url:
-                raise ValueError("catalog.url is set, and catalog.kind is directory: set the kind to postgres")
+                raise ValueError("catalog.url is set, and catalog.kind is directory: set the kind to postgres or rest")
             return self
         if not self.url:
             raise ValueError(f"catalog.kind is {self.kind}, and catalog.url is not set: it names the server")

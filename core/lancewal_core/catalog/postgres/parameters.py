@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from ipaddress import ip_address
 from typing import Any
 
 from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
 
 from lancewal_core.errors import InvalidSettings
-from lancewal_core.settings.catalog_url import catalog_url
+from lancewal_core.settings.catalog_url import catalog_url, is_local
 
 CONNECT_S = 5
 """Time limit for connecting to one host, in seconds."""
@@ -49,7 +48,7 @@ def parameters(url: str, password: str) -> dict[str, Any]:
 def _encryption(given: Mapping[str, Any]) -> dict[str, str]:
     mode = given.get("sslmode")
     hosts = str(given.get("host") or "").split(",")
-    if all(_is_local(host) for host in hosts):
+    if all(is_local(host) for host in hosts):
         if mode != _VERIFIED:
             return {}
     elif mode not in (None, _VERIFIED):
@@ -59,12 +58,3 @@ def _encryption(given: Mapping[str, Any]) -> dict[str, str]:
         )
     root = given.get("sslrootcert") or os.environ.get("SSL_CERT_FILE") or "system"
     return {"sslmode": _VERIFIED, "sslrootcert": root}
-
-
-def _is_local(host: str) -> bool:
-    if host in ("", "localhost") or host.startswith(("/", "@")):
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False

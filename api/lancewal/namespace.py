@@ -1,0 +1,18 @@
+"""Public names for clients of Lance Namespace."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lancewal._lazy import names_of
+
+if TYPE_CHECKING:
+    from lancewal_reader.namespace import PostgresNamespace
+
+__all__ = ["PostgresNamespace"]
+
+__getattr__ = names_of(__name__, {"PostgresNamespace": "lancewal_reader.namespace:PostgresNamespace"})
+
+
+def __dir__() -> list[str]:
+    return __all__

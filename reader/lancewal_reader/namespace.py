@@ -1,0 +1,168 @@
+"""A Lance Namespace over a catalog in PostgreSQL, for Python clients: ``lancewal.namespace.PostgresNamespace``.
+
+All tables lie in the root namespace under their whole names, as in Lance's directory namespace.  ``["shop.orders"]`` is
+the id of a table, and ``["shop", "orders"]`` too.  Tables that were dropped are not shown.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from lance_namespace import (
+    DeregisterTableRequest,
+    DeregisterTableResponse,
+    DescribeNamespaceRequest,
+    DescribeNamespaceResponse,
+    DescribeTableRequest,
+    DescribeTableResponse,
+    InvalidInputError,
+    LanceNamespace,
+    ListNamespacesRequest,
+    ListNamespacesResponse,
+    ListTablesRequest,
+    ListTablesResponse,
+    NamespaceExistsRequest,
+    NamespaceExistsResponse,
+    NamespaceNotFoundError,
+    PermissionDeniedError,
+    RegisterTableRequest,
+    RegisterTableResponse,
+    ServiceUnavailableError,
+    TableAlreadyExistsError,
+    TableExistsRequest,
+    TableExistsResponse,
+    TableNotFoundError,
+)
+
+from lancewal_core.catalog.entry import TableEntry
+from lancewal_core.catalog.opened import open_postgres
+from lancewal_core.catalog.table_name import table_name
+from lancewal_core.errors import CatalogRefused, InvalidInput, InvalidSettings, LancewalError, NotALancewalTable, Retry
+from lancewal_core.errors import TableMissing as Missing
+from lancewal_core.open import Address
+from lancewal_core.process.clock import SystemClock
+from lancewal_core.store.place import place_of
+
+_STORAGE = "storage."
+
+
+class PostgresNamespace(LanceNamespace):
+    """Tables of a catalog in PostgreSQL, for Lance's clients.  It lists, describes, registers and deregisters them.
+
+    ``url`` is ``postgresql://USER@HOST/DATABASE``.  Properties with the prefix ``storage.`` are Lance's storage options, as
+    for the directory namespace.  Errors are those of ``lance_namespace``.  ``lancewal.errors.InvalidSettings``: the
+    address is not valid, or psycopg is not installed."""
+
+    def __init__(self, url: str, password: str = "", **properties: str) -> None:
+        unknown = sorted(name for name in properties if not name.startswith(_STORAGE))
+        if unknown:
+            raise InvalidSettings(f"{unknown[0]!a} is not a property: expected url, password, or {_STORAGE}OPTION")
+        self._catalog = open_postgres(url, password)
+        self._options = {name.removeprefix(_STORAGE): value for name, value in properties.items()}
+
+    def namespace_id(self) -> str:
+        return f"PostgresNamespace {{ url: {self._catalog.where!r} }}"
+
+    def list_namespaces(self, request: ListNamespacesRequest) -> ListNamespacesResponse:
+        _only_root(request.id)
+        return ListNamespacesResponse(namespaces=[])
+
+    def describe_namespace(self, request: DescribeNamespaceRequest) -> DescribeNamespaceResponse:
+        _only_root(request.id)
+        return DescribeNamespaceResponse()
+
+    def namespace_exists(self, request: NamespaceExistsRequest) -> NamespaceExistsResponse:
+        _only_root(request.id)
+        return NamespaceExistsResponse()
+
+    def list_tables(self, request: ListTablesRequest) -> ListTablesResponse:
+        """Return the names of the active tables, ``limit`` at most.  A page's token is the last name before it."""
+        _only_root(request.id)
+        with _told():
+            names = [name for name, entry in self._catalog.tables().items() if entry.state == "active"]
+        names = [name for name in names if name > (request.page_token or "")]
+        page = names if request.limit is None else names[: request.limit]
+        return ListTablesResponse(tables=page, page_token=page[-1] if page and len(page) < len(names) else None)
+
+    def describe_table(self, request: DescribeTableRequest) -> DescribeTableResponse:
+        """Return the table's address, which Lance opens."""
+        name = _name(request.id)
+        entry = self._active(name)
+        properties = {"table_uuid": entry.table_uuid, "topic": entry.topic}
+        return DescribeTableResponse(
+            table=name, namespace=[], location=entry.uri, table_uri=entry.uri, properties=properties
+        )
+
+    def table_exists(self, request: TableExistsRequest) -> TableExistsResponse:
+        self._active(_name(request.id))
+        return TableExistsResponse()
+
+    def register_table(self, request: RegisterTableRequest) -> RegisterTableResponse:
+        """Add the lancewal table at the address ``location``."""
+        name = _name(request.id)
+        with _told():
+            contract = Address(request.location, self._options).contract()
+            entry = TableEntry(
+                name=name,
+                uri=place_of(request.location),
+                table_uuid=contract.table_uuid,
+                topic=contract.topic,
+                group_id=contract.group_id,
+                changed_ms=SystemClock().now_ms(),
+                write_id=uuid.uuid4().hex,
+            )
+            if not self._catalog.swap_table(name, None, entry):
+                raise TableAlreadyExistsError(f"the catalog {self._catalog.where} has a table {name} already")
+        return RegisterTableResponse(location=entry.uri)
+
+    def deregister_table(self, request: DeregisterTableRequest) -> DeregisterTableResponse:
+        """Remove the table's entry.  The table stays."""
+        name = _name(request.id)
+        entry = self._active(name)
+        with _told():
+            if not self._catalog.swap_table(name, entry, None):
+                raise TableNotFoundError(f"the entry of {name} was changed meanwhile: try again")
+        return DeregisterTableResponse(id=request.id, location=entry.uri)
+
+    def _active(self, name: str) -> TableEntry:
+        with _told():
+            entry = self._catalog.table(name)
+        if entry is None or entry.state != "active":
+            raise TableNotFoundError(f"the catalog {self._catalog.where} has no table {name}")
+        return entry
+
+
+def _name(parts: list[str] | None) -> str:
+    with _told():
+        return table_name(".".join(parts or []))
+
+
+def _only_root(parts: list[str] | None) -> None:
+    if parts:
+        raise NamespaceNotFoundError(
+            f"{'.'.join(parts)[:200]}: all tables lie in the root namespace, under their names"
+        )
+
+
+_ERRORS: tuple[tuple[type[LancewalError], Callable[[str], Exception]], ...] = (
+    (CatalogRefused, PermissionDeniedError),
+    (Retry, ServiceUnavailableError),
+    (Missing, InvalidInputError),
+    (NotALancewalTable, InvalidInputError),
+    (InvalidInput, InvalidInputError),
+    (InvalidSettings, InvalidInputError),
+)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Raise the namespace's error for an error of lancewal."""
+    try:
+        yield
+    except LancewalError as error:
+        for kind, of_namespace in _ERRORS:
+            if isinstance(error, kind):
+                raise of_namespace(str(error)) from error
+        raise

@@ -1,0 +1,176 @@
+"""The catalog behind REST, at pylance's server: the laws of catalogs for tables, as far as the server keeps them."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+from lance.namespace import RestAdapter
+from lance_namespace import DescribeTableResponse
+from lance_namespace_urllib3_client.api.table_api import TableApi
+
+from lancewal_core.catalog import rest_catalog
+from lancewal_core.catalog.catalog import change_table, tables_matching
+from lancewal_core.catalog.cut import Cut, CutTable
+from lancewal_core.catalog.entry import TableEntry
+from lancewal_core.catalog.opened import catalog_of, open_rest
+from lancewal_core.catalog.rest_catalog import RestCatalog
+from lancewal_core.catalog.table_name import default_uri
+from lancewal_core.errors import CatalogRefused, CatalogUnavailable, InvalidSettings, TableExists
+from lancewal_core.settings.load import load_settings
+
+Client = Callable[[], RestCatalog]
+_ids = count(1)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    return str(tmp_path)
+
+
+@pytest.fixture
+def client(root: str) -> Iterator[Client]:
+    with RestAdapter("dir", {"root": root, "dir_listing_enabled": "false"}, port=0) as server:
+        yield lambda: open_rest(f"http://127.0.0.1:{server.port}", root=root)
+
+
+def entry(root: str, name: str = "shop.orders", **terms: Any) -> TableEntry:
+    number = next(_ids)
+    return TableEntry(
+        name=name,
+        uri=f"{root}/t{number}.lance",
+        table_uuid="u1",
+        topic="t",
+        changed_ms=1,
+        write_id=f"w{number}",
+        **terms,
+    )
+
+
+def addresses(catalog: RestCatalog) -> dict[str, str]:
+    return {name: found.uri for name, found in catalog.tables().items()}
+
+
+def test_each_client_sees_what_was_swapped(client: Client, root: str) -> None:
+    one, other = client(), client()
+    assert one.tables() == {}
+    assert one.table("shop.orders") is None
+    first, second, moved = entry(root), entry(root, "crm.orders"), entry(root)
+    assert one.swap_table("shop.orders", None, first)
+    assert other.swap_table("shop.orders", None, first)  # repeated after a lost reply
+    assert other.swap_table("crm.orders", None, second)
+    assert addresses(one) == {"crm.orders": second.uri, "shop.orders": first.uri}
+    assert list(tables_matching(one, ("shop.*",))) == ["shop.orders"]
+    found = other.table("shop.orders")
+    assert other.swap_table("shop.orders", found, moved)
+    assert addresses(one) == {"crm.orders": second.uri, "shop.orders": moved.uri}
+    assert one.swap_table("crm.orders", second, None)
+    assert one.swap_table("crm.orders", second, None)
+    assert addresses(other) == {"shop.orders": moved.uri}
+
+
+def test_a_swap_instead_of_another_address_changes_nothing(client: Client, root: str) -> None:
+    catalog, first = client(), entry(root)
+    assert catalog.swap_table("shop.orders", None, first)
+    for instead_of, new in ((None, entry(root)), (entry(root), entry(root)), (entry(root), None)):
+        assert not catalog.swap_table("shop.orders", instead_of, new)
+    assert not catalog.swap_table("crm.orders", entry(root), entry(root, "crm.orders"))
+    assert addresses(client()) == {"shop.orders": first.uri}
+
+
+def test_of_racing_registrations_one_succeeds(client: Client, root: str) -> None:
+    wanted = [entry(root) for _ in range(6)]
+    with ThreadPoolExecutor(6) as threads:
+        done = list(threads.map(lambda new: client().swap_table("shop.orders", None, new), wanted))
+    assert sum(done) == 1
+    assert addresses(client()) == {"shop.orders": wanted[done.index(True)].uri}
+
+
+def test_changes_decide_on_what_the_server_holds(client: Client, root: str) -> None:
+    catalog, first, second = client(), entry(root), entry(root)
+    assert change_table(catalog, "shop.orders", lambda found: first) == first
+    found = catalog.table("shop.orders")
+    assert change_table(catalog, "shop.orders", lambda found: second) == second
+    assert catalog.table("shop.orders") != found
+    dropped = second.model_copy(update={"state": "dropped", "write_id": "gone"})
+    assert catalog.swap_table("shop.orders", second, dropped)
+    assert catalog.table("shop.orders") is None
+
+
+def test_the_server_may_choose_the_address(client: Client, root: str) -> None:
+    catalog = client()
+    uri = catalog.declare("shop.new")
+    assert uri.startswith(f"{root}/")
+    assert addresses(catalog) == {"shop.new": uri}
+    with pytest.raises(TableExists, match=r"shop\.new"):
+        catalog.declare("shop.new")
+
+
+def test_tables_of_a_folder_are_found(root: str) -> None:
+    uri = default_uri(root, "shop.orders")
+    lance.write_dataset(pa.table({"a": [1]}), uri)
+    with RestAdapter("dir", {"root": root}, port=0) as server:
+        assert addresses(open_rest(f"http://127.0.0.1:{server.port}")) == {"shop.orders": uri}
+
+
+def test_a_table_with_managed_versions_is_refused(client: Client, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    catalog = client()
+    assert catalog.swap_table("shop.orders", None, entry(root))
+    answer = DescribeTableResponse(location=f"{root}/x", managed_versioning=True)
+    monkeypatch.setattr(TableApi, "describe_table", lambda *arguments, **options: answer)
+    with pytest.raises(CatalogRefused, match=r"versions of the table shop\.orders"):
+        catalog.table("shop.orders")
+    assert catalog.tables() == {}
+
+
+def test_cuts_lie_in_the_root(client: Client, root: str) -> None:
+    table = CutTable(uri=f"{root}/t", table_uuid="u1", receipt="lw1x", snapshot="june-1")
+    cut = Cut(name="june", moving=False, tables={"shop.orders": table}, asked_ms=1, took_ms=1, made_ms=1, write_id="w")
+    assert client().swap_cut("june", None, cut)
+    assert client().cut("june") == cut
+    assert dict(client().cuts()) == {"june": cut}
+    rootless = open_rest(client().where)
+    assert (rootless.cut("june"), rootless.cuts()) == (None, {})
+    with pytest.raises(CatalogRefused, match=r"set catalog\.root"):
+        rootless.swap_cut("june", None, cut)
+
+
+def test_a_server_that_hangs_or_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(rest_catalog._LIMIT, "_request_timeout", 0.5)
+    with closing(socket.socket()) as silent:
+        silent.bind(("127.0.0.1", 0))
+        catalog = open_rest(f"http://127.0.0.1:{silent.getsockname()[1]}", "hunter2-do-not-show")
+        for listens in (False, True):
+            if listens:
+                silent.listen()
+            begun = time.monotonic()
+            for call in (catalog.tables, lambda: catalog.table("shop.orders")):
+                with pytest.raises(CatalogUnavailable, match="does not answer") as caught:
+                    call()
+                assert "hunter2" not in str(caught.value)
+            assert time.monotonic() - begun < 10
+
+
+def test_settings_name_the_server(root: str) -> None:
+    def catalog(**given: str) -> object:
+        return catalog_of(load_settings(None, {f"LANCEWAL_CATALOG__{name}": text for name, text in given.items()}))
+
+    assert isinstance(catalog(KIND="rest", URL="https://h/x", PASSWORD="p"), RestCatalog)
+    assert isinstance(catalog(KIND="rest", URL="http://127.0.0.1:1", PASSWORD="p", ROOT=root), RestCatalog)
+    for given, said in (
+        ({"URL": "http://h", "PASSWORD": "p"}, "unencrypted"),
+        ({"URL": "https://u:p@h"}, "secret in it"),
+        ({"URL": "https://h?token=x"}, "not allowed"),
+        ({"URL": "https://"}, "not valid"),
+    ):
+        with pytest.raises(InvalidSettings, match=said):
+            catalog(KIND="rest", **given)
