@@ -14,11 +14,14 @@ if TYPE_CHECKING:
     from lancewal import errors as errors
     from lancewal import sandbox as sandbox
     from lancewal import spark as spark
+    from lancewal_core.catalog.entry import TableEntry as TableEntry
     from lancewal_core.record_keys.key_format import encode_region_key as encode_region_key
     from lancewal_core.record_keys.partitioner import partition_of as partition_of
     from lancewal_core.settings.load import load_settings as load_settings
     from lancewal_core.subscriptions.subscriptions import Subscription as Subscription
     from lancewal_core.table.snapshots import Snapshot as Snapshot
+    from lancewal_reader.catalog import Catalog as Catalog
+    from lancewal_reader.catalog import open_catalog as open_catalog
     from lancewal_reader.point.at import At as At
     from lancewal_reader.point.receipt import Receipt as Receipt
     from lancewal_reader.point.receipt import receipt_of as receipt_of
@@ -42,6 +45,7 @@ _PLACES = {
     "At": "lancewal_reader.point.at:At",
     "Boolean": "lancewal_reader.search.texts.text_query:Boolean",
     "Boost": "lancewal_reader.search.texts.text_query:Boost",
+    "Catalog": "lancewal_reader.catalog:Catalog",
     "LeftOut": "lancewal_reader.unmerged.left_out:LeftOut",
     "Match": "lancewal_reader.search.texts.text_query:Match",
     "Phrase": "lancewal_reader.search.texts.text_query:Phrase",
@@ -54,12 +58,14 @@ _PLACES = {
     "Subscription": "lancewal_core.subscriptions.subscriptions:Subscription",
     "Subscriptions": "lancewal_reader.subscriptions:Subscriptions",
     "Table": "lancewal_reader.table:Table",
+    "TableEntry": "lancewal_core.catalog.entry:TableEntry",
     "Token": "lancewal_reader.point.token:Token",
     "encode_region_key": "lancewal_core.record_keys.key_format:encode_region_key",
     "errors": "lancewal.errors",
     "left_out_of": "lancewal_reader.unmerged.left_out:left_out_of",
     "load_files": "lancewal_tables.load.whole:load_files",
     "load_settings": "lancewal_core.settings.load:load_settings",
+    "open_catalog": "lancewal_reader.catalog:open_catalog",
     "open_table": "lancewal_reader.table:open_table",
     "partition_of": "lancewal_core.record_keys.partitioner:partition_of",
     "receipt_of": "lancewal_reader.point.receipt:receipt_of",

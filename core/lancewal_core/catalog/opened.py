@@ -11,6 +11,7 @@ from lancewal_core.catalog.directory import DirectoryCatalog
 from lancewal_core.errors import InvalidSettings, TableMissing
 from lancewal_core.process.clock import Clock, SystemClock
 from lancewal_core.process.tasks import Tasks, ThreadTasks
+from lancewal_core.settings.catalog_url import catalog_url, kind_of_url
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.obstore import open_store
 
@@ -64,6 +65,19 @@ def open_rest(
 
     tasks = tasks or ThreadTasks()
     return RestCatalog(url, token, root, open_directory(root, options, tasks) if root else None, tasks)
+
+
+def open_by_text(text: str, options: Mapping[str, str] | None = None) -> Catalog:
+    """Return the catalog that ``text`` names: ``postgresql://...``, ``https://...``, or the root of a directory.
+
+    ``options`` are Lance's storage options.  ``InvalidSettings``: the address is not valid, or holds a secret."""
+    match kind_of_url(text):
+        case "postgres":
+            return open_postgres(catalog_url(text, "postgres"))
+        case "rest":
+            return open_rest(catalog_url(text, "rest"), options=options)
+        case _:
+            return open_directory(text, options)
 
 
 def catalog_of(settings: Settings, tasks: Tasks | None = None, clock: Clock | None = None) -> Catalog | None:

@@ -6,13 +6,17 @@ environment of the driver and of the executors (``settings.executor``).
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast, get_args
 
+from lancewal_core.catalog.named import address_of, may_be_name
+from lancewal_core.catalog.opened import open_by_text
 from lancewal_core.errors import InvalidInput
 from lancewal_core.settings.durations import duration_s
+from lancewal_core.settings.executor import storage_options
 from lancewal_core.store.address import table_address
 from lancewal_core.table.lance.base_paths import BasePaths
 from lancewal_reader.point.read_options import TIMEOUT_S, ReadOptions, read_options
@@ -21,7 +25,10 @@ from lancewal_reader.unmerged.left_out import OnConflict
 from lancewal_reader.unmerged.portions import UNMERGED_KEYS_MAX
 
 OPTIONS: dict[str, str] = {
-    "table": "where the table lies: a local path, file:// or s3:// (`path` and `load(...)` mean the same)",
+    "table": "where the table lies: a local path, file:// or s3:// (`path` and `load(...)` mean the same); or its name, where "
+    "a catalog is named",
+    "catalog": "address of a catalog, which finds the table by its name: its root, or that of a server without a secret, such "
+    "as postgresql://...",
     "consistency": "strong (default): every row durable before load(); eventual: the merged table alone",
     "columns": "comma-separated names of the columns to read (default all)",
     "filter": "a Lance SQL condition; only rows that pass it are read",
@@ -58,6 +65,7 @@ _CREDENTIAL = re.compile(
 @dataclass(frozen=True, slots=True)
 class SparkOptions:
     table: str
+    """The table's address."""
     read: ReadOptions
     columns: tuple[str, ...] | None
     """Columns to read; None: all."""
@@ -72,7 +80,9 @@ class SparkOptions:
 
 
 def parse_options(options: Mapping[str, str]) -> SparkOptions:
-    """Return the options, checked; ``InvalidInput`` for one that is unknown, missing, given twice or malformed."""
+    """Return the options, checked; ``InvalidInput`` for one that is unknown, missing, given twice or malformed.
+
+    A name of a table is looked up: ``TableUnknown``, and errors of the catalog."""
     if _OF_A_CATALOG in map(_plain, options):
         raise InvalidInput(
             "CREATE TABLE ... USING lancewal makes a table that cannot be read: Spark keeps its options, and gives them to no "
@@ -107,7 +117,8 @@ def parse_options(options: Mapping[str, str]) -> SparkOptions:
     keys_max = found.get("unmerged_keys_max", str(UNMERGED_KEYS_MAX)).strip()
     if not (keys_max.isascii() and keys_max.isdecimal()):
         raise InvalidInput(f"option unmerged_keys_max={keys_max!r}: expected a number of keys from 0 on")
-    table_address(found["table"])
+    table = _address(found)
+    table_address(table)
     feed = feed_options(found)
     count = any(_plain(name) == _plain(COUNT) for name in options)
     if count and feed is not None:
@@ -126,7 +137,7 @@ def parse_options(options: Mapping[str, str]) -> SparkOptions:
         if not all(columns):
             raise InvalidInput(f"option columns={found['columns']!r}: expected names separated by commas")
     return SparkOptions(
-        found["table"],
+        table,
         read,
         columns,
         found.get("filter"),
@@ -136,6 +147,14 @@ def parse_options(options: Mapping[str, str]) -> SparkOptions:
         count,
         feed,
     )
+
+
+def _address(found: Mapping[str, str]) -> str:
+    """Return the address of the table.  A name is looked up in the catalog, on the driver; tasks get the address."""
+    table, catalog = found["table"], found.get("catalog")
+    if not catalog or not may_be_name(table):
+        return table
+    return address_of(open_by_text(catalog, storage_options(os.environ)), table)
 
 
 def _seconds(found: Mapping[str, str], name: str) -> float | None:

@@ -100,7 +100,11 @@ def pin_read(options: Mapping[str, str]) -> PinnedRead:
     ``StoreUnavailable``, ``PlanRetriesExhausted``, ``Corrupt`` errors of region states and trailers; with ``at`` those
     of a point.
     """
-    wanted = parse_options(options)
+    return pin_wanted(parse_options(options))
+
+
+def pin_wanted(wanted: SparkOptions) -> PinnedRead:
+    """Pin the state that options ask for, as ``pin_read`` does."""
     address = Address(wanted.table, storage_options(os.environ), wanted.base_paths)
     tasks = ThreadTasks(io_threads=_IO_THREADS)
     with closing(tasks):

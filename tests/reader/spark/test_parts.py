@@ -90,7 +90,9 @@ def test_options_ignore_case_and_know_an_alias() -> None:
     assert parse_options({"table": "/t", "FILTER": "a > 1", "At": "version:7"}).read.at == At.version(7)
     for text, seconds in (("5", 5.0), ("2.5", 2.5), ("500ms", 0.5), ("2m", 120.0)):
         assert parse_options({"table": "/t", "maxStalenessS": text}).read.max_staleness_s == seconds
-    wanted = "table, columns, filter, consistency, at, at_least, timeout_s, max_staleness_s, base_paths, conflicts"
+    wanted = (
+        "table, catalog, columns, filter, consistency, at, at_least, timeout_s, max_staleness_s, base_paths, conflicts"
+    )
     assert set(OPTIONS) == {*wanted.split(", "), "unmerged_keys_max", *FEED_OPTIONS}
     assert not [name for name in OPTIONS if re.search("token|secret|password|credential|url", name)], (
         "Spark hides these"

@@ -34,7 +34,7 @@ from lancewal_reader.spark.feeds.plan import bound_of, feed_errors, inserts_of
 from lancewal_reader.spark.feeds.stream import ChangeStream
 from lancewal_reader.spark.feeds.task import ChangesTask, FeedPartition, FeedTask, InsertsTask, feeds_of, run_feed_task
 from lancewal_reader.spark.options import SparkOptions, parse_options
-from lancewal_reader.spark.source import PinnedRead, pin_read
+from lancewal_reader.spark.source import PinnedRead, pin_wanted
 from lancewal_reader.spark.task import PinnedPlan
 from lancewal_reader.spark.types import check_user_schema, spark_schema, target_schema, to_target
 
@@ -50,7 +50,7 @@ def pin(options: Mapping[str, str]) -> PinnedRead | PinnedFeed:
 
     Errors: those of ``pin_read`` and of ``Table.changes``."""
     parsed = parse_options(options)
-    return pin_read(options) if parsed.feed is None else _pin_feed(parsed, parsed.feed)
+    return pin_wanted(parsed) if parsed.feed is None else _pin_feed(parsed, parsed.feed)
 
 
 def _pin_feed(options: SparkOptions, asked: FeedOptions) -> PinnedFeed:

@@ -1,0 +1,53 @@
+"""``open_catalog``: tables by name, for readers in any process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from lancewal_core.catalog.catalog import Catalog as StoredCatalog
+from lancewal_core.catalog.catalog import found_table
+from lancewal_core.catalog.entry import TableEntry
+from lancewal_core.catalog.named import active
+from lancewal_core.catalog.opened import open_by_text
+from lancewal_core.catalog.table_name import table_name
+from lancewal_core.errors import InvalidInput
+from lancewal_reader.table import Table, open_table
+
+
+def open_catalog(catalog: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> Catalog:
+    """Open the catalog at an address, and read tables by their names: ``open_catalog("s3://lake")["shop.orders"]``.
+
+    ``catalog``: the root of a catalog in a folder: a local path, ``file://`` or ``s3://``.  Or the address of a server
+    without a secret: ``postgresql://...``, ``https://...``.  ``storage_options`` are Lance's, for the catalog and for its
+    tables.
+
+    Raises ``InvalidSettings`` for an address that is none; ``InvalidInput`` for a wrong argument."""
+    text: object = os.fspath(catalog) if isinstance(catalog, os.PathLike) else catalog
+    if not isinstance(text, str) or not text:
+        raise InvalidInput(f"catalog {catalog!r}: expected its address, as text or a pathlib.Path")
+    return Catalog(open_by_text(text, storage_options), storage_options)
+
+
+class Catalog:
+    """An open catalog; ``open_catalog`` makes it.  Threads may share it.
+
+    Each call asks the catalog anew.  It raises ``CatalogUnavailable`` or ``StoreUnavailable`` if the catalog does not
+    answer."""
+
+    def __init__(self, stored: StoredCatalog, storage_options: Mapping[str, str] | None) -> None:
+        self._stored = stored
+        self._storage_options = storage_options
+
+    def __getitem__(self, name: str) -> Table:
+        """Open the table ``name`` for reading.  ``TableUnknown``: there is no such table, or it was dropped.  Other errors
+        are those of ``open_table``."""
+        if not isinstance(name, str):
+            raise InvalidInput(f"{name!r} is not the name of a table in a catalog: expected text")
+        entry = active(self._stored, found_table(self._stored, table_name(name)))
+        return open_table(entry.uri, storage_options=self._storage_options)
+
+    def tables(self) -> Mapping[str, TableEntry]:
+        """Return the entries of all tables by name, in the order of names.  One that was dropped has the state
+        ``dropped``."""
+        return self._stored.tables()
