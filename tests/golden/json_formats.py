@@ -6,11 +6,14 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+from lancewal_core.catalog.directory import DirectoryCatalog
+from lancewal_core.catalog.entry import TableEntry
 from lancewal_core.keys.catalog import CoveredFile, KeyCatalog, KeyPart, KeyRun, RunRegion, encode_catalog
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, LogId, Position, Sequence, TableUuid, TableVersion
 from lancewal_core.names.paths import FlushFile
 from lancewal_core.process.clock import SystemClock
+from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.flushes.manifest import Flush, FlushPart, Stretch, encode_flush
 from lancewal_core.region.loss_record import LossRecord, encode_loss
 from lancewal_core.rows.record_times import RecordTimes
@@ -186,12 +189,34 @@ SUBSCRIPTION_NAMES = SubscriptionNames(
 )
 
 
+NAMED = TableEntry(
+    name="shop.orders", uri="s3://lake/shop.orders.lance", table_uuid=CONTRACT.table_uuid, topic=NORTH.topic,
+    changed_ms=1_767_225_600_000, write_id="0a1b2c3d",
+)  # fmt: skip
+NAMED_BY_GROUP = NAMED.model_copy(
+    update={"name": "gone", "uri": "s3://lake/gone", "group_id": "orders", "state": "dropped", "write_id": "4e5f6071"}
+)
+
+
+def catalog_of(store: MemoryStore) -> DirectoryCatalog:
+    """A catalog in this store."""
+    return DirectoryCatalog(store, "s3://lake", ThreadTasks(), SystemClock(), lambda: "89abcdef")
+
+
+def _tables() -> bytes:
+    store = MemoryStore(SystemClock())
+    for entry in (NAMED, NAMED_BY_GROUP):
+        catalog_of(store).swap_table(entry.name, None, entry)
+    return store.get(paths.catalog_tables_version(2)) or b""
+
+
 def encoded() -> dict[str, bytes]:
     """What today's writers make of the values, by file name."""
     store = MemoryStore(SystemClock())
     Watermarks(store, MemoryTable(MemoryDataset(ROWS.table)), None).record(IN_FORCE, TableVersion(11), "checkpoint")
     record = store.get(paths.merge_record(TableVersion(11), None))
     return {
+        "catalog_tables_1.json": _tables(),
         "contract_1.json": encode_contract(CONTRACT),
         "contract_1_key_bytes.json": encode_contract(CONTRACT_KEYED_BY_BYTES),
         "contract_2_key_json.json": encode_contract(CONTRACT_KEYED_BY_JSON),

@@ -32,6 +32,13 @@ def stored(name: str) -> bytes:
     return (golden.FOLDER / name).read_bytes()
 
 
+def test_the_tables_of_a_catalog_are_read() -> None:
+    store = MemoryStore(SystemClock())
+    store.put_if_absent(paths.catalog_tables_version(1), stored("catalog_tables_1.json"))
+    expected = {entry.name: entry for entry in (golden.NAMED_BY_GROUP, golden.NAMED)}
+    assert golden.catalog_of(store).tables() == expected
+
+
 def test_the_contract_is_read() -> None:
     read = decode_contract(stored("contract_1.json"), "here")
     assert read == golden.CONTRACT

@@ -42,6 +42,7 @@ def test_a_table_is_read_by_its_name(made: Pipeline, tmp_path: Path) -> None:
         catalog = lancewal.open_catalog(address)
         table = catalog["shop.orders"]
         assert (table.uri, by_key(table.to_arrow())) == (made.uri, made.oracle)
+    catalog = lancewal.open_catalog(tmp_path)
     assert {name: found.state for name, found in catalog.tables().items()} == {
         "gone": "dropped",
         "shop.orders": "active",

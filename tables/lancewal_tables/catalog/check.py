@@ -151,4 +151,8 @@ def _mended(catalog: Catalog, one: _Found) -> Finding:
     if one.proved is None:
         return one.finding
     changed = change_table(catalog, one.finding.name, lambda found: one.proved if found == one.before else found)
-    return replace(one.finding, mended=changed == one.proved)
+    if changed != one.proved:
+        return one.finding
+    return replace(
+        one.finding, text=f"the entry now leads to {one.proved.uri}, as the contract there proves", mended=True
+    )
