@@ -372,7 +372,7 @@ class RecordsGivenUp(ActionNeeded):
 
 
 class SearchUnsupported(ActionNeeded):
-    """A search could not be answered completely; the message says why, and what to ask instead."""
+    """A search cannot be answered, or not for all rows.  The message says why, and what to ask instead."""
 
 
 class TooManyUnmerged(ActionNeeded):

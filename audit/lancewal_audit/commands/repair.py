@@ -82,7 +82,9 @@ def region_(
     version_seen: Annotated[
         int,
         typer.Option(
-            help="A state version that a log line names. If the store lacks this version, it counts as lost.", min=0
+            help="Number of a version of the partition's state page that a log line of a service names. If the newest "
+            "version in the store is older, later ones count as lost.",
+            min=0,
         ),
     ] = 0,
     dry_run: DryRunOption = False,

@@ -245,8 +245,8 @@ def _in_force(context: RepairContext, version: int, decided: Mapping[int, InForc
         return planned
     except MergedPositionUnknown as error:
         raise MergedPositionUnknown(
-            f"the rows of table version {version} are not known: {error}. Perhaps the other choice of --rows-since "
-            "does not need them",
+            f"the merged positions of table version {version} are not known: {error}. Perhaps the other choice of "
+            "--rows-since does not need them",
             version=version,
         ) from error
 

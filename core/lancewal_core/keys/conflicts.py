@@ -127,8 +127,10 @@ class Conflicts:
 
     @property
     def stopped(self) -> tuple[Region, ...]:
-        """Regions of which ingest takes no further records: those with the most waiting keys, until few wait of the
-        other regions."""
+        """Regions of which ingest takes no further records.
+
+        They are chosen by their number of waiting keys, the highest first, until the others have few together
+        (``KEYS_FEW``)."""
         counted = pc.value_counts(self.waiting[REGION]).to_pylist()
         counts = sorted(((one["counts"], one["values"]) for one in counted), key=lambda one: (-one[0], one[1]))
         left, few = self.waiting.num_rows, KEYS_FEW

@@ -110,7 +110,11 @@ def claim(
         no_row_yet = no_row_yet and no_row_yet.joined(ended.no_row)
     first = generations[-1].next
     if first is None:
-        raise StoreInconsistent(f"region {state.region.name}: a sealed generation has no end")
+        raise StoreInconsistent(
+            f"state of region {state.region.name}: generation {newest.generation} is {newest.state.name} and has no next "
+            "position (`lancewal repair region`)",
+            region=state.region.name,
+        )
     opened = _open_record(newest.generation + 1, first, claimant)
     version = max(state.contract_version, contract_version)  # a claim never leads back
     return replace(

@@ -75,7 +75,8 @@ def format_type(type_: pa.DataType) -> str:
         for field in type_:
             if not re.fullmatch(_WORD, field.name):
                 raise InvalidSchema(
-                    f"struct member {field.name[:_SHOWN]!r} has no text form: use letters, digits, _ / + -"
+                    f"struct member {field.name[:_SHOWN]!r}: this name cannot be written in a type. Use ASCII letters, "
+                    "digits, _ / + -, beginning with a letter or _"
                 )
         return "struct<" + ", ".join(f"{f.name}: {format_type(f.type)}" for f in type_) + ">"
     raise InvalidSchema(f"type {type_} is not supported; see the reference page on column types")

@@ -91,7 +91,7 @@ def _hosts(value: str) -> str:
 
 
 def _host(value: str) -> str:
-    """Return the host without the brackets that an IPv6 address has before a port."""
+    """Return the host, an IPv6 address without its brackets.  ``ValueError`` for a host with a port, a user or a query."""
     _hosts(value)
     host = value[1:-1] if value.startswith("[") and value.endswith("]") else value
     if ":" in host:

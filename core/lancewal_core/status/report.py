@@ -50,7 +50,7 @@ class PartitionStatus:
     """Age in seconds of the oldest record in Kafka that is not durable, 0 if there is none; only ingest's `/status`
     says it."""
     unmerged_s: float | None
-    """Seconds for which the oldest ended generation has waited for its merge; 0 if none waits.  None if it is not
+    """Seconds for which the oldest ended generation has waited for its merge; 0 if none waits.  `null` if it is not
     known, as in ingest's `/status`."""
     merged_generation: int | None
     """Newest merged generation of the partition; 0 if none is."""
@@ -148,7 +148,7 @@ class TableStatus:
     unknown: tuple[str, ...] = ()
     """Facts that cannot be known from where the report was made, and who knows them."""
     not_looked_at: tuple[str, ...] = ()
-    """Facts that strong reads also need, and that nobody has looked at."""
+    """Facts that strong reads need and this report has not checked, such as the rows of unmerged segments."""
     foreign_columns: tuple[str, ...] = ()
     """Nullable columns that other programs have added to the table; `lancewal table alter --adopt-column` adopts them.
     Columns that stop merges are among ``problems``."""

@@ -451,7 +451,9 @@ def decode_contract(data: bytes, where: str) -> Contract:
     version = paths.parse_contract_version(where)
     if version is not None and contract.version != version:
         raise ObjectCorrupt(
-            f"{where} is corrupt: it says that it is version {contract.version} of the contract", object=where
+            f"{where} is corrupt: it says that it is version {contract.version} of the contract, and its key is that of "
+            f"version {version}",
+            object=where,
         )
     if version is not None and version != FIRST_VERSION and contract.making != paths.making_of(where):
         raise ObjectCorrupt(

@@ -2,7 +2,7 @@
 
 A merge commit carries the watermarks of *all* regions in its transaction properties.  The same content is written as an
 object (``paths.merge_record``) right after it, because a clean-up removes old transactions.  After a restore, or if
-versions are gone, neither may have the watermarks.  Then a person decides, by a record of the same form (``decide``).
+versions are gone, the watermarks may be in neither place.  Then a person decides, by a record of the same form (``decide``).
 
 The watermarks also name the object that says which keys are in conflict (``conflicts_ref``), if there is one.
 Watermarks that name such an object have format 2, all others format 1.  So an earlier release, which would not carry
@@ -16,8 +16,8 @@ Steps of the walk down from V
  2. If its transaction carries watermarks, these count.
  3. If the version is a restore, raise ``TableRestored``.  If it is an overwrite, other than the table's creation, raise
     ``TableReplaced``.
- 4. If it exists and its transaction cannot be read, it is a rewrite.  With any other operation it is a foreign commit.
-    In both cases go on with the version below.
+ 4. Any other commit leaves the watermarks as they were, such as lancewal's own compaction or a user's commit.  So does a
+    version whose transaction Lance's binding cannot convert: it rewrote an index.  Go on with the version below.
  5. If the version is gone, raise ``MergedPositionUnknown``.
  6. If version 1 has none of these, nothing was ever merged.
 """

@@ -174,7 +174,10 @@ def _old(context: FlusherContext, listed: Iterable[ObjectInfo], ids: set[str], n
 def kept_of(
     holding: Holding, contract: Contract, segments: Mapping[str, int], versions: Mapping[str, int]
 ) -> dict[str, KeptBySubscription]:
-    """Return what each subscription keeps, by name."""
+    """Return, by name, the lag of each subscription, and the segments and versions that stay only because of it.
+
+    ``segments``, ``versions``: numbers of these by the subscription's name; 0 for a name that is missing.
+    """
     bound_ms = max(contract.subscription_hold_s_max * 1000, 1)
     return {
         name: KeptBySubscription(

@@ -234,10 +234,10 @@ def _too_many_keys(context: FlusherContext, found: _Decision, limits: MergeLimit
 
 
 def _held_back(context: FlusherContext, found: _Decision, waiting: int, *, decisions_help: bool) -> MergeInputs:
-    """Return the inputs without the region of which most keys would be set aside, or with half of its generations.
+    """Return the inputs without the region that has the most keys to set aside, or with half of its generations.
 
-    ``waiting``: number of keys that would wait.  ``decisions_help``: keys that wait already take the room, so fewer
-    generations are no help.  ``ObjectMissing``: files are gone.
+    ``waiting``: number of keys that would wait.  ``decisions_help``: a person's decision about the keys that wait already
+    may make room.  Then the region is left out as a whole.  ``ObjectMissing``: files are gone.
     """
     counts = [int(mask.sum()) for mask in found.masks]
     taken = found.inputs.region_inputs[counts.index(max(counts))]

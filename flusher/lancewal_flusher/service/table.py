@@ -163,7 +163,7 @@ class FlusherTable:
             self.metrics.failed(GARBAGE, error)
 
     def name_standing(self, after_s: float) -> None:
-        """Log the work that has run at the same time as merges for ``after_s`` seconds."""
+        """Log each turn beside the merges that began at least ``after_s`` seconds ago and has not ended."""
         self.stopping()  # which shows that the loop lives
         for turn, seconds in self.turns.beside():
             if seconds >= after_s:

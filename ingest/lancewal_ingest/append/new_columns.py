@@ -51,7 +51,9 @@ class Following:
 
 
 def with_new_fields(contract: Contract, fields: NewFields, facts: Surroundings, change_id: str) -> Following:
-    """Return the next version of the contract.  Names come in their order: the first ones get the room that there is."""
+    """Return the next version of the contract, and why some fields get no column.
+
+    Fields are taken in alphabetical order until the table has ``columns_max`` columns."""
     names = naming_of(contract).names
     changes, refused = list[Change](), dict[str, str]()
     left, trials = [sorted(fields)], 0

@@ -105,7 +105,8 @@ class ReadAsked(OpenAsked):
     max_staleness: Annotated[
         str,
         typer.Option(
-            help="No effect on a command, which plans each read anew. Python has this option too.", metavar="DURATION"
+            help="Accepted, but without effect: a command plans each read anew. Python's `max_staleness_s` has an effect.",
+            metavar="DURATION",
         ),
     ] = ""
 

@@ -87,7 +87,10 @@ class LogEntries:
     """
 
     def __init__(self, walked: Walk[Segment | Trailer], known: LogEntries | None = None) -> None:
-        """``known``: entries of another walk of this log; what both walks have is not gone through again."""
+        """``known``: entries of another walk of this log.
+
+        They help if they reach the beginning of this walk, and begin no further back than this walk has segments.  Then
+        only the segments after them are gone through.  Otherwise they are forgotten."""
         self.end = walked.end
         self.fenced = walked.fence is not None
         begin = walked.segments[0].sequence if walked.segments else walked.end

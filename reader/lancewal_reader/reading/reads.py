@@ -225,8 +225,10 @@ class Reads:
         return planned, sum(batch.num_rows for batch in rows)
 
     def at_once(self, wanted: Wanted, use: Callable[[Planned], T]) -> T:
-        """Return the result of ``use`` for a new plan of the read.  If a plan kept for ``max_staleness_s`` can no
-        longer be read, ``use`` is called again, with a newer plan."""
+        """Return the result of ``use`` for a plan of the read.
+
+        With ``max_staleness_s`` this may be an earlier plan.  If that plan can no longer be read, ``use`` is called again
+        with a new one."""
         try:
             return use(self.plan(wanted))
         except (VersionGone, OutsideHistoryWindow):

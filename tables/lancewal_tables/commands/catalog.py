@@ -135,7 +135,13 @@ def forget(asked: CatalogAsked, name: NameArgument) -> None:
 @app.command()
 def check(
     asked: CatalogAsked,
-    mend: Annotated[bool, typer.Option("--mend", help="Write the entries that folders prove.")] = False,
+    mend: Annotated[
+        bool,
+        typer.Option(
+            "--mend",
+            help="Add or correct an entry if the contract in its folder names this place, and this name or none.",
+        ),
+    ] = False,
 ) -> None:
     """Compare the catalog's entries with contracts and folders.
 

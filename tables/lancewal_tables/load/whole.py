@@ -5,9 +5,9 @@ Steps
  2. Begin: record the name and what is merged now, unless a load of this name began before.
  3. With ``duplicates`` ``error``, check that no key is in the files twice.  The keys are read once for every
     ``keys_at_once`` of them.
- 4. Read the rows in parts of at most ``part_rows`` or about ``part_bytes``, and load each part.  With ``duplicates``
-    ``last``, read from the last row to the first.  The last row of a key is then loaded first, and its other rows are
-    left out.
+ 4. Read the rows in parts, and load each part.  A part ends once it has ``part_rows`` rows or about ``part_bytes``.
+    With ``duplicates`` ``last``, read from the last row to the first.  The last row of a key is then loaded first, and
+    its other rows are left out.
  5. Maintain the key index, so that the next part need not scan this part.
 
 With ``look_only`` nothing is written.  The rows that would be loaded into the present version are counted, part by part.

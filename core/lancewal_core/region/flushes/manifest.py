@@ -228,7 +228,7 @@ def _flush(content: JsonObject, key: str) -> Flush:
         (FlushFile.PATCHES, [p.patches for p in parts]),
     ):
         if sum(s.size for s in stretches if s is not None) > bytes_max(paths.flush_file(name, file)):
-            raise JsonFault(f"its {file.value} would be larger than any such file")
+            raise JsonFault(f"by its parts, {file.value} has more bytes than such a file may have")
     return Flush(key, content.whole("contract_version", low=1), fragments, tuple(parts))
 
 

@@ -330,8 +330,9 @@ def _check_allowed(contract: Contract, change: Change | Adoption, facts: Surroun
     indexes = facts.indexed.get(column, ())
     if indexes and isinstance(change, Widened | Dropped):
         raise InvalidInput(
-            f"index {', '.join(indexes)} is over it. Drop the index first: "
-            f"`dataset.drop_index({indexes[0]!r})` of pylance; build it again afterwards"
+            f"the column is indexed ({', '.join(indexes)}). First run, with pylance: "
+            + ", ".join(f"`dataset.drop_index({index!r})`" for index in indexes)
+            + (". Build the index again afterwards" if isinstance(change, Widened) else "")
         )
 
 

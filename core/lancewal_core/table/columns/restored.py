@@ -163,7 +163,7 @@ def _asking(pinned: PinnedTable, before: Contract, contract: Contract) -> Contra
 
 
 def _as_there(pinned: PinnedTable, before: Contract) -> Contract:
-    """Return the contract with its columns as the version has them, where widenings may have landed."""
+    """Return ``before`` with each column as the version has it: a widening that ``before`` asks for may have landed."""
     return before.model_copy(update={"columns": tuple([in_version(pinned, column) for column in before.columns])})
 
 

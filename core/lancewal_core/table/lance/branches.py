@@ -194,7 +194,7 @@ def _check_tag(key: str, data: bytes) -> None:
 def _parsed(key: str, prefix: str, data: bytes) -> tuple[str, JsonObject]:
     name = key.removeprefix(prefix).removesuffix(_REF)
     if "/" in name:
-        raise JsonFault("it lies in a folder that is named as a branch or tag")
+        raise JsonFault("it is neither a branch nor a tag: it lies in a folder whose name ends in .json")
     found = JsonObject.parse(data)
     found.whole("manifestSize")
     return unquote(name), found

@@ -177,7 +177,10 @@ class _Reader:
     def _item(self, left: Part) -> tuple[Part, bool]:
         same, item, known = met(left, self._limits.item(self._operand), self._limits)
         if same != left:
-            raise NotAccepted(f"{left.sql[:80]} and {item.sql[:80]} have different units: compare them by =, not by IN")
+            raise NotAccepted(
+                f"{left.sql[:80]} and {item.sql[:80]} are times in different units, such as ms and us: compare them by =, not "
+                "by IN"
+            )
         return item, known
 
     def _plain_items(self, left: Part) -> list[str] | None:

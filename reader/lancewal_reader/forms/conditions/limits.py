@@ -25,6 +25,13 @@ _JOINED_MAX = 100
 """Most texts of a row that a condition joins.  A result may be that many times as long as the row."""
 
 
+def _counts(most: int, where: str) -> str:
+    return (
+        f"its function calls, arithmetic operators and casts count for more than {most} in {where}; each cast counts as "
+        f"{STEPS_OF_A_CAST}"
+    )
+
+
 class Limits:
     """Counts of one condition.  Each method raises ``NotAccepted`` above its limit."""
 
@@ -45,9 +52,9 @@ class Limits:
         self.steps += steps
         self._all_steps += steps
         if self.steps > _STEPS_MAX:
-            raise NotAccepted(f"it has more than {_STEPS_MAX} calls, casts and arithmetic operators in one term")
+            raise NotAccepted(_counts(_STEPS_MAX, "one term"))
         if self._all_steps > _ALL_STEPS_MAX:
-            raise NotAccepted(f"it has more than {_ALL_STEPS_MAX} calls, casts and arithmetic operators in all")
+            raise NotAccepted(_counts(_ALL_STEPS_MAX, "all"))
 
     def term(self, terms: int = 1) -> None:
         self._terms += terms
@@ -57,7 +64,9 @@ class Limits:
     def join(self, texts: int) -> None:
         self._joined += texts
         if self._joined > _JOINED_MAX:
-            raise NotAccepted(f"it joins more than {_JOINED_MAX} texts")
+            raise NotAccepted(
+                f"it joins more than {_JOINED_MAX} texts in all by ||, concat or concat_ws; literals do not count"
+            )
 
     def item(self, read: Callable[[], Part]) -> Part:
         """Read an item of a list by ``read``.  A literal does not count towards the limits."""

@@ -179,7 +179,7 @@ class Tokenizer:
         return [word for word, _ in self.placed(text)]
 
     def texts(self, column: pa.ChunkedArray) -> Texts:
-        """Return the texts of a column; a null has no words."""
+        """Return the texts of a column, split into words; a null has none."""
         with self._lock:
             if len(self._vocabulary) > VOCABULARY_MAX:  # texts that were given out keep theirs
                 self._vocabulary, self._known, self._words = {}, OrderedDict(), 0
