@@ -83,9 +83,12 @@ class Subscriptions:
                     raise
         raise AssertionError("not reached")
 
-    def commit(self, name: str, receipt: Receipt | str | bytes, *, back: bool = False) -> Subscription:
+    def commit(self, name: str | Subscription, receipt: Receipt | str | bytes, *, back: bool = False) -> Subscription:
         """Commit a receipt: the consumer is done with all changes up to it.  From here on the subscription keeps what
         the receipt needs, and no more.
+
+        A ``Subscription`` in place of its name means that one alone: another that was created under its name later is
+        ``SubscriptionMissing``.
 
         A receipt whose version or any position is lower than the one committed is ``InvalidInput``, unless ``back`` is
         true.  So is a receipt of another table.  ``SubscriptionMissing``: there is no such subscription, or it was
@@ -96,6 +99,7 @@ class Subscriptions:
             raise InvalidInput(f"commit: expected a receipt, not {type(receipt).__name__}")
         found = receipt if isinstance(receipt, Receipt) else Receipt.parse(receipt)
         self._check_ours(found)
+        name, id = (name.name, name.id) if isinstance(name, Subscription) else (name, None)
 
         def check(before: Subscription) -> bool:
             behind = _behind(found, Receipt.parse(before.receipt))
@@ -106,10 +110,10 @@ class Subscriptions:
                 )
             return behind is None
 
-        subscription = self.get(name)
-        check(subscription)
+        self._kept.id_of(name, id)
+        check(self.get(name))
         with losses_named(name):
-            return self._kept.commit(name, self._needs(found), check)
+            return self._kept.commit(name, self._needs(found), check, id)
 
     def drop(self, name: str) -> None:
         """Drop a subscription: it holds nothing more.  ``SubscriptionMissing`` if there is none of this name."""
@@ -163,16 +167,16 @@ class FollowedFeeds(Iterator[ChangeRows]):
     After an error nothing more comes: a new call of ``follow`` goes on from the last receipt, or from the subscription.
     An error about what a subscription has lost names it, also if it is raised when rows of a feed are read."""
 
-    def __init__(self, feeds: Feeds, planned: Iterator[PlannedFeed], followed: str | None) -> None:
-        """``followed``: name of the subscription."""
-        self._feeds = feeds if followed is None else _SubscribedFeeds(feeds, followed)
+    def __init__(self, feeds: Feeds, planned: Iterator[PlannedFeed], followed: Subscription | None) -> None:
+        """``followed``: the subscription from whose receipt the feeds begin."""
+        self._feeds = feeds if followed is None else _SubscribedFeeds(feeds, followed.name)
         self._planned = planned
         self._subscriptions = Subscriptions(feeds.reads)
         self._followed = followed
         self._last: Receipt | None = None
 
     def __next__(self) -> ChangeRows:
-        with losses_named(self._followed):
+        with losses_named(None if self._followed is None else self._followed.name):
             planned = next(self._planned)
         self._last = planned.receipt
         return ChangeRows(self._feeds, planned)
@@ -180,8 +184,8 @@ class FollowedFeeds(Iterator[ChangeRows]):
     def commit(self, receipt: Receipt | str | bytes | None = None) -> None:
         """Commit a receipt to the subscription, by default that of the last feed: its changes are dealt with.
 
-        ``InvalidInput``: no subscription is followed, or there was no feed yet.  Other errors are those of
-        ``Subscriptions.commit``."""
+        ``InvalidInput``: no subscription is followed, or there was no feed yet.  ``SubscriptionMissing``: it was dropped,
+        also if another one has its name since.  Other errors are those of ``Subscriptions.commit``."""
         if self._followed is None:
             raise InvalidInput("commit: no subscription is followed. Keep the receipt, and give it as start")
         done = self._last if receipt is None else receipt

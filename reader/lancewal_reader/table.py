@@ -380,9 +380,10 @@ class Table:
         if (start is None) == (name is None):
             raise InvalidInput("follow: give a start, or the name of a subscription")
         wanted = wanted_of(columns, filter, ReadOptions())
-        begin = start if name is None else self.subscriptions().get(name).receipt
+        followed = None if name is None else self.subscriptions().get(name)
+        begin = start if followed is None else followed.receipt
         feeds = follow(self._feeds, wanted, begin, mode, options.rows_max, options.poll_s)
-        return FollowedFeeds(self._feeds, feeds, name)
+        return FollowedFeeds(self._feeds, feeds, followed)
 
     def receipt(self, **read: Unpack[Read]) -> Receipt:
         """Return the receipt of what a read would see; no row is read.  Several reads of one state take it as their

@@ -212,6 +212,26 @@ def test_one_is_dropped_while_it_is_followed(pipeline: Pipeline) -> None:
         feeds.commit()
 
 
+def test_one_that_was_created_anew_gets_no_commit_of_the_former_one(pipeline: Pipeline) -> None:
+    """Its consumer has not read what the former one's has."""
+    table = open_table(pipeline.uri)
+    subscriptions = table.subscriptions()
+    former = subscriptions.create("cache")
+    feeds = table.follow(subscription="cache")
+    pipeline.produce(5)
+    pipeline.ingest()
+    feed = next(feeds)
+    subscriptions.drop("cache")
+    anew = subscriptions.create("cache", former.receipt)
+    commits: list[Callable[[], object]] = [feeds.commit, lambda: subscriptions.commit(former, feed.receipt)]
+    for commit in commits:
+        with pytest.raises(SubscriptionMissing, match="'cache' was dropped, and another one has its name since"):
+            commit()
+    assert subscriptions.get("cache") == anew
+    assert subscriptions.commit(anew, feed.receipt).id == anew.id
+    subscriptions.commit("cache", table.receipt())
+
+
 def test_a_table_without_a_merge(tmp_path: Path) -> None:
     pipeline = Pipeline(tmp_path, seed=1, history_window_s=0, version_window_s=0, grace_s=0)
     table = open_table(pipeline.uri)

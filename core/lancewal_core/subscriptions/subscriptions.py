@@ -14,7 +14,8 @@ Guarantees
 Nothing but the folder of subscriptions is written.  A list has the names of all subscriptions, and the id of each.  It is
 found without a listing of the store, and no version of it is deleted while its table exists.  A subscription is a family
 of versions, whose keys have its id.  An id is new for each ``create``.  So a commit to a subscription that was dropped
-meanwhile, or made again under its name, goes where nobody reads.
+meanwhile, or made again under its name, goes where nobody reads.  A consumer that goes on for long names the id from which
+it began: then its commit is refused if the name has another one.
 
 A version is *sure* if it held everything needed when it was put, or its writer has found so afterwards.
 
@@ -26,10 +27,11 @@ Steps of ``create``
     the error.
 
 Steps of ``commit``
- 1. Read the list, then swap the subscription: the next version has the new receipt.  It is sure if the version before
-    was, and the receipt goes forward, since the version before needs more.  Look first whether the version before holds
-    yet.  If the receipt goes back, look first whether everything that it needs is there and as young as in step 3 of
-    ``create``.  A version that holds nothing must not take the place of one that does.
+ 1. Read the list: the name must have the id that is asked for, if one is.  Then swap the subscription: the next version has
+    the new receipt.  It is sure if the version before was, and the receipt goes forward, since the version before needs
+    more.  Look first whether the version before holds yet.  If the receipt goes back, look first whether everything that it
+    needs is there and as young as in step 3 of ``create``.  A version that holds nothing must not take the place of one
+    that does.
  2. Look whether everything needed is there.  If the version is sure, the one before must have held just before the swap,
     or all must be as young.  If it is not sure, all must be as young, and a version that is sure is put.  Otherwise the
     receipt of the version before is swapped in again, and the error raised.
@@ -93,10 +95,12 @@ class Subscription:
     """Table version of that receipt, or the one that stood in for it."""
     created_ms: int
     committed_ms: int
+    id: str
+    """Tells it from others that have had its name."""
 
 
-def subscription_of(stored: StoredSubscription) -> Subscription:
-    return Subscription(stored.name, stored.receipt, stored.version, stored.created_at_ms, stored.committed_at_ms)
+def subscription_of(stored: StoredSubscription, id: str) -> Subscription:
+    return Subscription(stored.name, stored.receipt, stored.version, stored.created_at_ms, stored.committed_at_ms, id)
 
 
 def about(subscription: Subscription) -> Mapping[str, object]:
@@ -136,8 +140,10 @@ def decoded_subscription(found: Version | None, name: str, id: str, making: Maki
 
 def read_stored(opened: OpenedTable) -> dict[str, StoredSubscription | Corrupt | ObjectMissing]:
     """Return all subscriptions by name; of one that cannot be read, the error.  A table without any costs one request."""
-    ids = read_names(opened.store, opened.contract.making, opened.tasks).ids
+    return _read_all(opened, read_names(opened.store, opened.contract.making, opened.tasks).ids)
 
+
+def _read_all(opened: OpenedTable, ids: Mapping[str, str]) -> dict[str, StoredSubscription | Corrupt | ObjectMissing]:
     def one(name: str) -> StoredSubscription | Corrupt | ObjectMissing:
         try:
             return _read(opened, name, ids[name])
@@ -176,14 +182,16 @@ class KeptSubscriptions:
 
     def readable(self) -> dict[str, Subscription | Corrupt | ObjectMissing]:
         """Return all subscriptions by name; of one that cannot be read, the error."""
+        ids = read_names(self._opened.store, self._making, self._opened.tasks).ids
         return {
-            name: subscription_of(found) if isinstance(found, StoredSubscription) else found
-            for name, found in read_stored(self._opened).items()
+            name: subscription_of(found, ids[name]) if isinstance(found, StoredSubscription) else found
+            for name, found in _read_all(self._opened, ids).items()
         }
 
     def get(self, name: str) -> Subscription:
         """Return a subscription; ``SubscriptionMissing`` if there is none of this name."""
-        return subscription_of(_read(self._opened, name, self.id_of(name)))
+        id = self.id_of(name)
+        return subscription_of(_read(self._opened, name, id), id)
 
     def create(self, name: str, needs: Needs) -> Subscription:
         """Create a subscription.
@@ -218,16 +226,18 @@ class KeptSubscriptions:
         except (OutsideHistoryWindow, VersionGone):
             self._swap_names(partial(_without, name, id))
             raise
-        return subscription_of(self._replace(name, id, first, first.model_copy(update={"sure": True})))
+        return subscription_of(self._replace(name, id, first, first.model_copy(update={"sure": True})), id)
 
-    def commit(self, name: str, needs: Needs, check: Callable[[Subscription], bool]) -> Subscription:
-        """Commit a receipt to a subscription.
+    def commit(
+        self, name: str, needs: Needs, check: Callable[[Subscription], bool], id: str | None = None
+    ) -> Subscription:
+        """Commit a receipt to a subscription; ``id``: to the one with this id alone.
 
         ``check`` returns whether the receipt goes forward from the subscription found, or refuses it by an error.
         ``SubscriptionMissing``: there is none, or it was dropped meanwhile.  ``OutsideHistoryWindow``,
         ``VersionGone``: what the receipt needs is gone, or may be going.
         """
-        opened, id = self._opened, self.id_of(name)
+        opened, id = self._opened, self.id_of(name, id)
         before: list[StoredSubscription] = []
         held_until_ms = 0
 
@@ -235,7 +245,7 @@ class KeptSubscriptions:
         def decide(found: Version | None) -> StoredSubscription | None:
             nonlocal held_until_ms
             newest = decoded_subscription(found, name, id, self._making)
-            forward = check(subscription_of(newest))
+            forward = check(subscription_of(newest, id))
             before.append(newest)
             if newest.receipt == needs.receipt:
                 return None
@@ -260,7 +270,7 @@ class KeptSubscriptions:
         # Step 3
         if read_names(opened.store, self._making, opened.tasks).ids.get(name) != id:
             raise self._missing(name)
-        return subscription_of(ours)
+        return subscription_of(ours, id)
 
     def drop(self, name: str) -> None:
         """Drop a subscription, whether or not it can be read.  ``SubscriptionMissing``: there is none of this name."""
@@ -301,11 +311,18 @@ class KeptSubscriptions:
         swap(self._opened.store, family, self._opened.clock, decide, encode_subscription)
         return new
 
-    def id_of(self, name: str) -> str:
-        """Return the id of a subscription; ``SubscriptionMissing`` if there is none of this name."""
+    def id_of(self, name: str, wanted: str | None = None) -> str:
+        """Return the id of a subscription.  ``SubscriptionMissing``: there is none of this name, or it has another id than
+        the wanted one."""
         found = read_names(self._opened.store, self._making, self._opened.tasks).ids.get(check_name(name))
         if found is None:
             raise self._missing(name)
+        if wanted not in (None, found):
+            raise SubscriptionMissing(
+                f"subscription {name!r} was dropped, and another one has its name since. To go on with that one, begin at "
+                "its receipt, which `lancewal subscription list` shows",
+                subscription=name,
+            )
         return found
 
     def _missing(self, name: str) -> SubscriptionMissing:

@@ -75,13 +75,14 @@ def command(asked: ChangesAsked, filter: FilterOption = "") -> None:
     destination = Destination(form, asked.to, asked.guard_formulas)
     table, columns, where = asked.open(), names_of(asked.columns), filter or None
     subscriptions, name = table.subscriptions(), asked.subscription
-    start = subscriptions.get(name).receipt if name else asked.start
+    followed = subscriptions.get(name) if name else None
+    start = followed.receipt if followed else asked.start
     end = asked.end or "now"
     later = table.follow(start, asked.mode.value, columns, where) if asked.follow else None
     with losses_named(name or None):
         for rows in later or [table.changes(start, end, asked.mode.value, columns, where)]:
             say_left_out(rows.schema)
             destination.write(rows.to_reader())
-            if name:
-                subscriptions.commit(name, rows.receipt)
+            if followed:
+                subscriptions.commit(followed, rows.receipt)
             say_receipt(rows.schema)

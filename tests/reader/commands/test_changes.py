@@ -10,13 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import typer
-from typer.testing import Result
+from typer.testing import CliRunner, Result
 
 from lancewal_core.cli.groups import with_options
-from lancewal_core.errors import InvalidInput
+from lancewal_core.errors import InvalidInput, SubscriptionMissing
 from lancewal_reader.commands.changes import command
+from lancewal_reader.forms.row_output import Destination
 from lancewal_reader.table import open_table
 from tests.reader.changes.test_net import applied
 from tests.reader.commands.test_commands import done
@@ -107,3 +109,22 @@ def test_following_goes_on_until_it_is_interrupted(pipeline: Pipeline) -> None:
 def test_wrong_options_are_refused(pipeline: Pipeline, arguments: list[str], told: str) -> None:
     with pytest.raises(InvalidInput, match=told):
         changes(pipeline, *arguments)
+
+
+def test_one_is_created_anew_while_the_command_writes_its_rows(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    subscriptions = open_table(pipeline.uri).subscriptions()
+    former = subscriptions.create("cache")
+    pipeline.produce(5)
+    pipeline.ingest()
+
+    def write(self: Destination, rows: pa.RecordBatchReader) -> None:
+        subscriptions.drop("cache")
+        subscriptions.create("cache", former.receipt)
+
+    monkeypatch.setattr(Destination, "write", write)
+    asked = ["-t", pipeline.uri, "--subscription", "cache", "-o", "jsonl", "--to", str(tmp_path / "rows")]
+    result = CliRunner().invoke(app, asked)
+    assert isinstance(result.exception, SubscriptionMissing)
+    assert subscriptions.get("cache").receipt == former.receipt

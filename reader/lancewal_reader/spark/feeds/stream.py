@@ -6,7 +6,8 @@ Guarantees
  2. A batch that is read again has the same rows, also after a restart of the query: its offsets alone say what it has.
  3. With admission control (PySpark 4.2 and later), a batch has at most ``max_rows_per_trigger`` records, or one commit where
     the log no longer has the records (``changes.follow``).  ``availableNow`` ends at the state of its begin.
- 4. With a subscription, each batch that Spark has finished is committed to it.
+ 4. With a subscription, each batch that Spark has finished is committed to it.  If it was dropped since the query began, or
+    was restarted, the query ends with ``SubscriptionMissing``, also if another one has its name.
  5. All batches of a query have the columns of its ``load()``.  When the table has others, the query ends with
     ``ContractChanged``, and a restart goes on with them.  Batches from before the change then have the new columns too.
 
@@ -37,6 +38,7 @@ from pyspark.sql.types import StructType
 
 from lancewal_core.errors import ContractChanged, InvalidInput, LancewalError
 from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.subscriptions.subscriptions import Subscription
 from lancewal_reader.changes.feed import Feeds, PlannedFeed
 from lancewal_reader.changes.follow import bounded, columns_changed, moved_columns, newest_state
 from lancewal_reader.point.at import Point, point_of
@@ -101,6 +103,8 @@ class ChangeStream(DataSourceStreamReader):
         self._first: Offset | None = None
         """The begin of the stream, once it was looked for."""
         self._snapshot: tuple[Receipt, FirstSnapshot] | None = None
+        self._subscription: Subscription | None = None
+        """The subscription that is followed, once it was looked for."""
         self._done = False
         """Whether a batch has ended, so that no later one is the first."""
 
@@ -126,6 +130,7 @@ class ChangeStream(DataSourceStreamReader):
             last = Offset.of(end)
             if last is None:
                 raise InvalidInput("the checkpoint has a batch that ends at the initial offset. Begin with a new one")
+            self.subscription()  # the one that this batch is committed to
             return [FeedPartition(task) for task in self._tasks(self._begin(Offset.of(start), last), last)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -140,9 +145,10 @@ class ChangeStream(DataSourceStreamReader):
     def commit(self, end: Json) -> None:
         self._done = True
         offset = Offset.of(end)
-        if isinstance(self.asked.start, Subscribed) and offset is not None:
-            with feed_errors(self.asked):
-                Subscriptions(self.feeds.reads).commit(self.asked.start.name, offset.receipt)
+        with feed_errors(self.asked):
+            followed = self.subscription()
+            if followed is not None and offset is not None:
+                Subscriptions(self.feeds.reads).commit(followed, offset.receipt)
 
     def stop(self) -> None:
         if self._opened is not None:
@@ -189,9 +195,16 @@ class ChangeStream(DataSourceStreamReader):
 
     def start(self) -> Planned:
         """Plan the state at the point that the options give."""
-        point = point_of(bound_of(self.feeds, self.asked.start))
+        followed = self.subscription()
+        point = point_of(bound_of(self.feeds, self.asked.start) if followed is None else followed.receipt)
         assert point is not None
         return self.state(point)
+
+    def subscription(self) -> Subscription | None:
+        """Return the subscription that the options name, as it was when it was first looked for."""
+        if self._subscription is None and isinstance(self.asked.start, Subscribed):
+            self._subscription = Subscriptions(self.feeds.reads).get(self.asked.start.name)
+        return self._subscription
 
     def state(self, point: Point) -> Planned:
         """Plan the state at a point, whatever columns it has."""

@@ -519,3 +519,20 @@ def test_a_stream_commits_to_its_subscription(pipeline: Pipeline) -> None:
         source(pipeline, start="now", subscription="query")
     with pytest.raises(SubscriptionMissing):
         read(source(pipeline, subscription="other"))
+
+
+def test_a_stream_commits_nothing_to_a_subscription_that_was_created_anew(pipeline: Pipeline) -> None:
+    subscriptions = open_table(pipeline.uri).subscriptions()
+    former = subscriptions.create("query")
+    query = Query(pipeline, {"subscription": "query"}, rows=held(pipeline))
+    query.restart()
+    for _ in range(2):
+        pipeline.produce(20)
+        merge(pipeline)
+        if former.receipt == subscriptions.get("query").receipt:
+            assert query.batch()
+    subscriptions.drop("query")
+    subscriptions.create("query", former.receipt)
+    with pytest.raises(SubscriptionMissing, match="another one has its name since"):
+        query.batch()
+    assert subscriptions.get("query").receipt == former.receipt
