@@ -321,6 +321,24 @@ def test_the_table_is_made_at_the_first_installation_only(everything: Rendered) 
     assert weight["ServiceAccount"] < weight["Job"]
 
 
+@pytest.mark.parametrize(
+    ("uri", "root", "name"),
+    [
+        ("shop.orders", "s3://lake", " --name shop.orders"),
+        ("s3://lake/trips", "s3://lake", ""),
+        ("$(id)", "s3://lake", ""),
+        ("trips", "", ""),
+    ],
+)
+def test_a_table_is_made_under_its_name_in_the_catalog(uri: str, root: str, name: str) -> None:
+    values = yaml.safe_load((VALUES / "everything.yaml").read_text())
+    settings = {**values["settings"], "catalog": {"root": root}}
+    found = render("everything", {"settings": {**settings, "table": {**settings["table"], "uri": uri}}})
+    job = found.one("Job", "r-lancewal-table-create")
+    command = ours(job["spec"]["template"]["spec"])["command"]
+    assert command == ["/bin/sh", "-euc", f"lancewal table show 2>/dev/null || exec lancewal table create{name}"]
+
+
 # -- memory ----------------------------------------------------------------------------------------------------
 
 NEED = 300 << 20

@@ -16,12 +16,14 @@ from tests.simulation.settings import BRISK, Delay, Limits, Mishap, Settings, Sl
 from tests.twins.faults import Rates
 
 OF_COLUMNS = ("columns.bring", "columns.grow", "columns.widen", "contract.put")
-OF_CUTS = ("cut.snapshot", "cut.put", "cut.drop")
+OF_CATALOGS = ("catalog.swap", "cut.snapshot", "cut.put", "cut.drop")
 PLACES = tuple(
-    f"{name} {when}" for name in sorted(POINTS - {"spark.task", *OF_COLUMNS, *OF_CUTS}) for when in ("before", "after")
+    f"{name} {when}"
+    for name in sorted(POINTS - {"spark.task", *OF_COLUMNS, *OF_CATALOGS})
+    for when in ("before", "after")
 )
 """Where a process may die or stand still: every named point but that of a Spark executor, which only reads, and
-those of changes of columns and of cuts, which few kinds of schedules have."""
+those of changes of columns and of catalogs, which few kinds of schedules have."""
 
 CALLS = {
     "member": [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,11 @@ from tests.whole_path.world import make_world
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 
 
+def killing(when: str) -> dict[str, str]:
+    """The environment of a command that dies at the change of the catalog."""
+    return {"LANCEWAL_TESTING": "1", "LANCEWAL_FAILPOINT": f"catalog.swap:{when}=kill"}
+
+
 def test_services_and_commands_work_by_name(kafka: KafkaBroker, topic_name: str, tmp_path: Path, seed: int) -> None:
     """A table is registered and one is made; ingest and flusher start by name; the table moves and goes on."""
     ingest_port, flusher_port = free_ports(2)
@@ -30,6 +36,8 @@ def test_services_and_commands_work_by_name(kafka: KafkaBroker, topic_name: str,
     tree = {**lancewal.tree, "catalog": {"root": str(lake)}}
     lancewal.settings(tree)
     assert "0 tables" in lancewal.succeed("catalog", "init")
+    for when in ("before", "after"):
+        assert lancewal.run("catalog", "register", "shop.orders", environment=killing(when)).code == -signal.SIGKILL
     lancewal.succeed("catalog", "register", "shop.orders")
     lancewal.settings({**tree, "table": {**tree["table"], "uri": "shop.orders"}})
 
@@ -37,7 +45,15 @@ def test_services_and_commands_work_by_name(kafka: KafkaBroker, topic_name: str,
     items = {**tree["table"], "topic": f"{topic_name}-2"}
     del items["uri"]
     lancewal.settings({**tree, "table": items})
-    assert f"{lake}/shop.items.lance" in lancewal.succeed("table", "create", "--name", "shop.items")
+    for when in ("before", "after"):
+        create = "table", "create", "--name", "shop.items"
+        killed = lancewal.run(*create, environment=killing(when))
+        assert killed.code == -signal.SIGKILL, killed.err
+        checked = lancewal.run("catalog", "check")
+        assert checked.out.startswith("shop.items: no-entry" if when == "before" else "the catalog is right")
+        if when == "before":
+            assert f"{lake}/shop.items.lance" in lancewal.succeed(*create)
+            lancewal.succeed("catalog", "forget", "shop.items")
     lancewal.settings({**tree, "table": {**tree["table"], "uri": "shop.orders"}})
 
     services = [lancewal.start("ingest", "run"), lancewal.start("flusher", "run")]

@@ -33,7 +33,7 @@ def address_of(catalog: Catalog, text: str) -> str:
         return text
     raise TableUnknown(
         f"{text} is neither a table of the catalog {catalog.where} nor a folder here: `lancewal catalog list` shows the "
-        "catalog's tables. Name a table of the catalog, or give an address with a slash, such as ./orders",
+        "catalog's tables, and `lancewal table create --name NAME` makes one. An address has a slash, such as ./orders",
         table=text,
     )
 

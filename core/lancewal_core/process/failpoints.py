@@ -59,6 +59,7 @@ POINTS: frozenset[str] = frozenset(
         "columns.grow",
         "columns.widen",
         "contract.put",
+        "catalog.swap",
         "cut.snapshot",
         "cut.put",
         "cut.drop",

@@ -25,6 +25,7 @@ from lancewal_core.catalog.table_name import table_name
 from lancewal_core.errors import NotALancewalTable, TableExists, TableMissing
 from lancewal_core.open import Address
 from lancewal_core.process.clock import SystemClock
+from lancewal_core.process.failpoints import point
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.place import place_of, same_place
 from lancewal_core.table.contract import Contract
@@ -80,7 +81,8 @@ def put_entry(catalog: Catalog, settings: Settings, name: str, contract: Contrac
         _check_free(catalog, settings, found)
         return found if found is not None and says_the_same(found, new) else new
 
-    return change_table(catalog, name, decide) or new
+    with point("catalog.swap", table=name):
+        return change_table(catalog, name, decide) or new
 
 
 def forget_table(catalog: Catalog, name: str) -> TableEntry:

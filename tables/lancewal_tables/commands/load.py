@@ -61,7 +61,8 @@ def command(
         content = {**began.model_dump(mode="json"), "dry_run": dry_run}
         asked.report(content, began_text(str(name), began), dry_run=dry_run)
         return
-    events = FlusherEvents(table=Address.of(settings).name)
+    address = Address.of(settings)
+    events = FlusherEvents(table=address.name_of(address.contract()))
     with stop_signals() as stopping:
         summary = load_files(
             settings,
