@@ -25,7 +25,8 @@ Steps
  6. If anything turns out stale or missing: plan again, a bounded number of times.
 
 Outcomes other than a plan
- * ``InvalidInput``: the receipt is not one of this table.
+ * ``InvalidInput``: the receipt is not one of this table.  So it is if a strong plan, made after step 6, does not reach its
+   positions: what a read saw was durable, so the table has been put back to an older state, or nobody read these positions.
  * ``VersionGone``: V was cleaned up, and no version that is left shows its rows; or partitions were added, or the
    topic was recreated, since a read of a table with keys in conflict: other owners count now.
  * ``OutsideHistoryWindow``: generations that the read needs are trimmed (they were merged longer ago than the
@@ -47,8 +48,10 @@ from functools import partial
 from lancewal_core.errors import (
     InvalidInput,
     MergedPositionUnknown,
+    PlanRetriesExhausted,
     PlanStale,
     RecordsGivenUp,
+    Refresh,
     TableRestored,
     VersionGone,
 )
@@ -74,10 +77,12 @@ from lancewal_reader.plan.strong import (
     check_contract,
     check_entries,
     looked_again,
+    plan_strong,
     walk_from,
 )
 from lancewal_reader.point.receipt import Receipt
 
+_NAMED = 3
 _STRIDE = 64
 """Segments that a walk reads before it looks whether all cuts are reached."""
 
@@ -105,7 +110,29 @@ def plan_at(context: PlanContext, at: Receipt) -> ReadPlan:
             "table that gave it"
         )
     check_contract(context)
-    return looked_again(context, lambda: _plan_once(context, at), "no plan for this receipt")  # Step 6
+    try:
+        return looked_again(context, lambda: _plan_once(context, at), "no plan for this receipt")  # Step 6
+    except PlanRetriesExhausted:
+        _check_reached(context, at)
+        raise
+
+
+def _check_reached(context: PlanContext, at: Receipt) -> None:
+    """Raise ``InvalidInput`` if the table, as a strong read sees it, has not all positions of the receipt."""
+    try:
+        reached = plan_strong(context).cut
+    except Refresh:
+        return
+    beyond = [
+        f"{r.topic}-{r.partition}: {cut}, and the table is at {reached.get(r, 0)}"
+        for r, cut in sorted(at.positions.items())
+        if r in context.contract.regions and cut > reached.get(r, 0)
+    ]
+    if beyond:
+        raise InvalidInput(
+            f"the receipt names positions that the table has not reached: {'; '.join(beyond[:_NAMED])}. A read gives no such "
+            "receipt, unless the table was put back to an older state since. To wait for records, give at_least"
+        )
 
 
 def _plan_once(context: PlanContext, at: Receipt) -> ReadPlan:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -12,7 +12,7 @@ import lance
 import pyarrow as pa
 import pytest
 
-from lancewal_core.errors import InvalidInput, OutsideHistoryWindow, PlanRetriesExhausted, TokenTimeout, VersionGone
+from lancewal_core.errors import InvalidInput, OutsideHistoryWindow, TokenTimeout, VersionGone
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Position, TableUuid, TableVersion
 from lancewal_core.region.state import GenerationState
@@ -375,8 +375,20 @@ def test_a_cut_behind_everything_durable_is_named(pipeline: Pipeline, monkeypatc
     table = open_table(pipeline.uri)
     receipt = receipt_of(table.scan().schema)
     beyond = {region: Position(position + 5) for region, position in receipt.positions.items()}
-    with pytest.raises(PlanRetriesExhausted, match="is needed up to"):
-        table.scan(at=replace(receipt, positions=beyond))
+    table.subscriptions().create("kept", receipt)
+    future = replace(receipt, positions=beyond)
+    region = min(beyond)
+    says = f"has not reached: {region.topic}-{region.partition}: {beyond[region]}, and the table is at {beyond[region] - 5}"
+    uses: list[Callable[[], object]] = [
+        lambda: table.scan(at=future),
+        lambda: table.changes(receipt, future),
+        lambda: table.changes(future),
+        lambda: next(table.follow(future, mode="all")),
+        lambda: table.subscriptions().commit("kept", future),
+    ]
+    for use in uses:
+        with pytest.raises(InvalidInput, match=says):
+            use()
 
 
 def test_a_read_at_a_receipt_does_not_move_the_reader(pipeline: Pipeline) -> None:
