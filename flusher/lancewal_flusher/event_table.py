@@ -99,3 +99,13 @@ class FlusherEvents(ServiceEvents):
     )
     spark_ended = warning("The Spark session had ended before it was closed.", "error")
     service_stopping = info("The service was told to stop, and begins no further turn.")
+    catalog_silent = warning(
+        "The catalog in PostgreSQL does not take the table's state. Merges go on, and the newest state is sent later.",
+        *("kind", "error"),
+    )
+    catalog_answers_again = info("The catalog in PostgreSQL takes the table's state again.")
+    catalog_went_back = warning(
+        "Another server of the catalog answers, or a replica was promoted. Its last changes may be lost: run "
+        "`lancewal catalog check --mend`.",
+        *("system", "timeline"),
+    )

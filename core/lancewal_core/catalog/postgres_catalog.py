@@ -10,7 +10,6 @@ Guarantees, beside those of the door
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TypeVar
 
 from lancewal_core.catalog.cut import FORMAT as CUT_FORMAT
@@ -19,6 +18,7 @@ from lancewal_core.catalog.entry import FORMAT as ENTRY_FORMAT
 from lancewal_core.catalog.entry import TableEntry
 from lancewal_core.catalog.postgres.connections import Connections
 from lancewal_core.catalog.postgres.rows import Document, Rows
+from lancewal_core.catalog.report import Server, TableReport
 from lancewal_core.catalog.table_name import NAME_MAX
 from lancewal_core.errors import ObjectCorrupt
 from lancewal_core.store.json_model import decode_model
@@ -26,28 +26,6 @@ from lancewal_core.store.json_model import decode_model
 D = TypeVar("D", TableEntry, Cut)
 _TIMELINE = slice(0, 8)
 """Place of the timeline in the name of a file of PostgreSQL's log."""
-
-
-@dataclass(frozen=True, slots=True)
-class Server:
-    """Identity of the server that answered.  If either differs from before, entries may have gone back."""
-
-    system: int
-    """System identifier: another one is another cluster."""
-    timeline: int
-    """Timeline of the log: a replica that was promoted begins a new one."""
-
-
-@dataclass(frozen=True, slots=True)
-class TableReport:
-    """State of a table, as its flusher reports it for SQL tools."""
-
-    table_uuid: str
-    merged_version: int
-    merged_ms: int | None
-    """When the newest merged rows became durable, in milliseconds since 1970; None: unknown."""
-    lag_s: float
-    """Age of the oldest rows that are flushed and not merged, in seconds; 0: none wait."""
 
 
 class PostgresCatalog:

@@ -170,6 +170,10 @@ class FlusherMetricTable(StoreMetricTable, ServiceMetricTable, prefix="lancewal_
         "kind",
         known=("merged_position_fell",),
     )
+    catalog_silent_seconds = gauge(
+        "Time since the catalog in PostgreSQL stopped to take the table's state; 0 while it takes it, and without such a "
+        "catalog."
+    )
     paused = gauge("1 while `lancewal pause flusher` holds: no round begins.")
     round_seconds = histogram("Duration of a round.", _ROUND_S)
     compaction_seconds = histogram("Duration of a round of compaction, with the indexes after it.", _ROUND_S)

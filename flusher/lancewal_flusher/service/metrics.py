@@ -282,6 +282,10 @@ class FlusherMetrics(ServiceMetrics):
         merges, and for how many seconds."""
         self._shown.gc_running_seconds.set_function(lambda: dict(beside()).get("gc", 0.0))
 
+    def catalog_silent(self, seconds: Callable[[], float]) -> None:
+        """Set the function that is called when metrics are read.  It returns for how long the catalog is silent."""
+        self._shown.catalog_silent_seconds.set_function(seconds)
+
     def stands(self, turn: str, seconds: float) -> None:
         """Log that work which runs at the same time as merges takes very long."""
         if self._to_be_logged(("stands", turn)):

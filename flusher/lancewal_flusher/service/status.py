@@ -70,9 +70,9 @@ class FlusherStatus:
     def round_failed(self, error: LancewalError) -> None:
         self._failed = Failure.of(error)
 
-    def take(self, paused: Until | None, not_ready: Sequence[str], index_problems: Sequence[str] = ()) -> TableStatus:
-        """Return the status as of now.  ``not_ready``: why the service is not ready.  ``index_problems``: texts about rows
-        that indexes cannot take."""
+    def take(self, paused: Until | None, not_ready: Sequence[str], beside: Sequence[str] = ()) -> TableStatus:
+        """Return the status as of now.  ``not_ready``: why the service is not ready.  ``beside``: problems that
+        hold up no merge, such as rows that an index cannot take."""
         contract, now_ms, backlog = self.contract, self._clock.now_ms(), self._backlog
         indexes = {} if backlog is None else backlog.states
         merged_at = [
@@ -94,7 +94,7 @@ class FlusherStatus:
         others = [text for text in not_ready if not any(message in text for message in said)]
         return replace(
             status,
-            problems=(*status.problems, *others, *index_problems),
+            problems=(*status.problems, *others, *beside),
             unknown=UNKNOWN,
             keys_in_conflict=0 if backlog is None else backlog.in_force.keys_in_conflict,
             older_contract_rows=None if backlog is None else backlog.older_rows,

@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from typing import Any
 
+from lancewal_core.catalog.opened import open_postgres
 from lancewal_core.errors import (
     ContractMismatch,
     Corrupt,
@@ -36,9 +37,10 @@ from lancewal_core.table.control import POLL_S, ControlReader, Service
 from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.context import FlusherContext, T, by_newest_contract, with_newer_contract
 from lancewal_flusher.garbage.collect import GarbageReport, GarbageState, collect_garbage
-from lancewal_flusher.service.backlog import BacklogReader
+from lancewal_flusher.service.backlog import Backlog, BacklogReader
 from lancewal_flusher.service.limits import compaction_limits, merge_limits
 from lancewal_flusher.service.metrics import FlusherMetrics
+from lancewal_flusher.service.reports import CatalogReports
 from lancewal_flusher.service.round import RoundReport, RoundState, run_round
 from lancewal_flusher.service.status import FlusherStatus
 from lancewal_flusher.service.turns import Turn, Turns
@@ -98,6 +100,7 @@ class FlusherTable:
         self._widening = WideningState()
         self._widened: WideningResult = None
         self._looked_at = -math.inf
+        self._reports = reports_of(self)
         who = f"the store at {settings.table.uri}"
         self._silence = SilenceWatch(self._ask_store, clock, StoreUnavailable.kind, who, STORE)
         metrics.works_by(contract)
@@ -108,6 +111,8 @@ class FlusherTable:
         """Start the store check and the visibility measurement on their own threads; ``stack`` ends them."""
         self.metrics.watch(self.turns.beside)
         stack.enter_context(self._silence)
+        if self._reports is not None:
+            stack.enter_context(self._reports)
         if self.settings.flusher.visibility_interval_s:
             stack.enter_context(visibility_of(self))
 
@@ -130,9 +135,10 @@ class FlusherTable:
 
     def shown(self, not_ready: Sequence[Problem]) -> TableStatus:
         """Return the status as of now.  ``not_ready``: why the process is not ready."""
-        return self.status.take(
-            self.control.paused, [str(problem) for problem in not_ready], self.metrics.index_problems
-        )
+        beside = list(self.metrics.index_problems)
+        if self._reports is not None and self._reports.problem is not None:
+            beside.append(self._reports.problem)
+        return self.status.take(self.control.paused, [str(problem) for problem in not_ready], beside)
 
     def take_turns(self) -> float:
         """Run a pass over the turns, or only look at the backlog during a pause.  Return the seconds until the next
@@ -184,7 +190,7 @@ class FlusherTable:
         )
         self.metrics.round(report, clock.monotonic() - began)
         backlog = self.backlogs.after(report)
-        self.metrics.backlog(backlog)
+        self._show(backlog)
         self.status.round(report, backlog)
         return report
 
@@ -196,8 +202,13 @@ class FlusherTable:
             backlog = self.backlogs.now()
         except (Retry, Refresh, Corrupt):
             return  # a round reports the error
-        self.metrics.backlog(backlog)
+        self._show(backlog)
         self.status.looked(backlog)
+
+    def _show(self, backlog: Backlog) -> None:
+        self.metrics.backlog(backlog)
+        if self._reports is not None:
+            self._reports.leave(backlog)
 
     def look_again(self, every_s: float) -> None:
         """Call ``look`` if the last look was at least ``every_s`` ago."""
@@ -282,6 +293,15 @@ class FlusherTable:
             return act(context)
 
         return by_newest_contract(self.context, by)
+
+
+def reports_of(table: FlusherTable) -> CatalogReports | None:
+    """Return what reports to the catalog in PostgreSQL; None if there is no such catalog."""
+    if table.settings.catalog.kind != "postgres":
+        return None
+    of = table.settings.catalog
+    catalog = open_postgres(of.url, of.password)
+    return CatalogReports(catalog, table.context.contract.table_uuid, table.metrics, table.context.clock)
 
 
 def visibility_of(table: FlusherTable) -> AbstractContextManager[None]:

@@ -15,7 +15,8 @@ from lancewal_core.catalog.entry import TableEntry
 from lancewal_core.catalog.postgres import connections, migrate
 from lancewal_core.catalog.postgres import parameters as settings_of
 from lancewal_core.catalog.postgres.parameters import CONNECT_S, parameters
-from lancewal_core.catalog.postgres_catalog import PostgresCatalog, Server, TableReport
+from lancewal_core.catalog.postgres_catalog import PostgresCatalog
+from lancewal_core.catalog.report import Server, TableReport
 from lancewal_core.errors import CatalogRefused, CatalogUnavailable, InvalidInput, InvalidSettings
 from tests.support.certificates import make_certificates
 from tests.support.postgres import DATABASE, PASSWORD, PostgresServer

@@ -1,0 +1,108 @@
+"""Reports of a table's state to a catalog in PostgreSQL, where SQL tools read them.
+
+Guarantees
+ 1. The table's turns never wait for the catalog.  They only leave the newest report, and a thread of its own sends it.
+ 2. A report is sent at most every ``EVERY_S`` seconds, and only if it differs from the one before.  Of several, the newest
+    is sent.
+ 3. While the catalog does not answer, ``problem`` and a metric say so, and the newest report waits.  Nothing else changes:
+    the table is ready, and merges go on.
+ 4. Another server, or another history of it, is logged: entries of the catalog may have gone back.
+"""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+from typing import Protocol, Self
+
+from lancewal_core.catalog.report import Server, TableReport
+from lancewal_core.errors import LancewalError
+from lancewal_core.process.clock import Clock
+from lancewal_flusher.service.backlog import Backlog
+from lancewal_flusher.service.metrics import FlusherMetrics
+
+EVERY_S = 10.0
+"""Least time between two reports, also while the catalog does not answer."""
+
+
+class ReportedTo(Protocol):
+    """A catalog that takes reports: ``PostgresCatalog``."""
+
+    def report(self, report: TableReport) -> None: ...
+
+    def server(self) -> Server: ...
+
+
+class CatalogReports:
+    """Sends reports inside ``with`` (module docstring).  ``table_uuid`` names the table in them."""
+
+    def __init__(self, catalog: ReportedTo, table_uuid: str, metrics: FlusherMetrics, clock: Clock) -> None:
+        self._catalog, self._table_uuid, self._metrics, self._clock = catalog, table_uuid, metrics, clock
+        self._newest: TableReport | None = None
+        self._left = threading.Event()
+        self._over = threading.Event()
+        self._silent_since: float | None = None
+        self._server: Server | None = None
+        self.problem: str | None = None
+        """Why the catalog takes no report; None while it does."""
+
+    def leave(self, backlog: Backlog) -> None:
+        """Leave the state of the table to be sent.  The call waits for nothing."""
+        since_ms = min(backlog.waits_since_ms.values(), default=None)
+        self._newest = TableReport(
+            self._table_uuid,
+            backlog.version,
+            max(backlog.merged_ms.values(), default=None),
+            0.0 if since_ms is None else max(0.0, (self._clock.now_ms() - since_ms) / 1000),
+        )
+        self._left.set()
+
+    def __enter__(self) -> Self:
+        self._metrics.catalog_silent(self._silent_s)
+        threading.Thread(target=self._run, name="lancewal-catalog", daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._left.set()
+
+    def _run(self) -> None:
+        sent: TableReport | None = None
+        while not self._over.is_set():
+            self._left.wait()
+            self._left.clear()
+            report = self._newest
+            if report is None or report == sent or self._over.is_set():
+                continue
+            if self._sent(report):
+                sent = report
+            else:
+                self._left.set()  # the newest waits
+            self._over.wait(EVERY_S)
+
+    def _sent(self, report: TableReport) -> bool:
+        try:
+            server = self._catalog.server()
+            self._catalog.report(report)
+        except LancewalError as error:
+            self._failed(error)
+            return False
+        if self.problem is not None:
+            self._metrics.events.catalog_answers_again()
+        self._silent_since, self.problem = None, None
+        if self._server not in (None, server):
+            self._metrics.events.catalog_went_back(system=server.system, timeline=server.timeline)
+        self._server = server
+        return True
+
+    def _failed(self, error: LancewalError) -> None:
+        if self._silent_since is None:
+            self._silent_since = self._clock.monotonic()
+            self._metrics.events.catalog_silent(kind=error.kind, error=str(error))
+        self.problem = f"{error.kind}: {error}"
+
+    def _silent_s(self) -> float:
+        since = self._silent_since
+        return 0.0 if since is None else self._clock.monotonic() - since
