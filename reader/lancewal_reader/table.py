@@ -120,6 +120,12 @@ def reads_of(
     return Reads(table, place_of(table), context)
 
 
+def at_point(table: Table, at: Point) -> Table:
+    """Let reads of ``table`` that name no point be at ``at``, and return the table."""
+    table._at = at
+    return table
+
+
 def counted(table: Table, filter: str | pc.Expression | None = None, **read: Unpack[Read]) -> tuple[int, pa.Schema]:
     """Return the result of ``Table.count_rows``, and the schema of what was counted.  Its metadata has the receipt,
     and what was left out."""
@@ -153,6 +159,8 @@ class Table:
 
     def __init__(self, reads: Reads, vectors: UnindexedVectors | None = None) -> None:
         self._reads = reads
+        self._at: Point | None = None
+        """Point of reads that name none; None: the newest state."""
         self._feeds = Feeds(reads)
         self._searches = SearchCaches(vectors or UnindexedVectors())
 
@@ -412,4 +420,6 @@ class Table:
     def _wanted(
         self, columns: Sequence[str] | None, filter: str | pc.Expression | None, **read: Unpack[Read]
     ) -> Wanted:
+        if self._at is not None and read.get("at") is None:
+            read = {**read, "at": self._at}
         return wanted_of(columns, filter, read_options(**read))

@@ -110,6 +110,14 @@ def test_a_partition_without_a_leader_is_asked_again(code: int) -> None:
     assert admin.asked == 3
 
 
+@pytest.mark.usefixtures("no_pause")
+def test_partitions_of_several_topics_are_asked_for_at_once() -> None:
+    inspector, admin = scripted(election_s=math.inf)
+    admin.electing = [KafkaError.NOT_LEADER_FOR_PARTITION]
+    assert inspector.ends_of({"t": range(2), "u": range(1)}) == {"t": {0: 7, 1: 7}, "u": {0: 7}}
+    assert admin.asked == 4, "one question for each topic, and all of them again"
+
+
 def test_who_asks_again_anyway_does_not_wait_for_an_election() -> None:
     inspector, admin = scripted(election_s=0)
     admin.electing = [KafkaError.NOT_LEADER_FOR_PARTITION]

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from lancewal_core.errors import PartitionCountChanged, TopicReplaced, counted
+from lancewal_core.errors import KafkaUnavailable, PartitionCountChanged, TopicReplaced, counted
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.table.contract import Contract
 from lancewal_flusher.cuts.positions import ByTopic, Source
 
 if TYPE_CHECKING:
-    from lancewal_kafka.topic import TopicInspector
+    from lancewal_kafka.topic import TopicFacts, TopicInspector
 
 
 def kafka_ends(client: Mapping[str, str], tasks: Tasks) -> Source:
@@ -32,8 +32,16 @@ def kafka_ends(client: Mapping[str, str], tasks: Tasks) -> Source:
 
 def ends_of(inspector: TopicInspector, contracts: Sequence[Contract], tasks: Tasks) -> ByTopic:
     """Return the committed ends of the contracts' topics (module docstring)."""
-    found = inspector.ends_of({contract.topic: range(contract.partitions) for contract in contracts})
-    facts = tasks.map(lambda contract: inspector.identify(contract.topic), contracts)
+
+    def identify() -> list[TopicFacts]:
+        return tasks.map(lambda contract: inspector.identify(contract.topic), contracts)
+
+    try:
+        found = inspector.ends_of({contract.topic: range(contract.partitions) for contract in contracts})
+    except KafkaUnavailable:
+        identify()  # of a topic that does not exist, the client says here that nobody leads it
+        raise
+    facts = identify()
     for contract, topic in zip(contracts, facts, strict=True):
         if topic.topic_id != contract.topic_id:
             raise TopicReplaced(

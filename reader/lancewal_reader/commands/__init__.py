@@ -3,5 +3,5 @@
 ``options`` has the options that these commands share.  It opens the table that they name, and prints the receipt and
 what was left out on stderr.
 
-May import: forms, point, subscriptions, table, unmerged.
+May import: cuts, forms, point, subscriptions, table, unmerged.
 """

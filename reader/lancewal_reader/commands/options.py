@@ -89,7 +89,7 @@ class ReadAsked(OpenAsked):
         str,
         typer.Option(
             help="A point: a receipt (lw1...), as a read prints it, version:412, positions:0=120,1=88, "
-            "timestamp:2026-01-31T00:00:00Z, record-time:... or snapshot:NAME.",
+            "timestamp:2026-01-31T00:00:00Z, record-time:..., snapshot:NAME, or cut:NAME where the settings have a catalog.",
             metavar="POINT",
         ),
     ] = ""
@@ -110,11 +110,24 @@ class ReadAsked(OpenAsked):
         ),
     ] = ""
 
+    def open(self) -> Table:
+        """Open the table, as ``OpenAsked.open`` does.  If ``--at`` names a cut, reads are at it unless they name a point."""
+        from lancewal_core.catalog.opened import catalog_of
+        from lancewal_reader.cuts import is_cut, point_at_address
+        from lancewal_reader.table import at_point
+
+        table = OpenAsked.open(self)
+        if not is_cut(self.at):
+            return table
+        return at_point(table, point_at_address(catalog_of(self.settings()), self.at, table.uri))
+
     def read(self) -> Read:
-        """Return the options of the read; ``InvalidInput`` if a duration is wrong."""
+        """Return the options of the read; ``InvalidInput`` if a duration is wrong.  A cut is not among them (``open``)."""
+        from lancewal_reader.cuts import is_cut
+
         return {
             "consistency": self.consistency.value,
-            "at": self.at or None,
+            "at": None if is_cut(self.at) else self.at or None,
             "at_least": self.at_least or None,
             "max_staleness_s": option_s("--max-staleness", self.max_staleness) if self.max_staleness else None,
             "timeout_s": option_s("--timeout", self.timeout),

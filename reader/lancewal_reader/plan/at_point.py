@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from lancewal_core.errors import InvalidInput, SnapshotMissing, VersionGone
+from lancewal_core.errors import CutMissing, InvalidInput, OutsideHistoryWindow, SnapshotMissing, VersionGone
 from lancewal_core.names.ids import Generation, TableVersion
 from lancewal_core.store.place import same_place
 from lancewal_core.table.snapshots import find_branch, snapshot_of, snapshots_there
@@ -25,7 +25,7 @@ from lancewal_reader.plan.at_record_time import plan_at_record_time
 from lancewal_reader.plan.at_timestamp import plan_at_timestamp
 from lancewal_reader.plan.at_version import plan_at_version
 from lancewal_reader.plan.strong import OnBranch, PlanContext, ReadPlan
-from lancewal_reader.point.at import AtPositions, AtRecordTime, AtSnapshot, AtTimestamp, AtVersion, Point
+from lancewal_reader.point.at import AtCut, AtPositions, AtRecordTime, AtSnapshot, AtTimestamp, AtVersion, Point
 from lancewal_reader.point.receipt import Receipt
 
 
@@ -53,8 +53,37 @@ def plan_at_point(context: PlanContext, at: Point, place: str) -> ReadPlan:
             return plan
         case AtVersion():
             return plan_at_version(context, at.number)
+        case AtCut():
+            return _plan_at_cut(context, at, place)
         case _:
             assert_never(at)
+
+
+def _plan_at_cut(context: PlanContext, at: AtCut, place: str) -> ReadPlan:
+    """Return the plan.  The errors name the cut.
+
+    ``CutMissing``: its snapshot is not there, or the table is another one.  ``VersionGone``, ``OutsideHistoryWindow``: the
+    table's windows are over for a moving cut."""
+    if context.contract.table_uuid != at.table_uuid:
+        raise CutMissing(
+            f"cut {at.name} is incomplete: at {place} there is now the table with uuid {context.contract.table_uuid}. The cut "
+            f"has the table with uuid {at.table_uuid}",
+            cut=at.name,
+        )
+    try:
+        plan = plan_at_point(context, at.point, place)
+    except SnapshotMissing as error:
+        raise CutMissing(f"cut {at.name} is incomplete: {error}", cut=at.name) from error
+    except (VersionGone, OutsideHistoryWindow) as error:
+        raise type(error)(
+            f"number {at.number} of cut {at.name} can no longer be read in this table: {error}. The history window is "
+            f"{context.contract.history_window_s} s, and the version window {context.contract.version_window_s} s. Read the "
+            "cut's newest number, or keep a cut by `lancewal cut make`",
+            **error.where,
+        ) from error
+    if plan.branch is not None and plan.branch.receipt != str(at.receipt):
+        raise CutMissing(f"cut {at.name} is incomplete: snapshot {at.kept_by} was made again", cut=at.name)
+    return plan
 
 
 def order_not_told(asked: Receipt, plan: ReadPlan) -> VersionGone:

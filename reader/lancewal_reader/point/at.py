@@ -9,7 +9,10 @@ a receipt                                           ``lw1.`` and what follows, o
 ``At.timestamp(moment)``, what was durable then     ``timestamp:2026-01-31T00:00:00Z``
 ``At.record_time(moment)``, by Kafka's timestamps   ``record-time:2026-01-31T00:00:00Z``
 ``At.snapshot("eom")``                              ``snapshot:eom``
+state of the table in a cut of a catalog            ``cut:june``
 ==================================================  ==================================================================
+
+``cut:NAME`` is understood where the catalog is known (``lancewal_reader.cuts``).
 
 The text of a point means the same on the command line, in Spark and in Python.
 """
@@ -33,6 +36,7 @@ from lancewal_reader.point.receipt import Receipt
 _POSITION = re.compile(r"([0-9]{1,9})=([0-9]{1,19})", re.ASCII)
 _PARTITION_MAX = (1 << 31) - 1
 _SHOWN = 40
+CUT = "cut:"
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _MS = timedelta(milliseconds=1)
 
@@ -142,7 +146,34 @@ class AtSnapshot(At):
         return f"snapshot:{self.name}"
 
 
-Point = Receipt | AtVersion | AtPositions | AtTimestamp | AtRecordTime | AtSnapshot
+@dataclass(frozen=True, slots=True)
+class AtCut(At):
+    """State of one table in a cut of a catalog, which has been asked."""
+
+    name: str
+    """Name of the cut."""
+    number: int
+    """Number of the publication of a moving cut."""
+    table_uuid: str
+    receipt: Receipt
+    kept_by: str | None
+    """Name of the snapshot that keeps the state; None in a moving cut."""
+
+    @property
+    def point(self) -> Receipt | AtSnapshot:
+        """The point by which the table is read."""
+        return self.receipt if self.kept_by is None else AtSnapshot(self.kept_by)
+
+    def __str__(self) -> str:
+        return f"{CUT}{self.name}"
+
+
+Point = Receipt | AtVersion | AtPositions | AtTimestamp | AtRecordTime | AtSnapshot | AtCut
+
+
+def read_by(at: Point | None) -> Point | None:
+    """Return the point itself; of a table in a cut, the point by which it is read."""
+    return at.point if isinstance(at, AtCut) else at
 
 
 def point_of(at: Point | str | bytes | None) -> Point | None:
@@ -166,12 +197,22 @@ def point_of(at: Point | str | bytes | None) -> Point | None:
             return At.record_time(_moment(text, rest))
         case "snapshot":
             return At.snapshot(rest)
+        case "cut":
+            raise no_catalog(text)
     if not text.startswith((PREFIX, "{")):
         raise InvalidInput(
             f"at={text[:_SHOWN]!r} is not a receipt, nor another point: give {PREFIX}..., version:412, positions:0=120,1=88, "
-            "timestamp:2026-01-31T00:00:00Z, record-time:... or snapshot:NAME"
+            "timestamp:2026-01-31T00:00:00Z, record-time:..., snapshot:NAME or cut:NAME"
         )
     return Receipt.parse(at)
+
+
+def no_catalog(text: str) -> InvalidInput:
+    """Return the error for the text of a cut where no catalog is known."""
+    return InvalidInput(
+        f"at={text[:_SHOWN]!r} names a cut, and no catalog is known here. For a command, set catalog.root. In Spark, give the "
+        "option catalog. In Python, open the table by open_catalog(...).cut(NAME)[TABLE]"
+    )
 
 
 def _no_point(at: object) -> InvalidInput:

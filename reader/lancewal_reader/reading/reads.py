@@ -48,7 +48,7 @@ from lancewal_reader.forms.expressions import sql_of
 from lancewal_reader.plan.at_least import Goal, check_rejected, plan_at_least
 from lancewal_reader.plan.at_point import order_not_told, plan_at_point
 from lancewal_reader.plan.strong import PLANS_MAX, PlanContext, ReadPlan, check_contract, plan_eventual, plan_strong
-from lancewal_reader.point.at import AtSnapshot, Point
+from lancewal_reader.point.at import AtSnapshot, Point, read_by
 from lancewal_reader.point.read_options import Consistency, ReadOptions
 from lancewal_reader.point.receipt import Receipt, with_receipt
 from lancewal_reader.point.token import Least
@@ -378,19 +378,21 @@ class Reads:
         ``VersionGone`` if a version stands in that does not tell the order."""
         if asked is None:
             return self.context.table.newest().version != plan.version
+        asked = read_by(asked)
         if isinstance(asked, Receipt) and plan.version != asked.version:
             raise order_not_told(asked, plan)
         return False
 
     def _plan_again(self, planned: Planned) -> ReadPlan:
         asked = planned.wanted.read.at
-        if not isinstance(asked, AtSnapshot):
+        by = read_by(asked)
+        if asked is None or not isinstance(by, AtSnapshot):
             return self._plan_at(planned.receipt)
         plan = self._plan_at(asked)
         if (plan.version, plan.cut) != (planned.plan.version, planned.plan.cut):
             raise SnapshotMissing(
-                f"snapshot {asked.name} was dropped and made again since this read was planned: read again",
-                snapshot=asked.name,
+                f"snapshot {by.name} was dropped and made again since this read was planned: read again",
+                snapshot=by.name,
             )
         return plan
 

@@ -49,6 +49,7 @@ from lancewal_reader.plan.strong import (
     plan_eventual,
     plan_strong,
 )
+from lancewal_reader.point.at import read_by
 from lancewal_reader.point.receipt import METADATA_KEY, Receipt
 from lancewal_reader.reading.reads import Chosen, Wanted, check_table_uuid
 from lancewal_reader.reading.result_columns import check_no_blobs_asked, check_values, columns_of_plan, know_contracts
@@ -166,6 +167,7 @@ def _plan(wanted: SparkOptions, context: PlanContext) -> ReadPlan:
     if at is None:
         return plan_strong(context) if wanted.read.consistency == "strong" else plan_eventual(context)
     plan = plan_at_point(context, at, place_of(wanted.table))
+    at = read_by(at)
     if isinstance(at, Receipt) and plan.version != at.version and folding_of(context.contract).may_leave_out(plan):
         raise order_not_told(at, plan)
     return plan

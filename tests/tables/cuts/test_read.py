@@ -1,0 +1,146 @@
+"""Reading at a cut: in Python and on the command line, kept and moving ones, and what cannot be read any more."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lancewal_core.catalog.cut import Cut, CutTable
+from lancewal_core.cli.program import run
+from lancewal_core.errors import CutMissing, InvalidInput, OutsideHistoryWindow, VersionGone
+from lancewal_flusher.garbage.snapshots import drop_snapshot
+from lancewal_reader.cuts import open_cut
+from lancewal_reader.point.at import point_of
+from lancewal_reader.table import open_table
+from tests.support.pipeline import by_key
+from tests.tables.cuts.lake import TABLES, Lake
+
+
+@pytest.fixture
+def lake(tmp_path: Path, seed: int) -> Iterator[Lake]:
+    made = Lake(tmp_path, seed=seed)
+    made.produce(40)
+    yield made
+    made.close()
+
+
+def publish(lake: Lake, before: Cut | None = None) -> Cut:
+    """A moving cut of what is durable now."""
+    tables = {
+        name: CutTable(
+            uri=table.uri, table_uuid=table.contract.table_uuid, receipt=str(open_table(table.uri).receipt())
+        )
+        for name, table in lake.of.items()
+    }
+    number = 1 if before is None else before.number + 1
+    new = Cut(
+        name="live", moving=True, number=number, tables=tables, asked_ms=1, took_ms=0, made_ms=1, write_id=f"w{number}"
+    )
+    assert lake.catalog.swap_cut("live", before, new)
+    return new
+
+
+def test_every_read_of_a_table_of_a_cut_is_at_it(lake: Lake) -> None:
+    made = lake.make("june")
+    lake.produce(30)
+    cut = open_cut(lake.catalog, "june", open_table)
+    assert (cut.name, cut.number, cut.holds, list(cut)) == ("june", 1, "positions", list(TABLES))
+    for name, table in cut.items():
+        expected = lake.expected(made, name)
+        assert sum(cut.positions(name).values()) == 40
+        assert by_key(table.to_arrow()) == expected
+        assert table.count_rows() == len(expected)
+        assert str(table.receipt()) == made.tables[name].receipt
+        key, row = next(iter(expected.items()))
+        assert table.get([key]).to_arrow().to_pylist() == [row]
+        newest = by_key(table.to_arrow(at=open_table(table.uri).receipt()))
+        assert newest == lake.of[name].oracle != expected
+        with pytest.raises(InvalidInput, match="at and consistency='eventual' cannot be given together"):
+            table.to_arrow(consistency="eventual")
+
+
+def test_a_command_reads_a_table_at_a_cut(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
+    made = lake.make("june")
+    lake.produce(10)
+    config = lake.config()
+    for name, table in lake.of.items():
+        expected = lake.expected(made, name)
+        assert run(["read", "-t", name, "--at", "cut:june", "-o", "jsonl", "-c", config]) == 0
+        said = capsys.readouterr()
+        rows = [json.loads(line) for line in said.out.splitlines()]
+        assert {(row["region"], row["id"]): row for row in rows} == expected
+        assert said.err.strip() == f"receipt: {made.tables[name].receipt}"
+        assert run(["count", "-t", table.uri, "--at", "cut:june", "-c", config]) == 0
+        assert capsys.readouterr().out.split()[0] == str(len(expected))
+    assert run(["read", "-t", table.uri, "--at", "cut:june"]) == 2
+    assert "names a cut, and no catalog is known here. For a command, set catalog.root" in capsys.readouterr().err
+    assert run(["read", "-t", table.uri, "--at", "cut:july", "-c", config]) == 2
+    assert "has no cut july" in capsys.readouterr().err
+
+
+def test_a_point_that_names_a_cut_needs_a_catalog() -> None:
+    with pytest.raises(InvalidInput, match="at='cut:june' names a cut, and no catalog is known here"):
+        point_of("cut:june")
+
+
+def test_what_is_gone_is_named(lake: Lake) -> None:
+    made = lake.make("june")
+    orders, items = (made.tables[name] for name in TABLES)
+    cut = open_cut(lake.catalog, "june", open_table)
+    table = cut["shop.orders"]
+    drop_snapshot(lake.of["shop.orders"].table, orders.snapshot or "")
+    with pytest.raises(CutMissing, match=f"cut june is incomplete: .* has no snapshot '{orders.snapshot}'"):
+        table.to_arrow()
+    shutil.rmtree(items.uri)
+    with pytest.raises(CutMissing, match=r"cut june is incomplete: its table shop\.items is gone"):
+        cut["shop.items"]
+    with pytest.raises(CutMissing, match=r"cut june does not have the table crm\.x\. It has shop\.orders, shop\.items"):
+        cut["crm.x"]
+    with pytest.raises(CutMissing, match="has no cut july"):
+        open_cut(lake.catalog, "july", open_table)
+
+
+def test_another_table_at_the_same_address_is_not_taken_for_it(lake: Lake) -> None:
+    made = lake.make("june")
+    of = made.tables["shop.orders"].model_copy(update={"table_uuid": "another"})
+    changed = made.model_copy(update={"name": "other", "tables": {"shop.orders": of}, "write_id": "x"})
+    assert lake.catalog.swap_cut("other", None, changed)
+    with pytest.raises(
+        CutMissing, match=r"now the table with uuid table-uuid\. The cut has the table with uuid another"
+    ):
+        open_cut(lake.catalog, "other", open_table)["shop.orders"].to_arrow()
+
+
+def test_a_moving_cut_is_pinned_once(lake: Lake) -> None:
+    first = publish(lake)
+    cut = open_cut(lake.catalog, "live", open_table)
+    assert by_key(cut["shop.orders"].to_arrow()) == lake.expected(first, "shop.orders")
+    lake.produce(30)
+    second = publish(lake, first)
+    assert by_key(cut["shop.items"].to_arrow()) == lake.expected(first, "shop.items")
+    assert cut.number == 1
+    newer = open_cut(lake.catalog, "live", open_table)
+    assert newer.number == 2
+    for name in TABLES:
+        assert by_key(newer[name].to_arrow()) == lake.expected(second, name) == lake.of[name].oracle
+
+
+def test_outside_the_windows_the_error_names_them(lake: Lake) -> None:
+    """Its records are merged and trimmed, and a merge beyond it stands in for nothing."""
+    publish(lake)
+    table = lake.of["shop.orders"]
+    table.produce(20)
+    table.merge_all()
+    window_s = table.contract.history_window_s
+    for _ in range(2):
+        table.clock.ahead_s += window_s + table.contract.grace_s + 1
+        table.collect()
+    cut = open_cut(lake.catalog, "live", open_table)
+    with pytest.raises((VersionGone, OutsideHistoryWindow)) as raised:
+        cut["shop.orders"].to_arrow()
+    assert "number 1 of cut live can no longer be read in this table: " in str(raised.value)
+    assert f"The history window is {window_s} s, and the version window " in str(raised.value)
