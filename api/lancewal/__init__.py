@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from lancewal_core.table.snapshots import Snapshot as Snapshot
     from lancewal_reader.catalog import Catalog as Catalog
     from lancewal_reader.catalog import open_catalog as open_catalog
+    from lancewal_reader.cuts import CutTables as CutTables
     from lancewal_reader.point.at import At as At
     from lancewal_reader.point.receipt import Receipt as Receipt
     from lancewal_reader.point.receipt import receipt_of as receipt_of
@@ -46,6 +47,7 @@ _PLACES = {
     "Boolean": "lancewal_reader.search.texts.text_query:Boolean",
     "Boost": "lancewal_reader.search.texts.text_query:Boost",
     "Catalog": "lancewal_reader.catalog:Catalog",
+    "CutTables": "lancewal_reader.cuts:CutTables",
     "LeftOut": "lancewal_reader.unmerged.left_out:LeftOut",
     "Match": "lancewal_reader.search.texts.text_query:Match",
     "Phrase": "lancewal_reader.search.texts.text_query:Phrase",

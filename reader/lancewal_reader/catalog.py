@@ -12,6 +12,7 @@ from lancewal_core.catalog.named import active
 from lancewal_core.catalog.opened import open_by_text
 from lancewal_core.catalog.table_name import table_name
 from lancewal_core.errors import InvalidInput
+from lancewal_reader.cuts import CutTables, open_cut
 from lancewal_reader.table import Table, open_table
 
 
@@ -46,6 +47,12 @@ class Catalog:
             raise InvalidInput(f"{name!r} is not the name of a table in a catalog: expected text")
         entry = active(self._stored, found_table(self._stored, table_name(name)))
         return open_table(entry.uri, storage_options=self._storage_options)
+
+    def cut(self, name: str) -> CutTables:
+        """Read the cut ``name`` once, and return its tables, each as of the cut: ``catalog.cut("june")["shop.orders"]``.
+
+        ``CutMissing``: there is no such cut."""
+        return open_cut(self._stored, name, lambda uri: open_table(uri, storage_options=self._storage_options))
 
     def tables(self) -> Mapping[str, TableEntry]:
         """Return the entries of all tables by name, in the order of names.  One that was dropped has the state

@@ -25,7 +25,7 @@ DECLARED = {
     "lancewal": {
         *("At", "LeftOut", "Receipt", "Rows", "Table", "encode_region_key", "errors", "left_out_of", "load_files"),
         *("load_settings", "open_table", "partition_of", "receipt_of", "sandbox", "SearchCoverage"),
-        *("Subscription", "Subscriptions", "Catalog", "TableEntry", "open_catalog"),
+        *("Subscription", "Subscriptions", "Catalog", "CutTables", "TableEntry", "open_catalog"),
         *("SearchRows", "Snapshot", "spark", "Token", "Match", "Phrase", "Boolean", "Boost", "RRF"),
     },
     "lancewal.namespace": {"PostgresNamespace"},

@@ -5,5 +5,5 @@ processes share the keys of unmerged rows (``shared_keys``).  ``plain_errors`` s
 call ``session_reads``; ``installed`` checks that PySpark and Java are there.  ``feeds`` has changes and streams, whose
 options are in ``feed_options``.
 
-May import: changes, forms, plan, point, reading, unmerged.
+May import: changes, cuts, forms, plan, point, reading, unmerged.
 """

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast, get_args
 
+from lancewal_core.catalog.catalog import Catalog
 from lancewal_core.catalog.named import address_of, may_be_name
 from lancewal_core.catalog.opened import open_by_text
 from lancewal_core.errors import InvalidInput
@@ -19,6 +20,8 @@ from lancewal_core.settings.durations import duration_s
 from lancewal_core.settings.executor import storage_options
 from lancewal_core.store.address import table_address
 from lancewal_core.table.lance.base_paths import BasePaths
+from lancewal_reader.cuts import is_cut, point_at_address
+from lancewal_reader.point.at import Point
 from lancewal_reader.point.read_options import TIMEOUT_S, ReadOptions, read_options
 from lancewal_reader.spark.feed_options import FEED_OPTIONS, SPARKS_FEED_OPTIONS, FeedOptions, feed_options
 from lancewal_reader.unmerged.left_out import OnConflict
@@ -32,8 +35,8 @@ OPTIONS: dict[str, str] = {
     "consistency": "strong (default): every row durable before load(); eventual: the merged table alone",
     "columns": "comma-separated names of the columns to read (default all)",
     "filter": "a Lance SQL condition; only rows that pass it are read",
-    "at": "a point: the receipt of an earlier read (lw1...), for its rows again, or version:412, positions:0=120,1=88, "
-    "timestamp:..., record-time:..., snapshot:NAME; versionAsOf and timestampAsOf mean the same",
+    "at": "a point: the receipt of an earlier read (lw1...), for its rows again. Or version:412, positions:0=120,1=88, "
+    "timestamp:..., record-time:..., snapshot:NAME, or cut:NAME with a catalog. versionAsOf and timestampAsOf mean the same",
     "at_least": "what the read must reach: a token (lw1...), a record such as orders-3-1841, or a receipt; it waits for it",
     "timeout_s": "how long at_least waits, in seconds (default 30)",
     "max_staleness_s": "seconds, such as 5 or 5s: allowed, and equal to strong, since a DataFrame is planned once",
@@ -126,7 +129,7 @@ def parse_options(options: Mapping[str, str]) -> SparkOptions:
     timeout_s = _seconds(found, "timeout_s")
     read = read_options(
         found.get("consistency", "strong").lower(),
-        found.get("at"),
+        _point(found, table),
         found.get("at_least"),
         _seconds(found, "max_staleness_s"),
         TIMEOUT_S if timeout_s is None else timeout_s,
@@ -151,10 +154,19 @@ def parse_options(options: Mapping[str, str]) -> SparkOptions:
 
 def _address(found: Mapping[str, str]) -> str:
     """Return the address of the table.  A name is looked up in the catalog, on the driver; tasks get the address."""
-    table, catalog = found["table"], found.get("catalog")
-    if not catalog or not may_be_name(table):
-        return table
-    return address_of(open_by_text(catalog, storage_options(os.environ)), table)
+    table, catalog = found["table"], _catalog(found)
+    return table if catalog is None or not may_be_name(table) else address_of(catalog, table)
+
+
+def _point(found: Mapping[str, str], table: str) -> Point | str | None:
+    """Return the point that is read.  A cut is looked up in the catalog, on the driver; tasks get the state that it names."""
+    at = found.get("at")
+    return at if at is None or not is_cut(at) else point_at_address(_catalog(found), at, table)
+
+
+def _catalog(found: Mapping[str, str]) -> Catalog | None:
+    named = found.get("catalog")
+    return open_by_text(named, storage_options(os.environ)) if named else None
 
 
 def _seconds(found: Mapping[str, str], name: str) -> float | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import lancewal
 from lancewal_core.catalog.cut import Cut, CutTable
 from lancewal_core.cli.program import run
 from lancewal_core.errors import CutMissing, InvalidInput, OutsideHistoryWindow, VersionGone
@@ -127,6 +128,9 @@ def test_a_moving_cut_is_pinned_once(lake: Lake) -> None:
     assert newer.number == 2
     for name in TABLES:
         assert by_key(newer[name].to_arrow()) == lake.expected(second, name) == lake.of[name].oracle
+    public = lancewal.open_catalog(lake.root).cut("live")
+    assert (list(public), public.number) == (list(TABLES), 2)
+    assert by_key(public["shop.orders"].to_arrow()) == lake.expected(second, "shop.orders")
 
 
 def test_outside_the_windows_the_error_names_them(lake: Lake) -> None:
