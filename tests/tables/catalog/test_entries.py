@@ -288,6 +288,16 @@ def test_check_names_what_a_person_decides(lake: Lake, tmp_path: Path) -> None:
     assert lake.found(mend=True) == [("items", "no-entry", False), ("twin", "other-name", False)]
 
 
+def test_a_copy_in_the_root_gets_no_entry_by_itself(lake: Lake, tmp_path: Path) -> None:
+    """Its contract is that of another table, until a command makes it one of its own."""
+    lake.attach(tmp_path / "orders")
+    shutil.copytree(tmp_path / "orders", lake.inside("copy"))
+    assert lake.found(mend=True) == [("copy", "no-entry", False)]
+    assert lake.catalog.tables() == {}
+    lake.register("copy", lake.inside("copy"))
+    agrees(lake, "copy", lake.inside("copy"))
+
+
 # -- what else reads the root ----------------------------------------------------------------------------------
 
 
