@@ -15,7 +15,7 @@ from tests.core.store.test_refusal import refusing
 from tests.support.small_s3.server import options_of
 from tests.whole_path.feed import COLUMNS
 
-NO_TABLE = {"config check", "config show", "demo", "estimate", "flusher spark-script"}
+NO_TABLE = {"catalog migrate", "config check", "config show", "demo", "estimate", "flusher spark-script"}
 SERVICES = {"ingest run", "flusher run"}
 """They wait until they are let in: ``tests/faults/test_told_to_stop.py``."""
 ARGUMENTS = {

@@ -2,7 +2,7 @@
 
 ``root`` makes the root of a catalog, and lists the tables that lie in it.  ``registration`` adds a table that exists,
 ``making`` one that it makes.  ``overview`` is what ``lancewal catalog list`` shows.  ``check`` compares entries with
-contracts and folders.
+contracts and folders, and ``rebuild`` makes entries and cuts of them.  ``schema`` is that of a catalog in PostgreSQL.
 
 May import: define, status.
 """

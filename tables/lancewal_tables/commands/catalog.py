@@ -1,4 +1,4 @@
-"""``lancewal catalog init|list|show|register|forget|check``: tables by name."""
+"""``lancewal catalog init|migrate|list|show|register|forget|check|rebuild``: tables by name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lancewal_core.cli.options import (
     read_settings,
 )
 from lancewal_core.cli.output import aligned, one_line, say, terms
-from lancewal_core.errors import counted
+from lancewal_core.errors import InvalidInput, counted
 from lancewal_core.process.clock import utc_text
 
 if TYPE_CHECKING:
@@ -55,15 +55,40 @@ class CatalogAsked(Options):
 
 @app.command()
 def init(asked: CatalogAsked) -> None:
-    """Make the root of the catalog, and prove that its store can hold one. A catalog that is there stays as it is.
+    """Make the catalog that the settings name. A catalog that is there stays as it is.
+
+    A root is made, and its store is proved to hold one. In PostgreSQL the schema lancewal is made or upgraded, by a role
+    that may create it. The command warns if the server may lose its last changes.
 
     Example: lancewal catalog init -c lancewal.yaml
     """
     from lancewal_tables.catalog.root import make_root
+    from lancewal_tables.catalog.schema import make_schema
 
-    catalog = make_root(asked.settings())
+    settings = asked.settings()
+    schema, warnings = make_schema(settings)
+    catalog = make_root(settings)
     tables = len(catalog.tables())
-    asked.report({"catalog": catalog.where, "tables": tables}, f"catalog {catalog.where}: {counted(tables, 'table')}")
+    content = {"catalog": catalog.where, "tables": tables, "schema": schema and schema.now, "warnings": warnings}
+    lines = [f"catalog {catalog.where}: {counted(tables, 'table')}", *(f"warning: {text}" for text in warnings)]
+    asked.report(content, "\n".join(lines))
+
+
+@app.command()
+def migrate(asked: CatalogAsked) -> None:
+    """Upgrade the schema of a catalog in PostgreSQL, after all services have been upgraded.
+
+    Services refuse a schema that is newer than they are. They work with the schema of the release before. The role must
+    own the schema.
+
+    Example: lancewal catalog migrate -c lancewal.yaml
+    """
+    from lancewal_tables.catalog.schema import upgrade_schema
+
+    done = upgrade_schema(asked.settings())
+    what = f"the schema has version {done.now}"
+    text = f"{what} already" if done.before == done.now else f"{what}; it had version {done.before}"
+    asked.report(asdict(done), text)
 
 
 @app.command("list")
@@ -163,6 +188,41 @@ def check(
     if left:
         if asked.output is Output.TEXT:
             say(f"exit code 1: {counted(left, 'finding')}", err=True)
+        raise typer.Exit(1)
+
+
+@app.command()
+def rebuild(
+    asked: CatalogAsked,
+    root: Annotated[
+        list[str] | None,
+        typer.Option("--root", metavar="ADDRESS", help="Folder of tables; repeatable. By default catalog.root."),
+    ] = None,
+) -> None:
+    """Write the entries and kept cuts that the folders of the tables prove, into an empty catalog or one of another kind.
+
+    Contracts name the tables, snapshots name the cuts. A root that is a catalog itself also names tables elsewhere. Nothing
+    that the catalog holds is changed. Exit code 1: something was not found, or differs.
+
+    Example: lancewal catalog rebuild --root s3://lake
+    """
+    from lancewal_tables.catalog.rebuild import rebuild as rebuild_catalog
+    from lancewal_tables.catalog.root import set_catalog
+
+    settings = asked.settings()
+    catalog = set_catalog(settings)
+    roots = root or [settings.catalog.root]
+    if roots == [""]:
+        raise InvalidInput("no root is given, and catalog.root is not set: name the folder of the tables by --root")
+    done = rebuild_catalog(catalog, settings, roots)
+    lines = [
+        f"catalog {catalog.where}: wrote {counted(len(done.tables), 'table')} and {counted(len(done.cuts), 'cut')}",
+        *map(one_line, done.findings),
+    ]
+    asked.report(asdict(done), "\n".join(lines))
+    if done.findings:
+        if asked.output is Output.TEXT:
+            say(f"exit code 1: {counted(len(done.findings), 'finding')}", err=True)
         raise typer.Exit(1)
 
 

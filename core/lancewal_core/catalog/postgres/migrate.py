@@ -35,6 +35,23 @@ def migrate(url: str, password: str) -> int:
     return _changed(url, password)
 
 
+def warnings(url: str, password: str) -> list[str]:
+    """Return what may lose the catalog's last changes at this server.  Nothing but names can be lost."""
+    [row] = Connections(url, password).run(
+        b"SELECT current_setting('fsync'), current_setting('synchronous_commit'), "
+        b"current_setting('synchronous_standby_names'), (SELECT count(*) FROM pg_stat_replication)"
+    )
+    fsync, commit, standbys, replicas = row
+    found = []
+    if fsync == "off":
+        found.append("fsync is off: a crash of the machine may damage the database")
+    if commit == "off":
+        found.append("synchronous_commit is off: a crash may lose the last changes")
+    if replicas and not standbys:
+        found.append("a replica is asynchronous: its promotion may lose the last changes")
+    return found
+
+
 def migrations() -> Mapping[int, bytes]:
     """Return the text of each migration by its number."""
     folder = resources.files("lancewal_core.catalog.postgres") / "migrations"

@@ -1,0 +1,164 @@
+"""``lancewal catalog rebuild``: entries and kept cuts of a catalog, from the folders of the tables.
+
+Contracts name the tables, and the notes of snapshots name the cuts.  So an empty catalog becomes equal to one that was lost,
+or to one of another kind.  Moving cuts come again with their next publication.
+
+Guarantees
+ 1. Nothing that the catalog holds is changed.  An entry or a cut that says something else is a finding.
+ 2. A cut is written only if each of its tables has its snapshot.
+ 3. All that could not be found is a finding, by name.
+
+Tables are those that Lance lists in the roots, and those that a catalog in a root names at other addresses.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+
+from lancewal_core.catalog.catalog import Catalog, change_table
+from lancewal_core.catalog.cut import Cut, CutTable
+from lancewal_core.catalog.cut_note import CutNote, cut_note
+from lancewal_core.catalog.entry import TableEntry
+from lancewal_core.catalog.opened import open_directory
+from lancewal_core.errors import Corrupt, LancewalError, NotALancewalTable, TableMissing
+from lancewal_core.open import Address
+from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.settings.load import Settings
+from lancewal_core.store.place import place_of, same_place
+from lancewal_core.table.contract import Contract
+from lancewal_core.table.snapshots import Snapshot, readable_snapshots
+from lancewal_tables.catalog.registration import entry_of, says_the_same
+from lancewal_tables.catalog.root import tables_below
+
+_TABLES_AT_ONCE = 16
+"""Tables read at a time."""
+
+
+@dataclass(slots=True)
+class Rebuilt:
+    """Names that were written, and findings about what was not."""
+
+    tables: list[str] = field(default_factory=list)
+    cuts: list[str] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    entry: TableEntry
+    snapshots: Sequence[Snapshot]
+
+
+_Read = _Table | str | None
+"""A table, a finding, or None: there is no lancewal table."""
+
+
+def rebuild(catalog: Catalog, settings: Settings, roots: Sequence[str]) -> Rebuilt:
+    """Write the entries and cuts that the folders below ``roots`` prove.  Errors of the catalog, and of a listing of a root,
+    are raised."""
+    done = Rebuilt()
+    with closing(ThreadTasks(io_threads=_TABLES_AT_ONCE)) as tasks:
+        named = _named(settings, roots, tasks)
+        read = tasks.map(lambda item: _read(settings, *item), sorted(named.items()))
+    tables: dict[str, _Table] = {}
+    for found in read:
+        match found:
+            case str():
+                done.findings.append(found)
+            case _Table() if found.entry.name in tables:
+                other = tables[found.entry.name].entry.uri
+                done.findings.append(f"{found.entry.name}: {found.entry.uri} and {other} both have this name")
+            case _Table():
+                tables[found.entry.name] = found
+    for name, table in tables.items():
+        _write_entry(catalog, name, table.entry, done)
+    _write_cuts(catalog, tables, done)
+    return done
+
+
+def _named(settings: Settings, roots: Sequence[str], tasks: ThreadTasks) -> Mapping[str, str]:
+    """Return the addresses of the tables, each with the name that its folder or a catalog gives it."""
+    named: dict[str, str] = {}
+    for root in roots:
+        entries = open_directory(root, settings.storage.options, tasks).tables()
+        named |= {place_of(uri): name for name, uri in tables_below(root, settings).items()}
+        named |= {entry.uri: name for name, entry in entries.items() if entry.state == "active"}
+    return named
+
+
+def _read(settings: Settings, uri: str, name: str) -> _Read:
+    address = Address.of(settings, uri)
+    try:
+        contract = address.contract()
+        if contract.place is not None and not same_place(contract.place, place_of(uri)):
+            return (
+                f"{name}: the contract at {uri} is that of the table at {contract.place}, whose folder was moved or copied. "
+                f"`lancewal catalog register {name} -t {uri}` makes it a table of its own"
+            )
+        snapshots, faults = readable_snapshots(address.table())
+    except (TableMissing, NotALancewalTable):
+        return None
+    except LancewalError as error:
+        return f"{name}: the table at {uri} cannot be read: {error.kind}: {error}"
+    if faults:
+        return f"{name}: a snapshot of the table at {uri} cannot be read: {faults[0]}"
+    return _Table(_entry(contract, name, uri), snapshots)
+
+
+def _entry(contract: Contract, name: str, uri: str) -> TableEntry:
+    return entry_of(contract, contract.name or name, uri)
+
+
+def _write_entry(catalog: Catalog, name: str, new: TableEntry, done: Rebuilt) -> None:
+    found = change_table(catalog, name, lambda found: new if found is None else found)
+    if found is new:
+        done.tables.append(name)
+    elif found is not None and not says_the_same(found, new):
+        done.findings.append(
+            f"{name}: the catalog names the table {found.table_uuid} at {found.uri}, the contract {new.table_uuid} at "
+            f"{new.uri}. `lancewal catalog check` compares them"
+        )
+
+
+def _write_cuts(catalog: Catalog, tables: Mapping[str, _Table], done: Rebuilt) -> None:
+    makings: dict[tuple[str, str], dict[str, tuple[CutNote, CutTable, Snapshot]]] = defaultdict(dict)
+    for name, table in tables.items():
+        for snapshot in table.snapshots:
+            if not snapshot.cut:
+                continue
+            try:
+                note = cut_note(snapshot.cut, f"snapshot {snapshot.name} of {name}")
+            except Corrupt as error:
+                done.findings.append(f"{name}: {error}")
+                continue
+            uuid, uri = table.entry.table_uuid, table.entry.uri
+            of = CutTable(uri=uri, table_uuid=uuid, receipt=snapshot.receipt, snapshot=snapshot.name)
+            makings[note.cut, note.write_id][note.table] = note, of, snapshot
+    for (name, write_id), members in sorted(
+        makings.items(), key=lambda item: -min(m[0].asked_ms for m in item[1].values())
+    ):
+        note = next(iter(members.values()))[0]
+        missing = sorted(set(note.tables) - members.keys())
+        if missing:
+            done.findings.append(f"cut {name}: no snapshot of it was found in {', '.join(missing)}")
+            continue
+        ends = [snapshot.until_ms for _, _, snapshot in members.values() if snapshot.until_ms is not None]
+        cut = Cut(
+            name=name,
+            moving=False,
+            holds=note.holds,
+            tables={table: members[table][1] for table in note.tables},
+            asked_ms=note.asked_ms,
+            took_ms=note.took_ms,
+            made_ms=max(snapshot.created_ms for _, _, snapshot in members.values()),
+            until_ms=min(ends, default=None),
+            write_id=write_id,
+        )
+        before = catalog.cut(name)
+        if before is None and catalog.swap_cut(name, None, cut):
+            done.cuts.append(name)
+        elif before is None or before.write_id != write_id:
+            done.findings.append(f"cut {name}: the catalog has another cut of this name")
