@@ -386,7 +386,8 @@ class Table:
         options = follow_options(**how)
         name = options.subscription
         if (start is None) == (name is None):
-            raise InvalidInput("follow: give a start, or the name of a subscription")
+            given = "neither is given" if start is None else "both are given"
+            raise InvalidInput(f"follow: give a start, or the name of a subscription: {given}")
         wanted = wanted_of(columns, filter, ReadOptions())
         followed = None if name is None else self.subscriptions().get(name)
         begin = start if followed is None else followed.receipt

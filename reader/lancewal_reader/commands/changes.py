@@ -68,7 +68,10 @@ def command(asked: ChangesAsked, filter: FilterOption = "") -> None:
     from lancewal_reader.subscriptions import losses_named
 
     if bool(asked.start) == bool(asked.subscription):
-        raise InvalidInput("give --start, such as the receipt of an earlier read, or earliest; or give --subscription")
+        given = "both are given" if asked.start else "neither is given"
+        raise InvalidInput(
+            f"give --start, such as the receipt of an earlier read or earliest, or --subscription: {given}"
+        )
     if asked.follow and (asked.end or asked.to or asked.output not in (RowOutput.TEXT, RowOutput.JSONL)):
         raise InvalidInput("--follow writes JSON lines to stdout, without an end: leave out --end, --to and --output")
     form = RowOutput.JSONL if asked.follow else asked.output

@@ -98,7 +98,10 @@ def feed_options(found: Mapping[str, str]) -> FeedOptions | None:
         if len(names) > 1:
             raise InvalidInput(f"options {names[0]} and {names[1]} each say where changes {what}: give one of them")
     if not starts:
-        raise InvalidInput(f"option start is missing: {given[0]} asks for changes. {FEED_OPTIONS['start']}")
+        raise InvalidInput(
+            f"option start is missing: {given[0]} asks for changes. Give a point as in at, earliest (the empty table) or now; "
+            "or give subscription"
+        )
     for name, of in (("startingBoundInclusive", _STARTS), ("endingBoundInclusive", _ENDS)):
         if name in found and not any(other in found for other in of):
             raise InvalidInput(f"option {name} has a meaning only with {of[0]} or {of[1]}: give one of them too")

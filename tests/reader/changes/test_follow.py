@@ -179,8 +179,8 @@ def test_a_subscription_is_followed_from_what_was_committed(pipeline: Pipeline) 
             assert table.subscriptions().get("copy").receipt == str(feed.receipt)
     with pytest.raises(InvalidInput, match="no subscription is followed"):
         table.follow("now").commit()
-    for start, name in ((None, None), ("now", "copy")):
-        with pytest.raises(InvalidInput, match="give a start, or the name"):
+    for start, name, given in ((None, None, "neither is given"), ("now", "copy", "both are given")):
+        with pytest.raises(InvalidInput, match=f"give a start, or the name of a subscription: {given}"):
             table.follow(start, subscription=name)
     with pytest.raises(SubscriptionMissing):
         table.follow(subscription="other")

@@ -98,8 +98,8 @@ def test_following_goes_on_until_it_is_interrupted(pipeline: Pipeline) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ([], "give --start"),
-        (["--start", "now", "--subscription", "one"], "give --start"),
+        ([], "give --start, .*: neither is given"),
+        (["--start", "now", "--subscription", "one"], "give --start, .*: both are given"),
         (["--start", "earliest", "--follow", "--end", "now"], "--follow writes JSON lines"),
         (["--start", "earliest", "--follow", "-o", "csv"], "--follow writes JSON lines"),
         (["--start", "version:99"], "there is no table version 99"),

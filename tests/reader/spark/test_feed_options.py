@@ -62,7 +62,7 @@ def test_what_options_mean(options: dict[str, str], mode: str, start: str | int,
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"changes": "net"}, "option start is missing: changes asks for changes"),
+        ({"changes": "net"}, "option start is missing: changes asks for changes. Give .*; or give subscription"),
         ({"end": "version:3"}, "option start is missing"),
         ({"endingVersion": "3"}, "option start is missing"),
         ({"start": "now", "changes": "some"}, "use net, commits or all"),
