@@ -22,7 +22,8 @@ twice, since another program has written it.  Once the flusher has hidden the ol
 a new key that another program appends twice are inserts both, as a read of the second state shows both.
 
 In a table whose rows do not tell their partition, a record may also change what a read shows of earlier records of its key.
-There all unmerged keys of both states are compared.
+There all unmerged keys of both states are compared.  So they are if the first state lacks columns of the second one, which is
+the older: in rows that both have unmerged, cells of these columns are null in the first alone.
 """
 
 from __future__ import annotations
@@ -171,7 +172,7 @@ def _between(before: Side, after: Side, names: Sequence[str]) -> Between:
 def _touched(before: Side, after: Side) -> pa.Table:
     """Return the keys that records after the first state may have changed, and that ``between`` does not know (step 2)."""
     rows, keys = after.rows, project(after.rows, ())
-    if not after.context.folding.by_regions:
+    if not after.context.folding.by_regions or before.lacking:
         return distinct(pa.concat_tables([_unmerged_keys(side, keys) for side in (before, after)]), rows)
     found = [_keys_of(one, _beyond(one, other), keys) for one, other in ((before, after), (after, before))]
     return distinct(pa.concat_tables(found), rows)

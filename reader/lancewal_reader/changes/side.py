@@ -9,6 +9,7 @@ from typing import TypeAlias, TypeVar
 import pyarrow as pa
 
 from lancewal_core.names.ids import TableVersion
+from lancewal_core.rows.carry import taken_whole
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_reader.plan.strong import ReadPlan
@@ -40,6 +41,8 @@ class Side:
     """Lookup of keys in ``pinned``, by the key index where that covers them."""
     compared: Compared = field(default_factory=dict)
     """Note of the fragments that were compared as a whole; that of a feed's end counts."""
+    lacking: frozenset[str] = frozenset()
+    """Columns of the feed that the state does not have: they are null, also in unmerged rows from before they were dropped."""
 
     @property
     def rows(self) -> RowSchema:
@@ -55,7 +58,11 @@ class Side:
         """Return the rows of the state with these keys, in the order of the keys; a key without a row gives none.
 
         ``keys`` are distinct, in the columns of the primary key.  ``find`` may know addresses of their rows."""
-        return lookup_plan(self.context, find or self.find, self.pinned, self.plan, columns, keys)
+        found = lookup_plan(self.context, find or self.find, self.pinned, self.plan, columns, keys)
+        for at, cells in enumerate(found.schema):
+            if cells.name in self.lacking:
+                found = found.set_column(at, cells, pa.nulls(found.num_rows, cells.type))
+        return found
 
 
 def between_sides(reads: Reads, start: Planned | None, end: Planned, use: Callable[[Side | None, Side], T]) -> T:
@@ -67,9 +74,24 @@ def between_sides(reads: Reads, start: Planned | None, end: Planned, use: Callab
         after = Side(context, pinned, plan, end.receipt, find)
         if start is None:
             return use(None, after)
+        lacking = _lacking(start.chosen.rows, end.chosen.rows)
         return reads.using(
             replace(start, chosen=end.chosen),
-            lambda context, find, pinned, plan: use(Side(context, pinned, plan, start.receipt, find), after),
+            lambda context, find, pinned, plan: use(
+                Side(context, pinned, plan, start.receipt, find, lacking=lacking), after
+            ),
         )
 
     return reads.using(end, with_end)
+
+
+def _lacking(has: RowSchema, shown: RowSchema) -> frozenset[str]:
+    """Return the columns of ``shown`` that ``has`` lacks, told apart by their ids.
+
+    A contract may have taken up a column that was another program's in ``has``."""
+    there = {own[0] for own in has.ids}
+    return frozenset(
+        name
+        for name, own in zip(shown.table.names, shown.ids, strict=bool(shown.ids))
+        if there.isdisjoint((own[0], taken_whole(own[0])))
+    )

@@ -327,6 +327,33 @@ def test_a_row_that_was_merged_and_removed_by_others_is_a_delete(tmp_path: Path)
     pipeline.close()
 
 
+def test_a_column_that_was_dropped_is_null_at_the_start_of_a_feed_that_leads_back(tmp_path: Path) -> None:
+    """Also in rows that are unmerged there, and were written before the drop."""
+    pipeline = Pipeline(tmp_path, partitions=1, seed=12)
+    pipeline.upsert("r0", 1, a=1, s="merged")
+    pipeline.upsert("r0", 2, a=1, s="merged, then deleted")
+    pipeline.merge_all()
+    table = open_table(pipeline.uri)
+    pipeline.upsert("r0", 3, a=1, s="unmerged")
+    pipeline.ingest()
+    old, rows = table.receipt(), {key: dict(row) for key, row in pipeline.oracle.items()}
+    pipeline.upsert("r0", 4, a=1, s="unmerged, then gone")
+    pipeline.delete("r0", 2)
+    pipeline.ingest()
+    pipeline.change_columns({"s": None})
+    pipeline.upsert("r0", 5, a=1)
+    pipeline.ingest()
+    new, state = table.receipt(), {key: {**row, "s": None} for key, row in pipeline.oracle.items()}
+    found = []
+    for _ in range(2):
+        found.append(open_table(pipeline.uri).changes(new, old).to_arrow().to_pylist())
+        assert applied(state, found[-1], ["region", "id", "a", "s"]) == rows
+        pipeline.merge_all()
+        compacted(pipeline)
+    assert _sorted(found[0]) == _sorted(found[1])
+    pipeline.close()
+
+
 def test_any_two_receipts_whatever_each_has_merged(tmp_path: Path) -> None:
     """Regions go forth and back within one feed, and the state with more records may be that of the older version."""
     pipeline = Pipeline(tmp_path, SMALL, seed=21, partitions=3, seal_rows=25, batch=20)
