@@ -60,7 +60,7 @@ import lancewal_reader.plan.at_positions
 import lancewal_reader.plan.at_receipt
 import lancewal_reader.plan.at_record_time
 import lancewal_reader.plan.at_timestamp
-import lancewal_reader.plan.stand_in
+import lancewal_reader.plan.lineage
 import lancewal_reader.plan.strong
 import lancewal_reader.reading.reads
 import lancewal_reader.reading.result_columns
@@ -111,7 +111,6 @@ from lancewal_ingest.regions.seal import to_seal
 from lancewal_ingest.retention.tombstones import lost_tombstones
 from lancewal_ingest.service.worker import IngestWorker
 from lancewal_reader.plan.log_entries import EntryRun, LogEntries
-from lancewal_reader.plan.stand_in import Lineage
 from lancewal_reader.plan.strong import OnBranch, plan_strong
 from lancewal_reader.point.at import At
 from lancewal_reader.point.read_options import read_options
@@ -682,7 +681,7 @@ def _an_entry_counts_whenever_it_was_written(patch: pytest.MonkeyPatch) -> None:
 
 
 def _versions_that_are_gone_showed_the_same(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Lineage, "same_rows", lambda self, low, high: True)
+    patch.setattr(lancewal_reader.plan.at_timestamp, "same_rows", lambda *of: True)
 
 
 def _times_of_records_ascend(patch: pytest.MonkeyPatch) -> None:
@@ -953,9 +952,9 @@ def _rows_that_have_gone_are_not_compared(patch: pytest.MonkeyPatch) -> None:
 
 
 def _an_expiry_changes_no_row(patch: pytest.MonkeyPatch) -> None:
-    classify, same_rows = lancewal_reader.plan.stand_in._classify, lancewal_reader.plan.stand_in._SameRows
+    classify, same_rows = lancewal_reader.plan.lineage._classify, lancewal_reader.plan.lineage.SameRows
     patch.setattr(
-        lancewal_reader.plan.stand_in,
+        lancewal_reader.plan.lineage,
         "_classify",
         lambda info, version: same_rows() if PROPERTY_EXPIRY in info.properties else classify(info, version),
     )

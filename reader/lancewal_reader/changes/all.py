@@ -51,7 +51,7 @@ from lancewal_reader.changes.records import MORE, Entries, RecordStretch, entrie
 from lancewal_reader.changes.side import Side
 from lancewal_reader.plan.at_receipt import plan_at
 from lancewal_reader.plan.breaks import Cut, contracts_up_to, spans_a_change
-from lancewal_reader.plan.stand_in import Lineage, StepSource
+from lancewal_reader.plan.lineage import Lineage, StepSource
 from lancewal_reader.point.receipt import Receipt
 from lancewal_reader.reading.shown_version import shown_version
 from lancewal_reader.unmerged.load import DeltaContext
@@ -67,7 +67,7 @@ def all_changes(start: Side, end: Side, columns: Sequence[str]) -> Iterator[Pair
     ``records.MORE``."""
     context = end.context
     _check_order(start, end)
-    yield from _changes(start, end, columns, Lineage(context.table, context.watermarks, context.tasks))
+    yield from _changes(start, end, columns, Lineage.of(context))
 
 
 def _changes(start: Side, end: Side, columns: Sequence[str], lineage: Lineage) -> Iterator[Pairs]:

@@ -47,7 +47,7 @@ from lancewal_reader.changes.pairs import CHANGE_TYPE, change_rows
 from lancewal_reader.changes.records import MORE, reached
 from lancewal_reader.changes.side import Compared, Side, between_sides
 from lancewal_reader.plan.at_version import versions_left
-from lancewal_reader.plan.stand_in import Lineage
+from lancewal_reader.plan.lineage import Lineage
 from lancewal_reader.point.at import At, Point, point_of
 from lancewal_reader.point.read_options import ReadOptions
 from lancewal_reader.point.receipt import Receipt, with_receipt
@@ -240,9 +240,7 @@ class Feeds:
     def _steps(self, planned: PlannedFeed) -> Iterator[tuple[int, int]]:
         context = self.reads.context
         assert planned.start is not None  # in the mode ``commits`` there is one
-        return Lineage(context.table, context.watermarks, context.tasks).steps(
-            planned.start.receipt.version, planned.end.receipt.version
-        )
+        return Lineage.of(context).steps(planned.start.receipt.version, planned.end.receipt.version)
 
     def _at_version(self, wanted: Wanted, version: int) -> Planned:
         return self.reads.plan(replace(wanted, filter=None, columns=None, read=ReadOptions(at=At.version(version))))

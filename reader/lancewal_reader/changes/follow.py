@@ -43,7 +43,7 @@ from lancewal_core.rows.schema import RowSchema
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_reader.changes.feed import Feeds, Mode, PlannedFeed, keys_alone
 from lancewal_reader.forms.given_numbers import whole_of
-from lancewal_reader.plan.stand_in import Lineage
+from lancewal_reader.plan.lineage import Lineage
 from lancewal_reader.plan.strong import PlanContext
 from lancewal_reader.point.at import At, AtPositions, AtVersion
 from lancewal_reader.point.read_options import check_seconds

@@ -2,11 +2,10 @@
 
 ``strong`` plans a read of now.  ``at_least`` plans one that waits for the records that it must see.  ``at_point``
 plans a read of a point: ``at_version``, ``at_receipt``, ``at_positions``, ``at_timestamp`` or
-``at_record_time``; the last three first find version and positions.  ``stand_in`` finds a version that may replace
-one that is gone.  ``breaks`` refuses this across certain changes of the contract, and refuses positions on both sides
-of a break of the table's history.  ``open_versions`` keeps the versions that plans pinned last, and ``log_entries``
-the entries of walked logs by region.  ``hidden`` keeps the merged rows that a plan's unmerged rows supersede, for the
-next plan.
+``at_record_time``; the last three first find version and positions.  ``lineage`` says what the commits of versions
+did, and ``stand_in`` finds a version that may replace one that is gone.  ``breaks`` refuses this across certain
+changes of the contract, and refuses positions on both sides of a break of the table's history.  ``open_versions``
+keeps the versions that plans pinned last, and ``log_entries`` the entries of walked logs by region.
 
 May import: point, python_collector.
 """

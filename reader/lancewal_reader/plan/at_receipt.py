@@ -66,8 +66,9 @@ from lancewal_core.wal.log_end import confirm_end, segment_lost
 from lancewal_core.wal.segment import Segment, Trailer
 from lancewal_core.wal.walk import Walk
 from lancewal_reader.plan.breaks import contracts_up_to, kept_of, lies_before_a_change, spans_a_change
+from lancewal_reader.plan.lineage import Lineage
 from lancewal_reader.plan.log_entries import EntryRef, LogEntries
-from lancewal_reader.plan.stand_in import Lineage, Pinned, is_at_or_below
+from lancewal_reader.plan.stand_in import Pinned, is_at_or_below, stand_in
 from lancewal_reader.plan.strong import (
     FlushRef,
     PlanContext,
@@ -182,7 +183,7 @@ def _pin(context: PlanContext, at: Receipt) -> Pinned:
                 f"the receipt names table version {at.version}, and the newest is {newest}: is it a receipt of this "
                 "table?"
             ) from error
-        found = Lineage(context.table, context.watermarks, context.tasks).stand_in(at.version, at.positions)
+        found = stand_in(Lineage.of(context), at.version, at.positions)
         if found is None:
             raise _version_gone(context, at) from error
         return found

@@ -32,7 +32,8 @@ from lancewal_core.wal.segment import Segment, Trailer
 from lancewal_reader.plan.at_receipt import plan_at
 from lancewal_reader.plan.at_version import check_of_table, versions_left
 from lancewal_reader.plan.breaks import contracts_up_to, kept_of
-from lancewal_reader.plan.stand_in import Lineage, Pinned
+from lancewal_reader.plan.lineage import Lineage
+from lancewal_reader.plan.stand_in import Pinned, same_rows
 from lancewal_reader.plan.strong import PAUSE_S, PlanContext, ReadPlan, check_contract, walk_from
 from lancewal_reader.point.receipt import Receipt
 
@@ -76,7 +77,7 @@ def version_at(context: PlanContext, ms: int) -> Pinned:
     check_of_table(context.table.at(then), then)
     if after is not None and after != then + 1:
         # The one of then lay between the two; the versions in between must show what this one shows.
-        found = Lineage(context.table, context.watermarks, context.tasks).same_rows(then, TableVersion(after - 1))
+        found = same_rows(Lineage.of(context), then, TableVersion(after - 1))
         if not found:
             raise versions_left(
                 context,

@@ -26,7 +26,7 @@ from lancewal_core.errors import (
 from lancewal_core.rows.schema import Op
 from lancewal_core.rows.ttl import Ttl
 from lancewal_flusher.upkeep.expiry import Expired, OldestTimes, expire_next
-from lancewal_reader.plan.stand_in import Lineage
+from lancewal_reader.plan.lineage import Lineage
 from lancewal_reader.point.receipt import Receipt
 from lancewal_reader.table import open_table
 from tests.audit.repair.test_segment import damage

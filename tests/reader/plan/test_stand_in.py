@@ -18,7 +18,8 @@ from lancewal_core.table.watermarks import (
     Watermarks,
     merge_properties,
 )
-from lancewal_reader.plan.stand_in import Lineage
+from lancewal_reader.plan.lineage import Lineage
+from lancewal_reader.plan.stand_in import stand_in
 from tests.support.scripted import InlineTasks, ManualClock
 from tests.twins.faults import Faultless
 from tests.twins.memory_store import MemoryBucket, MemoryStore
@@ -107,7 +108,7 @@ def test_stand_in(case: Case) -> None:
     for version in case.gone:
         del dataset.versions[version]
     cut = {REGION: Position(10 * min(case.merges, merges) + 5)}
-    found = Lineage(table, Watermarks(store, table, None), InlineTasks()).stand_in(case.version, cut)
+    found = stand_in(Lineage(table, Watermarks(store, table, None), InlineTasks()), case.version, cut)
     assert (None if found is None else found.version) == case.found
     if found is not None:
         assert found.in_force == Watermarks(store, table, None).at(found.version)

@@ -9,8 +9,8 @@ from lancewal_core.names.ids import Position, Region, TableVersion, TopicId
 from lancewal_core.rows.key_set import KeySet
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_core.table.watermarks import NOTHING_MERGED
-from lancewal_reader.plan.hidden import Addresses, HiddenRows
 from lancewal_reader.plan.strong import ReadPlan, RegionDelta
+from lancewal_reader.unmerged.hidden import Addresses, HiddenRows
 from tests.twins.memory_table import MemoryDataset, MemoryTable
 
 _REGION = Region("orders", TopicId("id"), 0)
