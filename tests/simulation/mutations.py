@@ -976,8 +976,8 @@ def _what_is_trimmed_changed_nothing(patch: pytest.MonkeyPatch) -> None:
         except OutsideHistoryWindow:
             return []
 
-    found = lancewal_reader.changes.records._parts
-    patch.setattr(lancewal_reader.changes.records, "_parts", parts)
+    found = lancewal_reader.plan.at_receipt.parts_between
+    patch.setattr(lancewal_reader.changes.records, "parts_between", parts)
 
 
 def _a_cut_is_recorded_first(patch: pytest.MonkeyPatch) -> None:

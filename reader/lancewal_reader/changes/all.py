@@ -95,10 +95,10 @@ def _stretch(start: Side, end: Side, entries: Entries, columns: Sequence[str]) -
     """Yield the changes of the records from one state to another.  If the records may have more keys than a reader holds, go
     from merge to merge."""
     while True:
-        stretch = RecordStretch.of(start, entries, start.receipt.positions, end.receipt.positions)
+        stretch = RecordStretch.of(start, entries, end.receipt.positions)
         middle = _merged_between(start, end, entries) if records_in(stretch.deltas) > start.context.keys_max else None
         if middle is not None:
-            stretch = RecordStretch.of(start, entries, start.receipt.positions, middle.receipt.positions)
+            stretch = RecordStretch.of(start, entries, middle.receipt.positions)
         counting = counting_of(start, middle or end)
         if stretch.deltas:
             yield from record_changes(stretch, columns, counting)
@@ -117,7 +117,7 @@ def _merged_between(start: Side, end: Side, entries: Entries) -> Side | None:
     dividing = [(version, cut) for version, cut in cuts if cut not in (begin, end.receipt.positions)]
 
     def fits(divided: tuple[TableVersion, Cut]) -> bool:
-        return records_in(RecordStretch.of(start, entries, begin, divided[1]).deltas) <= context.keys_max
+        return records_in(RecordStretch.of(start, entries, divided[1]).deltas) <= context.keys_max
 
     fitting = list(takewhile(fits, dividing))  # later versions have no fewer records
     for version, cut in (*reversed(fitting), *dividing[len(fitting) :]):

@@ -29,10 +29,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lancewal_core.errors import DuplicateKeys, InvalidInput, PlanRetriesExhausted, PlanStale, counted
+from lancewal_core.errors import DuplicateKeys, PlanRetriesExhausted, PlanStale, counted
 from lancewal_core.names.ids import Position, Region
-from lancewal_core.region.history import generations_behind
-from lancewal_core.region.state import RegionState
 from lancewal_core.rows.equal_cells import Mask
 from lancewal_core.rows.fold import Indices, divide, key_codes, side_by_side
 from lancewal_core.rows.key_set import KeySet
@@ -43,7 +41,7 @@ from lancewal_core.table.watermarks import InForce
 from lancewal_reader.changes.pairs import Pairs
 from lancewal_reader.changes.replay import Images, Replay, cells_at
 from lancewal_reader.changes.side import Side
-from lancewal_reader.plan.at_receipt import GenerationPart, check_given_up, entries_of_part, walk_parts
+from lancewal_reader.plan.at_receipt import GenerationPart, entries_of_part, parts_between, walk_parts
 from lancewal_reader.plan.breaks import Cut, kept_of
 from lancewal_reader.plan.log_entries import EntryRef, LogEntries
 from lancewal_reader.plan.strong import PAUSE_S, PlanContext, RegionDelta, check_entries, looked_again
@@ -92,44 +90,21 @@ def entries_between(context: PlanContext, in_force: InForce, begin: Cut, end: Cu
 def _entries_once(context: PlanContext, in_force: InForce, begin: Cut, end: Cut) -> dict[Region, list[EntryRef]]:
     behind = {r: (begin.get(r, Position(0)), at) for r, at in sorted(end.items()) if at > begin.get(r, 0)}
     states = context.states.read(list(behind))
-    found = context.tasks.map(lambda r: _parts(context, in_force, r, states.get(r), behind[r]), list(behind))
-    walks = walk_parts(context, [part for parts in found for part in parts])
+
+    def parts(region: Region) -> list[GenerationPart]:
+        with kept_of(context.contract, region):
+            return parts_between(context, in_force, region, states.get(region), behind[region])
+
+    found = context.tasks.map(parts, list(behind))
+    walks = walk_parts(context, [part for some in found for part in some])
     logs = {log: LogEntries(walked) for log, walked in walks.items()}
     check_entries(context.contract, logs)
     entries: dict[Region, list[EntryRef]] = {}
-    for region, parts in zip(behind, found, strict=True):
+    for region, some in zip(behind, found, strict=True):
         with kept_of(context.contract, region):
-            refs = [ref for part in parts for ref in entries_of_part(part, logs[part.record.log])]
+            refs = [ref for part in some for ref in entries_of_part(part, logs[part.record.log])]
         entries[region] = [ref for ref in refs if ref.next > behind[region][0]]
     return entries
-
-
-def _parts(
-    context: PlanContext,
-    in_force: InForce,
-    region: Region,
-    state: RegionState | None,
-    between: tuple[Position, Position],
-) -> list[GenerationPart]:
-    """Return the parts of generations that have the records between two positions of a region."""
-    begin, end = between
-    if region not in context.contract.regions and state is None:
-        raise InvalidInput(f"the range names the partition {region.name}, which the table does not have")
-    known, at = in_force.generation(region), in_force.position(region) or Position(0)
-    if state is not None and known < state.trimmed_generation and state.trimmed <= begin:
-        known, at = state.trimmed_generation, state.trimmed
-    with kept_of(context.contract, region):
-        records = generations_behind(context, region, state, known, at)
-        needed = [r for r in records if r.first < end and (r.next is None or r.next > begin)]
-        reached = records[-1].next
-        if not needed or (needed[0].first > begin and needed[0].generation > 1) or (reached or end) < end:
-            raise region.error(
-                PlanStale,
-                f"the positions {begin} to {end} are wanted, the region's state shows those from {records[0].first} to "
-                f"{reached}. The store's listing is out of date, or these are not positions of this table",
-            )
-    check_given_up(context, region, begin, end)
-    return [GenerationPart(region, r, end if r.next is None else min(end, r.next)) for r in needed]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,21 +112,23 @@ class RecordStretch:
     """Records from one state of the table to a later one, between which nothing else changed rows."""
 
     start: Side
-    begin: Cut
     deltas: tuple[RegionDelta, ...]
     """Entries from ``begin`` on, of which the first of a region may begin before."""
-    in_force: InForce
 
     @staticmethod
-    def of(start: Side, entries: Entries, begin: Cut, end: Cut) -> RecordStretch:
-        """Return the part of the entries from ``begin`` to ``end``."""
-        deltas = []
+    def of(start: Side, entries: Entries, end: Cut) -> RecordStretch:
+        """Return the part of the entries from ``start`` to ``end``."""
+        begin, deltas = start.receipt.positions, []
         for region, refs in entries.items():
             first, last = begin.get(region, Position(0)), end.get(region, Position(0))
             some = [replace(r, next=min(r.next, last)) for r in refs if r.next > first and r.first < last]
             if some:
                 deltas.append(RegionDelta(region, tuple(some), last))
-        return RecordStretch(start, begin, tuple(deltas), start.plan.in_force)
+        return RecordStretch(start, tuple(deltas))
+
+    @property
+    def begin(self) -> Cut:
+        return self.start.receipt.positions
 
     @property
     def end(self) -> Cut:
@@ -244,7 +221,7 @@ def _read(stretch: RecordStretch, deltas: Sequence[RegionDelta], rows: RowSchema
         if attempt:
             context.clock.sleep(PAUSE_S * attempt)
             # If the segment was trimmed or is lost, this says so.
-            entries_between(context, stretch.in_force, stretch.begin, stretch.end)
+            entries_between(context, stretch.start.plan.in_force, stretch.begin, stretch.end)
         try:
             read = _read_once(context, deltas, rows)
             break

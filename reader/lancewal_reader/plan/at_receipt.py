@@ -61,7 +61,7 @@ from lancewal_core.region.history import generations_behind
 from lancewal_core.region.loss_record import read_losses
 from lancewal_core.region.state import GenerationRecord, RegionState
 from lancewal_core.table.protocol import version_exists
-from lancewal_core.table.watermarks import NOTHING_MERGED
+from lancewal_core.table.watermarks import NOTHING_MERGED, InForce
 from lancewal_core.wal.log_end import confirm_end, segment_lost
 from lancewal_core.wal.segment import Segment, Trailer
 from lancewal_core.wal.walk import Walk
@@ -208,27 +208,42 @@ def _version_gone(context: PlanContext, at: Receipt) -> VersionGone:
 def _parts(
     context: PlanContext, pinned: Pinned, region: Region, state: RegionState | None, cut: Position
 ) -> list[GenerationPart]:
-    """Return the parts of generations to read for one region (step 3).  The region may be one that only an earlier
-    contract had."""
+    """Return the parts of generations to read for one region (step 3)."""
+    merged = pinned.in_force.position(region)
+    parts = parts_between(context, pinned.in_force, region, state, (merged or Position(0), cut))
+    if merged is not None and parts and parts[0].record.first != merged:
+        raise region.error(
+            PlanStale, f"the table ends at {merged}, the first generation after that begins at {parts[0].record.first}"
+        )
+    return parts
+
+
+def parts_between(
+    context: PlanContext,
+    in_force: InForce,
+    region: Region,
+    state: RegionState | None,
+    between: tuple[Position, Position],
+) -> list[GenerationPart]:
+    """Return the parts of generations that have the records between two positions of a region.  It may be one that only an
+    earlier contract had.  ``in_force``: watermarks at or below the first position, from which generations are counted."""
+    begin, end = between
     if region not in context.contract.regions and state is None:
         raise InvalidInput(f"the receipt names the partition {region.name}, which the table does not have")
-    merged = pinned.in_force.position(region)
-    begin = Position(0) if merged is None else merged
-    records = generations_behind(context, region, state, pinned.in_force.generation(region), begin)
-    if merged is not None and records[0].first != merged:
-        raise region.error(
-            PlanStale, f"generation {records[0].generation} begins at {records[0].first}, the table ends at {merged}"
-        )
-    end = records[-1].next
-    if end is not None and end < cut:
+    known, at = in_force.generation(region), in_force.position(region) or Position(0)
+    if state is not None and known < state.trimmed_generation and state.trimmed <= begin:
+        known, at = state.trimmed_generation, state.trimmed
+    records = generations_behind(context, region, state, known, at)
+    first, last = records[0], records[-1]
+    if (first.first > begin and first.generation > 1) or (last.next is not None and last.next < end):
         raise region.error(
             PlanStale,
-            f"the receipt's position {cut} is after the region's end {end}; the store's listing is out of date, or this "
-            "is not a receipt",
+            f"the positions {begin} to {end} are wanted, the region's state shows those from {first.first} to {last.next}. "
+            "The store's listing is out of date, or these are not positions of this table",
         )
-    check_given_up(context, region, begin, cut)
-    needed = [record for record in records if record.first < cut]
-    return [GenerationPart(region, r, cut if r.next is None else min(cut, r.next)) for r in needed]
+    _check_given_up(context, region, begin, end)
+    needed = [r for r in records if r.first < end and (r.next is None or r.next > begin)]
+    return [GenerationPart(region, r, end if r.next is None else min(end, r.next)) for r in needed]
 
 
 def _check_stand_in(context: PlanContext, at: Receipt) -> None:
@@ -240,10 +255,10 @@ def _check_stand_in(context: PlanContext, at: Receipt) -> None:
         before = NOTHING_MERGED  # refuses more than it must
     for region, cut in sorted(at.positions.items()):
         merged = before.position(region)
-        check_given_up(context, region, Position(0) if merged is None else merged, cut)
+        _check_given_up(context, region, Position(0) if merged is None else merged, cut)
 
 
-def check_given_up(context: PlanContext, region: Region, merged: Position, cut: Position) -> None:
+def _check_given_up(context: PlanContext, region: Region, merged: Position, cut: Position) -> None:
     for loss in read_losses(context.store, region, context.contract.making):
         if loss.segment is not None and loss.first < cut and merged < loss.next:
             raise region.error(

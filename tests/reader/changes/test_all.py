@@ -12,7 +12,7 @@ import lance
 import pyarrow as pa
 import pytest
 
-from lancewal_core.errors import TooManyUnmerged
+from lancewal_core.errors import InvalidInput, TooManyUnmerged
 from lancewal_core.names.ids import Position, Region
 from lancewal_core.store.place import place_of
 from lancewal_flusher.merge.plan import MergeLimits
@@ -294,6 +294,24 @@ def test_a_long_range_goes_from_merge_to_merge(tmp_path: Path) -> None:
     pipeline.ingest()
     with pytest.raises(TooManyUnmerged, match="unmerged_keys_max"):
         feed(table, end.receipt, str(open_table(pipeline.uri).receipt()))
+    pipeline.close()
+
+
+def test_partitions_that_begin_above_zero_and_have_no_record(tmp_path: Path) -> None:
+    pipeline = Pipeline(tmp_path, start=(5, 5, 5))
+    table = open_table(pipeline.uri)
+    start = state_now(table)
+    for messages in pipeline._messages:
+        messages += [(b"", b"", "upsert")] * 5
+    pipeline.upsert("r1", 1, a=1)
+    pipeline.ingest()
+    end = state_now(table)
+    assert sorted(Receipt.parse(end.receipt).positions.values()) == [5, 5, 6]
+    found = feed(table, start.receipt, end.receipt)
+    assert applied(start.rows, found) == end.rows
+    assert [one.offset for one in found] == [5]
+    with pytest.raises(InvalidInput, match="start is after its end"):
+        feed(table, end.receipt, start.receipt)
     pipeline.close()
 
 
