@@ -92,6 +92,11 @@ class Asked(TableAsked):
         else:
             say(f"{text}\n{NOTHING_CHANGED}" if dry_run else text)
 
+    def report_dropped(self, kind: str, name: str, *, dry_run: bool) -> None:
+        """Print that the ``kind`` of this name was dropped, or that it could be."""
+        text = f"{kind} {name}: {NOTHING_CHANGED}" if dry_run else f"dropped {kind} {name}"
+        self.report({"dropped": [] if dry_run else [name]}, text)
+
 
 def read_settings(
     config: Path | None,

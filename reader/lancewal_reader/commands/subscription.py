@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lancewal_core.cli.groups import CommandApp
-from lancewal_core.cli.options import NOTHING_CHANGED, Asked, DryRunOption, YesOption, agree
+from lancewal_core.cli.options import Asked, DryRunOption, YesOption, agree
 from lancewal_core.cli.output import aligned
 
 if TYPE_CHECKING:
@@ -86,10 +86,7 @@ def drop(
     else:
         agree(yes, f"subscription {name} is dropped")
         subscriptions.drop(name)
-    asked.report(
-        {"dropped": [] if dry_run else [name]},
-        f"subscription {name}: {NOTHING_CHANGED}" if dry_run else f"dropped subscription {name}",
-    )
+    asked.report_dropped("subscription", name, dry_run=dry_run)
 
 
 def _subscriptions(asked: Asked) -> Subscriptions:

@@ -10,7 +10,6 @@ import typer
 
 from lancewal_core.cli.groups import CommandApp
 from lancewal_core.cli.options import (
-    NOTHING_CHANGED,
     TABLE_HELP,
     Asked,
     ConfigOption,
@@ -126,10 +125,7 @@ def drop(
     if not dry_run:
         agree(yes, f"snapshot {name} is dropped")
     drop_snapshot(opened, name, look_only=dry_run)
-    asked.report(
-        {"dropped": [] if dry_run else [name]},
-        f"snapshot {name}: {NOTHING_CHANGED}" if dry_run else f"dropped snapshot {name}",
-    )
+    asked.report_dropped("snapshot", name, dry_run=dry_run)
 
 
 def _table(settings: Settings) -> Table:
