@@ -88,7 +88,7 @@ def holding_of(
 ) -> Holding:
     """Return what these subscriptions hold.  ``histories`` include those of ``former_regions``."""
     records = {region: history.generations for region, history in histories.items()} if stored else {}
-    regions = set(contract.regions)
+    regions, bound_ms = set(contract.regions), contract.subscription_hold_s_max * 1000
     of: dict[str, Held] = {}
     faults: dict[str, Fault] = {}
     for name, found in stored.items():
@@ -108,10 +108,9 @@ def holding_of(
             merged_ms = merged_ms_of(behind[0], former=region not in regions) if behind else None
             since += [] if merged_ms is None else [merged_ms]
         lag_ms = max(now_ms - min(since), 0) if since else 0
-        over = lost or (bool(since) and now_ms - min(since) >= contract.subscription_hold_s_max * 1000)
+        over = lost or (bool(since) and lag_ms >= bound_ms)
         of[name] = Held(lag_ms, versions_from, None if over else after)
     holding = Holding(of, faults)
-    bound_ms = contract.subscription_hold_s_max * 1000
     former = {r: _held(r, history, holding, now_ms - bound_ms) for r, history in histories.items()}
     return replace(holding, former={r: h for r, h in former.items() if r not in regions and h.generations})
 

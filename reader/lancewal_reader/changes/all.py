@@ -160,7 +160,7 @@ def _check_order(start: Side, end: Side) -> None:
     """Raise ``InvalidInput`` unless the second state is at or after the first, and both say their positions."""
     one, other = start.receipt, end.receipt
     for receipt in (one, other):
-        if not receipt.positions and not _nothing_merged(start, receipt.version):
+        if not receipt.positions and not _nothing_merged(start.context, receipt.version):
             raise InvalidInput(
                 f"table version {receipt.version} was restored, and nobody had decided yet what is merged in it. So its state "
                 "has no positions to begin or end with. Use the mode net, or another point"
@@ -174,11 +174,8 @@ def _check_order(start: Side, end: Side) -> None:
         )
 
 
-def _nothing_merged(side: Side, version: TableVersion) -> bool:
-    try:
-        return not side.context.watermarks.at(version).regions
-    except (TableRestored, MergedPositionUnknown):
-        return False
+def _nothing_merged(context: DeltaContext, version: TableVersion) -> bool:
+    return any(not in_force.regions for _, in_force in _merged(context, [version]))
 
 
 def _divided(start: Side, end: Side) -> Side | None:

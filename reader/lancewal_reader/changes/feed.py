@@ -58,12 +58,12 @@ from lancewal_reader.reading.scan import result_schema, scan_plan
 Mode = Literal["net", "commits", "all"]
 End: TypeAlias = Point | Literal["now", "earliest"]
 MODES: tuple[Mode, ...] = get_args(Mode)
-COMMIT_VERSION, COMMIT_TIMESTAMP, SEQUENCE = "_commit_version", "_commit_timestamp", "_sequence"
+SEQUENCE = "_sequence"
 _BACK = "Only the mode net goes back: use it, or swap the two"
 _FIELDS = (
     pa.field(CHANGE_TYPE, pa.string(), nullable=False),
-    pa.field(COMMIT_VERSION, pa.int64(), nullable=False),
-    pa.field(COMMIT_TIMESTAMP, pa.timestamp("us", tz="UTC"), nullable=False),
+    pa.field("_commit_version", pa.int64(), nullable=False),
+    pa.field("_commit_timestamp", pa.timestamp("us", tz="UTC"), nullable=False),
     pa.field(SEQUENCE, pa.int64(), nullable=False),
 )
 

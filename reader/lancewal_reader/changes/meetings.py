@@ -21,7 +21,7 @@ from collections import Counter
 import pyarrow as pa
 
 from lancewal_core.errors import RegionConflict, counted
-from lancewal_core.keys.conflicts import REGION, ConflictKeys, Conflicts, read_conflicts
+from lancewal_core.keys.conflicts import REGION, Conflicts, read_conflicts
 from lancewal_core.keys.origin import counting
 from lancewal_core.names.ids import Region
 from lancewal_core.rows.equal_cells import Mask, row_texts
@@ -49,31 +49,20 @@ def counting_of(start: Side, end: Side) -> Counting | None:
     plan = plan_at(context, receipt)
     met = load(context, plan.deltas, project(context.rows, ()), plan.in_force.conflicts).met
     in_force = context.folding.in_force(context.store, here, context.contract)
-    if met is None or not met.num_rows:
-        return _OwnersOnly(start, in_force, None)
-    names = start.rows.table.names
-    rows = [Counter(row_texts(side.rows_of(met, names))) for side in (start, end)]
-    if rows[0] != rows[1]:
-        raise _arisen(start, met.num_rows)
-    return _OwnersOnly(start, in_force, KeySet(met))
+    meeting = None if met is None or not met.num_rows else KeySet(met)
+    if meeting is not None:
+        rows = [Counter(row_texts(side.rows_of(meeting.table, start.rows.table.names))) for side in (start, end)]
+        if rows[0] != rows[1]:
+            raise _arisen(start, len(meeting))
 
+    def counts(region: Region, keys: pa.Table) -> Mask:
+        """Leave out records of keys in conflict, except their owners'."""
+        counted: Mask = ~in_force.left_out(region, keys)
+        if meeting is not None and (meeting.contains([keys[name] for name in meeting.names]) & counted).any():
+            raise _arisen(start, len(meeting))
+        return counted
 
-class _OwnersOnly:
-    """Counting without records of keys in conflict, except their owners'."""
-
-    def __init__(self, start: Side, in_force: ConflictKeys, met: KeySet | None) -> None:
-        self._start = start
-        self._in_force = in_force
-        self._met = met
-
-    def mask(self, region: Region, keys: pa.Table) -> Mask:
-        left_out = self._in_force.left_out(region, keys)
-        if self._met is not None:
-            met = self._met.contains([keys[name] for name in self._met.names]) & ~left_out
-            if met.any():
-                raise _arisen(self._start, len(self._met))
-        counts: Mask = ~left_out
-        return counts
+    return counts
 
 
 def _states_of_keys(context: DeltaContext, ref: ConflictsRef | None) -> set[tuple[str, str]]:

@@ -21,9 +21,9 @@ The error is ``OutsideHistoryWindow`` if records are trimmed, and ``RecordsGiven
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -68,6 +68,8 @@ MORE = pa.schema(
 """Columns of ``Pairs.more`` in the mode ``all``."""
 
 Entries = Mapping[Region, Sequence[EntryRef]]
+Counting: TypeAlias = Callable[[Region, pa.Table], Mask]
+"""Rule which records count (``meetings``): it returns a mask over the keys of records of a region."""
 
 
 def reached(receipt: Receipt) -> int:
@@ -133,13 +135,6 @@ class RecordStretch:
     @property
     def end(self) -> Cut:
         return {**self.begin, **{delta.region: delta.cut for delta in self.deltas}}
-
-
-class Counting(Protocol):
-    """Rule which records count (``meetings``)."""
-
-    def mask(self, region: Region, keys: pa.Table) -> Mask:
-        """Return a mask over ``keys``, of records of this region: True where a record counts."""
 
 
 def record_changes(stretch: RecordStretch, columns: Sequence[str], counting: Counting | None) -> Iterator[Pairs]:
@@ -229,9 +224,13 @@ def _read(stretch: RecordStretch, deltas: Sequence[RegionDelta], rows: RowSchema
             reason = error
     else:
         raise PlanRetriesExhausted(f"records vanished {_READS} times, the last reason: {reason}") from reason
-    begins = np.array([stretch.begin.get(region, 0) for region in read.regions], np.int64)
-    read = read.at(read.records[OFFSET].to_numpy() >= begins[read.of])
+    read = read.at(read.records[OFFSET].to_numpy() >= _begins(stretch, read))
     return read if counting is None else read.at(_that_count(read, rows, counting))
+
+
+def _begins(stretch: RecordStretch, read: _Read) -> npt.NDArray[np.int64]:
+    """Return for each record the position at which the stretch begins in its region."""
+    return np.array([stretch.begin.get(region, 0) for region in read.regions], np.int64)[read.of]
 
 
 def _that_count(read: _Read, rows: RowSchema, counting: Counting) -> Mask:
@@ -239,7 +238,7 @@ def _that_count(read: _Read, rows: RowSchema, counting: Counting) -> Mask:
     keys = read.records.select(list(rows.primary_key))
     for index in np.unique(read.of).tolist():
         of_region = read.of == index
-        found[of_region] = counting.mask(read.regions[index], keys.filter(pa.array(of_region)).combine_chunks())
+        found[of_region] = counting(read.regions[index], keys.filter(pa.array(of_region)).combine_chunks())
     return found
 
 
@@ -271,9 +270,8 @@ def _read_once(context: DeltaContext, deltas: Sequence[RegionDelta], rows: RowSc
 def _pairs(stretch: RecordStretch, read: _Read, images: Images, columns: Sequence[str]) -> Pairs:
     offsets = cells_at(read.records[OFFSET], images.places)
     of = read.of[images.places]
-    begins = np.array([stretch.begin.get(region, 0) for region in read.regions], np.int64)
     partitions = np.array([region.partition for region in read.regions], np.int32)
-    numbers = reached(stretch.start.receipt) + offsets.to_numpy() - begins[of] + 1
+    numbers = reached(stretch.start.receipt) + offsets.to_numpy() - _begins(stretch, read)[images.places] + 1
     more = pa.Table.from_arrays(
         [
             pa.array(numbers),

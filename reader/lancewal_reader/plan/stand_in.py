@@ -56,8 +56,8 @@ def stand_in(lineage: Lineage, version: int, cut: Mapping[Region, Position]) -> 
 
 
 def same_rows(lineage: Lineage, low: int, high: int) -> bool:
-    """Whether all versions from ``low`` to ``high``, either of which may be gone, are known to show the same rows, at any
-    cut that both watermarks are below."""
+    """Whether all versions from ``low`` to ``high`` are known to show the same rows, at any cut that both watermarks are
+    below.  Either may be gone."""
     passed, followed = lineage.commits_after(low, high)
     merges = {version: commit for version, commit in passed.items() if isinstance(commit, Merge)}
     if any(isinstance(commit, Foreign) for commit in passed.values()):

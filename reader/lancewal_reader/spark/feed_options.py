@@ -123,10 +123,7 @@ def feed_options(found: Mapping[str, str]) -> FeedOptions | None:
 
 def _mode(found: Mapping[str, str], by_spark: bool) -> Mode:
     text, deduplicated = found.get("changes"), found.get("deduplicationMode")
-    mode: Mode | None = None
-    for known in MODES:
-        if text is not None and text.strip().lower() == known:
-            mode = known
+    mode = next((known for known in MODES if text is not None and text.strip().lower() == known), None)
     if text is not None and mode is None:
         raise InvalidInput(f"option changes={text!r} is unknown: use net, commits or all")
     if deduplicated is not None:
@@ -189,10 +186,7 @@ def _inclusive(found: Mapping[str, str], name: str) -> bool:
 
 
 def _version(found: Mapping[str, str], name: str) -> int:
-    text = found[name].strip()
-    if not (text.isascii() and text.isdecimal() and int(text)):
-        raise InvalidInput(f"option {name}={found[name]!r}: expected a table version, an integer from 1 on")
-    return int(text)
+    return _number(found, name, "a table version, an integer from 1 on")
 
 
 def _time(found: Mapping[str, str], name: str) -> timedelta:
@@ -213,7 +207,12 @@ def _before(found: Mapping[str, str], name: str) -> int:
 
 
 def _rows_max(found: Mapping[str, str]) -> int:
-    text = found.get("max_rows_per_trigger", str(ROWS_MAX)).strip()
+    name = "max_rows_per_trigger"
+    return _number(found, name, "a number of rows from 1 on") if name in found else ROWS_MAX
+
+
+def _number(found: Mapping[str, str], name: str, expected: str) -> int:
+    text = found[name].strip()
     if not (text.isascii() and text.isdecimal() and int(text)):
-        raise InvalidInput(f"option max_rows_per_trigger={text!r}: expected a number of rows from 1 on")
+        raise InvalidInput(f"option {name}={found[name]!r}: expected {expected}")
     return int(text)

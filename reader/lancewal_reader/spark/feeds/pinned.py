@@ -50,10 +50,13 @@ def pin(options: Mapping[str, str]) -> PinnedRead | PinnedFeed:
 
     Errors: those of ``pin_read`` and of ``Table.changes``."""
     parsed = parse_options(options)
-    return pin_wanted(parsed) if parsed.feed is None else _pin_feed(parsed, parsed.feed)
+    asked = parsed.feed
+    if asked is None:
+        return pin_wanted(parsed)
+    return _pin_feed(parsed, asked, of_batch=asked.of_batch is not None or asked.changes == "commits")
 
 
-def _pin_feed(options: SparkOptions, asked: FeedOptions) -> PinnedFeed:
+def _pin_feed(options: SparkOptions, asked: FeedOptions, *, of_batch: bool) -> PinnedFeed:
     with feed_errors(asked), closing(ThreadTasks(io_threads=_IO_THREADS)) as tasks:
         feeds = feeds_of(options, tasks, 0)
         wanted = Wanted(options.columns, options.filter, ReadOptions())
@@ -61,7 +64,7 @@ def _pin_feed(options: SparkOptions, asked: FeedOptions) -> PinnedFeed:
         try:
             feed = feeds.plan(wanted, bound_of(feeds, asked.start, start=True), end, asked.changes)
         except LancewalError:
-            if asked.of_batch is not None or asked.changes == "commits":
+            if of_batch:
                 raise
             return PinnedFeed(options, feeds.plan(wanted, "now", "now", asked.changes), None)
         return PinnedFeed(options, feed, _work_of(options, feeds, feed))
@@ -107,7 +110,7 @@ class PinnedFeed:
         assert asked is not None
         if asked.of_stream is not None:
             raise InvalidInput(f"option {asked.of_stream} is of a stream: use spark.readStream, or leave it out")
-        pinned = self if self.work is not None else _pin_feed(self.options, replace(asked, of_batch="end"))
+        pinned = self if self.work is not None else _pin_feed(self.options, asked, of_batch=True)
         assert pinned.work is not None
         return FeedReader(self.options, pinned.work, pinned._of_schema(schema), schema)
 
