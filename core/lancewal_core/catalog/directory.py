@@ -101,7 +101,7 @@ class DirectoryCatalog:
         if isinstance(swapped, Declined):
             self._known = swapped.found
             return _same(self._list(swapped.found).tables.get(name), new)
-        self._known = swapped.version
+        self._known, self._decoded = swapped.version, (swapped.version.version, swapped.value)
         self._delete_old(self._tables, swapped.version.version)
         return True
 
