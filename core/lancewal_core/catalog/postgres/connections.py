@@ -136,7 +136,8 @@ class Connections:
 
     def told(self, error: psycopg.Error) -> LancewalError:
         """Return the error of lancewal for an error of psycopg."""
-        text = " ".join(without_secrets(str(error)).split())[:_LENGTH_MAX] or type(error).__name__
+        whole = error.diag.message_primary or str(error)
+        text = " ".join(without_secrets(whole).split())[:_LENGTH_MAX] or type(error).__name__
         said = f"the catalog {self.shown} {{}}: {text}"
         match error:
             case psycopg.errors.InvalidSchemaName() | psycopg.errors.UndefinedTable():
