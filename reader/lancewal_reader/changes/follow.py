@@ -14,7 +14,8 @@ Guarantees
 
 ``bounded`` chooses the end of a feed.  It is the newest state if that is near enough.  Otherwise it has positions between
 both: each region's share is in proportion to the records that it lags behind.  Its version is the newest that these
-positions allow.  If that state can no longer be read, the end is the first version that holds all that the start holds.
+positions allow.  If that state can no longer be read, or the topic was recreated in between, the end is the first version
+that has merged all that the start holds.
 
 As counted: 1 ("look of a follower, nothing new").
 """
@@ -235,11 +236,12 @@ class Pauses:
 
 def bounded(reads: Reads, start: Receipt, newest: Planned, rows_max: int) -> Planned:
     """Return the newest state, or one between ``start`` and it, so that the feed is bounded (see the module docstring)."""
-    positions = _positions(start, newest.receipt, rows_max)
-    if positions is None or not newest.receipt.positions:
+    behind = {region: at - start.positions.get(region, 0) for region, at in newest.receipt.positions.items()}
+    if sum(behind.values()) <= rows_max:
         return newest
     wanted = newest.wanted
     try:
+        positions = _positions(start, behind, rows_max)
         found = reads.plan(replace(wanted, read=replace(wanted.read, at=positions)))
         if found.receipt.version >= start.version:
             return found
@@ -250,15 +252,14 @@ def bounded(reads: Reads, start: Receipt, newest: Planned, rows_max: int) -> Pla
         return newest if version is None else reads.plan(replace(wanted, read=replace(wanted.read, at=version)))
 
 
-def _positions(start: Receipt, newest: Receipt, rows_max: int) -> AtPositions | None:
-    """Return positions between both receipts; None if at most ``rows_max`` records are between them."""
-    behind = {region: at - start.positions.get(region, 0) for region, at in newest.positions.items()}
+def _positions(start: Receipt, behind: Mapping[Region, int], rows_max: int) -> AtPositions:
+    """Return positions ``rows_max`` records after a receipt.  ``behind``: records that each region lags behind.
+
+    ``InvalidInput``: the topic was recreated in between, so no positions name a state of both."""
     total = sum(behind.values())
-    if total <= rows_max:
-        return None
     ids = {region.topic_id for region, left in behind.items() if left}
     if len(ids) > 1:
-        return None  # the topic was recreated in between: no positions name a state of both
+        raise InvalidInput("the topic was recreated between the two states")
     at: dict[int, int] = {}
     left = rows_max
     for region, records in sorted(behind.items()):
@@ -270,9 +271,9 @@ def _positions(start: Receipt, newest: Receipt, rows_max: int) -> AtPositions | 
 
 
 def _version_behind(reads: Reads, start: Receipt, newest: Receipt) -> AtVersion | None:
-    """Return the first version that holds all that ``start`` holds; None if there is none below the newest."""
+    """Return the first version after that of ``start`` that has merged all that ``start`` holds; None if there is none."""
     context = reads.context
-    for version in sorted(v for v in context.table.versions() if start.version < v < newest.version):
+    for version in sorted(v for v in context.table.versions() if start.version < v <= newest.version):
         try:
             merged = context.watermarks.at(version)
         except (MergedPositionUnknown, TableRestored):

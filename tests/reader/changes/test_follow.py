@@ -15,6 +15,7 @@ from lancewal_reader.changes.follow import Pauses, Quiet
 from lancewal_reader.reading.rows import Rows
 from lancewal_reader.table import open_table
 from tests.reader.changes.test_net import ADDED, applied, compacted
+from tests.reader.plan.test_points_across_breaks import Life, made_anew
 from tests.support.pipeline import Key, Pipeline, Row, by_key
 
 
@@ -113,6 +114,32 @@ def test_commits_are_the_bounds_where_the_log_is_trimmed(pipeline: Pipeline) -> 
             break
     assert found == sorted(found)
     assert len(found) >= 3
+
+
+def test_feeds_are_bounded_across_a_topic_made_anew(tmp_path: Path) -> None:
+    """Records of the former topic come merge by merge, and then those of the new one."""
+    life = Life(tmp_path)
+    life.go_on()
+    table = open_table(life.pipeline.uri)
+    start = table.receipt()
+    state = dict(life.pipeline.oracle)
+    for _ in range(2):
+        life.produce(40)
+        life.pipeline.merge_all()
+    made_anew(life)
+    life.produce(50)
+    life.pipeline.ingest()
+    last, sizes = start, []
+    for feed in open_table(life.pipeline.uri).follow(start, rows_max=7):
+        state = _after(state, feed)
+        sizes.append(sum(feed.receipt.positions.values()) - sum(last.positions.values()))
+        last = feed.receipt
+        if last.positions == open_table(life.pipeline.uri).receipt().positions:
+            break
+    assert state == life.pipeline.oracle
+    assert max(sizes) <= 40
+    assert max(sizes[-7:]) <= 7
+    life.pipeline.close()
 
 
 def test_pauses_grow_up_to_the_longest() -> None:
