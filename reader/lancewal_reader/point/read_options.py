@@ -11,6 +11,7 @@ from typing import Literal, TypedDict, get_args
 
 from lancewal_core.errors import InvalidInput
 from lancewal_core.store.json_object import WHOLE_MAX
+from lancewal_reader.forms.given_numbers import whole_of
 from lancewal_reader.point.at import Point, point_of
 from lancewal_reader.point.token import Least, least_of
 
@@ -77,5 +78,6 @@ def read_options(
 
 
 def check_seconds(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= WHOLE_MAX:
+    seconds = value if isinstance(value, float) else whole_of(value)
+    if seconds is None or not 0 <= seconds <= WHOLE_MAX:
         raise InvalidInput(f"{name}={value!r:.{_SHOWN}}: expected a number of seconds from 0 on")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -144,8 +145,15 @@ def test_what_is_no_token_is_named(given: object, text: str) -> None:
         ({"timeout_s": -1}, "timeout_s=-1: expected a number of seconds from 0 on"),
         ({"timeout_s": float("nan")}, "timeout_s=nan: expected a number of seconds"),
         ({"timeout_s": 10**400}, "timeout_s=1000.*: expected a number of seconds"),
+        ({"timeout_s": True}, "timeout_s=True: expected a number of seconds"),
+        ({"timeout_s": np.True_}, "timeout_s=.*True.*: expected a number of seconds"),
     ],
 )
 def test_what_contradicts_itself_is_refused(options: dict[str, Any], text: str) -> None:
     with pytest.raises(InvalidInput, match=text):
         read_options(**options)
+
+
+@pytest.mark.parametrize("seconds", [np.int64(3), np.float64(3), 3])
+def test_numbers_of_seconds_may_be_those_of_numpy(seconds: float) -> None:
+    assert read_options(timeout_s=seconds).timeout_s == 3.0
