@@ -170,6 +170,7 @@ def test_of_reports_that_wait_the_newest_is_sent_and_faults_are_named_once(monke
         until(lambda: sends.problem is None)
         catalog.now = Server(1, 2)
         sends.leave(backlog(4))  # no other than before
+        until(lambda: not sends._left.is_set())
         sends.leave(backlog(5))
         catalog.answers()
         until(lambda: catalog.taken == [1, 4, 5])
