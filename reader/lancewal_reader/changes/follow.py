@@ -14,8 +14,8 @@ Guarantees
 
 ``bounded`` chooses the end of a feed.  It is the newest state if that is near enough.  Otherwise it has positions between
 both: each region's share is in proportion to the records that it lags behind.  Its version is the newest that these
-positions allow.  If that state can no longer be read, or the topic was recreated in between, the end is the first version
-that has merged all that the start holds.
+positions allow.  Perhaps that state can no longer be read, or the topic was recreated in between.  The end is then the first
+version that has merged all that the start holds.
 
 As counted: 1 ("look of a follower, nothing new").
 """

@@ -10,9 +10,9 @@ Guarantees
 Steps
  1. ``between`` says which merged rows the two versions do not share: those that are *gone*, and those that have *come*.
  2. A key may have changed if a gone row or a row that has come has it.  So it may if a state has an unmerged record of it
-    from beyond the other one's positions.  If the versions have merged different records of a region, all unmerged keys of
-    the state that has merged less may have changed too: a key that was merged and then deleted leaves no trace.  All other
-    keys have the same row in both.  Either state may be the older one, region by region.
+    from beyond the other one's positions.  Perhaps the versions have merged different records of a region.  Then all unmerged
+    keys of the state that has merged less may have changed too: a key that was merged and then deleted leaves no trace.  All
+    other keys have the same row in both.  Either state may be the older one, region by region.
  3. Rows that have come, and whose key no gone row has and no unmerged record, are inserts.  They are read in batches.
  4. All other keys are held in memory.  Their rows in both states are looked up and compared, also in batches.  The
     addresses of gone rows, and of rows that have come, are known; others are looked up in the key index.
@@ -21,9 +21,9 @@ Steps
 twice, since another program has written it.  Once the flusher has hidden the older row, later states show it once.  Rows of
 a new key that another program appends twice are inserts both, as a read of the second state shows both.
 
-In a table whose rows do not tell their partition, a record may also change what a read shows of earlier records of its key.
-There all unmerged keys of both states are compared.  So they are if the first state lacks columns of the second one, which is
-the older: in rows that both have unmerged, cells of these columns are null in the first alone.
+Perhaps the table's rows do not tell their partition.  A record may then also change what a read shows of earlier records of
+its key, so all unmerged keys of both states are compared.  All are also compared if the first state lacks columns of the
+second one, which is the older.  In rows that both have unmerged, cells of these columns are null in the first alone.
 """
 
 from __future__ import annotations
