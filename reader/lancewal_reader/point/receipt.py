@@ -85,7 +85,9 @@ class Receipt:
                 content.whole("left_out") if "left_out" in content.members else 0,
             )
         except JsonFault as error:
-            raise InvalidInput(f"not a receipt: {error}") from error
+            raise InvalidInput(
+                f"not a receipt: {error}; give a text that begins with {PREFIX!r}, or the JSON in a result's metadata"
+            ) from error
 
 
 def with_receipt(schema: pa.Schema, receipt: Receipt) -> pa.Schema:
