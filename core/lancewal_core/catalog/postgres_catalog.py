@@ -17,7 +17,7 @@ from lancewal_core.catalog.cut import Cut
 from lancewal_core.catalog.entry import FORMAT as ENTRY_FORMAT
 from lancewal_core.catalog.entry import TableEntry
 from lancewal_core.catalog.postgres.connections import Connections
-from lancewal_core.catalog.postgres.rows import Document, Rows
+from lancewal_core.catalog.postgres.rows import Document, Documents
 from lancewal_core.catalog.report import Server, TableReport
 from lancewal_core.catalog.table_name import NAME_MAX
 from lancewal_core.errors import ObjectCorrupt
@@ -35,7 +35,7 @@ class PostgresCatalog:
 
     def __init__(self, url: str, password: str = "", root: str | None = None) -> None:
         self._connections = Connections(url, password)
-        self._entries, self._cuts = Rows(self._connections, "entries"), Rows(self._connections, "cuts")
+        self._entries, self._cuts = Documents(self._connections, "entries"), Documents(self._connections, "cuts")
         self.where, self.root = self._connections.shown, root
 
     def tables(self) -> Mapping[str, TableEntry]:
@@ -85,7 +85,7 @@ class PostgresCatalog:
         self._connections.run(statement, (report.table_uuid, report.merged_version, report.merged_ms, report.lag_s))
 
 
-def _swap(rows: Rows, name: str, instead_of: D | None, new: D | None) -> bool:
+def _swap(rows: Documents, name: str, instead_of: D | None, new: D | None) -> bool:
     if new is not None and new.name != name:
         raise AssertionError("an entry or a cut is stored under its own name")
     before = None if instead_of is None else instead_of.write_id

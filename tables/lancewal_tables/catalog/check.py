@@ -27,7 +27,7 @@ _TABLES_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CatalogFinding:
     """A difference between the catalog and a table."""
 
     name: str
@@ -42,7 +42,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    finding: Finding
+    finding: CatalogFinding
     before: TableEntry | None = None
     proved: TableEntry | None = None
     """The entry that the folder proves."""
@@ -51,7 +51,7 @@ class _Found:
 Read = Contract | LancewalError
 
 
-def check_catalog(catalog: Catalog, settings: Settings, *, mend: bool = False) -> list[Finding]:
+def check_catalog(catalog: Catalog, settings: Settings, *, mend: bool = False) -> list[CatalogFinding]:
     """Return every difference, by name.  ``mend``: write the entries that folders prove.
 
     Dropped tables are left out.  Errors of the catalog, and of a listing of its root, are raised."""
@@ -80,8 +80,8 @@ def check_catalog(catalog: Catalog, settings: Settings, *, mend: bool = False) -
 def _compared(entry: TableEntry, contract: Read) -> _Found | None:
     """Return the first difference between an entry and the contract at its address."""
 
-    def finding(kind: str, text: str) -> Finding:
-        return Finding(entry.name, entry.uri, kind, text)
+    def finding(kind: str, text: str) -> CatalogFinding:
+        return CatalogFinding(entry.name, entry.uri, kind, text)
 
     forget = f"`lancewal catalog forget {entry.name}`"
     if isinstance(contract, TableMissing | NotALancewalTable):
@@ -128,14 +128,14 @@ def _without_entry(
             continue
         if isinstance(contract, LancewalError):
             text = f"the contract cannot be read: {contract.kind}: {contract}"
-            yield _Found(Finding(folder_name, uri, "unreadable", text))
+            yield _Found(CatalogFinding(folder_name, uri, "unreadable", text))
             continue
         name = contract.name or folder_name
         here = contract.place is None or same_place(contract.place, place_of(uri))
         if here and name not in taken:
             taken.add(name)
             text = "the table has no entry. `lancewal catalog check --mend` adds it"
-            yield _Found(Finding(name, uri, "no-entry", text), None, entry_of(contract, name, uri))
+            yield _Found(CatalogFinding(name, uri, "no-entry", text), None, entry_of(contract, name, uri))
         else:
             why = (
                 f"the name {name} leads to another table"
@@ -143,10 +143,10 @@ def _without_entry(
                 else f"its contract is that of a table at {contract.place}"
             )
             text = f"the table has no entry, and {why}: `lancewal catalog register NAME -t {uri}` adds it"
-            yield _Found(Finding(folder_name, uri, "no-entry", text))
+            yield _Found(CatalogFinding(folder_name, uri, "no-entry", text))
 
 
-def _mended(catalog: Catalog, one: _Found) -> Finding:
+def _mended(catalog: Catalog, one: _Found) -> CatalogFinding:
     """Write the entry that the folder proves, unless somebody has changed it meanwhile."""
     if one.proved is None:
         return one.finding

@@ -24,7 +24,7 @@ from lancewal_core.process.clock import utc_text
 if TYPE_CHECKING:
     from lancewal_core.catalog.entry import TableEntry
     from lancewal_core.settings.load import Settings
-    from lancewal_tables.catalog.check import Finding
+    from lancewal_tables.catalog.check import CatalogFinding
     from lancewal_tables.catalog.overview import TableLine
     from lancewal_tables.catalog.registration import Registered
 
@@ -268,6 +268,6 @@ def _registered_text(done: Registered) -> str:
     return "\n".join(lines)
 
 
-def _finding(one: Finding) -> str:
+def _finding(one: CatalogFinding) -> str:
     mended = " (mended)" if one.mended else ""
     return f"{one.name}: {one.kind}{mended}: {one_line(one.text)}"

@@ -20,7 +20,7 @@ class Document(NamedTuple):
     """JSON."""
 
 
-class Rows:
+class Documents:
     """Documents of the table ``lancewal.<table>``."""
 
     def __init__(self, connections: Connections, table: str) -> None:
