@@ -22,7 +22,7 @@ from lancewal_core.errors import (
 )
 from lancewal_core.names.ids import Position
 from lancewal_core.table.contract import Contract
-from lancewal_flusher.cuts.positions import CutMember, Source
+from lancewal_flusher.cuts.positions import CutMember, PositionSource
 from lancewal_reader.point.receipt import Receipt
 from lancewal_tables.cuts import drop
 from lancewal_tables.cuts.make import CutWanted, make_cut
@@ -73,7 +73,7 @@ class Cutting:
     def make(self, name: str, ask: Callable[[Sequence[Contract]], dict[str, dict[int, Position]]] | None = None) -> Cut:
         """Make a cut.  Raises what the command raises, and ``Violation``."""
         known = {table: dict(world.acknowledged) for table, world in self._worlds.items()}
-        source = Source(ask or self.ends)
+        source = PositionSource(ask or self.ends)
         cut = make_cut(self.catalog, self.members, CutWanted(name, wait_s=WAIT_S), source, self._process.tasks)
         for table, of in cut.tables.items():
             at = {region.partition: n for region, n in Receipt.parse(of.receipt).positions.items()}

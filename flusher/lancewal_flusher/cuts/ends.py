@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING
 from lancewal_core.errors import KafkaUnavailable, PartitionCountChanged, TopicReplaced, counted
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.table.contract import Contract
-from lancewal_flusher.cuts.positions import ByTopic, Source
+from lancewal_flusher.cuts.positions import ByTopic, PositionSource
 
 if TYPE_CHECKING:
     from lancewal_kafka.topic import TopicFacts, TopicInspector
 
 
-def kafka_ends(client: Mapping[str, str], tasks: Tasks) -> Source:
+def kafka_ends(client: Mapping[str, str], tasks: Tasks) -> PositionSource:
     """Return the source that asks these brokers.  ``client`` are the properties of a Kafka client.
 
     It raises ``KafkaUnavailable``, ``KafkaForbidden``, ``TopicMissing``, and the errors of the module docstring."""
     from lancewal_kafka.topic import TopicInspector
 
     inspector = TopicInspector(client)
-    return Source(lambda contracts: ends_of(inspector, contracts, tasks))
+    return PositionSource(lambda contracts: ends_of(inspector, contracts, tasks))
 
 
 def ends_of(inspector: TopicInspector, contracts: Sequence[Contract], tasks: Tasks) -> ByTopic:

@@ -6,8 +6,8 @@ Guarantees
  2. They are asked for after the call began.  What was acknowledged before lies below them.
  3. ``took_ms`` is the time from the first question to the last answer.  Records of two topics may differ by as much.
 
-``Source`` is the door to what gives positions.  The ends of topics hold ``positions``.  A source that knows the last complete
-transaction holds ``transactions``: none of them is cut in two.
+``PositionSource`` is the door to what gives positions.  The ends of topics hold ``positions``.  A source that knows the last
+complete transaction holds ``transactions``: none of them is cut in two.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class CutMember:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class PositionSource:
     """Something that gives positions at which to cut (module docstring).
 
     ``positions`` is given one contract of each topic.  It returns a position for each of its partitions, or raises."""
@@ -65,7 +65,7 @@ class CutAt:
     took_ms: int
 
 
-def ask(source: Source, members: Sequence[CutMember]) -> CutAt:
+def ask(source: PositionSource, members: Sequence[CutMember]) -> CutAt:
     """Ask the source for the positions of all topics, once.
 
     ``InvalidInput``: the tables of a topic differ in its id or number of partitions.  Errors of the source are raised too."""

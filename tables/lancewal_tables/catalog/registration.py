@@ -16,13 +16,14 @@ Steps, each of which may be repeated: after a crash the same command continues.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from uuid import uuid4
 
-from lancewal_core.catalog.catalog import Catalog, change_table, found_table
+from lancewal_core.catalog.catalog import Catalog, change_table, cuts_of, found_table
 from lancewal_core.catalog.entry import TableEntry
 from lancewal_core.catalog.table_name import table_name
-from lancewal_core.errors import NotALancewalTable, TableExists, TableMissing
+from lancewal_core.errors import InvalidInput, NotALancewalTable, TableExists, TableMissing
 from lancewal_core.open import Address
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.failpoints import point
@@ -85,11 +86,27 @@ def put_entry(catalog: Catalog, settings: Settings, name: str, contract: Contrac
         return change_table(catalog, name, decide) or new
 
 
-def forget_table(catalog: Catalog, name: str) -> TableEntry:
-    """Remove the entry of a table, and return it.  The table stays as it is.  ``TableUnknown``: there is no entry."""
+def forget_table(catalog: Catalog, name: str, of_cuts: Collection[str] = ()) -> TableEntry:
+    """Remove the entry of a table, and return it.  The table stays as it is.
+
+    ``of_cuts``: names of kept cuts that may lose the table.  ``InvalidInput``: the table is in another kept cut, or a name is
+    none of a kept cut with the table.  ``TableUnknown``: there is no entry."""
     entry = found_table(catalog, name)
+    check_cuts(catalog, name, of_cuts)
     change_table(catalog, name, lambda found: None)
     return entry
+
+
+def check_cuts(catalog: Catalog, name: str, of_cuts: Collection[str]) -> None:
+    """Raise ``InvalidInput`` unless ``of_cuts`` names the kept cuts that have the table, and no other."""
+    held = {cut.name for cut in cuts_of(catalog, name)}
+    for cut in sorted(set(of_cuts) - held):
+        raise InvalidInput(f"--cut {cut}: there is no kept cut of this name that has the table {name}")
+    for cut in sorted(held - set(of_cuts)):
+        raise InvalidInput(
+            f"the kept cut {cut} has the table {name}: drop the cut first (`lancewal cut drop {cut}`), or name it "
+            f"(`--cut {cut}`)"
+        )
 
 
 def entry_of(contract: Contract, name: str, uri: str) -> TableEntry:

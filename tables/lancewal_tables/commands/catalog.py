@@ -145,7 +145,14 @@ def register(asked: Asked, name: NameArgument) -> None:
 
 
 @app.command()
-def forget(asked: CatalogAsked, name: NameArgument) -> None:
+def forget(
+    asked: CatalogAsked,
+    name: NameArgument,
+    cut: Annotated[
+        list[str] | None,
+        typer.Option("--cut", help="A kept cut that has the table, and may lose its name; repeatable.", metavar="NAME"),
+    ] = None,
+) -> None:
     """Remove a table's entry from the catalog. The table stays, and `lancewal catalog register` adds it again.
 
     Example: lancewal catalog forget shop.orders
@@ -153,7 +160,7 @@ def forget(asked: CatalogAsked, name: NameArgument) -> None:
     from lancewal_tables.catalog.registration import forget_table
     from lancewal_tables.catalog.root import set_catalog
 
-    entry = forget_table(set_catalog(asked.settings()), name)
+    entry = forget_table(set_catalog(asked.settings()), name, cut or ())
     asked.report({"forgotten": name, "uri": entry.uri}, f"forgot {name}. The table stays at {one_line(entry.uri)}")
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lancewal_core.settings.load import Settings
     from lancewal_core.table.protocol import Table
     from lancewal_flusher.cuts.positions import CutMember
-    from lancewal_tables.cuts.held import Held
+    from lancewal_tables.cuts.held import HeldByCut
     from lancewal_tables.cuts.left_over import OfCut
 
 app = CommandApp(help="Make, list, show and drop cuts: states of several tables of a catalog that are read together.")
@@ -33,7 +33,7 @@ _AT_ONCE = 8
 """Snapshots made at the same time.  Each has the unmerged rows of its table in memory."""
 
 
-class Moment(StrEnum):
+class AskedAt(StrEnum):
     """Positions at which tables are cut."""
 
     ENDS = "ends"
@@ -58,11 +58,11 @@ def make(
         typer.Option("--for", help="Let garbage collection drop it after this time, such as 7d.", metavar="DURATION"),
     ] = "",
     at: Annotated[
-        Moment,
+        AskedAt,
         typer.Option(
             "--at", help="ends: all that Kafka has committed by now; durable: what the tables have, without Kafka."
         ),
-    ] = Moment.ENDS,
+    ] = AskedAt.ENDS,
     wait: Annotated[
         str,
         typer.Option(
@@ -90,11 +90,11 @@ def make(
         tasks = ThreadTasks(io_threads=_AT_ONCE)
         stack.callback(tasks.close)
         catalog = set_catalog(settings)
-        if at is Moment.ENDS:
+        if at is AskedAt.ENDS:
             settings.need("kafka.bootstrap_servers")
         found = tables_matching(catalog, tuple(tables))
         members = _open(settings, found, stack, tasks)
-        source = kafka_ends(settings.kafka.client(), tasks) if at is Moment.ENDS else None
+        source = kafka_ends(settings.kafka.client(), tasks) if at is AskedAt.ENDS else None
         cut = make_cut(catalog, members, wanted, source, tasks)
     lines = [_line(cut), *_table_lines(cut, {})]
     asked.report({"cut": _about(cut, {})}, "\n".join(lines))
@@ -255,7 +255,7 @@ def _open(settings: Settings, found: Mapping[str, TableEntry], stack: ExitStack,
     return tasks.map(open_one, list(found.values()))
 
 
-def _about(cut: Cut, held: Mapping[str, Held]) -> dict[str, object]:
+def _about(cut: Cut, held: Mapping[str, HeldByCut]) -> dict[str, object]:
     """Return a cut as a report shows it.  ``held`` has what was seen of its tables."""
     from lancewal_core.process.clock import utc_text
 
@@ -302,7 +302,7 @@ def _line(cut: Cut) -> str:
     return f"cut {cut.name}: {', '.join(_columns(cut))}. The round of questions took {cut.took_ms} ms"
 
 
-def _table_lines(cut: Cut, held: Mapping[str, Held]) -> list[str]:
+def _table_lines(cut: Cut, held: Mapping[str, HeldByCut]) -> list[str]:
     rows = []
     for name, of in cut.tables.items():
         seen = held.get(name)

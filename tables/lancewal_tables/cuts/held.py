@@ -15,7 +15,7 @@ from lancewal_core.table.watermarks import TABLE_UUID
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldByCut:
     """State of one table in a cut."""
 
     nbytes: int | None = None
@@ -24,31 +24,31 @@ class Held:
     """Why the table cannot be read at the cut; empty if it can."""
 
 
-def look_at(cut: Cut, open_table: Callable[[str], Table], tasks: Tasks) -> Mapping[str, Held]:
+def look_at(cut: Cut, open_table: Callable[[str], Table], tasks: Tasks) -> Mapping[str, HeldByCut]:
     """Return the state of each table of the cut.  ``open_table`` opens the table at an address."""
 
-    def look(name: str) -> Held:
+    def look(name: str) -> HeldByCut:
         try:
             return _look(cut.tables[name], open_table(cut.tables[name].uri))
         except LancewalError as error:
-            return Held(fault=f"{error.kind}: {error}")
+            return HeldByCut(fault=f"{error.kind}: {error}")
 
     return dict(zip(cut.tables, tasks.map(look, list(cut.tables)), strict=True))
 
 
-def _look(of: CutTable, table: Table) -> Held:
+def _look(of: CutTable, table: Table) -> HeldByCut:
     newest = table.newest()
     found = newest.config.get(TABLE_UUID)
     if found != of.table_uuid:
         raise CutMissing(f"at {of.uri} there is now the table with uuid {found}, the cut is of {of.table_uuid}")
     if of.snapshot is None:
-        return Held()
+        return HeldByCut()
     branch = find_branch(table, of.snapshot)
     snapshot = None if branch is None else snapshot_of(branch)
     if snapshot is None or snapshot.receipt != of.receipt:
         raise CutMissing(f"its snapshot {of.snapshot} was dropped")
     held = _files(table.branch(of.snapshot).at(snapshot.branch_version)).items() - _files(newest).items()
-    return Held(sum(size for _, size in held))
+    return HeldByCut(sum(size for _, size in held))
 
 
 def _files(pinned: PinnedTable) -> dict[str, int]:

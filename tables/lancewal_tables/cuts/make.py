@@ -37,7 +37,7 @@ from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.table.snapshots import has_notes
 from lancewal_flusher.cuts import positions
-from lancewal_flusher.cuts.positions import CutAt, CutMember, Source
+from lancewal_flusher.cuts.positions import CutAt, CutMember, PositionSource
 from lancewal_flusher.cuts.reached import await_reached
 from lancewal_flusher.garbage.snapshots import drop_made
 from lancewal_tables.cuts.drop import drop_cut
@@ -57,7 +57,7 @@ class CutWanted:
 
 
 def make_cut(
-    catalog: Catalog, members: Sequence[CutMember], wanted: CutWanted, source: Source | None, tasks: Tasks
+    catalog: Catalog, members: Sequence[CutMember], wanted: CutWanted, source: PositionSource | None, tasks: Tasks
 ) -> Cut:
     """Make a cut (module docstring), and return it.
 

@@ -13,6 +13,7 @@ from lance.namespace import DirectoryNamespace
 from lance_namespace import ListTablesRequest
 
 from lancewal_core.catalog.catalog import Catalog, change_table
+from lancewal_core.catalog.cut import Cut, CutTable
 from lancewal_core.catalog.entry import TableEntry
 from lancewal_core.cli.options import read_settings
 from lancewal_core.errors import InvalidInput, LancewalError, TableExists, TableUnknown
@@ -227,6 +228,23 @@ def test_a_table_has_one_name(lake: Lake, tmp_path: Path) -> None:
     agrees(lake, "crm.orders", tmp_path / "orders")
     with pytest.raises(TableUnknown):
         forget_table(lake.catalog, "shop.orders")
+
+
+def test_a_table_of_a_kept_cut_is_forgotten_only_if_the_cut_is_named(lake: Lake, tmp_path: Path) -> None:
+    lake.attach(tmp_path / "orders", "shop.orders")
+    held = CutTable(uri=str(tmp_path / "orders"), table_uuid="u", receipt="lw1.x", snapshot="june-1")
+    for name, moving in (("june", False), ("live", True)):
+        cut = Cut(
+            name=name, moving=moving, tables={"shop.orders": held}, asked_ms=1, took_ms=1, made_ms=1, write_id=name
+        )
+        assert lake.catalog.swap_cut(name, None, cut)
+    with pytest.raises(InvalidInput, match=r"the kept cut june has the table shop\.orders: .*`--cut june`"):
+        forget_table(lake.catalog, "shop.orders")
+    with pytest.raises(InvalidInput, match="--cut live: there is no kept cut of this name"):
+        forget_table(lake.catalog, "shop.orders", ["june", "live"])
+    agrees(lake, "shop.orders", tmp_path / "orders")
+    forget_table(lake.catalog, "shop.orders", ["june"])
+    assert lake.catalog.table("shop.orders") is None
 
 
 def test_the_name_of_a_dropped_table_is_free_once_it_is_forgotten(lake: Lake, tmp_path: Path) -> None:

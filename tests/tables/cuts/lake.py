@@ -15,7 +15,7 @@ from lancewal_core.catalog.opened import open_directory
 from lancewal_core.names.ids import Position
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.table.contract import Contract
-from lancewal_flusher.cuts.positions import CutMember, Source
+from lancewal_flusher.cuts.positions import CutMember, PositionSource
 from lancewal_reader.point.receipt import Receipt
 from lancewal_reader.table import open_table, reads_of
 from lancewal_tables.cuts.make import CutWanted, make_cut
@@ -67,7 +67,7 @@ class Lake:
 
     def make(self, name: str, *tables: str, for_ms: int | None = None, wait_s: float = 1.0) -> Cut:
         wanted = CutWanted(name, for_ms, wait_s)
-        return make_cut(self.catalog, self.members(*tables), wanted, Source(self.ends), self.tasks)
+        return make_cut(self.catalog, self.members(*tables), wanted, PositionSource(self.ends), self.tasks)
 
     def expected(self, cut: Cut, name: str) -> dict[Key, Row]:
         """The fold of the records below the cut's positions, by the lines of the pipeline alone."""

@@ -17,7 +17,7 @@ from lancewal_core.table.contract import Contract
 from lancewal_core.table.control import Service, set_pause
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.snapshots import snapshots
-from lancewal_flusher.cuts.positions import Source
+from lancewal_flusher.cuts.positions import PositionSource
 from lancewal_flusher.garbage.snapshots import drop_overdue, drop_snapshot
 from lancewal_reader.point.receipt import Receipt
 from lancewal_tables.cuts import make
@@ -98,7 +98,7 @@ def test_records_from_the_positions_on_are_not_in_it(lake: Lake) -> None:
         lake.produce(15)
         return found
 
-    cut = make_cut(lake.catalog, lake.members(), CutWanted("june"), Source(ends), lake.tasks)
+    cut = make_cut(lake.catalog, lake.members(), CutWanted("june"), PositionSource(ends), lake.tasks)
     lake.check(cut)
     assert sum(sum(Receipt.parse(of.receipt).positions.values()) for of in cut.tables.values()) == 80
 

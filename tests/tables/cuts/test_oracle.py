@@ -13,7 +13,7 @@ import lance
 from lancewal_core.catalog.cut import Cut
 from lancewal_core.names.ids import Position
 from lancewal_core.table.contract import Contract
-from lancewal_flusher.cuts.positions import Source
+from lancewal_flusher.cuts.positions import PositionSource
 from lancewal_reader.cuts import open_cut
 from lancewal_reader.table import open_table
 from lancewal_tables.cuts.drop import drop_cut
@@ -122,7 +122,7 @@ def test_no_transaction_is_cut_in_two(tmp_path: Path, seed: int) -> None:
         halves[0].upsert(f"r{number % 5}", number, a=number)
         halves[0].ingest()
         if number % 4 == 3:  # half of a transaction is durable
-            source = Source(partial(_last_complete, complete), "transactions")
+            source = PositionSource(partial(_last_complete, complete), "transactions")
             cut = make_cut(lake.catalog, lake.members(), CutWanted(f"cut-{number}"), source, lake.tasks)
             cuts.append((cut, number))
         halves[1].upsert(f"r{(number + 1) % 5}", number, a=-number)
