@@ -39,7 +39,7 @@ INDEX_LOST = "the store's listing is out of date, or the state is lost (`lancewa
 FLUSH_DAMAGED = "`lancewal repair generation PARTITION` rebuilds it from the log; run it for each partition"
 """Advice for a damaged flush while the generation is not merged.  Generations of several partitions may share the
 flush's objects."""
-LOG_LOST = "if Kafka still has the records, run `lancewal repair segment` for the object that is lost or damaged"
+LOG_LOST = "If Kafka still has the records, run `lancewal repair segment` for the object that is lost or damaged"
 """Advice if both a flush and its log are missing."""
 
 

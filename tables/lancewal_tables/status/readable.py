@@ -22,7 +22,6 @@ from functools import partial
 
 from lancewal_core.errors import (
     FLUSH_DAMAGED,
-    LOG_LOST,
     LancewalError,
     ObjectCorrupt,
     ObjectMissing,
@@ -131,8 +130,8 @@ def _check_segment(opened: OpenedTable, key: str) -> tuple[()]:
     try:
         decode_segment(data, key)
     except ObjectCorrupt as error:
-        command = LOG_LOST.replace("of the object that is lost or damaged", key)
-        raise ObjectCorrupt(f"{error}. {command}", object=key) from error
+        advice = f"If Kafka still has the records, run `lancewal repair segment {key}`"
+        raise ObjectCorrupt(f"{error}. {advice}", object=key) from error
     return ()
 
 

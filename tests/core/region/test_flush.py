@@ -189,7 +189,7 @@ def test_an_entry_that_is_not_there_is_stale(world: World, lost: int) -> None:
         world.write(north=[(k, "a")])
     world.seal(NORTH)
     world.store.bucket.delete(paths.wal_segment(LOG, Sequence(lost)))
-    with pytest.raises(PlanStale, match=f"has positions 0 to 6, .* before {paths.wal_segment(LOG, Sequence(lost))}"):
+    with pytest.raises(PlanStale, match=f"has the positions 0 to 6.* before {paths.wal_segment(LOG, Sequence(lost))}"):
         entries_of(world.opened, NORTH, world.record(NORTH, 1))
 
 
@@ -199,7 +199,7 @@ def test_entries_that_end_elsewhere_are_not_all(world: World, next_: int) -> Non
         world.write(north=[(k, "a")])
     world.seal(NORTH)
     declared = replace(world.record(NORTH, 1), next=Position(next_))
-    message = f"has positions 0 to {next_}, .* 0 to 6 in 3 entries"
+    message = f"has the positions 0 to {next_}.* 0 to 6 in 3 entries"
     with memory_bound(16 << 20):
         with pytest.raises(PlanStale, match=message):
             entries_of(world.opened, NORTH, declared)
@@ -540,5 +540,5 @@ def test_nothing_to_rebuild_from_is_named(world: World) -> None:
     world.seal(NORTH)
     world.flush(NORTH)
     world.store.bucket.delete(paths.wal_segment(LOG, Sequence(0)))
-    with pytest.raises(ObjectMissing, match=r"has positions .* repair segment"):
+    with pytest.raises(ObjectMissing, match=r"has the positions .* repair segment"):
         rebuild(world, world.record(NORTH, 1))

@@ -72,7 +72,7 @@ def test_a_wish_makes_segments_as_rare_as_it_allows() -> None:
 def test_what_the_latency_forbids_is_refused_and_what_can_be_had_is_named() -> None:
     with pytest.raises(WishUnreachable, match=r"freshness of 0.2 s cannot be had") as refused:
         pace(replace(SOME, freshness_s=0.2))
-    best = float(re.findall(r"seen after ([0-9.]+) s", str(refused.value))[0])
+    best = float(re.findall(r"ask for at least ([0-9.]+) s", str(refused.value))[0])
     assert pace(replace(SOME, freshness_s=best + 0.01)).most_s <= best + 0.01
     with pytest.raises(WishUnreachable):
         pace(replace(SOME, freshness_s=best - 0.01))
