@@ -479,6 +479,7 @@ def test_what_lies_before_a_lost_segment_is_looked_at(settings: Settings, contra
         ["object_corrupt:", damaged],
         ["object_missing:", lost],
     ]
+    assert any(f"run `lancewal repair segment {damaged}`" in problem for problem in problems)
 
 
 def test_data_files_are_nothing_to_a_part_without_rows(settings: Settings, contract: Contract) -> None:
