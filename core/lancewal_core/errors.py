@@ -266,6 +266,10 @@ class TableElsewhere(ActionNeeded):
     """The table lies at another place than its contract says: it was moved or copied, or it has two addresses."""
 
 
+class TableDropped(ActionNeeded):
+    """The table was dropped.  ``lancewal table undrop`` takes that back until its objects are deleted."""
+
+
 class NotALancewalTable(ActionNeeded):
     """A Lance table without a contract: ``lancewal table attach`` makes it one."""
 

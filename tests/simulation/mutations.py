@@ -67,6 +67,7 @@ import lancewal_reader.reading.result_columns
 import lancewal_tables.cuts.drop
 import lancewal_tables.cuts.make
 import lancewal_tables.define.alter
+import lancewal_tables.define.drop
 import tests.simulation.world
 from lancewal_core.catalog.cut import Cut, CutTable, snapshot_name
 from lancewal_core.catalog.cut_note import CutNote
@@ -342,6 +343,30 @@ def _a_region_is_claimed_by_an_older_contract(patch: pytest.MonkeyPatch) -> None
 
 def _groups_are_not_compared(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(lancewal_core.table.group, "check_group", lambda contract, group: None)
+
+
+def _a_claim_does_not_look_for_a_drop(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lancewal_ingest.regions.open, "_check_in_use", lambda context: None)
+
+
+def _logs_of_a_dropped_table_go_on(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lancewal_tables.define.drop, "_end_open", lambda opened, new_id, contract: {})
+
+
+def _fences_before_the_drop(patch: pytest.MonkeyPatch) -> None:
+    def drop(opened: Any, new_id: Any) -> Any:
+        failed = lancewal_tables.define.drop._end_open(opened, new_id, opened.contract)
+        return lancewal_tables.define.drop._put_drop(opened), failed
+
+    patch.setattr(lancewal_tables.define.drop, "drop", drop)
+
+
+def _a_deletion_swaps_no_contract(patch: pytest.MonkeyPatch) -> None:
+    def begin(store: Any, clock: Any, contract: Any) -> Any:
+        lancewal_tables.define.drop.undrop(store, clock, contract)
+        return contract.model_copy(update={"drop": contract.drop.model_copy(update={"deleting": True})})
+
+    patch.setattr(lancewal_tables.define.drop, "begin_deletion", begin)
 
 
 def _a_dropped_table_is_not_noticed(patch: pytest.MonkeyPatch) -> None:
@@ -1110,6 +1135,10 @@ MUTATIONS: dict[str, Patch] = {
     "a dropped table is not noticed": _a_dropped_table_is_not_noticed,
     "a claim of another group is not noticed": _a_claim_of_another_group_is_not_noticed,
     "groups are not compared": _groups_are_not_compared,
+    "a claim does not look for a drop": _a_claim_does_not_look_for_a_drop,
+    "a dropped table's logs go on": _logs_of_a_dropped_table_go_on,
+    "the fences come before the drop": _fences_before_the_drop,
+    "a deletion swaps no contract": _a_deletion_swaps_no_contract,
     "too many keys in conflict end the merge": _too_many_keys_end_the_merge,
     "ingest goes on beside keys in conflict": _ingest_goes_on_beside_keys_in_conflict,
     "a region that begins has missed no delete": _a_region_that_begins_has_missed_no_delete,
@@ -1234,6 +1263,10 @@ NOT_IN_SCHEDULES = {
     "former logs go on",
     "a claim of another group is not noticed",
     "groups are not compared",
+    "a claim does not look for a drop",
+    "a dropped table's logs go on",
+    "the fences come before the drop",
+    "a deletion swaps no contract",
     "too many keys in conflict end the merge",
     "ingest goes on beside keys in conflict",
     "first records stop nothing",

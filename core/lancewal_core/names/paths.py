@@ -342,6 +342,11 @@ def parse_key_part(key: str) -> str | None:
 # -- catalogs, whose root is a folder of tables ----------------------------------------------------------------
 
 
+def catalog_prefix() -> str:
+    """Folder of all entries and cuts."""
+    return f"{ROOT}catalog/"
+
+
 def catalog_tables_prefix() -> str:
     """Folder of the versions of the list of tables."""
     return f"{ROOT}catalog/tables/"

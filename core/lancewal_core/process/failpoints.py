@@ -63,6 +63,8 @@ POINTS: frozenset[str] = frozenset(
         "cut.snapshot",
         "cut.put",
         "cut.drop",
+        "drop.contract",
+        "drop.delete",
         "spark.task",
     ]
 )

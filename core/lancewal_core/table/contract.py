@@ -24,11 +24,12 @@ from lancewal_core.errors import (
     InvalidSchema,
     NotALancewalTable,
     ObjectCorrupt,
+    TableDropped,
 )
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Making, Page, Position, Region, TableUuid, TopicId
 from lancewal_core.names.words import TOPIC_FORM, dead_letters_of, is_topic, word
-from lancewal_core.process.clock import Clock
+from lancewal_core.process.clock import Clock, utc_text
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.record_keys.key_format import KeyCodec, KeyFormat, check_region_key, key_codec, why_rows_do_not_tell
 from lancewal_core.record_keys.partitioner import Partitioner, partition_of, partitions_of
@@ -64,6 +65,7 @@ BESIDE_ROWS = (
         "subscription_hold_s_max",
         "grace_s",
         "freshness_target_s",
+        "drop",
     }
 )
 """Terms that decide neither which rows an entry has nor where it lies."""
@@ -184,6 +186,17 @@ class DroppedField(BaseModel):
     """Whether a record with this name is bad again.  Otherwise the name is passed over and counted."""
 
 
+class TableDrop(BaseModel):
+    """The drop of a table.  The version that says it is the last one, unless ``table undrop`` puts the next."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    since_ms: int = Field(ge=0)
+    """When ``table drop`` wrote it, in milliseconds since 1970."""
+    deleting: bool = False
+    """Whether the deletion of the table's objects has begun.  Nothing brings the table back then."""
+
+
 class Contract(BaseModel):
     """A contract (module docstring).  Positions are Kafka offsets to read next; windows are in seconds."""
 
@@ -248,6 +261,8 @@ class Contract(BaseModel):
     ttl_column: str | None = None
     """Column with the time by which rows expire; None: they never do."""
     ttl_s: int | None = Field(default=None, ge=1, le=_TTL_S_MAX)
+    drop: TableDrop | None = None
+    """Set while the table is dropped: no process works on it.  None: the table is in use."""
     altered_at: Annotated[
         tuple[Annotated[int, Field(ge=-1, le=_INT64_MAX)], ...], Field(max_length=PARTITIONS_MAX)
     ] = ()
@@ -463,19 +478,34 @@ def decode_contract(data: bytes, where: str) -> Contract:
 
 
 def read_contract(store: ObjectStore, table_uri: str, tasks: Tasks | None = None) -> Contract:
-    """Return the newest contract; ``NotALancewalTable`` if there is none.  With ``tasks``, a version up to 2 costs two
-    rounds of requests."""
+    """Return the newest contract; ``NotALancewalTable`` if there is none, ``TableDropped`` if the table was dropped.  With
+    ``tasks``, a version up to 2 costs two rounds of requests."""
     contract = newest_contract(store, tasks)
     if contract is None:
         raise NotALancewalTable(
             f"{table_uri} has no lancewal contract: make the table with `lancewal table create` or "
             "`lancewal table attach`"
         )
+    check_in_use(contract, table_uri)
     return contract
 
 
+def check_in_use(contract: Contract, where: str) -> None:
+    """Raise ``TableDropped`` if the table was dropped.  ``where``: its address, for the message."""
+    if contract.drop is None:
+        return
+    way_on = (
+        "its objects are deleted: make another table at another address"
+        if contract.drop.deleting
+        else "`lancewal table undrop` takes that back until its objects are deleted"
+    )
+    raise TableDropped(
+        f"the table at {where} was dropped at {utc_text(contract.drop.since_ms)}: {way_on}", version=contract.version
+    )
+
+
 def newest_contract(store: ObjectStore, tasks: Tasks | None = None) -> Contract | None:
-    """Return the newest contract, or None if there is none.
+    """Return the newest contract, or None if there is none.  The table may be dropped.
 
     Version 1 names the making under which the other versions lie.  So no contract of an earlier table at this place is
     taken for a contract of this table.  No version is ever deleted.
@@ -497,10 +527,13 @@ def newest_contract(store: ObjectStore, tasks: Tasks | None = None) -> Contract 
 
 
 def newer_contract(store: ObjectStore, known: Contract) -> Contract | None:
-    """Return the newest contract if it is newer than the ``known`` one, else None, which costs one request."""
+    """Return the newest contract if it is newer than the ``known`` one, else None, which costs one request.
+
+    ``TableDropped`` if it says that the table was dropped."""
     newest = known
     while (data := store.get(key := paths.contract_version(newest.version + 1, newest.making))) is not None:
         newest = decode_contract(data, key)
+    check_in_use(newest, newest.place or "this place")
     return None if newest is known else newest
 
 

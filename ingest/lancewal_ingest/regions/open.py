@@ -9,7 +9,7 @@ Guarantees
  4. If a segment is missing in the middle of the former owner's log, ``ObjectMissing`` names it and nothing is changed.
     A fence in its place would end the log for regions that are still written after it.
  5. No record of a contract that was altered, or is about to be, becomes durable by a claim
-    (``lancewal_core.table.drain``).
+    (``lancewal_core.table.drain``).  Neither does any record of a table that was dropped.
  6. Kafka is asked before the claim.  So no generation begins if Kafka does not answer, or has lost the next records.
  7. Each region has a result of its own.  If one is damaged, has no answer from Kafka or is claimed by a faster process,
     the others are still opened.  A region that was not claimed is not ours, whatever else landed in the same swap.
@@ -28,7 +28,8 @@ Steps, each for all regions.  The number of requests depends on pages and logs, 
     another process was faster: ``OwnershipLost``, and the caller starts again while the partition is still assigned to
     it.  If another owner handed over in between, repeat step 3.
  5. Read the drain, after all claims: ``PartitionCountChanged`` if it is closed.  ``alter`` reads the state after
-    closing the drain.  Either it finds our claim and ends our log, or we find the drain closed.
+    closing the drain.  Either it finds our claim and ends our log, or we find the drain closed.  Look for a newer
+    contract as well: ``TableDropped`` is raised if it says so.  ``table drop`` reads the states after its contract.
  6. Return the generations that are SEALED and not FLUSHED, which the caller must flush.
 
 A crash leaves logs that have ended, and some regions claimed.  Each region has a state of its own, from which the
@@ -55,6 +56,7 @@ from lancewal_core.errors import (
     RetentionLost,
     StoreInconsistent,
     StoreUnavailable,
+    TableDropped,
     TableMissing,
     TableRestored,
     TopicTruncated,
@@ -133,7 +135,9 @@ def open_region(context: IngestContext, writer: LogWriter, region: Region, offse
 def open_regions(
     context: IngestContext, writer: LogWriter, regions: Collection[Region], offsets: AskOffsets
 ) -> dict[Region, Opened | LancewalError]:
-    """Open regions into the log of ``writer``, whose PUTs the caller has settled.  Return a result or an error for each."""
+    """Open regions into the log of ``writer``, whose PUTs the caller has settled.  Return a result or an error for each.
+
+    ``TableDropped``: the table was dropped, and the process must end."""
     answers: dict[Region, Opened | LancewalError] = {}
 
     def go_on(found: Mapping[Region, T | LancewalError]) -> dict[Region, T]:
@@ -161,9 +165,13 @@ def open_regions(
     # Step 5
     if claimed:
         try:
-            drain = read_drain(context.store, context.contract)
+            drain, _ = together(
+                context.tasks, lambda: read_drain(context.store, context.contract), partial(_check_in_use, context)
+            )
             if drain is not None:
                 check_open(context.contract, drain)
+        except TableDropped:
+            raise
         except LancewalError as error:
             return {**answers, **dict.fromkeys(claimed, error)}
     # Step 3 again, if another owner handed over in between: that owner may have moved the position before our claim.
@@ -319,6 +327,11 @@ def _claim(
         else:
             found[region] = region.error(OwnershipLost, "another process claimed it first")
     return found
+
+
+def _check_in_use(context: IngestContext) -> None:
+    """Raise ``TableDropped`` if the table was dropped before our claims (step 5)."""
+    newer_contract(context.store, context.contract)
 
 
 def _newest(claimed: RegionState) -> GenerationRecord:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lancewal_core.errors import FormerGroup, LancewalError, OtherGroup
+from lancewal_core.errors import FormerGroup, LancewalError, OtherGroup, TableDropped
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.health import Problem
 from lancewal_core.process.tasks import Task, Tasks
@@ -34,7 +34,7 @@ class ContractWatch:
 
     ``prepare`` runs in a task with the newest version, and returns the function that the loop calls to take it up.
     ``failed`` is told why a version could not be taken up.  ``look`` raises the errors of ``check_group`` for
-    ``group``."""
+    ``group``, and ``TableDropped``."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class ContractWatch:
                     newest, take_up = prepared
                     take_up()
                     self._contract = newest
-            except (FormerGroup, OtherGroup):
+            except (FormerGroup, OtherGroup, TableDropped):
                 raise
             except LancewalError as error:
                 self._problem = error

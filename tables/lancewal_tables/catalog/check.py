@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from lancewal_core.catalog.catalog import Catalog, change_table
 from lancewal_core.catalog.entry import TableEntry
-from lancewal_core.errors import LancewalError, NotALancewalTable, TableMissing
+from lancewal_core.errors import LancewalError, NotALancewalTable, TableDropped, TableMissing
 from lancewal_core.open import Address
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.settings.load import Settings
@@ -33,7 +33,8 @@ class CatalogFinding:
     name: str
     uri: str
     kind: str
-    """``table-missing``, ``other-uuid``, ``other-topic``, ``other-name``, ``other-place``, ``no-entry`` or ``unreadable``."""
+    """``table-missing``, ``dropped``, ``other-uuid``, ``other-topic``, ``other-name``, ``other-place``, ``no-entry`` or
+    ``unreadable``."""
     text: str
     """The difference, and what a person does."""
     mended: bool = False
@@ -87,6 +88,10 @@ def _compared(entry: TableEntry, contract: Read) -> _Found | None:
     if isinstance(contract, TableMissing | NotALancewalTable):
         moved = f"If its folder was moved, `lancewal catalog register {entry.name} -t ADDRESS`. If it is gone, {forget}"
         return _Found(finding("table-missing", f"there is no lancewal table at {entry.uri}. {moved}"))
+    if isinstance(contract, TableDropped):
+        return _Found(
+            finding("dropped", f"{contract}. `lancewal table drop -t {entry.uri}` mends the entry, which says active")
+        )
     if isinstance(contract, LancewalError):
         return _Found(finding("unreadable", f"the contract cannot be read: {contract.kind}: {contract}"))
     if contract.place is not None and not same_place(contract.place, place_of(entry.uri)):

@@ -1,4 +1,4 @@
-"""``lancewal table create|attach|moved|alter|show|load|export-memwal``."""
+"""``lancewal table create|attach|moved|alter|show|drop|undrop|load|export-memwal``."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lancewal_core.cli.groups import CommandApp
-from lancewal_core.cli.options import Asked, DryRunOption, TableAsked
+from lancewal_core.cli.options import Asked, DryRunOption, TableAsked, YesOption, agree
 from lancewal_core.cli.output import one_line, say
-from lancewal_core.errors import InvalidInput
+from lancewal_core.errors import InvalidInput, counted
 from lancewal_tables.commands.contract_text import changes_text, contract_text, moved_names
 from lancewal_tables.commands.load import command as load_command
 
@@ -263,6 +263,69 @@ def show(asked: Asked) -> None:
     _show(_contract(asked.settings()), asked)
 
 
+@app.command()
+def drop(
+    asked: Asked,
+    now: Annotated[
+        bool, typer.Option("--now", help="Delete the table's objects at once, without the grace period.")
+    ] = False,
+    cut: Annotated[
+        list[str] | None,
+        typer.Option("--cut", help="A kept cut that may lose the table; repeatable.", metavar="NAME"),
+    ] = None,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+) -> None:
+    """Drop the table. Its services stop by name within 10 s, and `lancewal table undrop` takes that back.
+
+    Nothing is deleted at first. Once the grace period of the contract is over, run the command again: it asks, and deletes
+    the table's objects. Its contracts stay, and say that the table was dropped.
+
+    Example: lancewal table drop -t s3://lake/orders
+    """
+    from lancewal_core.process.clock import SystemClock, utc_text
+    from lancewal_tables.catalog.dropping import check_cuts, contract_of, delete_table, drop_table, settings_of
+    from lancewal_tables.define.drop import deletable_ms
+
+    settings = settings_of(asked)
+    uri, contract = settings.table.uri, contract_of(settings)
+    check_cuts(settings, contract, cut or [])
+    due = now or (contract.drop is not None and SystemClock().now_ms() >= deletable_ms(contract))
+    due = due or (contract.drop is not None and contract.drop.deleting)
+    if dry_run:
+        _report_drop(
+            contract, asked, f"{uri}: would be dropped{', and its objects deleted' if due else ''}", dry_run=True
+        )
+        return
+    if contract.drop is None or not contract.drop.deleting:
+        dropped = drop_table(settings, contract)
+        contract = dropped.contract
+        for region, error in dropped.not_ended.items():
+            _warn(f"the log of partition {region.name} could not be ended: {error}. Run the command again")
+    if not due:
+        ends = utc_text(deletable_ms(contract))
+        _report_drop(
+            contract, asked, f"dropped {uri}\nundrop: possible; from {ends} on, run this command again to delete it"
+        )
+        return
+    agree(yes, f"all objects of the table at {uri} are deleted")
+    contract, number = delete_table(settings, contract)
+    _report_drop(contract, asked, f"deleted {counted(number, 'object')} of {uri}", number)
+
+
+@app.command()
+def undrop(asked: Asked) -> None:
+    """Take back that the table was dropped, until its objects are deleted. Then start its services again.
+
+    Nothing that was durable is lost. Ingest takes the records that came meanwhile from Kafka.
+
+    Example: lancewal table undrop -t s3://lake/orders
+    """
+    from lancewal_tables.catalog.dropping import settings_of, undrop_table
+
+    _show(undrop_table(settings_of(asked)), asked)
+
+
 app.command("load")(load_command)
 
 
@@ -301,6 +364,17 @@ def _contract(settings: Settings) -> Contract:
 
     settings.need("table.uri")
     return Address.of(settings).contract()
+
+
+def _report_drop(contract: Contract, asked: Asked, text: str, number: int = 0, *, dry_run: bool = False) -> None:
+    """Report a drop.  ``number``: objects that were deleted."""
+    said = {
+        "table_uuid": contract.table_uuid,
+        "version": contract.version,
+        "drop": None if contract.drop is None else contract.drop.model_dump(),
+        "deleted": number,
+    }
+    asked.report(said, text, dry_run=dry_run)
 
 
 def _tell_of_columns(before: Contract, after: Contract, changes: Sequence[Change]) -> None:

@@ -49,7 +49,7 @@ from lancewal_core.store.object_store import Done, Lost, ObjectStore, Unknown, p
 from lancewal_core.store.place import place_of, same_place
 from lancewal_core.store.refusal import refusal_of_puts, what_to_set
 from lancewal_core.table.checks import check_columns, check_settings, elsewhere_advice
-from lancewal_core.table.contract import Column, Contract, encode_contract, newest_contract
+from lancewal_core.table.contract import Column, Contract, check_in_use, encode_contract, newest_contract
 from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.protocol import PinnedTable
@@ -65,7 +65,7 @@ def begun_contract(folder: Folder) -> Contract | None:
     """Return the contract that an interrupted run has put, or None if none was put.
 
     ``TableExists`` if the folder is a lancewal table, or a copy of one, or holds objects of a former one.
-    ``StoreRefused`` if the store denies access.
+    ``StoreRefused`` if the store denies access; ``TableDropped`` if the table there was dropped.
     """
     uri = folder.table.uri
     try:
@@ -80,6 +80,7 @@ def begun_contract(folder: Folder) -> Contract | None:
                 f"needed, delete the folder {paths.ROOT.rstrip('/')} in it, and run the same command again"
             )
         return None
+    check_in_use(contract, uri)
     here = place_of(uri)
     if contract.place is not None and not same_place(contract.place, here):
         raise TableExists(

@@ -1,0 +1,140 @@
+"""Drop a table and take that back, with its entry and its cuts: ``lancewal table drop`` and ``undrop``.
+
+The contract is changed first, and counts (``define.drop``).  A command that dies before the entry is run again.  A name is
+resolved here also if its entry says that the table was dropped.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lancewal_core.catalog.catalog import Catalog, change_table
+from lancewal_core.catalog.cut_note import cut_note
+from lancewal_core.catalog.entry import TableEntry, TableState
+from lancewal_core.catalog.named import may_be_name
+from lancewal_core.catalog.opened import catalog_of
+from lancewal_core.errors import InvalidInput, LancewalError, TableMissing
+from lancewal_core.names.ids import Region
+from lancewal_core.open import Address
+from lancewal_core.process.clock import SystemClock
+from lancewal_core.process.failpoints import point
+from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.region.opened_table import OpenedTable
+from lancewal_core.settings.load import Settings
+from lancewal_core.store.place import place_of, same_place
+from lancewal_core.table.contract import Contract
+from lancewal_core.table.snapshots import cut_of
+from lancewal_tables.define.drop import begin_deletion, contract_at, delete_objects, drop, undrop
+
+if TYPE_CHECKING:
+    from lancewal_core.cli.options import TableAsked
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """Result of ``drop_table``."""
+
+    contract: Contract
+    not_ended: Mapping[Region, LancewalError]
+    """Partitions whose logs could not be ended.  Ingest ends by itself once it meets the contract."""
+
+
+def settings_of(asked: TableAsked) -> Settings:
+    """Return the settings, with the address of the table.  Its entry may say that the table was dropped."""
+    from lancewal_core.cli.options import read_settings
+
+    settings = read_settings(asked.config, asked.table, asked.storage_option, look_up=False)
+    text = asked.table or settings.table.uri
+    if settings.catalog.is_set and may_be_name(text):
+        catalog = catalog_of(settings)
+        entry = None if catalog is None else catalog.tables().get(text)
+        if entry is not None and entry.state == "dropped":
+            settings = read_settings(asked.config, entry.uri, asked.storage_option)
+        else:
+            settings = asked.settings()
+    settings.need("table.uri")
+    return settings
+
+
+def contract_of(settings: Settings) -> Contract:
+    """Return the newest contract of the table at ``table.uri``, in use or dropped (``contract_at``)."""
+    address = Address.of(settings)
+    return contract_at(address.store(), address.uri)
+
+
+def check_cuts(settings: Settings, contract: Contract, named: Collection[str]) -> None:
+    """Raise ``InvalidInput`` unless ``named`` has all kept cuts that hold the table.
+
+    The catalog knows them.  Without one, the table's own snapshots tell of which cuts they are."""
+    catalog = catalog_of(settings)
+    if catalog is not None:
+        kept = [cut for cut in catalog.cuts().values() if not cut.moving]
+        held = {cut.name for cut in kept if any(of.table_uuid == contract.table_uuid for of in cut.tables.values())}
+    else:
+        held = _cuts_of_snapshots(settings)
+    left = sorted(held - set(named))
+    if left:
+        options = " ".join(f"--cut {name}" for name in left)
+        raise InvalidInput(
+            f"the table is in kept cuts, which would lack it: {', '.join(left)}. Nothing was changed. To drop it in spite of "
+            f"that, add {options}"
+        )
+
+
+def _cuts_of_snapshots(settings: Settings) -> set[str]:
+    try:
+        branches = Address.of(settings).table().branches()
+    except TableMissing:
+        return set()  # its deletion has begun
+    found = [branch for branch in branches if cut_of(branch)]
+    return {cut_note(cut_of(branch), f"snapshot {branch.name}").cut for branch in found}
+
+
+def drop_table(settings: Settings, contract: Contract) -> Dropped:
+    """Drop the table of this contract: end its logs, then change its entry.  Nothing is deleted."""
+    address, clock = Address.of(settings), SystemClock()
+    with closing(ThreadTasks()) as tasks:
+        opened = OpenedTable.over(address.store(), address.table(), contract, tasks, clock)
+        contract, failed = drop(opened, lambda: uuid.uuid4().hex)
+    _put_state(settings, contract, "dropped")
+    return Dropped(contract, failed)
+
+
+def undrop_table(settings: Settings) -> Contract:
+    """Take back that the table at ``table.uri`` was dropped, and return its contract.  ``TableDropped``: too late."""
+    address = Address.of(settings)
+    store = address.store()
+    contract = undrop(store, SystemClock(), contract_at(store, address.uri))
+    _put_state(settings, contract, "active")
+    return contract
+
+
+def delete_table(settings: Settings, contract: Contract) -> tuple[Contract, int]:
+    """Delete the objects of the dropped table.  Return its last contract, which stays, and the number of objects."""
+    store = Address.of(settings).store()
+    with closing(ThreadTasks()) as tasks:
+        last = begin_deletion(store, SystemClock(), contract)
+        return last, delete_objects(store, tasks, last)
+
+
+def _put_state(settings: Settings, contract: Contract, state: TableState) -> None:
+    """Write the state into the table's entry, if it has one.  An entry of another table of that name stays."""
+    catalog: Catalog | None = catalog_of(settings)
+    if catalog is None or contract.name is None:
+        return
+    here = place_of(settings.table.uri)
+
+    def decide(found: TableEntry | None) -> TableEntry | None:
+        if found is None or found.state == state or found.table_uuid != contract.table_uuid:
+            return found
+        if not same_place(found.uri, here):
+            return found
+        changes = {"state": state, "changed_ms": SystemClock().now_ms(), "write_id": uuid.uuid4().hex}
+        return found.model_copy(update=changes)
+
+    with point("catalog.swap", table=contract.name):
+        change_table(catalog, contract.name, decide)

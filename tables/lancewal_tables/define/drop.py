@@ -1,0 +1,191 @@
+"""``lancewal table drop`` and ``table undrop``: a table that goes, and comes again.
+
+Guarantees
+ 1. After ``drop`` has ended a partition, nothing becomes durable in it before ``undrop``.  Each process that meets the
+    dropped contract ends with ``TableDropped``.
+ 2. ``drop`` deletes nothing.  So ``undrop`` loses nothing that was durable, and ingest takes later records from Kafka.
+ 3. ``undrop`` and ``begin_deletion`` swap the same version of the contract: one of them wins.  No object is deleted before
+    the contract says so, and after that no ``undrop`` succeeds.
+ 4. Versions of the contract are never deleted.  So no process takes the place for a table that is in use.
+
+Steps of ``drop``.  A command that was interrupted is run again.
+ 1. Put the next version of the contract, with ``drop``.
+ 2. End each OPEN generation (``end_region``).
+
+The contract comes first.  A claimer looks for a newer contract after its claim, before it appends.  So either step 2 finds
+the claim and ends its log, or the claimer finds the contract.  With the fences first, an owner that met its fence would
+claim the region again in between, and nothing would end its new log.
+
+Steps of the deletion.  A command that was interrupted is run again.
+ 1. Put the next version of the contract, with ``deleting``.
+ 2. Delete Lance's manifests, then all else of Lance's folders and of ours, but for contracts.  Objects of other programs,
+    and a catalog that lies there, stay.
+
+A process that has not met the contract may still write objects into the folder.  Nobody reads them, and the same command
+deletes them when it is run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from lancewal_core.errors import (
+    ContractMismatch,
+    InvalidInput,
+    LancewalError,
+    NotALancewalTable,
+    TableDropped,
+    or_error,
+)
+from lancewal_core.names import paths
+from lancewal_core.names.ids import OwnerId, Region
+from lancewal_core.process.clock import Clock
+from lancewal_core.process.failpoints import point
+from lancewal_core.process.tasks import Tasks
+from lancewal_core.region.end_region import end_region
+from lancewal_core.region.opened_table import OpenedTable
+from lancewal_core.region.state import GenerationState
+from lancewal_core.store.object_store import ObjectStore
+from lancewal_core.store.versioned import Declined, Version, swap
+from lancewal_core.table.checks import check_place
+from lancewal_core.table.contract import (
+    Contract,
+    TableDrop,
+    check_in_use,
+    contract_family,
+    decode_contract,
+    encode_contract,
+    newest_contract,
+)
+
+_DROP = OwnerId("drop")
+_AT_ONCE = 100
+"""Objects that one task deletes, one after the other."""
+
+
+def contract_at(store: ObjectStore, uri: str) -> Contract:
+    """Return the newest contract of the table at ``uri``, in use or dropped.
+
+    ``NotALancewalTable`` if there is none; ``TableElsewhere`` if the folder is a copy."""
+    contract = newest_contract(store)
+    if contract is None:
+        raise NotALancewalTable(f"{uri} has no lancewal contract: nothing was changed")
+    check_place(uri, contract)
+    return contract
+
+
+def drop(opened: OpenedTable, new_id: Callable[[], str]) -> tuple[Contract, dict[Region, LancewalError]]:
+    """Drop the table (steps 1 and 2).  Return the contract, and the error of each partition that could not be ended.
+
+    A table that was dropped before stays so, and step 2 is repeated.  ``TableDropped``: its objects are deleted."""
+    contract = _put_drop(opened)
+    return contract, _end_open(opened, new_id, contract)
+
+
+def _put_drop(opened: OpenedTable) -> Contract:
+    """Put the contract that says ``drop``, unless the newest one does (step 1)."""
+    now_ms = opened.clock.now_ms()
+
+    def dropped(newest: Contract) -> Contract | None:
+        if newest.drop is None:
+            return _next(newest, TableDrop(since_ms=now_ms))
+        if newest.drop.deleting:
+            check_in_use(newest, newest.place or "this place")
+        return None
+
+    return _swapped(opened.store, opened.clock, opened.contract, dropped)
+
+
+def _end_open(opened: OpenedTable, new_id: Callable[[], str], contract: Contract) -> dict[Region, LancewalError]:
+    """End each OPEN generation, and return the errors of partitions (step 2)."""
+    failed: dict[Region, LancewalError] = {}
+    for region, state in opened.states.read_each(contract.regions).items():
+        if isinstance(state, LancewalError):
+            failed[region] = state
+        elif state is not None and state.newest is not None and state.newest.state is GenerationState.OPEN:
+            ended = or_error(lambda region=region: end_region(opened, new_id, _DROP, region))  # type: ignore[misc]
+            if ended is not None:
+                failed[region] = ended
+    return failed
+
+
+def undrop(store: ObjectStore, clock: Clock, contract: Contract) -> Contract:
+    """Put a version of the contract in which the table is in use again, and return it.  A table in use stays as it is.
+
+    ``TableDropped``: the deletion of its objects has begun."""
+
+    def in_use(newest: Contract) -> Contract | None:
+        if newest.drop is None:
+            return None
+        if newest.drop.deleting:
+            check_in_use(newest, newest.place or "this place")
+        return _next(newest, None)
+
+    return _swapped(store, clock, contract, in_use)
+
+
+def deletable_ms(contract: Contract) -> int:
+    """Return the time from which on objects of the dropped table are deleted, in milliseconds since 1970."""
+    assert contract.drop is not None, "the table was dropped"
+    return contract.drop.since_ms + 1000 * contract.grace_s
+
+
+def begin_deletion(store: ObjectStore, clock: Clock, contract: Contract) -> Contract:
+    """Put a version of the contract after which nothing brings the table back, and return it (step 1 of the deletion).
+
+    ``contract`` is the one that a person decided about.  ``ContractMismatch``: the table was undropped since."""
+
+    def deleting(newest: Contract) -> Contract | None:
+        if newest.drop is None or contract.drop is None or newest.drop.since_ms != contract.drop.since_ms:
+            raise ContractMismatch("the table was undropped meanwhile: nothing was deleted", version=newest.version)
+        if newest.drop.deleting:
+            return None
+        return _next(newest, newest.drop.model_copy(update={"deleting": True}))
+
+    return _swapped(store, clock, contract, deleting)
+
+
+def delete_objects(store: ObjectStore, tasks: Tasks, contract: Contract) -> int:
+    """Delete the objects of a dropped table (step 2 of the deletion), and return their number."""
+    if contract.drop is None or not contract.drop.deleting:
+        raise InvalidInput("the contract does not say that the table's objects are deleted: nothing was deleted")
+    number = 0
+    others = [folder for folder in paths.LANCE_FOLDERS if folder != paths.VERSIONS]
+    for folder in (paths.VERSIONS, *others, paths.ROOT):
+        keys = [info.key for info in store.list(folder) if not _stays(info.key)]
+
+        def delete(part: Sequence[str], folder: str = folder) -> None:
+            with point("drop.delete", folder=folder):
+                store.delete(part)
+
+        tasks.map(delete, [keys[at : at + _AT_ONCE] for at in range(0, len(keys), _AT_ONCE)])
+        number += len(keys)
+    return number
+
+
+def _stays(key: str) -> bool:
+    return paths.parse_contract_version(key) is not None or key.startswith(paths.catalog_prefix())
+
+
+def _next(newest: Contract, drop: TableDrop | None) -> Contract:
+    return newest.model_copy(update={"format": 2, "version": newest.version + 1, "drop": drop})
+
+
+def _swapped(
+    store: ObjectStore, clock: Clock, known: Contract, decide: Callable[[Contract], Contract | None]
+) -> Contract:
+    """Swap in what ``decide`` makes of the newest contract, and return it; None leaves that contract, which is returned.
+
+    ``TableDropped`` if another table lies there by now."""
+    family = contract_family(known.making)
+
+    def of(found: Version | None) -> Contract:
+        return known if found is None else decode_contract(found.data, family.key(found.version))
+
+    with point("drop.contract"):
+        outcome = swap(store, family, clock, lambda found: decide(of(found)), encode_contract)
+    newest = of(outcome.found) if isinstance(outcome, Declined) else outcome.value
+    first = newest_contract(store)
+    if first is None or first.making != known.making:
+        raise TableDropped(f"another table was made at {known.place} meanwhile, and stays as it is")
+    return newest
