@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Dropped:
+class DroppedTable:
     """Result of ``drop_table``."""
 
     contract: Contract
@@ -66,7 +66,7 @@ def contract_of(settings: Settings) -> Contract:
     return contract_at(address.store(), address.uri)
 
 
-def check_cuts(settings: Settings, contract: Contract, named: Collection[str]) -> None:
+def check_kept_cuts(settings: Settings, contract: Contract, named: Collection[str]) -> None:
     """Raise ``InvalidInput`` unless ``named`` has all kept cuts that hold the table.
 
     The catalog knows them.  Without one, the table's own snapshots tell of which cuts they are."""
@@ -94,14 +94,14 @@ def _cuts_of_snapshots(settings: Settings) -> set[str]:
     return {cut_note(cut_of(branch), f"snapshot {branch.name}").cut for branch in found}
 
 
-def drop_table(settings: Settings, contract: Contract) -> Dropped:
+def drop_table(settings: Settings, contract: Contract) -> DroppedTable:
     """Drop the table of this contract: end its logs, then change its entry.  Nothing is deleted."""
     address, clock = Address.of(settings), SystemClock()
     with closing(ThreadTasks()) as tasks:
         opened = OpenedTable.over(address.store(), address.table(), contract, tasks, clock)
         contract, failed = drop(opened, lambda: uuid.uuid4().hex)
     _put_state(settings, contract, "dropped")
-    return Dropped(contract, failed)
+    return DroppedTable(contract, failed)
 
 
 def undrop_table(settings: Settings) -> Contract:

@@ -284,12 +284,12 @@ def drop(
     Example: lancewal table drop -t s3://lake/orders
     """
     from lancewal_core.process.clock import SystemClock, utc_text
-    from lancewal_tables.catalog.dropping import check_cuts, contract_of, delete_table, drop_table, settings_of
+    from lancewal_tables.catalog.dropping import check_kept_cuts, contract_of, delete_table, drop_table, settings_of
     from lancewal_tables.define.drop import deletable_ms
 
     settings = settings_of(asked)
     uri, contract = settings.table.uri, contract_of(settings)
-    check_cuts(settings, contract, cut or [])
+    check_kept_cuts(settings, contract, cut or [])
     due = now or (contract.drop is not None and SystemClock().now_ms() >= deletable_ms(contract))
     due = due or (contract.drop is not None and contract.drop.deleting)
     if dry_run:

@@ -9,7 +9,7 @@ import pytest
 
 from lancewal_core.errors import InvalidInput
 from lancewal_core.settings.load import Settings, load_settings
-from lancewal_tables.catalog.dropping import check_cuts, contract_of
+from lancewal_tables.catalog.dropping import check_kept_cuts, contract_of
 from tests.tables.cuts.lake import Lake
 
 
@@ -23,14 +23,14 @@ def test_a_table_of_a_kept_cut_is_not_dropped_by_the_way(tmp_path: Path, seed: i
     lake.produce(20)
     for settings in (settings_with(lake, {"LANCEWAL_CATALOG__ROOT": str(lake.root)}), settings_with(lake, {})):
         contract = contract_of(settings)
-        check_cuts(settings, contract, ())
+        check_kept_cuts(settings, contract, ())
         cut = lake.make("june")
         with pytest.raises(InvalidInput, match=r"which would lack it: june\. Nothing was changed\..* --cut june"):
-            check_cuts(settings, contract, ("may",))
-        check_cuts(settings, contract, ("june",))
+            check_kept_cuts(settings, contract, ("may",))
+        check_kept_cuts(settings, contract, ("june",))
         assert lake.catalog.swap_cut("june", cut, None)
         for table in lake.of.values():
             for branch in table.table.branches():
                 table.table.drop_branch(branch.name)
-        check_cuts(settings, contract, ())
+        check_kept_cuts(settings, contract, ())
     lake.close()
