@@ -108,10 +108,11 @@ class SoundHistories:
 
 
 def check_reaches(region: Region, state: RegionState | None, in_force: InForce) -> None:
-    """Raise ``StoreInconsistent`` if the region's state cannot be the newest.  ``state`` is None if the store shows
-    none. A state that is out of date ends below ``in_force``, or still has a generation as OPEN that is merged.  In
-    the latter case, later
-    entries may be durable, and the state names no generation for them.
+    """Raise ``StoreInconsistent`` if the region's state cannot be the newest.
+
+    ``state`` is None if the store shows none.  A state that is out of date ends below ``in_force``, or still has a
+    generation as OPEN that is merged.  In the latter case, later entries may be durable, and the state names no
+    generation for them.
 
     A caller that read the watermarks before the state knows by the error that the state is not the newest.  A caller
     that read both at the same time, as a plan does, must read both again.
@@ -246,11 +247,7 @@ def generation_behind(
         known = {record.generation: record for record in page}
     found = known.get(Generation(merged + 1))
     if found is None:
-        raise region.error(
-            PlanStale,
-            f"generation {merged + 1}, the first that is not merged, is neither in the region's state nor in a "
-            "history page",
-        )
+        raise _first_missing(region, merged)
     return found
 
 
@@ -271,17 +268,20 @@ def generations_behind(
     # Step 3
     records = [record for _, record in sorted(known.items())]
     if not records or records[0].generation != merged + 1:
-        raise region.error(
-            PlanStale,
-            f"generation {merged + 1}, the first that is not merged, is neither in the region's state nor in a "
-            "history page",
-        )
+        raise _first_missing(region, merged)
     for earlier, later in pairwise(records):
         if later.generation != earlier.generation + 1 or later.first != earlier.next:
             raise region.error(
                 PlanStale, f"generation {later.generation} does not continue where generation {earlier.generation} ends"
             )
     return records
+
+
+def _first_missing(region: Region, merged: Generation) -> PlanStale:
+    return region.error(
+        PlanStale,
+        f"generation {merged + 1}, the first that is not merged, is neither in the region's state nor in a history page",
+    )
 
 
 def _not_trimmed(

@@ -212,8 +212,7 @@ class RegionState:
 
         Generation numbers and positions are contiguous, and only the newest generation may be OPEN.  No generation is
         in a later state than an earlier generation, and only MERGED ones are trimmed.  Each has the fields that its
-        state demands.
-        ``sound`` names generations whose own records need no check, since they were checked before.
+        state demands.  ``sound`` names generations whose own records need no check, since they were checked before.
         """
         _check_chain(self.region, self.generations, sound)
         if self.contract_version < 1:
