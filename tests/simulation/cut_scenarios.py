@@ -64,7 +64,8 @@ class _Two:
         return self.first, self.second
 
     def somebody(self, name: str) -> Cutting:
-        return Cutting({"orders": self.first, "items": self.second}, name)
+        worlds = {"orders": self.first, "items": self.second}
+        return Cutting({table: (world, world.process(name)) for table, world in worlds.items()})
 
     def append(self, partition: int) -> None:
         """A record that becomes durable in both tables."""

@@ -40,30 +40,19 @@ _NOT_MADE = (
 
 
 class Cutting:
-    """What one process does about cuts of the tables of some worlds, which share a topic and a catalog."""
+    """What one process does about cuts of the tables of some worlds, which share a topic and a catalog.
 
-    def __init__(self, worlds: Mapping[str, World], name: str) -> None:
-        self._worlds = worlds
-        processes = {table: world.process(name) for table, world in worlds.items()}
-        self._begin(processes)
+    ``processes`` has the process in the world of each table."""
 
-    def _begin(self, processes: Mapping[str, Process]) -> None:
-        self.tables = {name: SimTable(self._worlds[name], process) for name, process in processes.items()}
+    def __init__(self, processes: Mapping[str, tuple[World, Process]]) -> None:
+        self._worlds = {table: world for table, (world, _) in processes.items()}
+        self.tables = {table: SimTable(world, process) for table, (world, process) in processes.items()}
         self.members = [
-            CutMember(name, flusher_context(self._worlds[name], process), self.tables[name].reads)
-            for name, process in processes.items()
+            CutMember(table, flusher_context(world, process), self.tables[table].reads)
+            for table, (world, process) in processes.items()
         ]
-        self._process = next(iter(processes.values()))
-        self._world = next(iter(self._worlds.values()))
+        self._world, self._process = next(iter(processes.values()))
         self.catalog: MemoryCatalog = self._world.catalog
-
-    @staticmethod
-    def of_process(world: World, process: Process) -> Cutting:
-        """Of an actor of a world of one table."""
-        made = Cutting.__new__(Cutting)
-        made._worlds = {"orders": world}
-        made._begin({"orders": process})
-        return made
 
     def ends(self, contracts: Sequence[Contract]) -> dict[str, dict[int, Position]]:
         """What Kafka would answer now."""
@@ -75,19 +64,16 @@ class Cutting:
         known = {table: dict(world.acknowledged) for table, world in self._worlds.items()}
         source = PositionSource(ask or self.ends)
         cut = make_cut(self.catalog, self.members, CutWanted(name, wait_s=WAIT_S), source, self._process.tasks)
-        for table, of in cut.tables.items():
-            at = {region.partition: n for region, n in Receipt.parse(of.receipt).positions.items()}
+        by_table = {
+            table: {region.partition: n for region, n in Receipt.parse(of.receipt).positions.items()}
+            for table, of in cut.tables.items()
+        }
+        for table, at in by_table.items():
             short = {p: n for p, n in known[table].items() if at.get(p, 0) < n}
             require(not short, f"I1 cut {name}: acknowledged before it began, of {table}", short)
-        by_partition = [
-            {region.partition: n for region, n in Receipt.parse(of.receipt).positions.items()}
-            for of in cut.tables.values()
-        ]
-        require(
-            all(one == by_partition[0] for one in by_partition),
-            f"cut {name}: a record is in one table alone",
-            by_partition,
-        )
+        first = next(iter(by_table.values()))
+        same = all(at == first for at in by_table.values())
+        require(same, f"cut {name}: a record is in one table alone", by_table)
         self._world.note("cut made")
         return cut
 
@@ -123,7 +109,7 @@ class Cutting:
 
 def cutter(world: World, process: Process) -> None:
     """Makes cuts under two names of its own; reads and drops them, and reads those of others."""
-    cutting, rng = Cutting.of_process(world, process), process.rng
+    cutting, rng = Cutting({"orders": (world, process)}), process.rng
     own = [f"{process.group}-{number}" for number in range(2)]
     while True:
         try:
@@ -149,6 +135,6 @@ def check_cuts(world: World) -> None:
     """In the end each cut of the catalog is whole."""
     names = list(world.catalog.cuts())
     if names:
-        cutting = Cutting({"orders": world}, "audience")
+        cutting = Cutting({"orders": (world, world.process("audience"))})
         for name in names:
             cutting.read(name)
