@@ -21,6 +21,7 @@ from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.obstore import open_store
+from tests.support.catalog_entries import entry
 from tests.support.postgres import PASSWORD
 from tests.twins.memory_catalog import MemoryCatalog
 from tests.twins.memory_store import MemoryStore
@@ -57,10 +58,6 @@ def _clients(request: pytest.FixtureRequest, tmp_path: Path, tasks: ThreadTasks)
             server = request.getfixturevalue("s3")
             options = {key.lower(): value for key, value in server.environment.items()}
             yield over(open_store(f"s3://{server.bucket('catalog')}/{tmp_path.name}", options), tasks)
-
-
-def entry(name: str, uri: str = "s3://lake/t") -> TableEntry:
-    return TableEntry(name=name, uri=uri, table_uuid="u1", topic="orders", changed_ms=1, write_id=f"write-{next(_ids)}")
 
 
 def cut(name: str, number: int = 1, *, moving: bool = False) -> Cut:
@@ -188,7 +185,7 @@ def test_tables_are_found_by_name_and_by_pattern(client: Client) -> None:
     catalog = client()
     for name in ("shop.orders", "shop.items", "crm.orders"):
         assert catalog.swap_table(name, None, entry(name))
-    gone = entry("shop.gone").model_copy(update={"state": "dropped"})
+    gone = entry("shop.gone", state="dropped")
     assert catalog.swap_table("shop.gone", None, gone)
     assert found_table(catalog, "shop.gone") == gone
     with pytest.raises(TableUnknown, match=r"has no table shop\.bills"):

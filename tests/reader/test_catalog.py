@@ -9,18 +9,12 @@ import pytest
 
 import lancewal
 from lancewal_core.catalog.catalog import change_table
-from lancewal_core.catalog.entry import TableEntry
 from lancewal_core.catalog.opened import open_directory
 from lancewal_core.errors import InvalidInput, InvalidSettings, TableUnknown
 from lancewal_reader.spark.options import parse_options
 from lancewal_reader.spark.source import pin_read
+from tests.support.catalog_entries import entry
 from tests.support.pipeline import SMALL, Pipeline, by_key
-
-
-def entry(name: str, uri: str, state: str = "active") -> TableEntry:
-    return TableEntry.model_validate(
-        {"name": name, "uri": uri, "table_uuid": "u", "topic": "t", "state": state, "changed_ms": 1, "write_id": name}
-    )
 
 
 @pytest.fixture
@@ -31,7 +25,7 @@ def made(tmp_path: Path) -> Iterator[Pipeline]:
     made.produce(20)
     made.ingest()
     catalog = open_directory(str(tmp_path))
-    for one in (entry("shop.orders", made.uri), entry("gone", made.uri, "dropped")):
+    for one in (entry("shop.orders", made.uri), entry("gone", made.uri, state="dropped")):
         change_table(catalog, one.name, lambda _, one=one: one)  # type: ignore[misc] # bound now
     yield made
     made.close()

@@ -9,8 +9,8 @@ import pytest
 import lancewal.spark
 from lancewal_core.catalog.catalog import change_table
 from lancewal_core.catalog.opened import open_directory
-from tests.reader.test_catalog import entry
 from tests.spark.test_spark_changes import Copy
+from tests.support.catalog_entries import entry
 from tests.support.pipeline import SMALL, Pipeline, by_key
 from tests.support.spark import LocalSpark
 

@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import lance
 import pyarrow as pa
@@ -27,6 +26,7 @@ from lancewal_core.catalog.rest_catalog import RestCatalog
 from lancewal_core.catalog.table_name import default_uri
 from lancewal_core.errors import CatalogRefused, CatalogUnavailable, InvalidSettings, TableExists
 from lancewal_core.settings.load import load_settings
+from tests.support import catalog_entries
 
 Client = Callable[[], RestCatalog]
 _ids = count(1)
@@ -43,17 +43,9 @@ def client(root: str) -> Iterator[Client]:
         yield lambda: open_rest(f"http://127.0.0.1:{server.port}", root=root)
 
 
-def entry(root: str, name: str = "shop.orders", **terms: Any) -> TableEntry:
-    number = next(_ids)
-    return TableEntry(
-        name=name,
-        uri=f"{root}/t{number}.lance",
-        table_uuid="u1",
-        topic="t",
-        changed_ms=1,
-        write_id=f"w{number}",
-        **terms,
-    )
+def entry(root: str, name: str = "shop.orders") -> TableEntry:
+    """Return an entry with an address of its own."""
+    return catalog_entries.entry(name, f"{root}/t{next(_ids)}.lance")
 
 
 def addresses(catalog: RestCatalog) -> dict[str, str]:

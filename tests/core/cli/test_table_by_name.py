@@ -7,19 +7,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lancewal_core.catalog.entry import TableEntry
 from lancewal_core.catalog.opened import open_directory
 from lancewal_core.cli.config import show
 from lancewal_core.cli.options import read_settings
 from lancewal_core.errors import InvalidSettings, TableUnknown
+from tests.support.catalog_entries import entry
 
 TERMS = {"uri": "shop.orders", "primary_key": ["id"]}
-
-
-def entry(name: str, uri: str, state: str = "active") -> TableEntry:
-    return TableEntry.model_validate(
-        {"name": name, "uri": uri, "table_uuid": "u", "topic": "t", "state": state, "changed_ms": 1, "write_id": name}
-    )
 
 
 @pytest.fixture
@@ -32,7 +26,7 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for one in (
         entry("shop.orders", f"{lake}/shop.orders.lance"),
         entry("items", "s3://elsewhere/items"),
-        entry("gone", "s3://elsewhere/gone", "dropped"),
+        entry("gone", "s3://elsewhere/gone", state="dropped"),
     ):
         assert catalog.swap_table(one.name, None, one)
     return lake

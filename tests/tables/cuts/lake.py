@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import random
-import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import yaml
 
 from lancewal_core.catalog.cut import Cut
-from lancewal_core.catalog.entry import TableEntry
 from lancewal_core.catalog.opened import open_directory
 from lancewal_core.names.ids import Position
 from lancewal_core.process.tasks import ThreadTasks
@@ -19,6 +17,7 @@ from lancewal_flusher.cuts.positions import CutMember, PositionSource
 from lancewal_reader.point.receipt import Receipt
 from lancewal_reader.table import open_table, reads_of
 from lancewal_tables.cuts.make import CutWanted, make_cut
+from tests.support.catalog_entries import entry
 from tests.support.pipeline import Key, Pipeline, Row, by_key
 
 TABLES = ("shop.orders", "shop.items")
@@ -42,11 +41,8 @@ class Lake:
     def add(self, name: str, table: Pipeline) -> None:
         self.of[name] = table
         contract = table.contract
-        entry = TableEntry(
-            name=name, uri=table.uri, table_uuid=contract.table_uuid, topic=contract.topic, changed_ms=1,
-            write_id=uuid.uuid4().hex,
-        )  # fmt: skip
-        assert self.catalog.swap_table(name, None, entry)
+        made = entry(name, table.uri, table_uuid=contract.table_uuid, topic=contract.topic)
+        assert self.catalog.swap_table(name, None, made)
 
     def produce(self, count: int) -> None:
         """Records to all topics, made durable in all tables."""

@@ -33,7 +33,7 @@ class History:
         self.lake = Lake(folder, NAMES, seed)
         self.rng = random.Random(f"{seed}/history")
         self.kept: dict[str, tuple[Cut, Expected]] = {}
-        self.made = self.dropped = self.columns = 0
+        self.made = self.columns = 0
 
     def table(self) -> Pipeline:
         return self.lake.of[self.rng.choice(NAMES)]
@@ -79,7 +79,6 @@ class History:
             name = self.rng.choice(list(self.kept))
             cut, _ = self.kept.pop(name)
             drop_cut(self.lake.catalog, cut, {n: self.lake.of[n].table for n in cut.tables}, self.lake.tasks)
-            self.dropped += 1
 
     def rows(self, name: str) -> Expected:
         return {n: by_key(table.to_arrow()) for n, table in open_cut(self.lake.catalog, name, open_table).items()}

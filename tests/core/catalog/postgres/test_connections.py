@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from lancewal_core.catalog.postgres.parameters import CONNECT_S, parameters
 from lancewal_core.catalog.postgres_catalog import PostgresCatalog
 from lancewal_core.catalog.report import Server, TableReport
 from lancewal_core.errors import CatalogRefused, CatalogUnavailable, InvalidInput, InvalidSettings
+from tests.support.catalog_entries import entry
 from tests.support.certificates import make_certificates
 from tests.support.postgres import DATABASE, PASSWORD, PostgresServer
 from tests.support.tcp_fault_proxy import Damage, TcpFaultProxy
@@ -25,13 +25,6 @@ from tests.support.tls_front import tls_front
 
 LIMIT_S = CONNECT_S + connections.STATEMENT_S
 """Longest time of a call to one host."""
-_ids = itertools.count(1)
-
-
-def entry(name: str = "shop.orders", topic: str = "orders") -> TableEntry:
-    return TableEntry(
-        name=name, uri="s3://lake/t", table_uuid="u1", topic=topic, changed_ms=1, write_id=f"write-{next(_ids)}"
-    )
 
 
 def refusal(catalog: PostgresCatalog, kind: type[CatalogUnavailable]) -> str:
