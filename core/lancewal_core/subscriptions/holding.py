@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from lancewal_core.errors import Corrupt, ObjectMissing
 from lancewal_core.names.ids import Generation, Region, TableVersion
 from lancewal_core.region.history import History
-from lancewal_core.subscriptions.needs import NO_MARK, merged_ms_of
+from lancewal_core.subscriptions.needs import NO_MARK, is_behind, merged_ms_of
 from lancewal_core.subscriptions.stored import StoredSubscription
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.watermarks import InForce, Watermark
@@ -77,7 +77,7 @@ def former_regions(
         return []
     unread = any(not isinstance(found, StoredSubscription) for found in stored.values())
     marks = [found.marks for found in stored.values() if isinstance(found, StoredSubscription)]
-    return sorted(r for r in former if unread or any(in_force.generation(r) > _mark(of, r).generation for of in marks))
+    return sorted(r for r in former if unread or any(is_behind(of, in_force, r) for of in marks))
 
 
 def holding_of(
@@ -99,20 +99,21 @@ def holding_of(
         after, since = dict[Region, Generation](), list[int]()
         lost = False
         for region, history in histories.items():
-            generation = _after(history, _mark(marks, region))
+            generation = _after(history, marks.get(region, NO_MARK))
             if generation is None:
                 lost = True
                 continue
             after[region] = generation
-            behind = records[region][generation - history.state.trimmed_generation :]
-            merged_ms = merged_ms_of(behind[0], former=region not in regions) if behind else None
+            at = generation - history.state.trimmed_generation
+            first = records[region][at : at + 1]
+            merged_ms = merged_ms_of(first[0], former=region not in regions) if first else None
             since += [] if merged_ms is None else [merged_ms]
         lag_ms = max(now_ms - min(since), 0) if since else 0
         over = lost or (bool(since) and lag_ms >= bound_ms)
         of[name] = Held(lag_ms, versions_from, None if over else after)
     holding = Holding(of, faults)
-    former = {r: _held(r, history, holding, now_ms - bound_ms) for r, history in histories.items()}
-    return replace(holding, former={r: h for r, h in former.items() if r not in regions and h.generations})
+    former = {r: _held(r, h, holding, now_ms - bound_ms) for r, h in histories.items() if r not in regions}
+    return replace(holding, former={r: h for r, h in former.items() if h.generations})
 
 
 def _held(region: Region, history: History, holding: Holding, since_ms: int) -> History:
@@ -126,10 +127,6 @@ def _held(region: Region, history: History, holding: Holding, since_ms: int) -> 
             break
         free = record.generation
     return History(replace(history.state, trimmed_generation=free), history.pages)
-
-
-def _mark(marks: Mapping[Region, Watermark], region: Region) -> Watermark:
-    return marks.get(region, NO_MARK)
 
 
 def _after(history: History, mark: Watermark) -> Generation | None:

@@ -103,10 +103,11 @@ def look(opened: OpenedTable, needs: Needs) -> Age:
             merged, (superseded_ms, in_force) = together(
                 opened.tasks, lambda: _first_merged(opened, needs, regions), lambda: _superseded(opened, needs)
             )
-            former = [r for r in in_force.regions if r not in set(regions) and _is_behind(needs, in_force, r)]
-            if former:
-                merged += _first_merged(opened, needs, former)
-            return Age(min(merged, default=None), superseded_ms, bool(former))
+            former = in_force.regions.keys() - set(regions)
+            former_needed = sorted(r for r in former if is_behind(needs.merged, in_force, r))
+            if former_needed:
+                merged += _first_merged(opened, needs, former_needed)
+            return Age(min(merged, default=None), superseded_ms, bool(former_needed))
         except Refresh:
             if attempt == _LOOKS - 1:
                 raise
@@ -121,8 +122,9 @@ def merged_ms_of(record: GenerationRecord, *, former: bool) -> int | None:
     return record.flushed_at_ms or record.sealed_at_ms if former else None
 
 
-def _is_behind(needs: Needs, in_force: InForce, region: Region) -> bool:
-    return in_force.generation(region) > needs.merged.get(region, NO_MARK).generation
+def is_behind(marks: Mapping[Region, Watermark], in_force: InForce, region: Region) -> bool:
+    """Return whether generations after these marks of a region are merged."""
+    return in_force.generation(region) > marks.get(region, NO_MARK).generation
 
 
 def _first_merged(opened: OpenedTable, needs: Needs, regions: Sequence[Region]) -> list[int]:
