@@ -75,6 +75,8 @@ class Subscriptions:
         """
         check_name(name)
         point = None if start == NOW else point_of(start)
+        if isinstance(point, Receipt):
+            self._check_ours(point)
         for left in reversed(range(_TRIES)):
             try:
                 return self._kept.create(name, self._needs(point))
@@ -110,8 +112,7 @@ class Subscriptions:
                 )
             return behind is None
 
-        self._kept.id_of(name, id)
-        check(self.get(name))
+        check(self._kept.get(name, id))
         with losses_named(name):
             return self._kept.commit(name, self._needs(found), check, id)
 
@@ -125,8 +126,6 @@ class Subscriptions:
 
     def _needs(self, point: Point | None) -> Needs:
         """Return what a read at this point needs; None: the newest state."""
-        if isinstance(point, Receipt):
-            self._check_ours(point)
         planned = self._plan(point)
         if planned.plan.branch is not None:  # a snapshot outlives the changes after it
             point = planned.receipt

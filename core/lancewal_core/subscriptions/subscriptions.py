@@ -188,9 +188,9 @@ class KeptSubscriptions:
             for name, found in _read_all(self._opened, ids).items()
         }
 
-    def get(self, name: str) -> Subscription:
-        """Return a subscription; ``SubscriptionMissing`` if there is none of this name."""
-        id = self.id_of(name)
+    def get(self, name: str, id: str | None = None) -> Subscription:
+        """Return a subscription; ``id``: the one with this id alone.  Errors are those of ``id_of``."""
+        id = self.id_of(name, id)
         return subscription_of(_read(self._opened, name, id), id)
 
     def create(self, name: str, needs: Needs) -> Subscription:
