@@ -120,7 +120,8 @@ def parse_options(options: Mapping[str, str]) -> SparkOptions:
     keys_max = found.get("unmerged_keys_max", str(UNMERGED_KEYS_MAX)).strip()
     if not (keys_max.isascii() and keys_max.isdecimal()):
         raise InvalidInput(f"option unmerged_keys_max={keys_max!r}: expected a number of keys from 0 on")
-    table = _address(found)
+    catalog = _catalog(found)
+    table = _address(found["table"], catalog)
     table_address(table)
     feed = feed_options(found)
     count = any(_plain(name) == _plain(COUNT) for name in options)
@@ -129,7 +130,7 @@ def parse_options(options: Mapping[str, str]) -> SparkOptions:
     timeout_s = _seconds(found, "timeout_s")
     read = read_options(
         found.get("consistency", "strong").lower(),
-        _point(found, table),
+        _point(found.get("at"), table, catalog),
         found.get("at_least"),
         _seconds(found, "max_staleness_s"),
         TIMEOUT_S if timeout_s is None else timeout_s,
@@ -152,16 +153,14 @@ def parse_options(options: Mapping[str, str]) -> SparkOptions:
     )
 
 
-def _address(found: Mapping[str, str]) -> str:
+def _address(table: str, catalog: Catalog | None) -> str:
     """Return the address of the table.  A name is looked up in the catalog, on the driver; tasks get the address."""
-    table, catalog = found["table"], _catalog(found)
     return table if catalog is None or not may_be_name(table) else address_of(catalog, table)
 
 
-def _point(found: Mapping[str, str], table: str) -> Point | str | None:
+def _point(at: str | None, table: str, catalog: Catalog | None) -> Point | str | None:
     """Return the point that is read.  A cut is looked up in the catalog, on the driver; tasks get the state that it names."""
-    at = found.get("at")
-    return at if at is None or not is_cut(at) else point_at_address(_catalog(found), at, table)
+    return at if at is None or not is_cut(at) else point_at_address(catalog, at, table)
 
 
 def _catalog(found: Mapping[str, str]) -> Catalog | None:
