@@ -18,6 +18,7 @@ from lancewal_reader.forms.row_output import Destination, RowOutput
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from lancewal_core.settings.load import Settings
     from lancewal_reader.point.read_options import Read
     from lancewal_reader.table import Table
 
@@ -64,10 +65,12 @@ class OpenAsked(TableAsked):
 
     def open(self) -> Table:
         """Open the table that the options name; see ``open_table``."""
+        return self._opened(self.settings())
+
+    def _opened(self, settings: Settings) -> Table:
         from lancewal_reader.table import open_table
         from lancewal_reader.unmerged.portions import UNMERGED_KEYS_MAX
 
-        settings = self.settings()
         settings.need("table.uri")
         return open_table(
             settings.table.uri,
@@ -116,10 +119,11 @@ class ReadAsked(OpenAsked):
         from lancewal_reader.cuts import is_cut, point_at_address
         from lancewal_reader.table import at_point
 
-        table = OpenAsked.open(self)
+        settings = self.settings()
+        table = self._opened(settings)
         if not is_cut(self.at):
             return table
-        return at_point(table, point_at_address(catalog_of(self.settings()), self.at, table.uri))
+        return at_point(table, point_at_address(catalog_of(settings), self.at, table.uri))
 
     def read(self) -> Read:
         """Return the options of the read; ``InvalidInput`` if a duration is wrong.  A cut is not among them (``open``)."""
