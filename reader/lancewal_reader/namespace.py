@@ -36,11 +36,21 @@ from lance_namespace import (
     TableNotFoundError,
 )
 
+from lancewal_core.catalog.catalog import found_table
 from lancewal_core.catalog.entry import TableEntry
+from lancewal_core.catalog.named import active
 from lancewal_core.catalog.opened import open_postgres
 from lancewal_core.catalog.table_name import table_name
-from lancewal_core.errors import CatalogRefused, InvalidInput, InvalidSettings, LancewalError, NotALancewalTable, Retry
-from lancewal_core.errors import TableMissing as Missing
+from lancewal_core.errors import (
+    CatalogRefused,
+    InvalidInput,
+    InvalidSettings,
+    LancewalError,
+    NotALancewalTable,
+    Retry,
+    TableMissing,
+    TableUnknown,
+)
 from lancewal_core.open import Address
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.store.place import place_of
@@ -128,10 +138,7 @@ class PostgresNamespace(LanceNamespace):
 
     def _active(self, name: str) -> TableEntry:
         with _told():
-            entry = self._catalog.table(name)
-        if entry is None or entry.state != "active":
-            raise TableNotFoundError(f"the catalog {self._catalog.where} has no table {name}")
-        return entry
+            return active(self._catalog, found_table(self._catalog, name))
 
 
 def _name(parts: list[str] | None) -> str:
@@ -147,9 +154,10 @@ def _only_root(parts: list[str] | None) -> None:
 
 
 _ERRORS: tuple[tuple[type[LancewalError], Callable[[str], Exception]], ...] = (
+    (TableUnknown, TableNotFoundError),
     (CatalogRefused, PermissionDeniedError),
     (Retry, ServiceUnavailableError),
-    (Missing, InvalidInputError),
+    (TableMissing, InvalidInputError),
     (NotALancewalTable, InvalidInputError),
     (InvalidInput, InvalidInputError),
     (InvalidSettings, InvalidInputError),

@@ -102,7 +102,7 @@ def follow(
     else:
         first = feeds.plan(keys_alone(reads, wanted), start, start, mode)
     last = first.end
-    lineage = Lineage(reads.context.table, reads.context.watermarks, reads.context.tasks)
+    lineage = Lineage.of(reads.context)
     quiet: Quiet | None = None
     idle = False
     while True:
