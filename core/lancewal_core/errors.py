@@ -17,7 +17,7 @@ retries after them, but a command asks for a person.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar, TypeVar
 
 T = TypeVar("T")
@@ -81,6 +81,12 @@ def or_raised(answer: T | LancewalError) -> T:
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun, as texts for people show it: ``1 row``, ``2 rows``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def some_of(texts: Sequence[str], most: int) -> str:
+    """Return at most so many of the texts, and how many more there are: ``a, b and 3 more``."""
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return f"{', '.join(texts[:most])}{more}"
 
 
 def _rebuild(cls: type[LancewalError], message: str, where: dict[str, object]) -> LancewalError:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from lancewal_core.catalog.catalog import Catalog, found_cut
 from lancewal_core.catalog.cut import Cut, CutTable
-from lancewal_core.errors import CutMissing, TableMissing
+from lancewal_core.errors import CutMissing, TableMissing, some_of
 from lancewal_core.store.place import place_of, same_place
 from lancewal_reader.point.at import CUT, AtCut, no_catalog
 from lancewal_reader.point.receipt import Receipt
@@ -120,10 +120,6 @@ def _entry(cut: Cut, name: str) -> CutTable:
 def _not_in(cut: Cut, table: str) -> CutMissing:
     left = cut.left_out.get(table)
     why = f": it was left out, since {left}" if left else ""
-    return CutMissing(f"cut {cut.name} does not have the table {table}{why}. It has {_names(cut)}", cut=cut.name)
-
-
-def _names(cut: Cut) -> str:
-    named = list(cut.tables)
-    more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
-    return f"{', '.join(named[:_NAMED])}{more}"
+    return CutMissing(
+        f"cut {cut.name} does not have the table {table}{why}. It has {some_of(list(cut.tables), _NAMED)}", cut=cut.name
+    )

@@ -57,6 +57,7 @@ from lancewal_core.errors import (
     OutsideHistoryWindow,
     SubscriptionMissing,
     VersionGone,
+    some_of,
 )
 from lancewal_core.names.ids import Making
 from lancewal_core.process.clock import utc_text
@@ -327,8 +328,7 @@ class KeptSubscriptions:
 
     def _missing(self, name: str) -> SubscriptionMissing:
         names = sorted(read_names(self._opened.store, self._making, self._opened.tasks).ids)
-        more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
-        there = f"there are {', '.join(names[:_NAMED_MAX])}{more}" if names else "there are none"
+        there = f"there are {some_of(names, _NAMED_MAX)}" if names else "there are none"
         return SubscriptionMissing(
             f"there is no subscription {name!r}: {there}. `lancewal subscription create` makes one", subscription=name
         )

@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from lancewal_core.errors import Corrupt, FormatUnknown, InvalidInput, ObjectCorrupt
+from lancewal_core.errors import Corrupt, FormatUnknown, InvalidInput, ObjectCorrupt, some_of
 from lancewal_core.names.ids import TableVersion
 from lancewal_core.process.clock import ms_since_1970, utc_text
 from lancewal_core.store.json_object import JsonFault, JsonObject
@@ -166,8 +166,7 @@ def snapshots_there(table: Table) -> str:
     Only names are read, so that a damaged snapshot does not hide that error.  A name that cannot be read may be the one
     that is asked for."""
     names = sorted(branch.name for branch in table.branches() if branch.notes.get(NOTE, _BEGUN) != _BEGUN)
-    more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
-    there = f"there are {', '.join(names[:_NAMED_MAX])}{more}" if names else "there are none"
+    there = f"there are {some_of(names, _NAMED_MAX)}" if names else "there are none"
     fault = table.names_fault()
     return there if fault is None else f"{there}; {fault}"
 

@@ -39,7 +39,15 @@ import google_crc32c
 import pyarrow as pa
 from google.protobuf.message import DecodeError
 
-from lancewal_core.errors import ActionNeeded, FormatUnknown, InvalidInput, InvalidSchema, LancewalError, ObjectCorrupt
+from lancewal_core.errors import (
+    ActionNeeded,
+    FormatUnknown,
+    InvalidInput,
+    InvalidSchema,
+    LancewalError,
+    ObjectCorrupt,
+    some_of,
+)
 from lancewal_core.names import paths
 from lancewal_core.names.ids import LogId, Position, Region, Sequence
 from lancewal_core.names.proto import wal_segment_pb2
@@ -541,9 +549,8 @@ def decode_batch(
         check_rows(rows, header.entries)
         _check_facts(rows, header.entries)
     except (ObjectCorrupt, ActionNeeded, pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        names = ", ".join(entry.region.name for entry in header.entries[:_NAMED])
-        more = f" and {len(header.entries) - _NAMED} more" if len(header.entries) > _NAMED else ""
-        raise corrupt(where, f"rows of region {names}{more} cannot be read: {error}") from error
+        names = some_of([entry.region.name for entry in header.entries], _NAMED)
+        raise corrupt(where, f"rows of region {names} cannot be read: {error}") from error
     wanted = [regions is None or entry.region in regions for entry in header.entries]
     wanted_rows = sum(entry.row_count for entry, want in zip(header.entries, wanted, strict=True) if want)
     entries, at = [], 0

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from lancewal_core.errors import LancewalError, TokenTimeout, or_error
+from lancewal_core.errors import LancewalError, TokenTimeout, or_error, some_of
 from lancewal_core.names.ids import Position
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.table.control import Service, read_control, until_text
@@ -31,8 +31,7 @@ class Lag:
 
     def __str__(self) -> str:
         named = [f"partition {p} at {reached} of {wanted}" for p, (reached, wanted) in sorted(self.lacks.items())]
-        more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
-        return f"{self.name} ({self.why}): {', '.join(named[:_NAMED])}{more}"
+        return f"{self.name} ({self.why}): {some_of(named, _NAMED)}"
 
 
 def await_reached(members: Sequence[CutMember], at: CutAt, timeout_s: float, tasks: Tasks) -> None:

@@ -30,7 +30,7 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from functools import partial
 
-from lancewal_core.errors import InvalidInput, PlanStale, RecordsGivenUp, TokenRejected, TokenTimeout
+from lancewal_core.errors import InvalidInput, PlanStale, RecordsGivenUp, TokenRejected, TokenTimeout, some_of
 from lancewal_core.names import paths
 from lancewal_core.names.ids import LogId, Position, Region, Sequence
 from lancewal_core.region.history import generations_behind
@@ -132,8 +132,7 @@ def _wait(
 def _timeout(context: PlanContext, goal: Goal, version: int, reached: Mapping[Region, Position]) -> TokenTimeout:
     missing = goal.missing(reached)
     named = [f"{r.topic}-{r.partition}: {reached.get(r, 0)} of {goal.positions[r]}" for r in missing]
-    said = ", ".join(named[:_NAMED]) or "all"
-    said += f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
+    said = some_of(named, _NAMED) or "all"
     said += f"; table version {version} of {goal.version}" if version < goal.version else ""
     return TokenTimeout(
         f"the read did not reach at_least in time; positions reached: {said}. "

@@ -13,7 +13,15 @@ from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import unquote
 
-from lancewal_core.errors import LancewalError, LinkRefused, ObjectCorrupt, StoreRefused, StoreUnavailable, VersionGone
+from lancewal_core.errors import (
+    LancewalError,
+    LinkRefused,
+    ObjectCorrupt,
+    StoreRefused,
+    StoreUnavailable,
+    VersionGone,
+    some_of,
+)
 from lancewal_core.names import paths
 from lancewal_core.names.ids import TableVersion
 from lancewal_core.process.library_errors import first_line
@@ -86,8 +94,7 @@ class Branches:
         ) from reason
 
     def _fault(self, odd: Sequence[str], error: Exception) -> ObjectCorrupt:
-        more = f" and {len(odd) - _NAMED_MAX} more" if len(odd) > _NAMED_MAX else ""
-        named = f"{', '.join(odd[:_NAMED_MAX])}{more}" if odd else f"an object below {paths.REFS}"
+        named = some_of(odd, _NAMED_MAX) if odd else f"an object below {paths.REFS}"
         return ObjectCorrupt(
             f"{named} in {self.uri} cannot be read as the name of a branch or tag: {first_line(error)}. No version and "
             "no branch is removed, since nobody knows what is still needed. Restore the object, or remove it if it "
