@@ -6,7 +6,7 @@ a new version.  A WAL entry's rows follow from (topic id, partition, first, next
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
@@ -556,6 +556,22 @@ def put_next(store: ObjectStore, clock: Clock, old: Contract, new: Contract) -> 
                 "somebody else changed the contract at the same time. Look at `lancewal table show`, and run the "
                 "command again if it is still needed"
             )
+
+
+def change_contract(
+    store: ObjectStore, clock: Clock, known: Contract, decide: Callable[[Contract], Contract | None]
+) -> Contract:
+    """Store what ``decide`` makes of the newest version, and return it; None leaves that version, which is returned.
+
+    ``decide`` may raise, and decides again after a lost race.  If no version is found any more, it is given ``known``,
+    which was read before."""
+    family = contract_family(known.making)
+
+    def of(found: Version | None) -> Contract:
+        return known if found is None else decode_contract(found.data, family.key(found.version))
+
+    outcome = swap(store, family, clock, lambda found: decide(of(found)), encode_contract)
+    return outcome.value if isinstance(outcome, Swapped) else of(outcome.found)
 
 
 def former_columns(store: ObjectStore, contract: Contract) -> Iterator[Contract]:

@@ -16,15 +16,7 @@ from __future__ import annotations
 from lancewal_core.errors import ContractChanged, FormerGroup, OtherGroup
 from lancewal_core.process.clock import Clock
 from lancewal_core.store.object_store import ObjectStore
-from lancewal_core.store.versioned import Swapped, Version, swap
-from lancewal_core.table.contract import (
-    GROUP_TERMS,
-    Contract,
-    changed_terms,
-    contract_family,
-    decode_contract,
-    encode_contract,
-)
+from lancewal_core.table.contract import GROUP_TERMS, Contract, change_contract, changed_terms
 
 
 def check_group(contract: Contract, group: str) -> None:
@@ -52,20 +44,13 @@ def take_group(store: ObjectStore, clock: Clock, contract: Contract, group: str)
 
     Raise ``ContractChanged`` if other terms have changed since ``contract`` was read."""
     if contract.group_id is None:
-        family = contract_family(contract.making)
 
-        def decide(found: Version | None) -> Contract | None:
-            newest = contract if found is None else decode_contract(found.data, family.key(found.version))
+        def decide(newest: Contract) -> Contract | None:
             if newest.group_id is not None:
                 return None
             return newest.model_copy(update={"version": newest.version + 1, "group_id": group})
 
-        outcome = swap(store, family, clock, decide, encode_contract)
-        if isinstance(outcome, Swapped):
-            newest = outcome.value
-        else:
-            assert outcome.found is not None  # it names a group
-            newest = decode_contract(outcome.found.data, family.key(outcome.found.version))
+        newest = change_contract(store, clock, contract, decide)
         changed = changed_terms(contract, newest) - GROUP_TERMS
         if changed:
             raise ContractChanged(

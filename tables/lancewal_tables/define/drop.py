@@ -46,17 +46,8 @@ from lancewal_core.region.end_region import end_region
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.state import GenerationState
 from lancewal_core.store.object_store import ObjectStore
-from lancewal_core.store.versioned import Declined, Version, swap
 from lancewal_core.table.checks import check_place
-from lancewal_core.table.contract import (
-    Contract,
-    TableDrop,
-    check_in_use,
-    contract_family,
-    decode_contract,
-    encode_contract,
-    newest_contract,
-)
+from lancewal_core.table.contract import Contract, TableDrop, change_contract, check_in_use, newest_contract
 
 _DROP = OwnerId("drop")
 _AT_ONCE = 100
@@ -177,14 +168,8 @@ def _swapped(
     """Swap in what ``decide`` makes of the newest contract, and return it; None leaves that contract, which is returned.
 
     ``TableDropped`` if another table lies there by now."""
-    family = contract_family(known.making)
-
-    def of(found: Version | None) -> Contract:
-        return known if found is None else decode_contract(found.data, family.key(found.version))
-
     with point("drop.contract"):
-        outcome = swap(store, family, clock, lambda found: decide(of(found)), encode_contract)
-    newest = of(outcome.found) if isinstance(outcome, Declined) else outcome.value
+        newest = change_contract(store, clock, known, decide)
     first = newest_contract(store)
     if first is None or first.making != known.making:
         raise TableDropped(f"another table was made at {known.place} meanwhile, and stays as it is")
