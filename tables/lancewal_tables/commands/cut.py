@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -106,24 +106,25 @@ def list_all(asked: CatalogAsked) -> None:
 
     Example: lancewal cut list
     """
+    from lancewal_core.process.tasks import ThreadTasks
     from lancewal_tables.catalog.root import set_catalog
 
     settings = asked.settings()
-    with _threads() as tasks:
+    with closing(ThreadTasks()) as tasks:
         catalog = set_catalog(settings)
         cuts = catalog.cuts()
         kept = {cut.write_id for cut in cuts.values()}
-        left = [(table, one) for table, one in _snapshots(settings, catalog, tasks) if one.note.write_id not in kept]
+        left = [(entry, one) for entry, one in _snapshots(settings, catalog, tasks) if one.note.write_id not in kept]
     rows = [[cut.name, *_columns(cut)] for cut in cuts.values()]
     lines = aligned(rows) or ["no cuts"]
     lines += [
-        f"left over: snapshot {one_line(one.branch.name)} of {table}, of a cut {one.note.cut} that was not made, or is being "
-        f"made. If nobody makes it: `lancewal cut drop {one.note.cut}`"
-        for table, one in left
+        f"left over: snapshot {one_line(one.branch.name)} of {entry.name}, of a cut {one.note.cut} that was not made, or is "
+        f"being made. If nobody makes it: `lancewal cut drop {one.note.cut}`"
+        for entry, one in left
     ]
     content = {
         "cuts": [_about(cut, {}) for cut in cuts.values()],
-        "left_over": [{"table": table, "snapshot": one.branch.name, "cut": one.note.cut} for table, one in left],
+        "left_over": [{"table": entry.name, "snapshot": one.branch.name, "cut": one.note.cut} for entry, one in left],
     }
     asked.report(content, "\n".join(lines))
 
@@ -137,11 +138,12 @@ def show(asked: CatalogAsked, name: NameArgument) -> None:
     Example: lancewal cut show june
     """
     from lancewal_core.catalog.catalog import found_cut
+    from lancewal_core.process.tasks import ThreadTasks
     from lancewal_tables.catalog.root import set_catalog
     from lancewal_tables.cuts.held import look_at
 
     settings = asked.settings()
-    with _threads() as tasks:
+    with closing(ThreadTasks()) as tasks:
         cut = found_cut(set_catalog(settings), name)
         held = look_at(cut, lambda uri: _table(settings, uri), tasks)
     asked.report({"cut": _about(cut, held)}, "\n".join([_line(cut), *_table_lines(cut, held)]))
@@ -156,15 +158,16 @@ def drop(asked: CatalogAsked, name: NameArgument, dry_run: DryRunOption = False,
     Example: lancewal cut drop june --yes
     """
     from lancewal_core.catalog.cut import cut_name
+    from lancewal_core.process.tasks import ThreadTasks
     from lancewal_tables.catalog.root import set_catalog
 
     cut_name(name)
     settings = asked.settings()
-    with _threads() as tasks:
+    with closing(ThreadTasks()) as tasks:
         catalog = set_catalog(settings)
         cut = catalog.cut(name)
-        left = [(table, one) for table, one in _snapshots(settings, catalog, tasks) if one.note.cut == name]
-        left = [(table, one) for table, one in left if cut is None or one.note.write_id != cut.write_id]
+        left = [(entry, one) for entry, one in _snapshots(settings, catalog, tasks) if one.note.cut == name]
+        left = [(entry, one) for entry, one in left if cut is None or one.note.write_id != cut.write_id]
         if cut is None and not left:
             raise CutMissing(
                 f"the catalog {catalog.where} has no cut {name}: `lancewal cut list` shows its cuts", cut=name
@@ -173,7 +176,7 @@ def drop(asked: CatalogAsked, name: NameArgument, dry_run: DryRunOption = False,
             agree(yes, f"cut {name} is dropped" if cut is not None else f"snapshots of cut {name} are dropped")
             _drop(settings, catalog, cut, left, tasks)
     dropped = [f"cut {name}"] if cut is not None else []
-    dropped += [f"snapshot {one.branch.name} of {table}, left over" for table, one in left]
+    dropped += [f"snapshot {one.branch.name} of {entry.name}, left over" for entry, one in left]
     text = "\n".join(f"{'would drop' if dry_run else 'dropped'} {one}" for one in dropped)
     content = {
         "dropped": [name] if cut is not None and not dry_run else [],
@@ -183,9 +186,8 @@ def drop(asked: CatalogAsked, name: NameArgument, dry_run: DryRunOption = False,
 
 
 def _drop(
-    settings: Settings, catalog: Catalog, cut: Cut | None, left: Sequence[tuple[str, OfCut]], tasks: Tasks
+    settings: Settings, catalog: Catalog, cut: Cut | None, left: Sequence[tuple[TableEntry, OfCut]], tasks: Tasks
 ) -> None:
-    from lancewal_core.catalog.catalog import found_table
     from lancewal_flusher.garbage.snapshots import drop_same
     from lancewal_tables.cuts.drop import drop_cut
 
@@ -193,17 +195,8 @@ def _drop(
         tables = {table: _table(settings, of.uri) for table, of in cut.tables.items()}
         for table, error in drop_cut(catalog, cut, tables, tasks).items():
             say(f"table {table}: {error.kind}: {one_line(str(error))}", err=True)
-    for table, one in left:
-        drop_same(_table(settings, found_table(catalog, table).uri), one.branch.name, one.branch.notes)
-
-
-@contextmanager
-def _threads() -> Iterator[Tasks]:
-    from lancewal_core.process.tasks import ThreadTasks
-
-    tasks = ThreadTasks()
-    yield tasks
-    tasks.close()
+    for entry, one in left:
+        drop_same(_table(settings, entry.uri), one.branch.name, one.branch.notes)
 
 
 def _table(settings: Settings, uri: str) -> Table:
@@ -212,8 +205,8 @@ def _table(settings: Settings, uri: str) -> Table:
     return Address.of(settings, uri).table()
 
 
-def _snapshots(settings: Settings, catalog: Catalog, tasks: Tasks) -> list[tuple[str, OfCut]]:
-    """Return the snapshots of cuts in all active tables, each with the table's name.  Tables that cannot be read are left
+def _snapshots(settings: Settings, catalog: Catalog, tasks: Tasks) -> list[tuple[TableEntry, OfCut]]:
+    """Return the snapshots of cuts in all active tables, each with the table's entry.  Tables that cannot be read are left
     out."""
     from lancewal_core.errors import or_error
     from lancewal_tables.cuts.left_over import snapshots_of_cuts
@@ -225,10 +218,7 @@ def _snapshots(settings: Settings, catalog: Catalog, tasks: Tasks) -> list[tuple
 
     found = tasks.map(look, active)
     return [
-        (entry.name, one)
-        for entry, of in zip(active, found, strict=True)
-        if not isinstance(of, LancewalError)
-        for one in of
+        (entry, one) for entry, of in zip(active, found, strict=True) if not isinstance(of, LancewalError) for one in of
     ]
 
 
