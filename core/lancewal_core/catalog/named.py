@@ -4,7 +4,8 @@ Guarantees
  1. A text with a slash is an address, and no catalog is asked.  So a table is always opened by its address.
  2. A text without a slash is a name, if the catalog has an active table of this name.  Otherwise it is the address of a
     local folder, if there is one.  ``./orders`` names a folder in any case.
- 3. Any other text without a slash is an error, also the name of a table that was dropped.
+ 3. Any other text without a slash is an error, also the name of a table that was dropped.  With ``dropped`` this name is one
+    too: the table can be named to take the drop back.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ def may_be_name(text: str) -> bool:
     return bool(text) and "/" not in text
 
 
-def address_of(catalog: Catalog, text: str) -> str:
+def address_of(catalog: Catalog, text: str, *, dropped: bool = False) -> str:
     """Return the address of the table that ``text`` names.  ``TableUnknown`` (guarantee 3)."""
     if not may_be_name(text):
         return text
     entry = catalog.table(text) if is_table_name(text) else None
     if entry is not None:
-        return active(catalog, entry).uri
+        return entry.uri if dropped else active(catalog, entry).uri
     if os.path.isdir(text):
         return text
     raise TableUnknown(
@@ -38,10 +39,10 @@ def address_of(catalog: Catalog, text: str) -> str:
     )
 
 
-def known_address(catalog: Catalog, text: str) -> str:
+def known_address(catalog: Catalog, text: str, *, dropped: bool = False) -> str:
     """Return the address of the table that ``text`` names, or ``text`` itself if it names none."""
     try:
-        return address_of(catalog, text)
+        return address_of(catalog, text, dropped=dropped)
     except TableUnknown:
         return text
 

@@ -32,7 +32,7 @@ def check(config: ConfigOption = None) -> None:
     from lancewal_core.errors import InvalidSettings
     from lancewal_core.settings.declared import check_declared
 
-    settings = read_settings(config, look_up=False)
+    settings = read_settings(config, find="none")
     if not any(settings.model_dump(exclude_unset=True).values()):
         raise InvalidSettings(f"there are no settings. {settings.looked_for}")
     check_declared(settings.table)
@@ -55,7 +55,7 @@ def show(config: ConfigOption = None, output: OutputOption = Output.TEXT) -> Non
 
     Example: lancewal config show -c lancewal.yaml
     """
-    masked = read_settings(config, look_up=False).masked()
+    masked = read_settings(config, find="none").masked()
     if output is Output.JSON:
         say_json(masked)
         return

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
 
@@ -45,6 +45,7 @@ StorageOption: TypeAlias = Annotated[
 DryRunOption: TypeAlias = Annotated[
     bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")
 ]
+Find: TypeAlias = Literal["none", "active", "all"]
 NOTHING_CHANGED = "nothing was changed (--dry-run)"
 """Last words of a report by ``--dry-run``."""
 YesOption: TypeAlias = Annotated[
@@ -70,9 +71,9 @@ class TableAsked(Options):
     config: ConfigOption = None
     storage_option: StorageOption = None
 
-    def settings(self, *, defining: bool = False, name: str = "") -> Settings:
+    def settings(self, *, defining: bool = False, name: str = "", find: Find = "active") -> Settings:
         """See ``read_settings``."""
-        return read_settings(self.config, self.table, self.storage_option, defining=defining, name=name)
+        return read_settings(self.config, self.table, self.storage_option, defining=defining, name=name, find=find)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +106,16 @@ def read_settings(
     *,
     defining: bool = False,
     name: str = "",
-    look_up: bool = True,
+    find: Find = "active",
 ) -> Settings:
     """Read the settings of this process.  A command reads the environment nowhere else.
 
     ``table`` replaces ``table.uri``.  If it is another table, the settings of the configured table are left out.  With
     ``defining`` they are kept: the command makes a table by these terms at the other address.
 
-    Where the settings have a catalog, either may be a name (``catalog.named``), and the result has its address.  Without
-    ``look_up`` no catalog is asked.  ``name`` is the name that a table at ``table``, or else ``table.uri``, is to get.
+    Where the settings have a catalog, either may be a name (``catalog.named``), and the result has its address.  ``find``
+    says which tables a name may find: ``active``, ``all`` (dropped ones too), or ``none``, with which no catalog is asked.
+    ``name`` is the name that a table at ``table``, or else ``table.uri``, is to get.
     Without any address the table lies in the catalog's root.
 
     Raises ``InvalidSettings``, ``InvalidInput``; for a name ``TableUnknown``, and errors of the catalog.
@@ -126,8 +128,8 @@ def read_settings(
         settings = settings.model_copy(update={"storage": settings.storage.model_copy(update={"options": options})})
     if name:
         _check_new_name(settings, name)
-    if look_up and settings.catalog.is_set:
-        settings, table = _with_addresses(settings, table, name)
+    if find != "none" and settings.catalog.is_set:
+        settings, table = _with_addresses(settings, table, name, dropped=find == "all")
     if table:
         named = _at(table)
         if named.uri != settings.table.uri:
@@ -138,7 +140,7 @@ def read_settings(
     return settings
 
 
-def _with_addresses(settings: Settings, table: str, name: str) -> tuple[Settings, str]:
+def _with_addresses(settings: Settings, table: str, name: str, *, dropped: bool) -> tuple[Settings, str]:
     """Return the settings, and ``table``, with addresses in the place of names.  If ``table`` is given, the configured one
     may be unknown to the catalog.  Without an address a table of a new ``name`` lies in the catalog's root."""
     from lancewal_core.catalog.named import address_of, known_address, may_be_name
@@ -151,9 +153,10 @@ def _with_addresses(settings: Settings, table: str, name: str) -> tuple[Settings
         return settings, table
     catalog = catalog_of(settings)
     assert catalog is not None
-    uri = known_address(catalog, configured) if table else address_of(catalog, configured)
+    of_configured = known_address if table else address_of
+    uri = of_configured(catalog, configured, dropped=dropped)
     section = settings.table.model_copy(update={"uri": uri})
-    return settings.model_copy(update={"table": section}), address_of(catalog, table)
+    return settings.model_copy(update={"table": section}), address_of(catalog, table, dropped=dropped)
 
 
 def _check_new_name(settings: Settings, name: str) -> None:

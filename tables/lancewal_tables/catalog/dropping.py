@@ -1,7 +1,6 @@
 """Drop a table and take that back, with its entry and its cuts: ``lancewal table drop`` and ``undrop``.
 
-The contract is changed first, and counts (``define.drop``).  A command that dies before the entry is run again.  A name is
-resolved here also if its entry says that the table was dropped.
+The contract is changed first, and counts (``define.drop``).  A command that dies before the entry is run again.
 """
 
 from __future__ import annotations
@@ -10,12 +9,10 @@ import uuid
 from collections.abc import Collection, Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from lancewal_core.catalog.catalog import Catalog, change_table
 from lancewal_core.catalog.cut_note import cut_note
 from lancewal_core.catalog.entry import TableEntry, TableState
-from lancewal_core.catalog.named import may_be_name
 from lancewal_core.catalog.opened import catalog_of
 from lancewal_core.errors import InvalidInput, LancewalError, TableMissing
 from lancewal_core.names.ids import Region
@@ -30,9 +27,6 @@ from lancewal_core.table.contract import Contract
 from lancewal_core.table.snapshots import cut_of
 from lancewal_tables.define.drop import begin_deletion, contract_at, delete_objects, drop, undrop
 
-if TYPE_CHECKING:
-    from lancewal_core.cli.options import TableAsked
-
 
 @dataclass(frozen=True, slots=True)
 class DroppedTable:
@@ -43,25 +37,9 @@ class DroppedTable:
     """Partitions whose logs could not be ended.  Ingest ends by itself once it meets the contract."""
 
 
-def settings_of(asked: TableAsked) -> Settings:
-    """Return the settings, with the address of the table.  Its entry may say that the table was dropped."""
-    from lancewal_core.cli.options import read_settings
-
-    settings = read_settings(asked.config, asked.table, asked.storage_option, look_up=False)
-    text = asked.table or settings.table.uri
-    if settings.catalog.is_set and may_be_name(text):
-        catalog = catalog_of(settings)
-        entry = None if catalog is None else catalog.tables().get(text)
-        if entry is not None and entry.state == "dropped":
-            settings = read_settings(asked.config, entry.uri, asked.storage_option)
-        else:
-            settings = asked.settings()
-    settings.need("table.uri")
-    return settings
-
-
 def contract_of(settings: Settings) -> Contract:
     """Return the newest contract of the table at ``table.uri``, in use or dropped (``contract_at``)."""
+    settings.need("table.uri")
     address = Address.of(settings)
     return contract_at(address.store(), address.uri)
 
@@ -106,9 +84,8 @@ def drop_table(settings: Settings, contract: Contract) -> DroppedTable:
 
 def undrop_table(settings: Settings) -> Contract:
     """Take back that the table at ``table.uri`` was dropped, and return its contract.  ``TableDropped``: too late."""
-    address = Address.of(settings)
-    store = address.store()
-    contract = undrop(store, SystemClock(), contract_at(store, address.uri))
+    known = contract_of(settings)
+    contract = undrop(Address.of(settings).store(), SystemClock(), known)
     _put_state(settings, contract, "active")
     return contract
 

@@ -47,7 +47,7 @@ class CatalogAsked(Options):
     output: OutputOption = Output.TEXT
 
     def settings(self) -> Settings:
-        return read_settings(self.config, "", self.storage_option, look_up=False)
+        return read_settings(self.config, "", self.storage_option, find="none")
 
     def report(self, content: object, text: str) -> None:
         Asked("", self.config, self.storage_option, self.output).report(content, text)

@@ -284,10 +284,10 @@ def drop(
     Example: lancewal table drop -t s3://lake/orders
     """
     from lancewal_core.process.clock import SystemClock, utc_text
-    from lancewal_tables.catalog.dropping import check_kept_cuts, contract_of, delete_table, drop_table, settings_of
+    from lancewal_tables.catalog.dropping import check_kept_cuts, contract_of, delete_table, drop_table
     from lancewal_tables.define.drop import deletable_ms
 
-    settings = settings_of(asked)
+    settings = asked.settings(find="all")
     uri, contract = settings.table.uri, contract_of(settings)
     check_kept_cuts(settings, contract, cut or [])
     due = now or (contract.drop is not None and SystemClock().now_ms() >= deletable_ms(contract))
@@ -321,9 +321,9 @@ def undrop(asked: Asked) -> None:
 
     Example: lancewal table undrop -t s3://lake/orders
     """
-    from lancewal_tables.catalog.dropping import settings_of, undrop_table
+    from lancewal_tables.catalog.dropping import undrop_table
 
-    _show(undrop_table(settings_of(asked)), asked)
+    _show(undrop_table(asked.settings(find="all")), asked)
 
 
 app.command("load")(load_command)

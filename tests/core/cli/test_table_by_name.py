@@ -86,6 +86,17 @@ def test_a_table_that_was_dropped_is_refused_by_name(lake: Path) -> None:
         read_settings(config(lake), "gone")
 
 
+@pytest.mark.parametrize("configured", [True, False])
+def test_a_command_may_find_a_table_that_was_dropped(lake: Path, configured: bool) -> None:
+    Path("gone").mkdir()
+    file = config(lake, uri="gone" if configured else "shop.orders", base_paths="allow")
+    table = read_settings(file, "" if configured else "gone", find="all").table
+    assert (table.uri, table.base_paths) == ("s3://elsewhere/gone", "allow")
+    assert read_settings(file, "items", find="all").table.uri == "s3://elsewhere/items"
+    with pytest.raises(TableUnknown, match="neither a table of the catalog"):
+        read_settings(file, "bills", find="all")
+
+
 def test_an_address_asks_no_catalog(lake: Path) -> None:
     file = config(lake / "nowhere", uri="s3://lake/t")
     assert read_settings(file).table.uri == "s3://lake/t"
