@@ -11,7 +11,7 @@ from lancewal_core.catalog.directory import DirectoryCatalog
 from lancewal_core.errors import InvalidSettings, TableMissing
 from lancewal_core.process.clock import Clock, SystemClock
 from lancewal_core.process.tasks import Tasks, ThreadTasks
-from lancewal_core.settings.catalog_url import catalog_url, kind_of_url
+from lancewal_core.settings.catalog_url import kind_of_url
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.obstore import open_store
 
@@ -73,9 +73,9 @@ def open_by_text(text: str, options: Mapping[str, str] | None = None) -> Catalog
     ``options`` are Lance's storage options.  ``InvalidSettings``: the address is not valid, or holds a secret."""
     match kind_of_url(text):
         case "postgres":
-            return open_postgres(catalog_url(text, "postgres"))
+            return open_postgres(text)
         case "rest":
-            return open_rest(catalog_url(text, "rest"), options=options)
+            return open_rest(text, options=options)
         case _:
             return open_directory(text, options)
 

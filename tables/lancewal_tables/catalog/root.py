@@ -52,9 +52,7 @@ def make_root(settings: Settings) -> Catalog:
         with closing(ThreadTasks()) as tasks:
             way = StoreWay.of(root, options, os.environ)
             prove_store(open_store(root, options), tasks, way, root, lambda: uuid4().hex)
-    catalog = set_catalog(settings)
-    catalog.tables()
-    return catalog
+    return set_catalog(settings)
 
 
 def tables_below(root: str, settings: Settings) -> dict[str, str]:

@@ -191,11 +191,7 @@ def check(
     asked.report(
         {"findings": [asdict(one) for one in found]}, "\n".join(map(_finding, found)) or "the catalog is right"
     )
-    left = sum(not one.mended for one in found)
-    if left:
-        if asked.output is Output.TEXT:
-            say(f"exit code 1: {counted(left, 'finding')}", err=True)
-        raise typer.Exit(1)
+    _end(asked, sum(not one.mended for one in found))
 
 
 @app.command()
@@ -227,10 +223,16 @@ def rebuild(
         *map(one_line, done.findings),
     ]
     asked.report(asdict(done), "\n".join(lines))
-    if done.findings:
-        if asked.output is Output.TEXT:
-            say(f"exit code 1: {counted(len(done.findings), 'finding')}", err=True)
-        raise typer.Exit(1)
+    _end(asked, len(done.findings))
+
+
+def _end(asked: CatalogAsked, findings: int) -> None:
+    """End the command with exit code 1 if there are findings."""
+    if not findings:
+        return
+    if asked.output is Output.TEXT:
+        say(f"exit code 1: {counted(findings, 'finding')}", err=True)
+    raise typer.Exit(1)
 
 
 _TITLES = ("name", "state", "rows", "version", "lag", "address")

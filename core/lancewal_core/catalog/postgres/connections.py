@@ -123,15 +123,19 @@ class Connections:
     def _check(self, connection: Connection) -> None:
         found = connection.execute(_READ_VERSION).fetchone()
         version = found[0] if found else 0
-        if version > SCHEMA_NEWEST:
-            raise CatalogRefused(
-                f"the catalog {self.shown} has schema version {version}, and this release knows versions up to "
-                f"{SCHEMA_NEWEST}: upgrade lancewal"
-            )
+        self.check_known(version)
         if version < SCHEMA_OLDEST:
             raise CatalogRefused(
                 f"the catalog {self.shown} has schema version {version}, and this release needs at least "
                 f"{SCHEMA_OLDEST}: run `lancewal catalog migrate`"
+            )
+
+    def check_known(self, version: int) -> None:
+        """Raise ``CatalogRefused`` if the schema is newer than this release."""
+        if version > SCHEMA_NEWEST:
+            raise CatalogRefused(
+                f"the catalog {self.shown} has schema version {version}, and this release knows versions up to "
+                f"{SCHEMA_NEWEST}: upgrade lancewal"
             )
 
     def told(self, error: psycopg.Error) -> LancewalError:

@@ -13,7 +13,6 @@ from importlib import resources
 import psycopg
 
 from lancewal_core.catalog.postgres.connections import SCHEMA_NEWEST, Connection, Connections
-from lancewal_core.errors import CatalogRefused
 
 _FILE = re.compile(r"(\d{4})_\w+\.sql")
 _LOCK = b"SELECT pg_advisory_xact_lock(7813126)"
@@ -64,24 +63,20 @@ def _changed(url: str, password: str, first: bytes = b"") -> int:
     connection = connections.open()
     try:
         with connection.transaction():
-            return _upgraded(connection, connections.shown, first)
+            return _upgraded(connections, connection, first)
     except psycopg.Error as error:
         raise connections.told(error) from error
     finally:
         connection.close()
 
 
-def _upgraded(connection: Connection, shown: str, first: bytes) -> int:
+def _upgraded(connections: Connections, connection: Connection, first: bytes) -> int:
     connection.execute(_LOCK)
     if first:
         connection.execute(first)
     found = connection.execute(b"SELECT version FROM lancewal.schema_version FOR UPDATE").fetchone()
     before = int(found[0]) if found else 0
-    if before > SCHEMA_NEWEST:
-        raise CatalogRefused(
-            f"the catalog {shown} has schema version {before}, and this release knows versions up to {SCHEMA_NEWEST}: "
-            "upgrade lancewal"
-        )
+    connections.check_known(before)
     for number, text in migrations().items():
         if number > before:
             connection.execute(text)

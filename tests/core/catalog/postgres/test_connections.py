@@ -160,7 +160,8 @@ def test_migrations_are_numbered_and_run_once(postgres: PostgresServer, monkeypa
     newer = connections.SCHEMA_NEWEST + 1
     more = {**migrate.migrations(), newer: b"CREATE TABLE lancewal.more (n int); SELECT 1"}
     monkeypatch.setattr(migrate, "migrations", lambda: more)
-    monkeypatch.setattr(migrate, "SCHEMA_NEWEST", newer)
+    for module in (connections, migrate):
+        monkeypatch.setattr(module, "SCHEMA_NEWEST", newer)
     assert migrate.migrate(url, PASSWORD) == newer - 1
     assert migrate.migrate(url, PASSWORD) == newer
     assert postgres.run("SELECT version FROM lancewal.schema_version", DATABASE) == [(newer,)]
