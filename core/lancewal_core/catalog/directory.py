@@ -23,7 +23,7 @@ from lancewal_core.catalog.cut import FORMAT as CUT_FORMAT
 from lancewal_core.catalog.cut import Cut
 from lancewal_core.catalog.entry import FORMAT as ENTRY_FORMAT
 from lancewal_core.catalog.entry import TableEntry
-from lancewal_core.errors import ObjectCorrupt, Retry
+from lancewal_core.errors import InvalidInput, ObjectCorrupt, Retry
 from lancewal_core.names import paths
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.tasks import Tasks
@@ -94,8 +94,15 @@ class DirectoryCatalog:
             tables = self._list(version).tables
             if not _same(tables.get(name), instead_of):
                 return None
-            others = {other: entry for other, entry in tables.items() if other != name}
-            return _Tables(write_id=self._new_id(), tables=others if new is None else {**others, name: new})
+            after = {other: entry for other, entry in tables.items() if other != name}
+            if new is not None:
+                after[name] = new
+            if len(after) > TABLES_MAX:
+                raise InvalidInput(
+                    f"the catalog {self.where} has {TABLES_MAX} tables, which is the most: forget one before (`lancewal "
+                    "catalog forget NAME`), or add the table to another catalog"
+                )
+            return _Tables(write_id=self._new_id(), tables=after)
 
         swapped = swap(self._store, self._tables, self._clock, decide, _encoded, self._known)
         if isinstance(swapped, Declined):

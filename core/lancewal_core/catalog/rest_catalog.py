@@ -125,14 +125,14 @@ class RestCatalog:
         if answer is None or not location:
             return None
         uri = self._uri(location)
-        entry = TableEntry(
-            name=name,
-            uri=uri,
-            table_uuid="unknown",
-            topic="",
-            changed_ms=0,
-            write_id=hashlib.sha256(uri.encode()).hexdigest()[:32],
-        )
+        write_id = hashlib.sha256(uri.encode()).hexdigest()[:32]
+        try:
+            entry = TableEntry(name=name, uri=uri, table_uuid="unknown", topic="", changed_ms=0, write_id=write_id)
+        except ValidationError as error:
+            raise CatalogRefused(
+                f"the catalog {self.where} gives the table {name} the location {location[:_LENGTH_MAX]!a}, which is not an "
+                "address. Correct it there"
+            ) from error
         return entry, bool(answer.managed_versioning)
 
     def _added(self, name: str, uri: str) -> bool:

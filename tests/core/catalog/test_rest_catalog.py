@@ -124,6 +124,22 @@ def test_a_table_with_managed_versions_is_refused(client: Client, root: str, mon
     assert catalog.tables() == {}
 
 
+@pytest.mark.parametrize("location", ["file://", "s3://lake/" + "x" * 5000])
+def test_a_location_that_is_no_address_is_named(
+    client: Client, root: str, monkeypatch: pytest.MonkeyPatch, location: str
+) -> None:
+    catalog = client()
+    assert catalog.swap_table("shop.orders", None, entry(root))
+    answer = DescribeTableResponse(location=location)
+    monkeypatch.setattr(TableApi, "describe_table", lambda *arguments, **options: answer)
+    for call in (catalog.tables, lambda: catalog.table("shop.orders")):
+        with pytest.raises(
+            CatalogRefused, match=r"the table shop\.orders the location .* is not an address"
+        ) as refused:
+            call()
+        assert len(str(refused.value)) < 600
+
+
 def test_cuts_lie_in_the_root(client: Client, root: str) -> None:
     table = CutTable(uri=f"{root}/t", table_uuid="u1", receipt="lw1x", snapshot="june-1")
     cut = Cut(name="june", moving=False, tables={"shop.orders": table}, asked_ms=1, took_ms=1, made_ms=1, write_id="w")
