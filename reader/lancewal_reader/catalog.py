@@ -16,7 +16,7 @@ from lancewal_reader.cuts import CutTables, open_cut
 from lancewal_reader.table import Table, open_table
 
 
-def open_catalog(catalog: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> Catalog:
+def open_catalog(catalog: str | os.PathLike[str], *, storage_options: Mapping[str, str] | None = None) -> Catalog:
     """Open the catalog at an address, and read tables by their names: ``open_catalog("s3://lake")["shop.orders"]``.
 
     ``catalog``: the root of a catalog in a folder: a local path, ``file://`` or ``s3://``.  Or the address of a server

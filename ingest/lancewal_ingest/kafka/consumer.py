@@ -16,8 +16,8 @@ Guarantees
     (``RecordsUnreadable``).  Nothing after that batch is delivered, although the client may go on there.
  8. ``commit`` waits at most ``_COORDINATOR_S`` for a silent coordinator, unless it falls silent between the question
     and the commit.
- 9. ``close`` leaves the group, with partitions or without.  If the member is still joining for the first time,
-    ``close`` waits up to ``_JOINING_S`` for that to end.
+ 9. ``close`` gives up all partitions and leaves the group, with partitions or without.  If the member is still joining
+    for the first time, ``close`` waits up to ``_JOINING_S`` for that to end.
 
 Kafka handles one request at a time on a connection.  While a member waits to rejoin, for other members that have not,
 the coordinator answers no other request of this member.  It answers when the slowest member has joined, or is
@@ -74,6 +74,8 @@ _COORDINATOR_S = 2.0
 """Seconds to wait for the coordinator's answer before a commit.  Without an answer no commit is sent."""
 _JOINING_S = 5.0
 """Seconds that ``close`` waits for a first join to end."""
+_UNASSIGNED_S = 5.0
+"""Seconds that ``close`` waits until the client has given up its partitions."""
 _LOOK_S = 0.05
 
 _NONE_YET = 0
@@ -332,9 +334,14 @@ class ConfluentSource:
         until = self._clock.monotonic() + _JOINING_S
         while self._joining and self._fatal is None and self._clock.monotonic() < until:
             self._consumer.poll(_LOOK_S)
-        if self._listener is not None and self._fatal is None and not self._assigned:
-            # ``close`` alone: librdkafka 2.16 does not tell the group that it leaves if it has no partition.
+        if self._listener is not None and self._fatal is None:
+            # First ``unsubscribe``, for two reasons.  By ``close`` alone, librdkafka 2.16 does not tell the group that it
+            # leaves if it has no partition.  If it has some, the callback for their loss may come while the client ends,
+            # and ``incremental_unassign`` then waits for ever in rare cases (confluentinc/librdkafka #4884).
             self._consumer.unsubscribe()
+            until = self._clock.monotonic() + _UNASSIGNED_S
+            while self._assigned and self._fatal is None and self._clock.monotonic() < until:
+                self._consumer.poll(_LOOK_S)
         self._consumer.close()
 
     def _known_position(self) -> dict[Region, Position]:
