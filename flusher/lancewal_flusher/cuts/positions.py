@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from lancewal_core.catalog.cut import Holds
-from lancewal_core.errors import InvalidInput, counted
+from lancewal_core.errors import InvalidInput, LancewalError, counted
 from lancewal_core.names.ids import Position
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.table.contract import Contract
@@ -42,6 +42,10 @@ class CutMember:
     @property
     def contract(self) -> Contract:
         return self.context.contract
+
+    def named(self, error: LancewalError) -> LancewalError:
+        """Return the error with the table's name in its text."""
+        return type(error)(f"table {self.name}: {error}", **error.where)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +82,9 @@ def ask(source: PositionSource, members: Sequence[CutMember]) -> CutAt:
 def durable(members: Sequence[CutMember], tasks: Tasks) -> CutAt:
     """Return the positions that are durable now.  If several tables have one topic, they are the lowest of these tables.
 
-    No broker is asked.  ``InvalidInput`` as of ``ask``; errors of a strong read."""
+    No broker is asked.  ``InvalidInput`` as of ``ask``; errors of a strong read, with the table's name."""
     groups = _by_topic(members)
-    reached, asked_ms, took_ms = _timed(members, lambda: tasks.map(durable_now, members))
+    reached, asked_ms, took_ms = _timed(members, lambda: tasks.map(_durable_of, members))
     cut_of = dict(zip((member.name for member in members), reached, strict=True))
     of: dict[str, Mapping[int, Position]] = {}
     for group in groups:
@@ -97,6 +101,13 @@ def durable_now(member: CutMember) -> dict[int, Position]:
 
     positions = member.reads.plan(wanted_of(None, None, read_options())).receipt.positions
     return {region.partition: positions.get(region, Position(0)) for region in member.contract.regions}
+
+
+def _durable_of(member: CutMember) -> dict[int, Position]:
+    try:
+        return durable_now(member)
+    except LancewalError as error:
+        raise member.named(error) from error
 
 
 def _timed(members: Sequence[CutMember], call: Callable[[], T]) -> tuple[T, int, int]:

@@ -2,13 +2,17 @@
 
 Guarantees
  1. It returns once a strong read of each table sees up to its positions.  What is above them does not matter.
- 2. If a table does not come so far in time, the error names each table and partition that lags.  Tables whose ingest is paused
-    come first, then those that did not move at all, then those that are only late.
+ 2. The wait ends at one time for all tables, however many of them lag.
+ 3. If a table does not come so far in time, the error names each table and partition that lags.  Tables with stopped
+    partitions come first, then those whose ingest is paused, those that did not move at all, and those that are only late.
+
+A partition counts as stopped if the table's newest version says so, with the reason.  Other reasons are in the memory of
+the owner alone, so its partition has only not moved.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from lancewal_core.errors import LancewalError, TokenTimeout, or_error, some_of
@@ -28,21 +32,34 @@ class Lag:
     lacks: Mapping[int, tuple[Position, Position]]
     why: str
     rank: int
+    stopped: Collection[int] = ()
+    """Partitions of ``lacks`` that take no more records."""
 
     def __str__(self) -> str:
-        named = [f"partition {p} at {reached} of {wanted}" for p, (reached, wanted) in sorted(self.lacks.items())]
-        return f"{self.name} ({self.why}): {some_of(named, _NAMED)}"
+        order = sorted(self.lacks, key=lambda p: (p not in self.stopped, p))
+        return f"{self.name} ({self.why}): {some_of([self._one(p) for p in order], _NAMED)}"
+
+    def _one(self, partition: int) -> str:
+        reached, wanted = self.lacks[partition]
+        stopped = " (stopped)" if partition in self.stopped else ""
+        return f"partition {partition} at {reached} of {wanted}{stopped}"
 
 
 def await_reached(members: Sequence[CutMember], at: CutAt, timeout_s: float, tasks: Tasks) -> None:
     """Wait at most ``timeout_s`` seconds (module docstring).
 
-    ``TokenTimeout``: a table lags.  Errors of strong reads are raised too."""
-    answers = tasks.map(lambda member: or_error(lambda: _await(member, at.of[member.name], timeout_s)), members)
+    ``TokenTimeout``: a table lags.  Errors of strong reads are raised too, with the table's name."""
+    clock = members[0].context.clock
+    until = clock.monotonic() + timeout_s
+
+    def wait(member: CutMember) -> Lag | None:
+        return _await(member, at.of[member.name], max(0.0, until - clock.monotonic()))
+
+    answers = tasks.map(lambda member: or_error(lambda: wait(member)), members)
     behind: list[Lag] = []
-    for answer in answers:
+    for member, answer in zip(members, answers, strict=True):
         if isinstance(answer, LancewalError):
-            raise answer
+            raise member.named(answer) from answer
         behind += [] if answer is None else [answer]
     if behind:
         behind.sort(key=lambda lag: (lag.rank, lag.name))
@@ -75,13 +92,19 @@ def _await(member: CutMember, wanted: Mapping[int, Position], timeout_s: float) 
     lacks = _lacking(now, wanted)
     if not lacks:
         return None
+    in_force = member.context.watermarks.newest()[1]
+    regions = {region.partition: region for region in member.contract.regions}
+    stopped = {p: why for p in sorted(lacks) if (why := in_force.why_stopped(regions[p])) is not None}
+    if stopped:
+        reason = next(iter(stopped.values()))
+        return Lag(member.name, lacks, f"stopped by {reason.kind}: {reason}", 0, stopped)
     control = read_control(member.context.store, member.contract.making)
     paused = control.paused(Service.INGEST, member.context.clock.now_ms())
     if paused is not None:
-        return Lag(member.name, lacks, f"ingest is paused {until_text(paused)}", 0)
+        return Lag(member.name, lacks, f"ingest is paused {until_text(paused)}", 1)
     if all(now[partition] == first[partition] for partition in lacks):
-        return Lag(member.name, lacks, "it has not moved", 1)
-    return Lag(member.name, lacks, "it is late", 2)
+        return Lag(member.name, lacks, "it has not moved", 2)
+    return Lag(member.name, lacks, "it is late", 3)
 
 
 def _lacking(reached: Mapping[int, Position], wanted: Mapping[int, Position]) -> dict[int, tuple[Position, Position]]:
