@@ -340,7 +340,7 @@ class ConfluentSource:
             # and ``incremental_unassign`` then waits for ever in rare cases (confluentinc/librdkafka #4884).
             self._consumer.unsubscribe()
             until = self._clock.monotonic() + _UNASSIGNED_S
-            while self._assigned and self._fatal is None and self._clock.monotonic() < until:
+            while self._assigned and self._clock.monotonic() < until:
                 self._consumer.poll(_LOOK_S)
         self._consumer.close()
 
