@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 import yaml
 
+from lancewal_core.catalog.postgres.parameters import parameters
+from lancewal_core.catalog.postgres_catalog import PostgresCatalog
 from lancewal_core.errors import InvalidSettings
 from lancewal_core.settings.load import Settings, load_settings
+from tests.support.postgres import DATABASE, PASSWORD, PostgresServer
 from watch.dashboards.board import PUBLIC_RUNBOOKS
 from watch.dashboards.table import BOARDS
 
@@ -20,17 +25,23 @@ ROOT = Path(__file__).resolve().parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 LANCEWAL = sorted(name for name, service in SERVICES.items() if service["image"].startswith("lancewal:"))
-JOBS = {"credentials", "topics", "table"}
+JOBS = {"credentials", "topics", "table", "catalog", "grants"}
+CATALOG = dict(line.split("=", 1) for line in (ROOT / "compose" / "catalog.env").read_text().splitlines()[1:])
+"""Variables with which the profile `catalog` is started."""
+WITH_CATALOG = {"postgres", "catalog", "grants"}
 
 TOP = {"name", "services", "configs", "volumes"}
 KEYS = {
     "image", "build", "pull_policy", "init", "read_only", "tmpfs", "cap_drop", "security_opt", "volumes", "environment",
     "ports", "healthcheck", "stop_grace_period", "entrypoint", "command", "depends_on", "configs", "user", "restart",
-    "deploy",
+    "deploy", "profiles",
 }  # fmt: skip
 """Of the keys that Compose knows, those that are used here: a misspelt key would silently do nothing."""
 HEALTH_KEYS = {"test", "interval", "timeout", "retries", "start_period", "start_interval", "disable"}
-SECRET_FILES = {"LANCEWAL_STORAGE__OPTIONS__AWS_ACCESS_KEY_ID", "LANCEWAL_STORAGE__OPTIONS__AWS_SECRET_ACCESS_KEY"}
+STORE_KEYS = {"LANCEWAL_STORAGE__OPTIONS__AWS_ACCESS_KEY_ID", "LANCEWAL_STORAGE__OPTIONS__AWS_SECRET_ACCESS_KEY"}
+PASSWORDS = {"LANCEWAL_CATALOG__PASSWORD", "CATALOG_OWNER_PASSWORD"}
+SECRET_FILES = STORE_KEYS | PASSWORDS
+_VARIABLE = re.compile(r"\$\{([A-Z_0-9]+):-([^}]*)\}")
 
 
 def has_health(service: Mapping[str, Any]) -> bool:
@@ -39,10 +50,13 @@ def has_health(service: Mapping[str, Any]) -> bool:
     return not check.get("disable") and ("test" in check or service["image"].startswith("lancewal:"))
 
 
-def settings_of(name: str, folder: Path) -> Settings:
-    """What ``load_settings`` makes of the service's variables and of the files that the job ``credentials`` writes."""
-    environ = dict(SERVICES[name]["environment"])
-    assert all(isinstance(value, str) for value in environ.values()), "a truth value or number must be quoted"
+def settings_of(name: str, folder: Path, given: Mapping[str, str] = MappingProxyType({})) -> Settings:
+    """What ``load_settings`` makes of the service's variables and of the files that the job ``credentials`` writes.
+
+    ``given`` are the variables of Compose."""
+    raw = SERVICES[name]["environment"]
+    assert all(isinstance(value, str) for value in raw.values()), "a truth value or number must be quoted"
+    environ = {key: _VARIABLE.sub(lambda found: given.get(found[1]) or found[2], text) for key, text in raw.items()}
     assert environ["LANCEWAL_SECRETS_DIR"] == "/run/lancewal/secrets"
     environ["LANCEWAL_SECRETS_DIR"] = str(folder)
     for file in SECRET_FILES:
@@ -102,7 +116,7 @@ def test_grafana_finds_prometheus_the_dashboards_and_the_runbooks() -> None:
 def test_images_have_a_version() -> None:
     for service in SERVICES.values():
         name, _, tag = service["image"].partition(":")
-        assert re.fullmatch(r"v?\d+\.\d+\.\d+", tag), service["image"]
+        assert re.fullmatch(r"v?\d+\.\d+(\.\d+)?", tag), service["image"]
         assert name.count("/") <= 1, "a registry's host is the machine's setting"
 
 
@@ -116,6 +130,8 @@ def test_what_is_waited_for_can_happen() -> None:
     for name, service in SERVICES.items():
         for other, how in service.get("depends_on", {}).items():
             where = f"{name} waits for {other}"
+            away = other in WITH_CATALOG and name not in WITH_CATALOG
+            assert how.get("required", True) is not away, where
             match how["condition"]:
                 case "service_healthy":
                     assert has_health(SERVICES[other]), where
@@ -165,9 +181,9 @@ def test_our_containers_write_nowhere_but_in_tmp() -> None:
 # -- lancewal --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["table", "ingest", "flusher"])
+@pytest.mark.parametrize("name", ["catalog", "table", "ingest", "flusher"])
 def test_every_variable_is_a_setting(name: str, tmp_path: Path) -> None:
-    settings = settings_of(name, tmp_path)
+    settings = settings_of(name, tmp_path, CATALOG if name in WITH_CATALOG else {})
     settings.need("table.uri", "kafka.bootstrap_servers", "storage.options")
     assert settings.storage.options["aws_secret_access_key"] == "made-up"
     assert settings.storage.options["allow_http"] == "true"
@@ -224,7 +240,76 @@ def test_the_credentials_that_are_made_are_those_that_are_read(tmp_path: Path) -
     exec(in_folder, {})
     assert {file.name: file.read_text() for file in tmp_path.iterdir()} == made, "a second run must keep them"
     (script,) = SERVICES["s3"]["command"]
-    assert set(re.findall(r"cat /secrets/(\w+)", script)) == SECRET_FILES
+    assert set(re.findall(r"cat /secrets/(\w+)", script)) == STORE_KEYS
+    read = json.dumps([SERVICES[name] for name in sorted(WITH_CATALOG)])
+    assert set(re.findall(r"\w*/secrets/(\w+PASSWORD)", read)) == PASSWORDS
+
+
+# -- the profile `catalog` -------------------------------------------------------------------------------------
+
+
+def test_without_the_profile_there_is_no_catalog(tmp_path: Path) -> None:
+    assert {name for name, service in SERVICES.items() if "profiles" in service} == WITH_CATALOG
+    assert all(SERVICES[name]["profiles"] == ["catalog"] for name in WITH_CATALOG)
+    for name in ("table", "ingest", "flusher"):
+        assert not settings_of(name, tmp_path).catalog.is_set
+
+
+def test_with_the_profile_the_services_know_the_table_by_its_name(tmp_path: Path) -> None:
+    text = (ROOT / "docker-compose.yml").read_text()
+    assert CATALOG.keys() <= set(re.findall(r"\$\{(\w+):-", text))
+    for name in ("table", "ingest", "flusher"):
+        settings = settings_of(name, tmp_path, CATALOG)
+        assert (settings.table.uri, settings.catalog.kind, settings.catalog.password) == (
+            "trips",
+            "postgres",
+            "made-up",
+        )
+        assert settings.catalog.root.startswith("s3://lancewal/")
+        assert "sslmode" not in parameters(settings.catalog.url, "")
+    owner = settings_of("catalog", tmp_path, CATALOG).catalog
+    assert owner.url == CATALOG["CATALOG_URL"].replace("lancewal@", "catalog_owner@")
+    assert owner.url.endswith("?host=/run/postgresql")
+    for name in (*LANCEWAL, "grants", "postgres"):
+        sockets = [
+            volume for volume in SERVICES[name]["volumes"] if volume.startswith("postgres-socket:/run/postgresql")
+        ]
+        assert len(sockets) == (name != "credentials"), name
+
+
+@pytest.mark.parametrize(("uri", "options"), [("trips", ["--name", "trips"]), ("s3://lancewal/trips", [])])
+def test_a_table_without_a_slash_is_made_by_name(uri: str, options: list[str], tmp_path: Path) -> None:
+    program = tmp_path / "lancewal"
+    program.write_text('#!/bin/sh\n[ "$2" != show ] && echo "$@"\n')
+    program.chmod(0o755)
+    table = SERVICES["table"]
+    (script,) = table["command"]
+    environ = {"PATH": f"{tmp_path}:/usr/bin:/bin", "LANCEWAL_TABLE__URI": uri}
+    command = [*table["entrypoint"], script.replace("$$", "$")]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["table", "create", *options]
+
+
+def test_the_services_role_is_made_with_the_rights_of_the_page(postgres: PostgresServer, tmp_path: Path) -> None:
+    """The script runs twice, on a real server, with the rights of the schema's owner."""
+    url = postgres.database()
+    postgres.run("DROP ROLE IF EXISTS lancewal")
+    for name, text in (("CATALOG_OWNER_PASSWORD", PASSWORD), ("LANCEWAL_CATALOG__PASSWORD", "its own")):
+        (tmp_path / name).write_text(text)
+    (script,) = SERVICES["grants"]["command"]
+    page = (ROOT / "docs" / "how-to" / "catalog-in-postgresql.md").read_text()
+    rights = [line for line in page.splitlines() if line.startswith(("GRANT ", "ALTER ROLE "))]
+    assert len(rights) == 4
+    assert [line for line in script.splitlines() if line.startswith(("GRANT ", "ALTER ROLE "))] == rights
+    here = script.replace("$$", "$").replace("/secrets/", f"{tmp_path}/")
+    here = here.replace("exec psql", f"exec {postgres.program('psql')}")
+    where = {"PGHOST": "127.0.0.1", "PGPORT": str(postgres.port), "PGUSER": "postgres", "PGDATABASE": DATABASE}
+    for _ in range(2):
+        subprocess.run([*SERVICES["grants"]["entrypoint"], here], env={"PATH": "/usr/bin:/bin", **where}, check=True)
+    try:
+        assert PostgresCatalog(url.replace("postgres@", "lancewal@"), "its own").tables() == {}
+    finally:
+        postgres.drop_role("lancewal")
 
 
 @pytest.mark.parametrize("service", ["ingest", "flusher"])

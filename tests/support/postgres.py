@@ -54,6 +54,16 @@ class PostgresServer:
             cursor = connection.execute(statement.encode())
             return cursor.fetchall() if cursor.description else []
 
+    def drop_role(self, name: str) -> None:
+        """Drop a role with its rights.  All that it owns goes too."""
+        self.run(f"DROP OWNED BY {name}", DATABASE)
+        self.run(f"DROP ROLE {name}")
+
+    @staticmethod
+    def program(name: str) -> Path:
+        """Return a program of PostgreSQL."""
+        return _programs() / "bin" / name
+
     def database(self) -> str:
         """Return the address of a database with an empty catalog.  The catalog of the test before is gone."""
         from lancewal_core.catalog.postgres.migrate import init
@@ -76,7 +86,11 @@ class PostgresServer:
         (self.data / "postgresql.conf").write_text(settings + "unix_socket_directories = ''\n")
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [_program("postgres"), "-D", self.data], stdout=log, stderr=log, start_new_session=True, **_as_user()
+                [self.program("postgres"), "-D", self.data],
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                **_as_user(),
             )
         self._wait()
         return self
@@ -114,7 +128,7 @@ class PostgresServer:
         """Return a server, not started, that is a copy of this one as it is now.  It follows no server."""
         other = PostgresServer()
         _run(
-            _program("pg_basebackup"), "-D", str(other.data), "--no-sync", "--checkpoint=fast",
+            str(self.program("pg_basebackup")), "-D", str(other.data), "--no-sync", "--checkpoint=fast",
             "-d", f"{self.url()}?password={PASSWORD}",
         )  # fmt: skip
         (other.data / "standby.signal").touch()
@@ -133,7 +147,7 @@ class PostgresServer:
         for path in (self.data, secret):
             _owned(path)
         _run(
-            _program("initdb"), "-D", str(self.data), "-U", "postgres", "--no-sync", "--encoding=UTF8", "--locale=C",
+            str(self.program("initdb")), "-D", str(self.data), "-U", "postgres", "--no-sync", "--encoding=UTF8", "--locale=C",
             "--auth=scram-sha-256", f"--pwfile={secret}", **_as_user(),
         )  # fmt: skip
 
@@ -164,10 +178,6 @@ class PostgresServer:
             for pid in (self._process.pid, *map(int, children)):
                 with suppress(ProcessLookupError):
                     os.kill(pid, number)
-
-
-def _program(name: str) -> str:
-    return str(_programs() / "bin" / name)
 
 
 @cache
