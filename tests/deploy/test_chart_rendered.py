@@ -339,6 +339,40 @@ def test_a_table_is_made_under_its_name_in_the_catalog(uri: str, root: str, name
     assert command == ["/bin/sh", "-euc", f"lancewal table show 2>/dev/null || exec lancewal table create{name}"]
 
 
+def test_the_pods_find_the_table_by_its_name_with_the_password_of_a_secret(tmp_path: Path) -> None:
+    pods = render("catalog")
+    secrets = {"lake-catalog": {"password": "hush", "ca.crt": "-----BEGIN CERTIFICATE-----"}}
+    values = yaml.safe_load((VALUES / "catalog.yaml").read_text())["settings"]
+    for component in ("ingest", "flusher", "table-create"):
+        (tmp_path / component).mkdir()
+        settings = settings_in_pod(pods, component, tmp_path / component, secrets)
+        assert settings.table.uri == "shop.orders"
+        assert settings.catalog.model_dump() == {**values["catalog"], "password": "hush"}
+        assert "hush" not in json.dumps(pods.objects)
+    command = ours(pods.one("Job", "r-lancewal-table-create")["spec"]["template"]["spec"])["command"]
+    assert command[-1].endswith("lancewal table create --name shop.orders")
+
+
+@pytest.mark.parametrize(
+    ("url", "ports", "missing"),
+    [
+        ("postgresql://lancewal@db.example:6432/lake", [9092, 5432], "6432"),
+        ("postgresql://lancewal@db.example/lake?sslrootcert=/a:1", [9092, 6432], "5432"),
+        ("postgresql://db-0:5432,db-1:5433/lake", [5432], "5433"),
+        ("postgresql://db-0:5432,db-1:5433/lake", [5432, 5433], ""),
+        ("postgresql://[::1]/lake", [5432], ""),
+        ("postgresql://db.example:6432/lake", [], ""),
+    ],
+)
+def test_a_policy_that_shuts_the_catalog_out_is_refused(url: str, ports: list[int], missing: str) -> None:
+    values = {"settings": {"catalog": {"kind": "postgres", "url": url}}, "networkPolicy": {"egressPorts": ports}}
+    if not missing:
+        render("smallest", values)
+        return
+    with pytest.raises(Refused, match=f"networkPolicy.egressPorts: .* port {missing} "):
+        render("smallest", values)
+
+
 # -- memory ----------------------------------------------------------------------------------------------------
 
 NEED = 300 << 20
@@ -427,6 +461,17 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "variables from nowhere": ({"extraEnvFrom": [{"prefix": "X_"}]}, "extraEnvFrom"),
     "variables from a misspelt source": ({"extraEnvFrom": [{"secretref": {"name": "x"}}]}, "secretref"),
     "spread over nothing": ({"ingest": {"topologySpreadConstraints": [{"maxSkew": 1}]}}, "topologyKey"),
+    "kind of catalog": ({"settings": {"catalog": {"kind": "postgresql"}}}, "kind"),
+    "catalog without a server": ({"settings": {"catalog": {"kind": "postgres"}}}, "url"),
+    "catalog without a kind": ({"settings": {"catalog": {"url": "postgresql://db/lake"}}}, "url"),
+    "catalog's password in its address": (
+        {"settings": {"catalog": {"kind": "postgres", "url": "postgresql://u:hush@db/lake"}}},
+        "url",
+    ),
+    "catalog's password as a value": (
+        {"settings": {"catalog": {"kind": "postgres", "url": "postgresql://db/lake", "password": "hush"}}},
+        "password",
+    ),
     "latest by accident": ({"image": {"digest": "latest"}}, "digest"),
 }
 

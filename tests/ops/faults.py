@@ -258,6 +258,16 @@ def _repair(stage: Stage) -> None:
     stage.traffic.on()
 
 
+def _catalog_gone(stage: Stage) -> None:
+    """The table's state goes on to change, so that the flusher has something to report."""
+    stage.traffic.on()
+    stage.catalog.kill()
+
+
+def _catalog_back(stage: Stage) -> None:
+    stage.catalog.start()
+
+
 FAULTS: tuple[Fault, ...] = (
     Fault(
         "load",
@@ -400,6 +410,13 @@ FAULTS: tuple[Fault, ...] = (
         _repair,
         ("LancewalDamaged",),
     ),
+    Fault(
+        "catalog_gone",
+        "the PostgreSQL server of the catalog is killed",
+        _catalog_gone,
+        _catalog_back,
+        ("LancewalCatalogSilent",),
+    ),
     Fault("broker_gone", "the broker is killed", _broker_gone, _broker_back, ("LancewalBrokersUnreachable",)),
     Fault(
         "ingest_gone",
@@ -446,6 +463,7 @@ SHORTENED: Mapping[str, Mapping[str, Value]] = {
     "LancewalDeadLettersFail": {"window": "15s"},
     "LancewalStoreErrors": {"window": "10s"},
     "LancewalStoreSlow": {"window": "15s"},
+    "LancewalCatalogSilent": {"threshold": 5},
 }
 """``for`` of all of them is a second."""
 

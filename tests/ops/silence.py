@@ -70,6 +70,7 @@ _STARTED = _ingest("process_start_time_seconds")
 _REFUSALS = _flusher("lancewal_flusher_index_refusals_total", index="i")
 _SUBSCRIBED = _flusher("lancewal_flusher_subscription_lag_ratio", subscription="s")
 _WIDENING = _flusher("lancewal_flusher_open_widening_seconds")
+_CATALOG = _flusher("lancewal_flusher_catalog_silent_seconds")
 
 HEALTHY: Series = {
     _ingest("up"): _always(1),
@@ -117,6 +118,8 @@ HEALTHY: Series = {
     _flusher("lancewal_flusher_deletion_debt_bytes"): _always(10_000_000),
     _flusher("lancewal_flusher_gc_waiting_objects"): _always(500),
     _SUBSCRIBED: _always(0.01),
+    # The catalog's server is restarted, which takes two minutes.
+    _CATALOG: lambda minute: 60.0 * (minute - 30) if 30 < minute < 33 else 0.0,
     _ingest("lancewal_store_requests_total", operation="put", object="segment", outcome="done"): _per_minute(60, 9000),
     _ingest("lancewal_store_requests_total", operation="put", object="segment", outcome="failed"): _always(700),
     _ingest("lancewal_store_request_seconds_bucket", operation="put", object="segment", le="0.1"): _per_minute(
@@ -231,6 +234,11 @@ WORLDS = (
         "the consumer of a subscription does not commit for days",
         {_SUBSCRIBED: _per_minute(0.002, 0.45)},
         frozenset({"LancewalSubscriptionLags"}),
+    ),
+    World(
+        "the catalog has not answered for a quarter of an hour",
+        {_CATALOG: lambda minute: max(0.0, 60.0 * (minute - 45))},
+        frozenset({"LancewalCatalogSilent"}),
     ),
     World("an index is refused", {_REFUSALS: _begins(20)}, frozenset({"LancewalIndexesBehind"})),
 )

@@ -1,4 +1,5 @@
-"""What the faults are made on: a broker, an S3 server behind a proxy, two ingest processes, a flusher, and traffic.
+"""What the faults are made on: a broker, an S3 server behind a proxy, PostgreSQL, two ingest processes, a flusher, and
+traffic.
 
 Beside them a small table whose topic is keyed by others, with a flusher of its own that Prometheus scrapes too.
 """
@@ -34,6 +35,7 @@ from lancewal_core.rows.murmur2 import partition_of
 from lancewal_demo.stack import KafkaBroker, S3Server
 from lancewal_demo.stack.ports import free_ports
 from tests.support.http_fault_proxy import Faults, HttpFaultProxy
+from tests.support.postgres import PASSWORD, PostgresServer
 from tests.support.whole_path import Service, until
 from tests.whole_path.feed import COLUMNS, PARTITIONS, Record
 from tests.whole_path.world import World, make_world
@@ -109,6 +111,7 @@ class Traffic:
 class Stage:
     broker: KafkaBroker
     store: S3Server
+    catalog: PostgresServer
     proxy: HttpFaultProxy
     world: World
     keyed: World
@@ -283,6 +286,7 @@ def staged(folder: Path) -> Iterator[Stage]:
     with (
         KafkaBroker(folder / "kafka", _ACLS) as broker,
         S3Server(folder / "s3") as store,
+        PostgresServer() as catalog,
         HttpFaultProxy(store.endpoint, "", 1) as proxy,
     ):
         of_store = {name.lower(): value for name, value in store.environment.items()}
@@ -296,6 +300,7 @@ def staged(folder: Path) -> Iterator[Stage]:
             options=options,
             topic_config={"retention.ms": str(1000 * RETENTION_S)},
             table={"history_window_s": 2, "grace_s": 6, "subscription_hold_s_max": 120},
+            catalog={"kind": "postgres", "url": catalog.database(), "password": PASSWORD},
             ingest={"seal_rows": 400, "seal_age_s": 2, "memory_bytes_max": "24MiB", "seal_bytes": "4MiB"},
             flusher={
                 "merge_interval_s": 1,
@@ -315,7 +320,7 @@ def staged(folder: Path) -> Iterator[Stage]:
             ingest={"seal_age_s": 1},
         )
         traffic = Traffic(world)
-        stage = Stage(broker, store, proxy, world, keyed, folder, ports, traffic)
+        stage = Stage(broker, store, catalog, proxy, world, keyed, folder, ports, traffic)
         try:
             stage.start(*SERVICES)
             for one in (world, keyed):

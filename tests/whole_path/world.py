@@ -194,7 +194,7 @@ def make_world(
         "http": {"ingest_port": 0, "flusher_port": 0},
     }
     for name, section in sections.items():
-        tree[name].update(section)
+        tree.setdefault(name, {}).update(section)
     lancewal = Lancewal(folder, tree)
     if in_process:
         create_table(read_settings(lancewal.config))

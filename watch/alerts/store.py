@@ -1,4 +1,4 @@
-"""Alerts on whether the object store answers, and soon enough."""
+"""Alerts on whether the object store answers, and soon enough, and on whether the catalog answers."""
 
 from __future__ import annotations
 
@@ -26,5 +26,13 @@ ALERTS = (
         "See on dashboard store whether all requests are slow or only PUTs, and see the store's own metrics.",
         pending="10m",
         values={"threshold": 2, "window": "10m"},
+    ),
+    Alert(
+        "LancewalCatalogSilent",
+        "max by (namespace, table) (lancewal_flusher_catalog_silent_seconds{@}) > %threshold%",
+        "The catalog in PostgreSQL has taken no report of {{ $labels.table }} for {{ $value | humanizeDuration }}",
+        "No row is at risk. Names cannot be looked up. The flusher's /status has the fault, such as no answer or a refusal.",
+        pending="1m",
+        values={"threshold": 300},
     ),
 )

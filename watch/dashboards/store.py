@@ -1,4 +1,4 @@
-"""The dashboard of the systems that lancewal depends on: the object store, Kafka, and the machine."""
+"""The dashboard of the systems that lancewal depends on: the object store, Kafka, a catalog in PostgreSQL, and the machine."""
 
 from __future__ import annotations
 
@@ -174,6 +174,22 @@ KAFKA = Section(
     ),
 )
 
+CATALOG = Section(
+    "Catalog",
+    (
+        Panel(
+            "Catalog silent",
+            "Time since the catalog in PostgreSQL stopped to take each table's state; 0 while it takes it.",
+            "Rows are not at risk: merges and reads by address go on. Names cannot be looked up.",
+            [q("max by (table) (lancewal_flusher_catalog_silent_seconds{@})", "{{table}}")],
+            "catalog_gone",
+            ("LancewalCatalogSilent",),
+            unit="s",
+            width=24,
+        ),
+    ),
+)
+
 _OF = " * on (job, instance) group_left (service) lancewal_build_info{@process}"
 _SHOWN = "{{service}} {{instance}}"
 
@@ -209,6 +225,6 @@ PROCESSES = Section(
 BOARD = Board(
     "lancewal-store",
     "lancewal: Kafka and store",
-    "The systems that lancewal depends on: the object store, Kafka, and the machine.",
-    (STORE, KAFKA, PROCESSES),
+    "The systems that lancewal depends on: the object store, Kafka, a catalog in PostgreSQL, and the machine.",
+    (STORE, KAFKA, CATALOG, PROCESSES),
 )
