@@ -105,7 +105,16 @@ class FlusherEvents(ServiceEvents):
     )
     catalog_answers_again = info("The catalog in PostgreSQL takes the table's state again.")
     catalog_went_back = warning(
-        "Another server of the catalog answers, or a replica was promoted. Its last changes may be lost: run "
-        "`lancewal catalog check --mend`.",
+        "Another server of the catalog answers, or a replica was promoted. Its last changes may be lost. The flusher compares "
+        "the catalog with the folders, as `lancewal catalog check --mend` does.",
         *("system", "timeline"),
+    )
+    catalog_differs = warning(
+        "An entry of the catalog differed from the table's contract, or a cut is missing. `text` says what a person does, or "
+        "what the flusher has mended.",
+        *("name", "kind", "mended", "text"),
+    )
+    catalog_check_failed = warning(
+        "The catalog could not be compared with the folders. The flusher tries it again.",
+        *("kind", "error"),
     )

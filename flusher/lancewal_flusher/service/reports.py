@@ -3,17 +3,21 @@
 Guarantees
  1. The table's turns never wait for the catalog.  They only leave the newest report, and a thread of its own sends it.
  2. A report is sent at most every ``EVERY_S`` seconds, and only if it differs from the one before.  Of several, the newest
-    is sent.
+    is sent.  While nothing changes, the server is asked who it is every ``ASK_S`` seconds.
  3. While the catalog does not answer, ``problem`` and a metric say so, and the newest report waits.  Nothing else changes:
     the table is ready, and merges go on.
- 4. Another server, or another history of it, is logged: entries of the catalog may have gone back.
+ 4. Another server, or another history of it, is logged, since the catalog may have lost its last changes.  The thread
+    then compares the catalog with the folders and mends what they prove (``catalog.check``).  It logs each difference.
+    If that fails, it is repeated.
 """
 
 from __future__ import annotations
 
+import math
 import threading
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from lancewal_core.catalog.report import Server, TableReport
 from lancewal_core.errors import LancewalError
@@ -21,8 +25,13 @@ from lancewal_core.process.clock import Clock
 from lancewal_flusher.service.backlog import Backlog
 from lancewal_flusher.service.metrics import FlusherMetrics
 
+if TYPE_CHECKING:
+    from lancewal_flusher.catalog.check import CatalogFinding
+
 EVERY_S = 10.0
 """Least time between two reports, also while the catalog does not answer."""
+ASK_S = 60.0
+"""Longest time without a request to the catalog."""
 
 
 class ReportedTo(Protocol):
@@ -33,16 +42,24 @@ class ReportedTo(Protocol):
     def server(self) -> Server: ...
 
 
+Check = Callable[[], "Sequence[CatalogFinding]"]
+"""Compares the catalog with the folders, and mends what they prove."""
+
+
 class CatalogReports:
     """Sends reports inside ``with`` (module docstring).  ``table_uuid`` names the table in them."""
 
-    def __init__(self, catalog: ReportedTo, table_uuid: str, metrics: FlusherMetrics, clock: Clock) -> None:
-        self._catalog, self._table_uuid, self._metrics, self._clock = catalog, table_uuid, metrics, clock
+    def __init__(
+        self, catalog: ReportedTo, check: Check, table_uuid: str, metrics: FlusherMetrics, clock: Clock
+    ) -> None:
+        self._catalog, self._check, self._table_uuid = catalog, check, table_uuid
+        self._metrics, self._clock = metrics, clock
         self._newest: TableReport | None = None
         self._left = threading.Event()
         self._over = threading.Event()
         self._silent_since: float | None = None
         self._server: Server | None = None
+        self._to_check = False
         self.problem: str | None = None
         """Why the catalog takes no report; None while it does."""
 
@@ -70,22 +87,27 @@ class CatalogReports:
 
     def _run(self) -> None:
         sent: TableReport | None = None
+        asked = -math.inf
         while not self._over.is_set():
-            self._left.wait()
+            self._left.wait(ASK_S)
             self._left.clear()
-            report = self._newest
-            if report is None or report == sent or self._over.is_set():
+            report, now = self._newest, self._clock.monotonic()
+            if report is None or (report == sent and now - asked < ASK_S) or self._over.is_set():
                 continue
-            if self._sent(report):
+            asked = now
+            if self._sent(None if report == sent else report):
                 sent = report
             else:
                 self._left.set()  # the newest waits
+                asked = -math.inf
             self._over.wait(EVERY_S)
 
-    def _sent(self, report: TableReport) -> bool:
+    def _sent(self, report: TableReport | None) -> bool:
+        """Send a report, or only ask who the server is.  Return False if that must be repeated."""
         try:
             server = self._catalog.server()
-            self._catalog.report(report)
+            if report is not None:
+                self._catalog.report(report)
         except LancewalError as error:
             self._failed(error)
             return False
@@ -94,7 +116,22 @@ class CatalogReports:
         self._silent_since, self.problem = None, None
         if self._server not in (None, server):
             self._metrics.events.catalog_went_back(system=server.system, timeline=server.timeline)
+            self._to_check = True
         self._server = server
+        return self._checked()
+
+    def _checked(self) -> bool:
+        """Check the catalog if that is due.  Return False if it is due again."""
+        if not self._to_check:
+            return True
+        try:
+            found = self._check()
+        except LancewalError as error:
+            self._metrics.events.catalog_check_failed(kind=error.kind, error=str(error))
+            return False
+        self._to_check = False
+        for one in found:
+            self._metrics.events.catalog_differs(name=one.name, kind=one.kind, mended=one.mended, text=one.text)
         return True
 
     def _failed(self, error: LancewalError) -> None:

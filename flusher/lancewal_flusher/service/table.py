@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lancewal_core.catalog.opened import open_postgres
 from lancewal_core.errors import (
@@ -51,6 +51,9 @@ from lancewal_flusher.upkeep.compaction import Compacted
 from lancewal_flusher.upkeep.expiry import Expired, ExpiryResult, OldestTimes, expire_next
 from lancewal_flusher.upkeep.index_plan import IndexLimits
 from lancewal_flusher.upkeep.widening import Widened, WideningBegun, WideningResult, WideningState, widen_next
+
+if TYPE_CHECKING:
+    from lancewal_flusher.catalog.check import CatalogFinding
 
 SEALED_GRACE_S = 60.0
 """How long an ingest may take to flush what it sealed: several times what writing a large flush takes."""
@@ -300,8 +303,14 @@ def reports_of(table: FlusherTable) -> CatalogReports | None:
     if table.settings.catalog.kind != "postgres":
         return None
     of = table.settings.catalog
-    catalog = open_postgres(of.url, of.password)
-    return CatalogReports(catalog, table.context.contract.table_uuid, table.metrics, table.context.clock)
+    catalog = open_postgres(of.url, of.password, of.root or None)
+
+    def check() -> list[CatalogFinding]:
+        from lancewal_flusher.catalog.check import check_catalog  # only now Lance's namespaces are loaded
+
+        return check_catalog(catalog, table.settings, mend=True)
+
+    return CatalogReports(catalog, check, table.context.contract.table_uuid, table.metrics, table.context.clock)
 
 
 def visibility_of(table: FlusherTable) -> AbstractContextManager[None]:

@@ -1,9 +1,8 @@
 """Tables in a catalog: add and remove entries, make tables by name, show them, and compare entries with folders.
 
-``root`` makes the root of a catalog, and lists the tables that lie in it.  ``registration`` adds a table that exists,
-``making`` one that it makes, and ``dropping`` drops one with its entry.  ``overview`` is what ``lancewal catalog list``
-shows.  ``check`` compares entries with contracts and folders, and ``rebuild`` makes entries and cuts of them.
-``schema`` is that of a catalog in PostgreSQL.
+``root`` makes the root of a catalog.  ``registration`` adds a table that exists, ``making`` one that it makes, and
+``dropping`` drops one with its entry.  ``overview`` is what ``lancewal catalog list`` shows.  ``rebuild`` makes entries and
+cuts of the folders.  ``schema`` is that of a catalog in PostgreSQL.
 
 May import: define, status.
 """

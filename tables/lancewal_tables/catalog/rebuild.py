@@ -13,25 +13,23 @@ Tables are those that Lance lists in the roots, and those that a catalog in a ro
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
 from lancewal_core.catalog.catalog import Catalog, change_table
-from lancewal_core.catalog.cut import Cut, CutTable
-from lancewal_core.catalog.cut_note import CutNote, cut_note
 from lancewal_core.catalog.entry import TableEntry
 from lancewal_core.catalog.opened import open_directory
-from lancewal_core.errors import Corrupt, LancewalError, NotALancewalTable, TableMissing
+from lancewal_core.errors import LancewalError, NotALancewalTable, TableMissing
 from lancewal_core.open import Address
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.place import place_of, same_place
 from lancewal_core.table.contract import Contract
-from lancewal_core.table.snapshots import Snapshot, readable_snapshots
-from lancewal_tables.catalog.registration import entry_of, says_the_same
-from lancewal_tables.catalog.root import tables_below
+from lancewal_core.table.snapshots import readable_snapshots
+from lancewal_flusher.catalog.below import tables_below
+from lancewal_flusher.catalog.proved import ProvedTable, entry_of, proved_cuts
+from lancewal_tables.catalog.registration import says_the_same
 
 _TABLES_AT_ONCE = 16
 """Tables read at a time."""
@@ -46,13 +44,7 @@ class Rebuilt:
     findings: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class _Table:
-    entry: TableEntry
-    snapshots: Sequence[Snapshot]
-
-
-_Read = _Table | str | None
+_Read = ProvedTable | str | None
 """A table, a finding, or None: there is no lancewal table."""
 
 
@@ -63,15 +55,15 @@ def rebuild(catalog: Catalog, settings: Settings, roots: Sequence[str]) -> Rebui
     with closing(ThreadTasks(io_threads=_TABLES_AT_ONCE)) as tasks:
         named = _named(settings, roots, tasks)
         read = tasks.map(lambda item: _read(settings, *item), sorted(named.items()))
-    tables: dict[str, _Table] = {}
+    tables: dict[str, ProvedTable] = {}
     for found in read:
         match found:
             case str():
                 done.findings.append(found)
-            case _Table() if found.entry.name in tables:
+            case ProvedTable() if found.entry.name in tables:
                 other = tables[found.entry.name].entry.uri
                 done.findings.append(f"{found.entry.name}: {found.entry.uri} and {other} both have this name")
-            case _Table():
+            case ProvedTable():
                 tables[found.entry.name] = found
     for name, table in tables.items():
         _write_entry(catalog, name, table.entry, done)
@@ -105,7 +97,7 @@ def _read(settings: Settings, uri: str, name: str) -> _Read:
         return f"{name}: the table at {uri} cannot be read: {error.kind}: {error}"
     if faults:
         return f"{name}: a snapshot of the table at {uri} cannot be read: {faults[0]}"
-    return _Table(_entry(contract, name, uri), snapshots)
+    return ProvedTable(_entry(contract, name, uri), snapshots)
 
 
 def _entry(contract: Contract, name: str, uri: str) -> TableEntry:
@@ -123,42 +115,12 @@ def _write_entry(catalog: Catalog, name: str, new: TableEntry, done: Rebuilt) ->
         )
 
 
-def _write_cuts(catalog: Catalog, tables: Mapping[str, _Table], done: Rebuilt) -> None:
-    makings: dict[tuple[str, str], dict[str, tuple[CutNote, CutTable, Snapshot]]] = defaultdict(dict)
-    for name, table in tables.items():
-        for snapshot in table.snapshots:
-            if not snapshot.cut:
-                continue
-            try:
-                note = cut_note(snapshot.cut, f"snapshot {snapshot.name} of {name}")
-            except Corrupt as error:
-                done.findings.append(f"{name}: {error}")
-                continue
-            uuid, uri = table.entry.table_uuid, table.entry.uri
-            of = CutTable(uri=uri, table_uuid=uuid, receipt=snapshot.receipt, snapshot=snapshot.name)
-            makings[note.cut, note.write_id][note.table] = note, of, snapshot
-    for (name, write_id), members in sorted(
-        makings.items(), key=lambda item: -min(m[0].asked_ms for m in item[1].values())
-    ):
-        note = next(iter(members.values()))[0]
-        missing = sorted(set(note.tables) - members.keys())
-        if missing:
-            done.findings.append(f"cut {name}: no snapshot of it was found in {', '.join(missing)}")
-            continue
-        ends = [snapshot.until_ms for _, _, snapshot in members.values() if snapshot.until_ms is not None]
-        cut = Cut(
-            name=name,
-            moving=False,
-            holds=note.holds,
-            tables={table: members[table][1] for table in note.tables},
-            asked_ms=note.asked_ms,
-            took_ms=note.took_ms,
-            made_ms=max(snapshot.created_ms for _, _, snapshot in members.values()),
-            until_ms=min(ends, default=None),
-            write_id=write_id,
-        )
-        before = catalog.cut(name)
-        if before is None and catalog.swap_cut(name, None, cut):
-            done.cuts.append(name)
-        elif before is None or before.write_id != write_id:
-            done.findings.append(f"cut {name}: the catalog has another cut of this name")
+def _write_cuts(catalog: Catalog, tables: Mapping[str, ProvedTable], done: Rebuilt) -> None:
+    cuts, findings = proved_cuts(tables)
+    done.findings += findings
+    for cut in cuts:
+        before = catalog.cut(cut.name)
+        if before is None and catalog.swap_cut(cut.name, None, cut):
+            done.cuts.append(cut.name)
+        elif before is None or before.write_id != cut.write_id:
+            done.findings.append(f"cut {cut.name}: the catalog has another cut of this name")

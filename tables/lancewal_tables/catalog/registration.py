@@ -18,18 +18,17 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from uuid import uuid4
 
 from lancewal_core.catalog.catalog import Catalog, change_table, cuts_of, found_table
 from lancewal_core.catalog.entry import TableEntry
 from lancewal_core.catalog.table_name import table_name
 from lancewal_core.errors import InvalidInput, NotALancewalTable, TableExists, TableMissing
 from lancewal_core.open import Address
-from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.failpoints import point
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.place import place_of, same_place
 from lancewal_core.table.contract import Contract
+from lancewal_flusher.catalog.proved import entry_of
 from lancewal_tables.define.move import move_table
 from lancewal_tables.define.name import give_name
 
@@ -107,19 +106,6 @@ def check_cuts(catalog: Catalog, name: str, of_cuts: Collection[str]) -> None:
             f"the kept cut {cut} has the table {name}: drop the cut first (`lancewal cut drop {cut}`), or name it "
             f"(`--cut {cut}`)"
         )
-
-
-def entry_of(contract: Contract, name: str, uri: str) -> TableEntry:
-    """Return a new entry of the table at ``uri``, by its contract."""
-    return TableEntry(
-        name=name,
-        uri=place_of(uri),
-        table_uuid=contract.table_uuid,
-        topic=contract.topic,
-        group_id=contract.group_id,
-        changed_ms=SystemClock().now_ms(),
-        write_id=uuid4().hex,
-    )
 
 
 def says_the_same(one: TableEntry, other: TableEntry) -> bool:

@@ -1,7 +1,4 @@
-"""The root of a catalog: making it, and the tables that lie in it.
-
-Lance's directory namespace lists the tables, as it does for every other program.
-"""
+"""The catalog that settings name, and making its root."""
 
 from __future__ import annotations
 
@@ -9,14 +6,9 @@ import os
 from contextlib import closing
 from uuid import uuid4
 
-from lance.namespace import DirectoryNamespace
-from lance_namespace import ListTablesRequest
-
 from lancewal_core.catalog.catalog import Catalog
 from lancewal_core.catalog.opened import catalog_of
-from lancewal_core.catalog.table_name import default_uri, is_table_name
-from lancewal_core.errors import InvalidSettings, StoreNotWritable, StoreUnavailable
-from lancewal_core.process.library_errors import first_line
+from lancewal_core.errors import InvalidSettings, StoreNotWritable
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.obstore import local_folder, open_store
@@ -53,19 +45,3 @@ def make_root(settings: Settings) -> Catalog:
             way = StoreWay.of(root, options, os.environ)
             prove_store(open_store(root, options), tasks, way, root, lambda: uuid4().hex)
     return set_catalog(settings)
-
-
-def tables_below(root: str, settings: Settings) -> dict[str, str]:
-    """Return the addresses of the Lance tables that lie in the root, by the names that their folders give them."""
-    options = {f"storage.{name}": value for name, value in settings.storage.options.items()}
-    found: list[str] = []
-    page: str | None = None
-    try:
-        namespace = DirectoryNamespace(root=root, manifest_enabled="false", **options)  # type: ignore[no-untyped-call]
-        while page != "":
-            answer = namespace.list_tables(ListTablesRequest(id=[], page_token=page))
-            found += answer.tables
-            page = answer.page_token or ""
-    except Exception as error:  # Lance's errors have no common class
-        raise StoreUnavailable(f"cannot list the tables in {root}: {first_line(error)}") from error
-    return {name: default_uri(root, name) for name in sorted(found) if is_table_name(name)}

@@ -24,7 +24,7 @@ from lancewal_core.process.clock import utc_text
 if TYPE_CHECKING:
     from lancewal_core.catalog.entry import TableEntry
     from lancewal_core.settings.load import Settings
-    from lancewal_tables.catalog.check import CatalogFinding
+    from lancewal_flusher.catalog.check import CatalogFinding
     from lancewal_tables.catalog.overview import TableLine
     from lancewal_tables.catalog.registration import Registered
 
@@ -175,14 +175,15 @@ def check(
         ),
     ] = False,
 ) -> None:
-    """Compare the catalog's entries with contracts and folders.
+    """Compare the catalog's entries and cuts with contracts and folders.
 
     The command finds a folder that is missing or was moved. It finds a contract with another uuid, topic or name than the
-    entry, and a lancewal table in the root without an entry. Exit code 1: it found something that is not mended.
+    entry, and a lancewal table in the root without an entry. It finds a kept cut that the catalog lost. Exit code 1: it found
+    something that is not mended.
 
     Example: lancewal catalog check --mend
     """
-    from lancewal_tables.catalog.check import check_catalog
+    from lancewal_flusher.catalog.check import check_catalog
     from lancewal_tables.catalog.root import set_catalog
 
     settings = asked.settings()

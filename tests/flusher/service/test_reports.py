@@ -37,13 +37,13 @@ SILENT = "lancewal_flusher_catalog_silent_seconds"
 class Flusher:
     """A flusher of a table with a generation that waits, whose settings name the catalog ``url``."""
 
-    def __init__(self, url: str, stack: ExitStack) -> None:
+    def __init__(self, url: str, stack: ExitStack, root: str = "") -> None:
         self.clock = ManualClock()
         self.ends_at = 0.0
         self.process = FlusherProcess(Settings(), lambda: self.clock.monotonic() >= self.ends_at, stack, self.clock)
         self.stage = Stage()
         _, context, _ = self.stage.flushed(0)
-        catalog = {"kind": "postgres", "url": url, "password": PASSWORD}
+        catalog = {"kind": "postgres", "url": url, "password": PASSWORD, "root": root}
         settings = Settings.model_validate({"table": {"uri": "memory/t"}, "catalog": catalog})
         metrics = self.process.metrics(settings)
         self.table = FlusherTable(
@@ -157,7 +157,7 @@ def test_of_reports_that_wait_the_newest_is_sent_and_faults_are_named_once(monke
     catalog = Slow()
     with ExitStack() as stack, capture_logs() as logged:
         metrics = Flusher("postgresql://127.0.0.1:1/x", stack).table.metrics
-        sends = stack.enter_context(reports.CatalogReports(catalog, "u1", metrics, ManualClock()))
+        sends = stack.enter_context(reports.CatalogReports(catalog, list, "u1", metrics, ManualClock()))
         sends.leave(backlog(1))
         assert catalog.asked.acquire(timeout=AWAITED_S)
         for version in (2, 3, 4):  # nobody waits for the one under way

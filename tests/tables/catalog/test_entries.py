@@ -21,14 +21,15 @@ from lancewal_core.open import Address
 from lancewal_core.settings.load import Settings
 from lancewal_core.settings.sections import CatalogSettings
 from lancewal_core.table.contract import Contract
+from lancewal_flusher.catalog.below import tables_below
+from lancewal_flusher.catalog.check import check_catalog
 from lancewal_kafka.topic import TopicInspector
 from lancewal_reader.table import open_table
 from lancewal_tables.catalog import making
-from lancewal_tables.catalog.check import check_catalog
 from lancewal_tables.catalog.making import make_named
 from lancewal_tables.catalog.overview import TableLine, overview, worst_first
 from lancewal_tables.catalog.registration import forget_table, register_table
-from lancewal_tables.catalog.root import make_root, set_catalog, tables_below
+from lancewal_tables.catalog.root import make_root, set_catalog
 from lancewal_tables.commands.contract_text import contract_text
 from lancewal_tables.define.attach import attach_table
 from tests.tables.define.test_copies import ROWS, Crash, NoBroker, settings_of

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import yaml
 
+from lancewal_core.catalog.catalog import Catalog
 from lancewal_core.catalog.cut import Cut
 from lancewal_core.catalog.opened import open_directory
 from lancewal_core.names.ids import Position
@@ -31,7 +32,7 @@ class Lake:
         self.root.mkdir()
         self.rng = random.Random(seed)
         self.tasks = ThreadTasks()
-        self.catalog = open_directory(str(self.root), tasks=self.tasks)
+        self.catalog: Catalog = open_directory(str(self.root), tasks=self.tasks)
         self.of: dict[str, Pipeline] = {}
         for number, name in enumerate(names):
             self.add(

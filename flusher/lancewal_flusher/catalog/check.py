@@ -1,13 +1,16 @@
-"""``lancewal catalog check``: compare the entries of a catalog with contracts and folders.
+"""``lancewal catalog check``: compare the entries and kept cuts of a catalog with the folders of the tables.
 
 The contract counts if an entry and a contract differ.  With ``mend`` an entry is written if a folder proves it.  Such a
 folder has a contract that names this place, and the name of the entry or none.  Nothing else is changed: no entry is
 removed, no contract and no table is touched.
+
+A kept cut that the catalog does not have, and whose snapshots are all there, is a finding.  ``lancewal catalog rebuild``
+brings it back: a check must not do that by itself, since the cut may just be made or dropped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
@@ -15,12 +18,14 @@ from lancewal_core.catalog.catalog import Catalog, change_table
 from lancewal_core.catalog.entry import TableEntry
 from lancewal_core.errors import LancewalError, NotALancewalTable, TableDropped, TableMissing
 from lancewal_core.open import Address
+from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.place import place_of, same_place
 from lancewal_core.table.contract import Contract
-from lancewal_tables.catalog.registration import entry_of
-from lancewal_tables.catalog.root import tables_below
+from lancewal_core.table.snapshots import Snapshot, readable_snapshots
+from lancewal_flusher.catalog.below import tables_below
+from lancewal_flusher.catalog.proved import ProvedTable, entry_of, proved_cuts
 
 _TABLES_AT_ONCE = 16
 """Contracts read at a time."""
@@ -28,13 +33,15 @@ _TABLES_AT_ONCE = 16
 
 @dataclass(frozen=True, slots=True)
 class CatalogFinding:
-    """A difference between the catalog and a table."""
+    """A difference between the catalog and a table, or a cut that the catalog does not have."""
 
     name: str
+    """Name of the table or the cut."""
     uri: str
+    """Address of the table; empty for a cut."""
     kind: str
-    """``table-missing``, ``dropped``, ``other-uuid``, ``other-topic``, ``other-name``, ``other-place``, ``no-entry`` or
-    ``unreadable``."""
+    """``table-missing``, ``dropped``, ``other-uuid``, ``other-topic``, ``other-name``, ``other-place``, ``no-entry``,
+    ``no-cut`` or ``unreadable``."""
     text: str
     """The difference, and what a person does."""
     mended: bool = False
@@ -49,7 +56,12 @@ class _Found:
     """The entry that the folder proves."""
 
 
-Read = Contract | LancewalError
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """The folder of a table: its contract, or why it cannot be read, and its snapshots that can be read."""
+
+    contract: Contract | LancewalError
+    snapshots: Sequence[Snapshot] = ()
 
 
 def check_catalog(catalog: Catalog, settings: Settings, *, mend: bool = False) -> list[CatalogFinding]:
@@ -57,11 +69,16 @@ def check_catalog(catalog: Catalog, settings: Settings, *, mend: bool = False) -
 
     Dropped tables are left out.  Errors of the catalog, and of a listing of its root, are raised."""
 
-    def read(uri: str) -> Read:
+    def read(uri: str) -> _Read:
+        address = Address.of(settings, uri)
         try:
-            return Address.of(settings, uri).contract()
+            contract = address.contract()
         except LancewalError as error:
-            return error
+            return _Read(error)
+        try:
+            return _Read(contract, readable_snapshots(address.table())[0])
+        except LancewalError:
+            return _Read(contract)  # its cuts are not known
 
     entries = catalog.tables()
     below = {} if catalog.root is None else tables_below(catalog.root, settings)
@@ -69,16 +86,37 @@ def check_catalog(catalog: Catalog, settings: Settings, *, mend: bool = False) -
     new = {name: uri for name, uri in below.items() if not any(same_place(place_of(uri), at) for at in known)}
     active = [entry for entry in entries.values() if entry.state == "active"]
     with closing(ThreadTasks(io_threads=_TABLES_AT_ONCE)) as tasks:
-        contracts = tasks.map(read, [*(entry.uri for entry in active), *new.values()])
+        folders = tasks.map(read, [*(entry.uri for entry in active), *new.values()])
+    contracts = [folder.contract for folder in folders]
     compared = [_compared(entry, contract) for entry, contract in zip(active, contracts, strict=False)]
     found = [one for one in compared if one is not None]
     found += _without_entry(new, contracts[len(active) :], entries)
+    named = [*((entry.name, entry.uri) for entry in active), *new.items()]
+    found += _cuts_missing(catalog, dict(zip(named, folders, strict=True)))
     return sorted(
         (_mended(catalog, one) if mend else one.finding for one in found), key=lambda one: (one.name, one.uri)
     )
 
 
-def _compared(entry: TableEntry, contract: Read) -> _Found | None:
+def _cuts_missing(catalog: Catalog, folders: Mapping[tuple[str, str], _Read]) -> Iterator[_Found]:
+    """Yield the kept cuts that snapshots prove, whose time is not over, and that the catalog does not have."""
+    tables = {
+        name: ProvedTable(entry_of(folder.contract, name, uri), folder.snapshots)
+        for (name, uri), folder in folders.items()
+        if isinstance(folder.contract, Contract)
+    }
+    cuts, now_ms = proved_cuts(tables)[0], SystemClock().now_ms()
+    there = catalog.cuts() if cuts else {}
+    for cut in cuts:
+        if cut.name not in there and (cut.until_ms is None or cut.until_ms > now_ms):
+            text = (
+                f"its snapshots of {', '.join(cut.tables)} are there, and the catalog does not have the cut. If it was lost, "
+                f"`lancewal catalog rebuild` brings it back; if it was dropped, `lancewal cut drop {cut.name}`"
+            )
+            yield _Found(CatalogFinding(cut.name, "", "no-cut", text))
+
+
+def _compared(entry: TableEntry, contract: Contract | LancewalError) -> _Found | None:
     """Return the first difference between an entry and the contract at its address."""
 
     def finding(kind: str, text: str) -> CatalogFinding:
@@ -124,7 +162,7 @@ def _compared(entry: TableEntry, contract: Read) -> _Found | None:
 
 
 def _without_entry(
-    new: Mapping[str, str], contracts: list[Read], entries: Mapping[str, TableEntry]
+    new: Mapping[str, str], contracts: list[Contract | LancewalError], entries: Mapping[str, TableEntry]
 ) -> Iterator[_Found]:
     """Yield the lancewal tables in the root that have no entry.  A Lance table without a contract is not lancewal's."""
     taken = set(entries)
