@@ -15,6 +15,7 @@ from lancewal_core.process.clock import Clock
 from lancewal_core.process.tasks import Tasks, together
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.settings.load import Settings
+from lancewal_core.store.address import whole_address
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.obstore import TableStore, open_store
 from lancewal_core.table.checks import check_identity, check_place, check_settings
@@ -39,9 +40,13 @@ class Address:
     """Address of a table, and the options to reach it."""
 
     uri: str
+    """The address, which is completed by the account of Azure that the options name."""
     options: Mapping[str, str] | None = None
     """Lance's storage options."""
     base_paths: BasePaths = "refuse"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "uri", whole_address(self.uri, self.options))
 
     @staticmethod
     def of(settings: Settings, uri: str | None = None) -> Address:

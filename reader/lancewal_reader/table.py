@@ -63,7 +63,8 @@ def open_table(
     base_paths: BasePaths = "refuse",
     conflicts: OnConflict = "leave-out",
 ) -> Table:
-    """Open the table at an address (a local path, ``file://`` or ``s3://``) for reading; read-only credentials suffice.
+    """Open the table at an address (a local path, ``file://``, ``s3://``, ``gs://``, ``az://``,
+    ``abfss://``) for reading; read-only credentials suffice.
 
     ``storage_options`` are Lance's.
 
@@ -91,11 +92,12 @@ def open_table(
     if not is_whole(cache_bytes_max):
         raise InvalidInput(f"cache_bytes_max {cache_bytes_max!r}: expected a number of bytes from 0 on")
     check_keys_max(unmerged_keys_max)
-    table = _text_of(table, "table", "its address: a local path, file:// or s3://")
+    table = _text_of(table, "table", "its address: a local path, file://, or in a store")
     if any(not isinstance(text, str) for option in (storage_options or {}).items() for text in option):
         raise InvalidInput("storage_options: expected texts, as in {'allow_http': 'true'}")
-    opened = open_at(Address(table, storage_options, base_paths), ThreadTasks(), SystemClock())
-    reads = reads_of(opened, table, cache_bytes_max, conflicts, unmerged_keys_max)
+    address = Address(table, storage_options, base_paths)
+    opened = open_at(address, ThreadTasks(), SystemClock())
+    reads = reads_of(opened, address.uri, cache_bytes_max, conflicts, unmerged_keys_max)
     return Table(reads, UnindexedVectors(cache_bytes_max))
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from lancewal_core.settings.load import Settings
     from lancewal_core.settings.sections import TableSettings
 
-TABLE_HELP = "The table's address: a path, file:// or s3://; or its name in the catalog. By default table.uri."
+TABLE_HELP = "The table's address (a path, or s3:// and the like), or its name in the catalog. By default table.uri."
 TableOption: TypeAlias = Annotated[str, typer.Option("--table", "-t", help=TABLE_HELP, metavar="ADDRESS")]
 ConfigOption: TypeAlias = Annotated[
     Path | None,
@@ -120,18 +120,20 @@ def read_settings(
 
     Raises ``InvalidSettings``, ``InvalidInput``; for a name ``TableUnknown``, and errors of the catalog.
     """
-    from lancewal_core.settings.load import load_settings
+    from lancewal_core.settings.load import load_settings, with_accounts
+    from lancewal_core.store.address import whole_address
 
     settings = load_settings(config, os.environ)
     if storage_option:
         options = {**settings.storage.options, **dict(map(_name_and_value, storage_option))}
         settings = settings.model_copy(update={"storage": settings.storage.model_copy(update={"options": options})})
+        settings = with_accounts(settings)
     if name:
         _check_new_name(settings, name)
     if find != "none" and settings.catalog.is_set:
         settings, table = _with_addresses(settings, table, name, dropped=find == "all")
     if table:
-        named = _at(table)
+        named = _at(whole_address(table, settings.storage.options))
         if named.uri != settings.table.uri:
             section = named.model_copy(update={"base_paths": settings.table.base_paths})
             if defining:

@@ -33,6 +33,7 @@ from lancewal_core.settings.sections import (
     IngestSettings,
     KafkaSettings,
     MetricsSettings,
+    Section,
     StorageSettings,
     TableSettings,
 )
@@ -45,6 +46,7 @@ from lancewal_core.settings.sources import (
     read_secrets,
     read_yaml,
 )
+from lancewal_core.store.address import whole_address
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _NO_FILE = (
@@ -131,8 +133,22 @@ def load_settings(path: Path | str | None, environ: Mapping[str, str] = _NOTHING
     else:
         if not problems:
             settings._file_named = file is not None
-            return settings
+            return with_accounts(settings)
     raise _error(problems, file_named=file is not None)
+
+
+def with_accounts(settings: Settings) -> Settings:
+    """Return the settings with whole addresses of the table and of the catalog's root (``whole_address``)."""
+
+    def whole(address: str) -> str:
+        return whole_address(address, settings.storage.options)
+
+    changed: dict[str, Section] = {}
+    if whole(settings.table.uri) != settings.table.uri:
+        changed["table"] = settings.table.model_copy(update={"uri": whole(settings.table.uri)})
+    if whole(settings.catalog.root) != settings.catalog.root:
+        changed["catalog"] = settings.catalog.model_copy(update={"root": whole(settings.catalog.root)})
+    return settings.model_copy(update=changed)
 
 
 def variable(key: str) -> str:

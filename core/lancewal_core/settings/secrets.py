@@ -9,15 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from lancewal_core.process.library_errors import without_secrets
+from lancewal_core.store.schemes import shown_options
 
 OPTION_MAPPINGS = frozenset({("kafka", "options"), ("storage", "options")})
 """Keys whose mappings are passed through to librdkafka and to the object store."""
-_AWS = """
-    access_key_id bucket bucket_name checksum_algorithm conditional_put copy_if_not_exists default_region disable_tagging
-    endpoint endpoint_url endpoint_url_s3 imdsv1_fallback metadata_endpoint region request_payer role_arn role_session_name
-    s3_express server_side_encryption skip_signature sse_bucket_key_enabled sse_kms_key_id unsigned_payload
-    virtual_hosted_style_request web_identity_token_file
-"""
 _CLIENT = """
     allow_http allow_invalid_certificates client_max_retries client_retry_timeout connect_timeout download_retry_count
     http1_only http2_only pool_idle_timeout pool_max_idle_per_host proxy_url timeout user_agent
@@ -45,9 +40,7 @@ _KAFKA = """
     topic.metadata.propagation.max.ms topic.metadata.refresh.fast.interval.ms topic.metadata.refresh.interval.ms
     topic.metadata.refresh.sparse
 """
-SHOWN = frozenset(
-    [*_AWS.split(), *(f"aws_{name}" for name in _AWS.split()), "aws_allow_http", *_CLIENT.split(), *_KAFKA.split()]
-)
+SHOWN = frozenset([*shown_options(), *_CLIENT.split(), *_KAFKA.split()])
 """Options that hold no secret, except in the user information or query of an address."""
 _ADDRESSES = frozenset(
     {

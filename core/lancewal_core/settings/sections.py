@@ -230,7 +230,8 @@ class TableSettings(Section):
     and ``table alter`` changes what may change."""
 
     uri: str = ""
-    """Folder of the Lance table: a local path, ``file://`` or ``s3://bucket/prefix``, without a user or a password.  Or the
+    """Folder of the Lance table: a local path, ``file://``, ``s3://bucket/prefix``, ``gs://bucket/prefix``,
+    ``az://container/prefix`` or ``abfss://container@account.dfs.core.windows.net/prefix``, without a password.  Or the
     table's name in the catalog, if there is one.  No default: only you know it."""
     topic: str = ""
     """The topic.  No default; only ``table create`` and ``table attach`` need it, afterwards the contract names it."""
@@ -465,8 +466,9 @@ class StorageSettings(Section):
 
     options: Annotated[Options, Field(repr=False)] = {}
     """Lance's storage options, for WAL and table (``aws_region``, ``aws_endpoint``, ``aws_access_key_id``,
-    ``aws_secret_access_key``, ``allow_http``, ...).  Empty: the machine's own credentials and region.  A private
-    authority for TLS is not an option: the variable ``SSL_CERT_FILE`` names its file."""
+    ``aws_secret_access_key``, ``google_service_account``, ``azure_storage_account_name``, ``azure_storage_account_key``,
+    ``allow_http``, ...).  Empty: the machine's own credentials and region.  A private authority for TLS is not an option:
+    the variable ``SSL_CERT_FILE`` names its file."""
 
 
 class IngestSettings(Section):

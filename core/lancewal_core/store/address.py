@@ -3,28 +3,34 @@
 Guarantees:
 
 1. An address with user information (``s3://KEY:SECRET@bucket/t``) is refused wherever it comes from.  No part of it is
-   in the message, since addresses appear in logs, errors, plans of Spark and metrics.
+   in the message, since addresses appear in logs, errors, plans of Spark and metrics.  One form with ``@`` is none:
+   ``abfss://container@account.dfs.core.windows.net``.
 2. An address names one folder.  Lance or the store may read an address as another folder than lancewal does, or as
    none.  Such an address is refused before anything is written.
 """
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from urllib.parse import SplitResult, urlsplit
 
 from lancewal_core.errors import InvalidSettings
 from lancewal_core.process.library_errors import without_secrets
+from lancewal_core.store.schemes import AZURE_HOST, OTHER_SPELLINGS, SCHEMES, any_of
 
 NO_USER_INFORMATION = (
     "the table's address has user information before its bucket or host (it is not shown here). Give credentials by "
-    "storage.options from a secret, by AWS_* variables or by a role"
+    "storage.options from a secret, by variables of the environment or by a role"
 )
 
 _NO_CHARACTER = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
 """Characters that Lance refuses in paths, and that S3's listings cannot show: they are XML."""
 _DECODED = re.compile("%[0-9A-Fa-f]{2}")
+_ON_AZURE = re.compile(rf"(?P<container>[a-z0-9$-]{{1,63}})@(?P<account>[a-z0-9]{{3,24}}){re.escape(AZURE_HOST)}")
+"""Container and account in an address of ``abfss``."""
+_EXPECTED = f"a local path, file:// or {', '.join(f'{name}://' for name in SCHEMES)}"
 
 
 def split_address(uri: str) -> SplitResult:
@@ -37,14 +43,41 @@ def split_address(uri: str) -> SplitResult:
         parts = urlsplit(uri)
     except ValueError:
         raise InvalidSettings("the table's address is not valid (it is not shown here)") from None
+    if "@" in parts.netloc and parts.scheme == "abfss" and _ON_AZURE.fullmatch(parts.netloc):
+        return parts
     if "@" in parts.netloc or ":" in parts.netloc:
         raise InvalidSettings(NO_USER_INFORMATION)
     return parts
 
 
+def holder_and_account(parts: SplitResult) -> tuple[str, str]:
+    """Return the bucket or container of an address, and the account that it names; empty if it names none."""
+    found = _ON_AZURE.fullmatch(parts.netloc)
+    return (found["container"], found["account"]) if found else (parts.netloc, "")
+
+
+def whole_address(uri: str, options: Mapping[str, str] | None) -> str:
+    """Return ``uri`` with the storage account in it, if it is an address in a store with accounts; others as they are.
+
+    The account is that of the storage ``options``, else that of the environment.  If neither names one, the address stays
+    as it is, and opening it fails."""
+    parts = split_address(uri)
+    scheme = SCHEMES.get(parts.scheme)
+    if scheme is None or not scheme.accounts or holder_and_account(parts)[1]:
+        return uri
+    said = {name.lower(): value for name, value in (*os.environ.items(), *(options or {}).items())}
+    account = any_of(scheme.accounts, said)
+    return f"abfss://{parts.netloc}@{account}{AZURE_HOST}{parts.path}" if account else uri
+
+
+def as_spark_writes(uri: str) -> str:
+    """Return an address that was written for Spark: its ``s3a://`` is our ``s3://``."""
+    return f"s3://{uri[6:]}" if uri.startswith("s3a://") else uri
+
+
 def table_address(uri: str) -> SplitResult:
-    """Return the parts of a table's address: a local path, ``file:///`` or ``s3://bucket/prefix``.  ``InvalidSettings``
-    for others."""
+    """Return the parts of a table's address: a local path, ``file:///``, or one of ``SCHEMES``.  ``InvalidSettings`` for
+    others."""
     return _checked(uri, _wrong_of_files, _wrong_of_table)
 
 
@@ -71,15 +104,18 @@ def _wrong_of_files(uri: str, parts: SplitResult) -> str:
             # Lance decodes %20, leaves out what is after ? and #, and takes file://a/b for /b.
             plain = parts.netloc in ("", "localhost") and parts.path.startswith("/") and not set("%?#") & set(uri)
             return "" if plain else "expected file:/// and a path from the root on, without %, ? and #; or a local path"
-        case "s3":
+        case scheme if scheme in SCHEMES:
+            form, holder = SCHEMES[scheme].form, SCHEMES[scheme].holder
             if not parts.netloc:
-                return "expected s3://bucket/prefix: the address names no bucket"
+                return f"expected {form}: the address names no {holder}"
             # The store would get what is before ? and #, and takes the others for another folder or for none.
             parts_below = uri.partition("://")[2].rstrip("/").split("/")[1:]
             odd = set("?#") & set(uri) or {"", ".", ".."} & set(parts_below)
-            return "expected s3://bucket/prefix without ?, #, empty parts and parts . and .." if odd else ""
+            return f"expected {form} without ?, #, empty parts and parts . and .." if odd else ""
+        case scheme if scheme in OTHER_SPELLINGS:
+            return f"Lance cannot open {scheme}://: write {SCHEMES[OTHER_SPELLINGS[scheme]].form}"
         case _:
-            return "expected a local path, file:// or s3://"
+            return f"expected {_EXPECTED}"
 
 
 def _wrong_of_table(uri: str, parts: SplitResult) -> str:
@@ -89,7 +125,7 @@ def _wrong_of_table(uri: str, parts: SplitResult) -> str:
         return f"the character {found[0]!a} cannot be in the address of a table"
     if parts.scheme and uri.endswith(" "):
         return "it has a space at its end, which Lance leaves out"
-    found = _DECODED.search(uri) if parts.scheme == "s3" else None
+    found = _DECODED.search(uri) if parts.scheme in SCHEMES else None
     if found:
         return (
             f"Lance decodes {found[0]} in it and keeps a part of the table in another folder. Choose a folder without a "

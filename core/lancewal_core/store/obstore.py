@@ -1,9 +1,16 @@
-"""``ObjectStore`` over S3-compatible stores, and over local folders of files to load, by obstore.
+"""``ObjectStore`` over the stores of ``schemes``, and over local folders of files to load, by obstore.
 
 A table in a local folder has a store of its own (``folder``); ``open_store`` knows which.
 
 The same ``uri`` and ``options`` serve Lance: ``options`` are Lance's storage options (``aws_endpoint``,
-``aws_access_key_id``, ``aws_region``, ``allow_http``, ...; all values are strings).
+``azure_storage_account_key``, ``google_service_account``, ``allow_http``, ...; all values are strings).
+
+Stores differ in details, which end here:
+
+1. A missing bucket or container answers as a missing object does.  The code in the answer's body tells them apart.
+2. Azure lists entity tags without the quotes that its other answers have.  All tags have quotes here.
+3. A refusal of a range has no common words.  Whenever its text speaks of a range, the object's size decides.
+4. A gateway may not know how to begin a listing after a key.  What lies before that key is left out here as well.
 """
 
 from __future__ import annotations
@@ -16,7 +23,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 from urllib.parse import SplitResult
 
-import obstore
+import obstore.store
 from obstore.exceptions import (
     AlreadyExistsError,
     GenericError,
@@ -27,18 +34,19 @@ from obstore.exceptions import (
     PreconditionError,
     UnauthenticatedError,
 )
-from obstore.store import LocalStore, S3Store
+from obstore.store import LocalStore
 
 from lancewal_core.errors import InvalidSettings, ObjectCorrupt, StoreUnavailable, TableMissing
 from lancewal_core.names import paths
 from lancewal_core.process.clock import ms_since_1970
 from lancewal_core.process.library_errors import first_line
 from lancewal_core.process.tasks import use_threads
-from lancewal_core.store.address import files_address, split_address, table_address
+from lancewal_core.store.address import files_address, holder_and_account, split_address, table_address
 from lancewal_core.store.folder import FolderStore
 from lancewal_core.store.object_limits import check_size, check_written
 from lancewal_core.store.object_store import ANSWER_OBJECTS, ObjectInfo, PutOutcome, PutUnknown, Stored, Taken, no_key
 from lancewal_core.store.refusal import refusal, what_to_set
+from lancewal_core.store.schemes import SCHEMES, Scheme, any_of, google_key, plain_name
 
 T = TypeVar("T")
 _CLIENT_OPTIONS = {"allow_http": "allow_http", "aws_allow_http": "allow_http", "timeout": "timeout",
@@ -48,10 +56,8 @@ _LANCE_ONLY = {"download_retry_count", "client_max_retries", "client_retry_timeo
 _NO_ANSWER = (GenericError, PermissionDeniedError, UnauthenticatedError, JoinError, OSError)
 _NO_KEY = (ValueError, TypeError)
 """A key that the store's parser of paths refuses."""
-_NO_BUCKET = "<Code>NoSuchBucket</Code>"
-"""S3's code for a missing bucket.  It comes as 404, like the one for a missing object."""
-_OUT_OF_RANGE = re.compile(r"range was invalid|\b416\b", re.IGNORECASE)
-"""Words with which a folder, and S3, refuse a range that begins after an object's end."""
+_OF_A_RANGE = re.compile(r"range|\b416\b", re.IGNORECASE)
+"""Words in each refusal of a range that begins after an object's end."""
 # WAL puts repeat by themselves (same bytes, same key), so the client gives up early and reports.
 _RETRY: Any = {
     "max_retries": 2,
@@ -70,10 +76,14 @@ used before (``page_chain``)."""
 class ObstoreStore:
     """An object store rooted at a folder."""
 
-    def __init__(self, store: Any, name: str, once: Callable[[], Any] | None = None) -> None:
-        """``once`` makes a client without retries, when one is first needed.  None: ``store`` itself has no retries."""
+    def __init__(
+        self, store: Any, name: str, scheme: Scheme | None = None, once: Callable[[], Any] | None = None
+    ) -> None:
+        """``scheme``: None for a local folder.  ``once`` makes a client without retries, when one is first needed.  None:
+        ``store`` itself has no retries."""
         self._client = store
         self._name = name
+        self._scheme = scheme
         self._make_once = once or (lambda: store)
 
     @property
@@ -100,7 +110,7 @@ class ObstoreStore:
             except (NotFoundError, FileNotFoundError):
                 raise
             except _NO_ANSWER as error:
-                if _OUT_OF_RANGE.search(str(error)):
+                if _OF_A_RANGE.search(str(error)):
                     size = self.size(key)
                     if size is None or start >= size:
                         return None if size is None else b""
@@ -134,17 +144,18 @@ class ObstoreStore:
             raise no_key(key) from error
         except _NO_ANSWER as error:
             return PutUnknown(f"{type(error).__name__} while writing {key!r} to {self._name}: {self._told(error)}")
-        return Stored(put["e_tag"])
+        return Stored(_quoted(put["e_tag"]))
 
     def list(self, prefix: str, limit: int | None = None, after: str | None = None) -> Sequence[ObjectInfo]:
         found: list[ObjectInfo] = []
         try:
             for page in obstore.list(self._store, prefix, offset=after, chunk_size=ANSWER_OBJECTS):
                 for item in page:
-                    modified_ms = ms_since_1970(item["last_modified"])
-                    found.append(ObjectInfo(item["path"], item["size"], modified_ms, item["e_tag"]))
-                if limit is not None and len(found) >= limit and not isinstance(self._store, LocalStore):
-                    break  # S3 lists in key order, a local folder in none
+                    if after is None or item["path"] > after:
+                        modified_ms = ms_since_1970(item["last_modified"])
+                        found.append(ObjectInfo(item["path"], item["size"], modified_ms, _quoted(item["e_tag"])))
+                if limit is not None and len(found) >= limit and self._scheme is not None:
+                    break  # a store lists in key order, a local folder in none
         except (NotFoundError, FileNotFoundError):
             return []
         except InvalidPathError as error:
@@ -168,7 +179,7 @@ class ObstoreStore:
         try:
             return ask()
         except (NotFoundError, FileNotFoundError) as error:
-            if _NO_BUCKET in str(error):
+            if self._scheme is not None and f"<Code>{self._scheme.missing}</Code>" in str(error):
                 raise self._unavailable(act, key, error) from error
             return None
         except _NO_KEY as error:
@@ -184,7 +195,7 @@ class ObstoreStore:
 
     def _told(self, error: BaseException) -> str:
         """Return the message of the store or its client, and what a person sets."""
-        return f"{first_line(error)}{what_to_set(str(error))}"
+        return f"{first_line(error)}{what_to_set(str(error), self._scheme)}"
 
 
 TableStore: TypeAlias = ObstoreStore | FolderStore
@@ -198,7 +209,7 @@ def local_folder(uri: str) -> Path | None:
 
 
 def open_store(uri: str, options: Mapping[str, str] | None = None) -> TableStore:
-    """Return the store rooted at ``uri``: a local path, ``file://...`` or ``s3://bucket/prefix``.
+    """Return the store rooted at ``uri``: a local path, ``file://...``, or an address of ``schemes``.
 
     ``TableMissing`` if a local folder does not exist; ``InvalidSettings`` for an address that ``table_address`` refuses.
     """
@@ -228,7 +239,12 @@ def _check_folder(path: Path) -> None:
         )
 
 
+def _quoted(tag: str | None) -> str | None:
+    return tag if tag is None or tag.endswith('"') else f'"{tag}"'
+
+
 def _opened(uri: str, parts: SplitResult, options: Mapping[str, str] | None) -> ObstoreStore:
+    scheme = SCHEMES[parts.scheme]
     client: Any = {}
     config: Any = {}
     for key, value in (options or {}).items():
@@ -237,13 +253,37 @@ def _opened(uri: str, parts: SplitResult, options: Mapping[str, str] | None) -> 
             client[_CLIENT_OPTIONS[name]] = value.lower() == "true" if "allow_http" in name else value
         elif name not in _LANCE_ONLY:
             config[name] = value
+    holder, account = holder_and_account(parts)
+    if wrong := _wrong_options(scheme, config, account):
+        raise InvalidSettings(f"store options for {uri!r} are not accepted: {wrong}")
+    if account:
+        config = {name: value for name, value in config.items() if name not in scheme.accounts}
+        config[scheme.accounts[0]] = account
     prefix = parts.path.strip("/") or None
 
     def opened(retry: Any) -> Any:
-        return S3Store(parts.netloc, prefix=prefix, config=config, client_options=client, retry_config=retry)
+        made = getattr(obstore.store, scheme.client)
+        return made(holder, prefix=prefix, config=config, client_options=client, retry_config=retry)
 
     try:
         store = opened(_RETRY)
     except Exception as error:
-        raise InvalidSettings(f"store options for {uri!r} are not accepted: {first_line(error)}") from error
-    return ObstoreStore(store, f"{parts.scheme}://{parts.netloc}{parts.path}", lambda: opened(_ONCE))
+        advice = what_to_set(str(error), scheme)
+        raise InvalidSettings(f"store options for {uri!r} are not accepted: {first_line(error)}{advice}") from error
+    return ObstoreStore(store, f"{parts.scheme}://{parts.netloc}{parts.path}", scheme, lambda: opened(_ONCE))
+
+
+def _wrong_options(scheme: Scheme, config: Mapping[str, str], account: str) -> str:
+    """Return why options are refused, though obstore or Lance would take them; else empty.  No value is shown."""
+    for option in config:
+        if advice := scheme.unfit.get(plain_name(scheme, option)):
+            return f"{option}: {advice}"
+    if google_key(config).get("type") == "external_account" and scheme.client == "GCSStore":
+        return (
+            "the key file of Google is of the type external_account, which the store's client does not know: give a key "
+            "of a service account, or let the machine have one"
+        )
+    other = any_of(scheme.accounts, config)
+    if account and other and other != account:
+        return f"{scheme.accounts[0]} names another account than the address"
+    return ""

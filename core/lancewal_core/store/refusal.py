@@ -1,8 +1,8 @@
 """Deciding from the text of a store's error whether the store refused access, and what a person must set.
 
-Pure: a text gives a kind of error and an advice.  The words are those of S3's error codes, of the client (obstore and
-Lance have the same one inside) and of the operating system.  None of them is a promise.  So an unknown text counts as a
-fault that may pass, and gets no advice.
+Pure: a text gives a kind of error and an advice.  The words are those of the stores' error codes, of the client
+(obstore and Lance have the same one inside) and of the operating system.  None of them is a promise.  So an unknown
+text counts as a fault that may pass, and gets no advice.
 """
 
 from __future__ import annotations
@@ -10,11 +10,15 @@ from __future__ import annotations
 import re
 
 from lancewal_core.errors import LancewalError, StoreNotWritable, StoreRefused, StoreUnavailable
+from lancewal_core.store.schemes import SCHEMES, Scheme, scheme_in_error
 
 _REFUSED = re.compile(
     r"\b(AccessDenied|AccountProblem|AllAccessDisabled|AuthorizationHeaderMalformed|ExpiredToken|"
     r"IllegalLocationConstraintException|InvalidAccessKeyId|InvalidBucketName|InvalidRegion|InvalidSecurity|InvalidToken|"
     r"NoSuchBucket|NotSignedUp|PermanentRedirect|RequestTimeTooSkewed|SignatureDoesNotMatch|TokenRefreshRequired)\b|"
+    r"\b(AccountIsDisabled|AuthenticationFailed|AuthenticationRequired|AuthorizationFailure|"
+    r"AuthorizationPermissionMismatch|ContainerDisabled|ContainerNotFound|InsufficientAccountPermissions|"
+    r"InvalidAuthenticationInfo|InvalidResourceName|NoAuthenticationInformation)\b|"
     r"\b(PermissionDenied|Unauthenticated)Error\b|status code: (301|40[13])\b|\b401 Unauthorized\b|\b403 Forbidden\b|"
     r"\bPermissionError\b|\bpermission denied\b|\bread-only file system\b|\(os error (1|13|30)\)",
     re.IGNORECASE,
@@ -22,53 +26,45 @@ _REFUSED = re.compile(
 """Words of a refusal of access.  The last line is a local folder's: EPERM, EACCES, EROFS."""
 _IN_THE_WAY = re.compile(r"not a directory|no such file|file exists", re.IGNORECASE)
 """Words that say that something else lies where the folder of a new table belongs."""
-_CREDENTIALS = "storage.options aws_access_key_id and aws_secret_access_key (or the machine's own credentials)"
-_ADVICE: tuple[tuple[re.Pattern[str], str], ...] = tuple(
-    (re.compile(pattern, re.IGNORECASE), advice)
-    for pattern, advice in (
+
+
+def _advice(scheme: Scheme) -> tuple[tuple[re.Pattern[str], str], ...]:
+    """Return patterns and advice, in the order in which they are tried."""
+    credentials = f"storage.options {scheme.credentials}"
+    told = (
         # Before what answers there: asked is a machine's own service, because nothing else gives credentials.
         (
             r"169\.254\.\d+\.\d+|metadata\.google|credential(s)? (provider|not found)|no credentials",
-            f"there are no credentials: set {_CREDENTIALS}",
+            f"there are no credentials: set {credentials}",
         ),
-        (r"\bInvalidAccessKeyId\b", "the store does not know this key: correct storage.options aws_access_key_id"),
-        (
-            r"\bSignatureDoesNotMatch\b",
-            "the secret does not belong to this key: correct storage.options aws_secret_access_key",
-        ),
-        (r"\b(ExpiredToken|InvalidToken)\b", "renew storage.options aws_session_token and its key"),
+        *scheme.advice,
         (r"\bRequestTimeTooSkewed\b", "set this machine's clock"),
         (
-            r"\bNoSuchBucket\b",
-            "the store has no such bucket: create it, or correct table.uri or storage.options aws_endpoint",
+            rf"\b{scheme.missing}\b",
+            f"the store has no such {scheme.holder}: create it, or correct table.uri or storage.options {scheme.endpoint}",
         ),
         (r"\bInvalidBucketName\b", "this is not a valid bucket name: correct table.uri"),
         (
-            r"\b(AuthorizationHeaderMalformed|PermanentRedirect|IllegalLocationConstraintException|InvalidRegion)\b|"
-            r"status code: 301\b|redirect without location|missing region",
-            "the bucket is in another region: set storage.options aws_region",
-        ),
-        (
             r"builder error|BadScheme",
-            "the address cannot be used: storage.options aws_endpoint must begin with http:// or https://, and "
+            f"the address cannot be used: storage.options {scheme.endpoint} must begin with http:// or https://, and "
             "http:// needs storage.options allow_http: 'true'",
         ),
         (
-            r"lookup address|name or service not known|dns error|nodename nor servname",
-            "no such host: correct storage.options aws_endpoint, or aws_region and the bucket in table.uri",
-        ),
-        (
             r"connection refused|connect error|network is unreachable|no route to host",
-            "nothing listens there: correct storage.options aws_endpoint, or start the store",
+            f"nothing listens there: correct storage.options {scheme.endpoint}, or start the store",
         ),
         (
-            r"\bAccessDenied\b|status code: 40[13]\b",
-            f"grant these credentials the rights (docs/reference/trust.md lists them), or set others in {_CREDENTIALS}",
+            r"\bAccessDenied\b|\bAuthorization(PermissionMismatch|Failure)\b|\bInsufficientAccountPermissions\b|"
+            r"status code: 40[13]\b",
+            f"grant these credentials the rights (docs/reference/trust.md lists them), or set others in {credentials}",
         ),
         (r"\(os error (1|13)\)|\bPermissionError\b", "let the user of this process read and write the table's folder"),
         (r"\(os error 30\)|\bread-only file system\b", "mount the folder's file system for writing"),
     )
-)
+    return tuple((re.compile(pattern, re.IGNORECASE), advice) for pattern, advice in told)
+
+
+_ADVICE = {name: _advice(scheme) for name, scheme in SCHEMES.items()}
 
 
 def refusal(text: str) -> type[StoreUnavailable]:
@@ -82,6 +78,9 @@ def refusal_of_puts(text: str) -> type[LancewalError]:
     return StoreNotWritable if found is StoreUnavailable and _IN_THE_WAY.search(text) else found
 
 
-def what_to_set(text: str) -> str:
-    """Return ``; `` and advice for the text of a failure; an empty text if the failure is not known."""
-    return next((f"; {advice}" for pattern, advice in _ADVICE if pattern.search(text)), "")
+def what_to_set(text: str, scheme: Scheme | None = None) -> str:
+    """Return ``; `` and advice for the text of a failure; an empty text if the failure is not known.
+
+    ``scheme`` is that of the store.  None: the text tells it (``scheme_in_error``)."""
+    advice = _ADVICE[(scheme or scheme_in_error(text)).name]
+    return next((f"; {said}" for pattern, said in advice if pattern.search(text)), "")

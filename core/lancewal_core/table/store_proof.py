@@ -36,17 +36,16 @@ from pydantic import BaseModel, ConfigDict
 from lancewal_core.names import paths
 from lancewal_core.process.library_errors import way_on
 from lancewal_core.process.tasks import Tasks
-from lancewal_core.store.address import split_address
+from lancewal_core.store.address import split_address, whole_address
 from lancewal_core.store.json_model import Version1, decode_model
 from lancewal_core.store.object_store import ObjectStore, PutUnknown, Stored, Taken
 from lancewal_core.store.obstore import local_folder
 from lancewal_core.store.refusal import refusal_of_puts
+from lancewal_core.store.schemes import SCHEMES, endpoint_of
 from lancewal_core.table.store_probe import check_links, check_store, unsafe
 
 FORMAT = 1
 _FOLDER = "file"
-_ENDPOINTS = ("aws_endpoint_url_s3", "aws_endpoint_url", "aws_endpoint", "endpoint_url", "endpoint")
-"""Names of one option, as variables of the environment in capitals."""
 _HOSTED = ("aws_virtual_hosted_style_request", "virtual_hosted_style_request")
 
 
@@ -59,7 +58,8 @@ class StoreWay(BaseModel):
     endpoint: str
     """Scheme, host and port; empty: that of the bucket's region.  ``file``: a local folder."""
     bucket: str
-    """Bucket; of a local folder its absolute path."""
+    """Bucket of S3; of other stores the address up to the bucket, or to the container and its account; of a local folder
+    its absolute path."""
     addressing: str
     """``path`` or ``virtual-hosted``; empty for a folder."""
 
@@ -71,12 +71,13 @@ class StoreWay(BaseModel):
         if folder is not None:
             return StoreWay(endpoint=_FOLDER, bucket=str(folder), addressing="")
         said = {name.lower(): value for name, value in (*environment.items(), *(options or {}).items())}
-        endpoint = urlsplit(next((said[name] for name in _ENDPOINTS if said.get(name)), ""))
+        parts = split_address(whole_address(uri, said))
+        endpoint = urlsplit(endpoint_of(SCHEMES[parts.scheme], said))
         host = endpoint.netloc.rpartition("@")[2]  # user information goes nowhere
         hosted = any(said.get(name, "").lower() == "true" for name in _HOSTED)
         return StoreWay(
             endpoint=f"{endpoint.scheme}://{host}" if host else "",
-            bucket=split_address(uri).netloc,
+            bucket=parts.netloc if parts.scheme == "s3" else f"{parts.scheme}://{parts.netloc}",
             addressing="virtual-hosted" if hosted else "path",
         )
 

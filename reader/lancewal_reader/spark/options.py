@@ -18,7 +18,7 @@ from lancewal_core.catalog.opened import open_by_text
 from lancewal_core.errors import InvalidInput
 from lancewal_core.settings.durations import duration_s
 from lancewal_core.settings.executor import storage_options
-from lancewal_core.store.address import table_address
+from lancewal_core.store.address import as_spark_writes, table_address, whole_address
 from lancewal_core.table.lance.base_paths import BasePaths
 from lancewal_reader.cuts import is_cut, point_at_address
 from lancewal_reader.point.at import Point
@@ -28,7 +28,8 @@ from lancewal_reader.unmerged.left_out import OnConflict
 from lancewal_reader.unmerged.portions import UNMERGED_KEYS_MAX
 
 OPTIONS: dict[str, str] = {
-    "table": "where the table lies: a local path, file:// or s3:// (`path` and `load(...)` mean the same); or its name, where "
+    "table": "where the table lies: a path, or an address such as s3://bucket/prefix (`path` and `load(...)` mean the "
+    "same); or its name, where "
     "a catalog is named",
     "catalog": "address of a catalog, which finds the table by its name: its root, or that of a server without a secret, such "
     "as postgresql://...",
@@ -61,7 +62,7 @@ _VIEW = (
     "lancewal OPTIONS (table 'ADDRESS')"
 )
 _CREDENTIAL = re.compile(
-    r"secret|password|passwd|token|credential|access.?key|account.?key|private.?key|^aws|^azure|sas"
+    r"secret|password|passwd|token|credential|access.?key|account.?key|private.?key|service.?account|bearer|^aws|^azure|^google|sas"
 )
 
 
@@ -155,7 +156,9 @@ def parse_options(options: Mapping[str, str]) -> SparkOptions:
 
 def _address(table: str, catalog: Catalog | None) -> str:
     """Return the address of the table.  A name is looked up in the catalog, on the driver; tasks get the address."""
-    return table if catalog is None or not may_be_name(table) else address_of(catalog, table)
+    if catalog is not None and may_be_name(table):
+        return address_of(catalog, table)
+    return whole_address(as_spark_writes(table), storage_options(os.environ))
 
 
 def _point(at: str | None, table: str, catalog: Catalog | None) -> Point | str | None:
@@ -193,7 +196,8 @@ def _refusal(given: str) -> str:
         # The value is not shown, nor is it kept.
         return (
             f"option {given!r} is refused: Spark shows options in plans and logs. Credentials and storage options "
-            "come from the environment of driver and executors (AWS_* variables, a role, or LANCEWAL_STORAGE__OPTIONS__...)"
+            "come from the environment of driver and executors (AWS_*, AZURE_* or GOOGLE_* variables, a role, or "
+            "LANCEWAL_STORAGE__OPTIONS__...)"
         )
     known = "; ".join(f"{name}: {text}" for name, text in OPTIONS.items())
     if _plain(given) in _SPARKS:

@@ -19,6 +19,7 @@ from lancewal_core.errors import InvalidInput, SparkJobFailed, TableMissing
 from lancewal_core.open import Address
 from lancewal_core.process.library_errors import first_line
 from lancewal_core.settings.load import Settings
+from lancewal_core.store.address import as_spark_writes
 from lancewal_core.store.obstore import open_files
 from lancewal_flusher.tasks.spark_session import spark_errors
 from lancewal_tables.load.columns import check_columns
@@ -56,7 +57,7 @@ def load_dataframe(
     from lancewal_reader.spark.types import target_schema
 
     name = name or f"spark-{hashlib.sha256(staging.encode()).hexdigest()[:32]}"
-    address = staging.replace("s3a://", "s3://", 1)
+    address = as_spark_writes(staging)
     contract = Address.of(settings).contract()
     check_columns(target_schema(dataframe.schema), contract.loaded_rows, "the DataFrame")
     begin(settings, name)

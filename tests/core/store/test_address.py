@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import lance
@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core.errors import InvalidSettings
+from lancewal_core.open import Address
 from lancewal_core.settings.load import load_settings
 from lancewal_core.store.obstore import open_store
 from lancewal_core.store.place import place_of
@@ -67,7 +68,27 @@ def test_a_table_is_where_lance_puts_it(uri: str, tmp_path: Path, monkeypatch: p
         ("s3://", "names no bucket"),
         ("s3:///t", "names no bucket"),
         ("s3:/bucket/t", "names no bucket"),
-        ("gs://bucket/t", "expected a local path, file:// or s3://"),
+        ("ftp://bucket/t", "expected a local path, file:// or s3://, gs://, az://, abfss://"),
+        ("gs://", "names no bucket"),
+        ("az:///t", "names no container"),
+        ("gs://bucket/a%20b/t", "%20"),
+        ("az://container/a%2fb", "%2f"),
+        ("gs://bucket/a//t", "without"),
+        ("abfss://container@account.dfs.core.windows.net/a/../t", "without"),
+        ("abfss://container@account.dfs.core.windows.net/a?sig=1", "without"),
+        ("s3a://bucket/t", "Lance cannot open s3a://: write s3://bucket/prefix"),
+        ("s3n://bucket/t", "write s3://bucket/prefix"),
+        ("gcs://bucket/t", "write gs://bucket/prefix"),
+        ("azure://container/t", "write az://container/prefix"),
+        ("abfs://container/t", "write abfss://container@account.dfs.core.windows.net/prefix"),
+        ("wasbs://container/t", "write abfss://container@account.dfs.core.windows.net/prefix"),
+        ("abfss://", "names no container"),
+        ("abfss://KEY:SECRET@account.dfs.core.windows.net/t", "user information"),
+        ("abfss://SECRET@account.example.com/t", "user information"),
+        ("abfss://container@account.dfs.core.windows.net:80/t", "user information"),
+        ("abfss://container@other@account.dfs.core.windows.net/t", "user information"),
+        ("az://container@account.dfs.core.windows.net/t", "user information"),
+        ("gs://KEY:SECRET@bucket/t", "user information"),
         ("s3://bucket/a%20b/t", "%20"),
         ("s3://bucket/a%2fb", "%2f"),
         ("s3://bucket/t%ff", "%ff"),
@@ -98,3 +119,79 @@ def test_one_that_names_no_place_or_two_is_refused(
     with pytest.raises(InvalidSettings, match=says):
         TAKEN[how](uri.format(tmp_path))
     assert not [*tmp_path.iterdir()]
+
+
+ACCOUNT = {"azure_storage_account_name": "one"}
+
+
+@pytest.mark.parametrize(
+    ("uri", "options", "place"),
+    [
+        ("az://lake/t", ACCOUNT, "abfss://lake@one.dfs.core.windows.net/t"),
+        ("az://lake/t", {"AZURE_STORAGE_ACCOUNT_NAME": "one"}, "abfss://lake@one.dfs.core.windows.net/t"),
+        ("az://lake/t/", {"account_name": "one"}, "abfss://lake@one.dfs.core.windows.net/t"),
+        ("abfss://lake/t", ACCOUNT, "abfss://lake@one.dfs.core.windows.net/t"),
+        ("abfss://lake@one.dfs.core.windows.net/t", None, "abfss://lake@one.dfs.core.windows.net/t"),
+        (
+            "az://lake/t",
+            {**ACCOUNT, "azure_storage_endpoint": "https://private"},
+            "abfss://lake@one.dfs.core.windows.net/t",
+        ),
+        ("az://lake/t", {"azure_storage_account_name": "two"}, "abfss://lake@two.dfs.core.windows.net/t"),
+        ("gs://lake/t", None, "gs://lake/t"),
+        ("s3://lake/t", ACCOUNT, "s3://lake/t"),
+    ],
+)
+def test_a_place_has_the_account_and_no_endpoint(
+    uri: str, options: Mapping[str, str] | None, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
+    assert place_of(Address(uri, options).uri) == place
+    variables = {f"LANCEWAL_STORAGE__OPTIONS__{name.upper()}": value for name, value in (options or {}).items()}
+    settings = load_settings(None, {"LANCEWAL_TABLE__URI": uri, "LANCEWAL_CATALOG__ROOT": uri, **variables})
+    assert place_of(settings.table.uri) == place_of(settings.catalog.root) == place
+
+
+def test_the_environment_names_the_account(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "two")
+    assert place_of("az://lake/t") == "abfss://lake@two.dfs.core.windows.net/t"
+    assert place_of(Address("az://lake/t", ACCOUNT).uri) == "abfss://lake@one.dfs.core.windows.net/t"
+
+
+def test_without_an_account_opening_names_the_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
+    with pytest.raises(InvalidSettings, match=r"name the account: write abfss://.* azure_storage_account_name"):
+        open_store("az://lake/t")
+
+
+def test_options_that_name_another_account_than_the_address_are_refused() -> None:
+    with pytest.raises(InvalidSettings, match="names another account than the address"):
+        open_store("abfss://lake@one.dfs.core.windows.net/t", {"azure_storage_account_name": "two"})
+
+
+@pytest.mark.parametrize(
+    ("uri", "option", "advice"),
+    [
+        ("gs://lake/t", "google_storage_token", "give google_bearer_token"),
+        ("gs://lake/t", "google_skip_signature", "takes no put without a signature"),
+        ("az://lake/t", "azure_storage_use_emulator", "set azure_storage_endpoint"),
+        ("az://lake/t", "azure_authority_host", "do not agree"),
+        ("gs://lake/t", "aws_region", "aws_region"),
+        ("az://lake/t", "google_service_account", "google_service_account"),
+        ("s3://lake/t", "azure_storage_account_name", "azure_storage_account_name"),
+    ],
+)
+def test_an_option_that_lance_and_the_client_read_otherwise_is_refused(uri: str, option: str, advice: str) -> None:
+    account = ACCOUNT if uri.startswith("az") else {}
+    with pytest.raises(InvalidSettings, match=advice) as refused:
+        open_store(uri, {**account, option: "canary"})
+    assert "canary" not in str(refused.value)
+
+
+def test_a_key_file_of_another_identity_is_refused_by_name(tmp_path: Path) -> None:
+    key = tmp_path / "key.json"
+    key.write_text('{"type": "external_account", "audience": "canary"}')
+    for options in ({"google_service_account": str(key)}, {"google_application_credentials": str(key)}):
+        with pytest.raises(InvalidSettings, match="of the type external_account") as refused:
+            open_store("gs://lake/t", options)
+        assert "canary" not in str(refused.value)

@@ -1,4 +1,4 @@
-"""A 404 that is not about the object says nothing about the object: a proxy, or a bucket that is gone."""
+"""A 404 that is not about the object says nothing about the object: a proxy, or a bucket or container that is gone."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ import pytest
 from lancewal_core.errors import StoreUnavailable
 from lancewal_core.store.object_store import PutUnknown
 from lancewal_core.store.obstore import TableStore, open_store
+from tests.support.store_addresses import at_server
+
+CODES = {"s3": "NoSuchBucket", "gs": "NoSuchBucket", "abfss": "ContainerNotFound"}
+"""Code of each store's answer for a missing bucket or container, as it documents it."""
 
 
 class Answers404(BaseHTTPRequestHandler):
@@ -33,14 +37,13 @@ class Answers404(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None: ...
 
 
-@pytest.fixture
-def store() -> Iterator[TableStore]:
+@pytest.fixture(params=CODES)
+def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[TableStore]:
+    monkeypatch.setattr(Answers404, "code", CODES[request.param])
     with ThreadingHTTPServer(("127.0.0.1", 0), Answers404) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
-        endpoint = f"http://127.0.0.1:{server.server_address[1]}"
-        keys = {"aws_access_key_id": "a", "aws_secret_access_key": "b", "aws_region": "us-east-1"}
-        yield open_store("s3://bucket/t", {"aws_endpoint": endpoint, "allow_http": "true", **keys})
+        yield open_store(*at_server(request.param, f"http://127.0.0.1:{server.server_address[1]}"))
         server.shutdown()
         thread.join()
 
@@ -55,7 +58,7 @@ def test_without_its_bucket_no_object_is_absent(store: TableStore) -> None:
 
 
 def test_a_listing_and_a_put_get_no_verdict_from_it(store: TableStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    for code in ("NoSuchBucket", "NoSuchKey"):
+    for code in (Answers404.code, "NoSuchKey"):
         monkeypatch.setattr(Answers404, "code", code)
         with pytest.raises(StoreUnavailable, match="could not list"):
             store.list("x/")
@@ -63,8 +66,9 @@ def test_a_listing_and_a_put_get_no_verdict_from_it(store: TableStore, monkeypat
 
 
 def test_an_object_that_is_absent_is_absent(store: TableStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = Answers404.code
     monkeypatch.setattr(Answers404, "code", "NoSuchKey")
-    for key in ("x", "NoSuchBucket/x"):
+    for key in ("x", f"{missing}/x"):
         assert store.get(key) is None
         assert store.get_range(key, 0, 4) is None
         assert store.size(key) is None

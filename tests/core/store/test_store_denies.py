@@ -3,7 +3,7 @@ object."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import pyarrow as pa
 import pytest
@@ -16,23 +16,37 @@ from lancewal_core.store.refusal import refusal
 from lancewal_core.table.lance.errors import write_error
 from lancewal_core.table.lance.table import LanceTable
 from tests.core.store.test_refusal import refusing
-from tests.support.small_s3.server import options_of
+from tests.support.store_addresses import at_server
 
-URI = "s3://bucket/table"
+Place = tuple[str, Mapping[str, str]]
 
 
 @pytest.fixture(
-    params=[(401, "x"), (403, "x"), (403, "AccessDenied"), (404, "NoSuchBucket"), (400, "ExpiredToken")], ids=str
+    params=[
+        ("s3", 401, "x"),
+        ("s3", 403, "x"),
+        ("s3", 403, "AccessDenied"),
+        ("s3", 404, "NoSuchBucket"),
+        ("s3", 400, "ExpiredToken"),
+        ("gs", 401, "x"),
+        ("gs", 403, "AccessDenied"),
+        ("gs", 404, "NoSuchBucket"),
+        ("abfss", 403, "AuthorizationPermissionMismatch"),
+        ("abfss", 403, "AuthenticationFailed"),
+        ("abfss", 404, "ContainerNotFound"),
+    ],
+    ids=str,
 )
-def options(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
-    status, code = request.param
+def place(request: pytest.FixtureRequest) -> Iterator[Place]:
+    """Address and options of a folder in a store that refuses everything."""
+    scheme, status, code = request.param
     with refusing(status, code, "no") as endpoint:
-        yield {**options_of(0), "aws_endpoint": endpoint}
+        yield at_server(scheme, endpoint)
 
 
 @pytest.fixture
-def store(options: dict[str, str]) -> ObjectStore:
-    return open_store(URI, options)
+def store(place: Place) -> ObjectStore:
+    return open_store(*place)
 
 
 @pytest.mark.parametrize(
@@ -57,13 +71,26 @@ def test_a_put_has_no_verdict(store: ObjectStore) -> None:
     assert isinstance(put_once(store, "some/object", b"1"), Unknown)
 
 
-@pytest.mark.parametrize("options", [(403, "x"), (404, "NoSuchBucket")], indirect=True, ids=str)
-def test_lance_is_refused_alike(options: dict[str, str]) -> None:
-    table = LanceTable(URI, options)
-    with pytest.raises(StoreRefused, match=URI):
+@pytest.mark.parametrize(
+    "place",
+    [
+        ("s3", 403, "x"),
+        ("s3", 404, "NoSuchBucket"),
+        ("gs", 403, "AccessDenied"),
+        ("gs", 404, "NoSuchBucket"),
+        ("abfss", 403, "AuthorizationFailure"),
+        ("abfss", 404, "ContainerNotFound"),
+    ],
+    indirect=True,
+    ids=str,
+)
+def test_lance_is_refused_alike(place: Place) -> None:
+    uri, options = place
+    table = LanceTable(uri, dict(options))
+    with pytest.raises(StoreRefused, match=uri):
         table.newest()
     with pytest.raises(OSError, match="LanceError") as raised:
-        write_fragments(pa.table({"id": [1]}), URI, storage_options=options)
+        write_fragments(pa.table({"id": [1]}), uri, storage_options=dict(options))
     assert isinstance(write_error(raised.value, "writing"), StoreRefused)
 
 

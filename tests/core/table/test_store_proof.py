@@ -164,6 +164,25 @@ def test_what_a_process_sees_comes_from_options_before_the_environment() -> None
     assert StoreWay.of("file:///a/b", {}, environment) == StoreWay(endpoint="file", bucket="/a/b", addressing="")
 
 
+def test_a_folder_that_is_copied_to_another_account_takes_no_proof_along() -> None:
+    def way(uri: str, **options: str) -> StoreWay:
+        return StoreWay.of(uri, options, {})
+
+    one = way("az://lake/t", azure_storage_account_name="one")
+    assert one == StoreWay(endpoint="", bucket="abfss://lake@one.dfs.core.windows.net", addressing="path")
+    assert way("abfss://lake@one.dfs.core.windows.net/t") == one
+    others = [
+        way("az://lake/t", azure_storage_account_name="two"),
+        way("az://lake/t", azure_storage_account_name="one", azure_storage_endpoint="https://private"),
+        way("gs://lake/t"),
+        way("gs://lake/t", google_base_url="https://private"),
+        way("gs://lake/t", google_service_account_key='{"gcs_base_url": "https://other"}'),
+        way("s3://lake/t"),
+    ]
+    assert len({one.key, *(other.key for other in others)}) == 7
+    assert StoreWay.of("az://lake/t", None, {"AZURE_STORAGE_ACCOUNT_NAME": "one"}) == one
+
+
 @pytest.mark.parametrize("code", [errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK])
 def test_a_folder_without_hard_links_is_named_at_every_start(
     tmp_path: Path, prove: Callable[..., None], no_links: Callable[[int], None], code: int

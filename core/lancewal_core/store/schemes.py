@@ -1,0 +1,257 @@
+"""The object stores that a table may lie in, by the scheme of its address.  No other module compares schemes.
+
+A scheme has everything in which the stores differ for us: its form of address, the client's class, the names of its
+options, the codes of its errors, and the advice for each.  Lance and obstore must both open an address and take an
+option.  An option that one of them does not know is refused at the start, since the other one would go elsewhere.
+
+Two schemes of Azure name one store.  ``abfss`` has the account in the address, ``az`` takes it from the options.  A
+place always has the account, so places of Azure have the form of ``abfss`` (``place``).
+
+Sources: obstore 0.12.1 (names of options), and the error codes that Amazon S3, Azure Blob Storage and Google Cloud
+Storage document.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+Holder = Literal["bucket", "container"]
+
+
+@dataclass(frozen=True, slots=True)
+class Scheme:
+    """One kind of object store."""
+
+    name: str
+    form: str
+    """Form of an address, for messages."""
+    holder: Holder
+    """Name of what holds the objects."""
+    client: str
+    """Name of the class in ``obstore.store``."""
+    said: str
+    """Name of the store in the client's own messages: ``Generic S3 error``."""
+    prefixes: tuple[str, ...]
+    """Prefixes that an option's name may have or lack."""
+    shown: frozenset[str]
+    """Options that hold no secret, except in the user information or query of an address.  Names without a prefix."""
+    endpoints: tuple[str, ...]
+    """Names of the option with the endpoint, with and without a prefix."""
+    endpoint: str
+    """Name of that option in advice."""
+    credentials: str
+    """Options with credentials, for advice."""
+    unfit: Mapping[str, str]
+    """Options that Lance or obstore does not take as the other one does: by name without a prefix, with advice."""
+    advice: tuple[tuple[str, str], ...]
+    """Pattern of an error's text, and what to set.  The first match counts.  Advice of every store follows (``refusal``)."""
+    missing: str
+    """Code of the answer for a missing bucket or container."""
+    accounts: tuple[str, ...] = field(default=())
+    """Names of the option with the account, with and without a prefix; empty: no store of this kind has accounts."""
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_S3 = Scheme(
+    name="s3",
+    form="s3://bucket/prefix",
+    holder="bucket",
+    client="S3Store",
+    said="S3",
+    prefixes=("aws_",),
+    shown=_words("""
+        access_key_id allow_http bucket bucket_name checksum_algorithm conditional_put copy_if_not_exists default_region
+        disable_tagging endpoint endpoint_url endpoint_url_s3 imdsv1_fallback metadata_endpoint region request_payer
+        role_arn role_session_name s3_express server_side_encryption skip_signature sse_bucket_key_enabled
+        sse_kms_key_id unsigned_payload virtual_hosted_style_request web_identity_token_file
+        """),
+    endpoints=("aws_endpoint_url_s3", "aws_endpoint_url", "aws_endpoint", "endpoint_url", "endpoint"),
+    endpoint="aws_endpoint",
+    credentials="aws_access_key_id and aws_secret_access_key (or the machine's own credentials)",
+    unfit={},
+    advice=(
+        (r"\bInvalidAccessKeyId\b", "the store does not know this key: correct storage.options aws_access_key_id"),
+        (
+            r"\bSignatureDoesNotMatch\b",
+            "the secret does not belong to this key: correct storage.options aws_secret_access_key",
+        ),
+        (r"\b(ExpiredToken|InvalidToken)\b", "renew storage.options aws_session_token and its key"),
+        (
+            r"\b(AuthorizationHeaderMalformed|PermanentRedirect|IllegalLocationConstraintException|InvalidRegion)\b|"
+            r"status code: 301\b|redirect without location|missing region",
+            "the bucket is in another region: set storage.options aws_region",
+        ),
+        (
+            r"lookup address|name or service not known|dns error|nodename nor servname",
+            "no such host: correct storage.options aws_endpoint, or aws_region and the bucket in table.uri",
+        ),
+    ),
+    missing="NoSuchBucket",
+)
+
+_GCS = Scheme(
+    name="gs",
+    form="gs://bucket/prefix",
+    holder="bucket",
+    client="GCSStore",
+    said="GCS",
+    prefixes=("google_",),
+    shown=_words("application_credentials base_url bucket bucket_name"),
+    endpoints=("google_base_url", "base_url"),
+    endpoint="google_base_url",
+    credentials="google_service_account, the path of a key file (or the machine's own service account)",
+    unfit={
+        "skip_signature": "Google takes no put without a signature: leave it out, and give credentials",
+        "storage_token": "Lance alone takes it: give google_bearer_token",
+    },
+    advice=(
+        (
+            r"\b(SignatureDoesNotMatch|InvalidSecurity|AuthenticationRequired|invalid_grant|Invalid Credentials)\b|"
+            r"status code: 401\b",
+            "the store does not take these credentials: correct storage.options google_service_account or "
+            "google_service_account_key",
+        ),
+        (
+            r"lookup address|name or service not known|dns error|nodename nor servname",
+            "no such host: correct storage.options google_base_url",
+        ),
+    ),
+    missing="NoSuchBucket",
+)
+
+_AZURE_ADVICE = (
+    (r"\bContainerBeingDeleted\b", "the container is being deleted: create it again later, or correct table.uri"),
+    (
+        r"\b(AuthenticationFailed|InvalidAuthenticationInfo)\b",
+        "the store does not take these credentials: correct storage.options azure_storage_account_key, or renew the "
+        "token in azure_storage_sas_token, or set this machine's clock",
+    ),
+    (r"\bAccountIsDisabled\b", "the storage account is disabled: enable it, or correct table.uri"),
+    (r"\bOutOfRangeInput\b|\bInvalidResourceName\b", "this is not a valid container name: correct table.uri"),
+    (
+        r"\bAccount must be specified\b|no Azure account name",
+        "name the account: write abfss://container@account.dfs.core.windows.net/..., or set storage.options "
+        "azure_storage_account_name",
+    ),
+    (r"\bInvalid Access Key\b", "storage.options azure_storage_account_key is no key of an account"),
+    (
+        r"lookup address|name or service not known|dns error|nodename nor servname",
+        "no such host: correct the account in table.uri or in storage.options azure_storage_account_name, or "
+        "azure_storage_endpoint",
+    ),
+)
+
+
+def _azure(name: str, form: str) -> Scheme:
+    return Scheme(
+        name=name,
+        form=form,
+        holder="container",
+        client="AzureStore",
+        said="MicrosoftAzure",
+        prefixes=("azure_storage_", "azure_"),
+        shown=_words("""
+            account_name authority_id client_id container_name credential_type disable_tagging endpoint
+            federated_token_file identity_endpoint msi_endpoint msi_resource_id object_id skip_signature tenant_id
+            use_azure_cli use_emulator use_fabric_endpoint
+            """),
+        endpoints=("azure_storage_endpoint", "azure_endpoint", "endpoint"),
+        endpoint="azure_storage_endpoint",
+        credentials=(
+            "azure_storage_account_key or azure_storage_sas_token (or the machine's own managed or workload identity)"
+        ),
+        unfit={
+            "authority_host": "obstore and Lance do not agree on it: leave it out",
+            "use_emulator": "it hides which store is meant: set azure_storage_endpoint and the account's name and key",
+        },
+        advice=_AZURE_ADVICE,
+        missing="ContainerNotFound",
+        accounts=("azure_storage_account_name", "account_name"),
+    )
+
+
+SCHEMES: Mapping[str, Scheme] = {
+    scheme.name: scheme
+    for scheme in (
+        _S3,
+        _GCS,
+        _azure("az", "az://container/prefix"),
+        _azure("abfss", "abfss://container@account.dfs.core.windows.net/prefix"),
+    )
+}
+"""Every scheme that a table's address may have, besides those of a local folder."""
+
+OTHER_SPELLINGS: Mapping[str, str] = {
+    "s3a": "s3",
+    "s3n": "s3",
+    "gcs": "gs",
+    "azure": "az",
+    "adl": "abfss",
+    "abfs": "abfss",
+    "wasb": "abfss",
+    "wasbs": "abfss",
+}
+"""Schemes that Spark or Hadoop has for such a store, and that Lance cannot open, each with ours."""
+
+AZURE_HOST = ".dfs.core.windows.net"
+"""Host of an account in an address of ``abfss``, behind the account's name."""
+
+
+def any_of(names: tuple[str, ...], said: Mapping[str, str]) -> str:
+    """Return the first value that ``said`` has under one of ``names``, which are in lower case; else empty."""
+    return next((said[name] for name in names if said.get(name)), "")
+
+
+def endpoint_of(scheme: Scheme, said: Mapping[str, str]) -> str:
+    """Return the endpoint that options name, whose names are in lower case; empty: the one of the cloud."""
+    return any_of(scheme.endpoints, said) or str(google_key(said).get("gcs_base_url", "") if scheme is _GCS else "")
+
+
+def google_key(said: Mapping[str, str]) -> Mapping[str, object]:
+    """Return the content of the key file that options name or hold; empty if there is none, or none that can be read."""
+    text = any_of(("google_service_account_key", "service_account_key"), said)
+    path = any_of(
+        ("google_service_account", "google_service_account_path", "service_account", "service_account_path"), said
+    )
+    path = path or said.get("google_application_credentials", "")
+    try:
+        found = json.loads(text or Path(path).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def plain_name(scheme: Scheme, option: str) -> str:
+    """Return an option's name in lower case and without the scheme's prefix."""
+    name = option.lower()
+    return next((name[len(p) :] for p in scheme.prefixes if name.startswith(p)), name)
+
+
+def shown_options() -> frozenset[str]:
+    """Return the names of all options that hold no secret, with and without a prefix."""
+    return frozenset(
+        name
+        for scheme in SCHEMES.values()
+        for plain in scheme.shown
+        for name in (plain, *(f"{prefix}{plain}" for prefix in scheme.prefixes))
+    )
+
+
+def scheme_in_error(text: str) -> Scheme:
+    """Return the store that a client's error is about, by its words; S3 if they do not tell."""
+    found = (scheme for scheme in SCHEMES.values() if re.search(rf"\bGeneric {scheme.said} error\b", text))
+    if match := next(found, None):
+        return match
+    hosts = (
+        (_GCS, r"\bgoogleapis\.com\b|\bmetadata\.google\b"),
+        (SCHEMES["az"], r"\.core\.windows\.net\b|<Code>Container"),
+    )
+    return next((scheme for scheme, pattern in hosts if re.search(pattern, text)), _S3)
