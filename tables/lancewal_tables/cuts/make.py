@@ -26,7 +26,6 @@ Steps
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
 from lancewal_core.catalog.catalog import Catalog
@@ -104,13 +103,11 @@ def keep(catalog: Catalog, members: Sequence[CutMember], wanted: CutWanted, at: 
         write_id=write_id,
     )
     # Step 5
-    _record(catalog, cut, members, made)
+    _record(catalog, cut, members, made, tasks)
     # Step 6
-    check_snapshots(catalog, cut, members, made)
-    # Step 7
-    for member in members:
-        with suppress(LancewalError):  # `cut list` still shows them
-            drop_left_over(member.context.table, catalog.where, cut)
+    check_snapshots(catalog, cut, members, made, tasks)
+    # Step 7.  An error does not matter: `cut list` still shows what is left over.
+    tasks.map(lambda it: or_error(lambda: drop_left_over(it.context.table, catalog.where, cut)), members)
     return cut
 
 
@@ -140,18 +137,22 @@ def snapshots_of(members: Sequence[CutMember], wanted: CutWanted, at: CutAt, not
         sound = [
             member for member, answer in zip(members, answers, strict=True) if not isinstance(answer, LancewalError)
         ]
-        _drop_all(sound, made)
+        _drop_all(sound, made, tasks)
         table, error = faults[0]
         raise type(error)(f"cut {note.cut} was not made. Table {table}: {error}", **error.where) from error
     return made
 
 
-def check_snapshots(catalog: Catalog, cut: Cut, members: Sequence[CutMember], made: Sequence[Made]) -> None:
+def check_snapshots(
+    catalog: Catalog, cut: Cut, members: Sequence[CutMember], made: Sequence[Made], tasks: Tasks
+) -> None:
     """Take the record back if a snapshot is gone (step 6).  ``CutMissing`` names its table."""
-    for member, one in zip(members, made, strict=True):
-        if not has_notes(member.context.table, one.snapshot.name, one.snapshot.notes()):
+    pairs = list(zip(members, made, strict=True))
+    there = tasks.map(lambda it: has_notes(it[0].context.table, it[1].snapshot.name, it[1].snapshot.notes()), pairs)
+    for (member, one), is_there in zip(pairs, there, strict=True):
+        if not is_there:
             catalog.swap_cut(cut.name, cut, None)
-            _drop_all(members, made)
+            _drop_all(members, made, tasks)
             raise CutMissing(
                 f"cut {cut.name} was not made: somebody dropped the snapshot {one.snapshot.name} of table {member.name} "
                 "meanwhile. Make it again",
@@ -159,7 +160,7 @@ def check_snapshots(catalog: Catalog, cut: Cut, members: Sequence[CutMember], ma
             )
 
 
-def _record(catalog: Catalog, cut: Cut, members: Sequence[CutMember], made: Sequence[Made]) -> None:
+def _record(catalog: Catalog, cut: Cut, members: Sequence[CutMember], made: Sequence[Made], tasks: Tasks) -> None:
     """Write the cut's record (step 5)."""
     try:
         with point("cut.put", cut=cut.name):
@@ -171,14 +172,13 @@ def _record(catalog: Catalog, cut: Cut, members: Sequence[CutMember], made: Sequ
             **error.where,
         ) from error
     if not written:
-        _drop_all(members, made)
+        _drop_all(members, made, tasks)
         raise _taken(cut.name)
 
 
-def _drop_all(members: Sequence[CutMember], made: Sequence[Made]) -> None:
-    for member, one in zip(members, made, strict=True):
-        with suppress(LancewalError):
-            drop_made(member.context.table, one.snapshot)
+def _drop_all(members: Sequence[CutMember], made: Sequence[Made], tasks: Tasks) -> None:
+    pairs = list(zip(members, made, strict=True))
+    tasks.map(lambda it: or_error(lambda: drop_made(it[0].context.table, it[1].snapshot)), pairs)
 
 
 def _entry(member: CutMember, made: Made) -> CutTable:
