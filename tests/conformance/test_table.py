@@ -1491,9 +1491,12 @@ def test_a_branch_goes_on_by_itself_from_its_version(filled: User) -> None:
     assert keys(table.newest()) == [*range(20), 50]
     (found,) = table.branches()
     assert (found.name, found.version, found.notes) == ("b", first, {})
+    assert table.find_branch("b") == found
+    assert [table.find_branch(name) for name in ("", "B", "b/b", "..", "b" * 5_000, "\udcff", "%62")] == [None] * 7
     table.note_branch("b", {"lancewal.x": "1", "y": "2"})
     table.note_branch("b", {"lancewal.x": "3"})
     assert table.branches()[0].notes == {"lancewal.x": "3"}
+    assert table.find_branch("b") == table.branches()[0]
 
 
 def test_a_branch_keeps_what_it_needs_from_clean_ups(filled: User) -> None:
@@ -1514,6 +1517,7 @@ def test_a_branch_keeps_what_it_needs_from_clean_ups(filled: User) -> None:
     assert table.drop_branch("b")
     assert not table.drop_branch("b")
     assert list(table.branches()) == []
+    assert table.find_branch("b") is None
     with pytest.raises(VersionGone):
         table.branch("b").at(pinned.version)
     with pytest.raises(TableMissing):

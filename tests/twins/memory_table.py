@@ -704,6 +704,9 @@ class MemoryTable:
         found = sorted(self.dataset.branches.items())
         return [Branch(name, TableVersion(branch.version), dict(branch.notes)) for name, branch in found]
 
+    def find_branch(self, name: str) -> Branch | None:
+        return next((branch for branch in self.branches() if branch.name == name), None)
+
     def names_fault(self) -> ObjectCorrupt | None:
         return self.dataset.names_fault
 

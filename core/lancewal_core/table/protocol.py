@@ -477,6 +477,9 @@ class Table(Protocol):
     def branches(self) -> Sequence[Branch]:
         """Return all branches that can be read, by name.  Without branches this costs one listing."""
 
+    def find_branch(self, name: str) -> Branch | None:
+        """Return the branch of this name; None if there is none, or it cannot be read.  This costs one request."""
+
     def names_fault(self) -> ObjectCorrupt | None:
         """Return why the names of branches and tags cannot all be read; None if they can.
 

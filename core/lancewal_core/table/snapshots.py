@@ -171,14 +171,10 @@ def snapshots_there(table: Table) -> str:
     return there if fault is None else f"{there}; {fault}"
 
 
-def find_branch(table: Table, name: str) -> Branch | None:
-    return next((branch for branch in table.branches() if branch.name == name), None)
-
-
 def has_notes(table: Table, name: str, notes: Mapping[str, str]) -> bool:
     """Return whether the branch of that name still has exactly these notes.  A dropped snapshot's name may be used
     again."""
-    branch = find_branch(table, name)
+    branch = table.find_branch(name)
     return branch is not None and branch.notes == notes
 
 

@@ -22,7 +22,6 @@ from lancewal_core.table.snapshots import (
     Snapshot,
     begun_ms,
     check_name,
-    find_branch,
     has_notes,
     is_ours,
     snapshot_of,
@@ -37,7 +36,7 @@ def drop_snapshot(table: Table, name: str, *, look_only: bool = False) -> None:
 
     ``SnapshotMissing``: there is none.  ``InvalidInput``: the branch is a user's, or no snapshot can have the name.
     """
-    branch = find_branch(table, name)
+    branch = table.find_branch(name)
     if branch is not None and not is_ours(branch):
         raise InvalidInput(f"branch {name} is not a snapshot: delete it with Lance, dataset.branches.delete({name!r})")
     check_name(name)  # without a branch, its remains are looked for in a folder of that name
@@ -69,7 +68,7 @@ def drop_overdue(table: Table, now_ms: int) -> tuple[str, ...]:
 
 
 def _drop_if_over(table: Table, name: str, now_ms: int) -> bool:
-    branch = find_branch(table, name)
+    branch = table.find_branch(name)
     return branch is not None and _is_over(branch, now_ms) and table.drop_branch(name)
 
 

@@ -17,7 +17,7 @@ from typing import assert_never
 from lancewal_core.errors import CutMissing, InvalidInput, OutsideHistoryWindow, SnapshotMissing, VersionGone
 from lancewal_core.names.ids import Generation, TableVersion
 from lancewal_core.store.place import same_place
-from lancewal_core.table.snapshots import find_branch, snapshot_of, snapshots_there
+from lancewal_core.table.snapshots import snapshot_of, snapshots_there
 from lancewal_core.table.watermarks import InForce, Watermark
 from lancewal_reader.plan.at_positions import plan_at_positions
 from lancewal_reader.plan.at_receipt import plan_at
@@ -99,7 +99,7 @@ def order_not_told(asked: Receipt, plan: ReadPlan) -> VersionGone:
 def _plan_at_snapshot(context: PlanContext, name: str) -> ReadPlan:
     """Return the plan.  ``SnapshotMissing``: there is no snapshot of this name.  ``InvalidInput``: the snapshot is of
     another table."""
-    branch = find_branch(context.table, name)
+    branch = context.table.find_branch(name)
     found = None if branch is None else snapshot_of(branch)
     if found is None:
         raise SnapshotMissing(

@@ -61,7 +61,7 @@ from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.protocol import PinnedTable, Table
-from lancewal_core.table.snapshots import find_branch, snapshot_of
+from lancewal_core.table.snapshots import snapshot_of
 from lancewal_core.table.watermarks import NOTHING_MERGED, InForce
 from lancewal_core.wal.log_end import confirm_end, lost_at_end, segment_lost
 from lancewal_core.wal.segment import Segment, Trailer
@@ -138,7 +138,7 @@ class OnBranch:
         """Open the version; ``VersionGone`` if the snapshot was dropped, even if another one has its name now.
         Versions of both would have the same numbers."""
         pinned = table.branch(self.name).at(self.version)
-        branch = find_branch(table, self.name)
+        branch = table.find_branch(self.name)
         found = None if branch is None else snapshot_of(branch)
         if found is None or (found.branch_version, found.receipt) != (self.version, self.receipt):
             raise VersionGone(f"snapshot {self.name} was dropped since this read was planned")

@@ -15,7 +15,7 @@ from lancewal_core.errors import CutMissing, LancewalError, or_error
 from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.table.protocol import Table
-from lancewal_core.table.snapshots import cut_of, find_branch
+from lancewal_core.table.snapshots import cut_of
 from lancewal_flusher.garbage.snapshots import drop_same
 
 
@@ -36,7 +36,7 @@ def drop_cut(catalog: Catalog, cut: Cut, tables: Mapping[str, Table], tasks: Tas
 def _drop(cut: Cut, name: str, table: Table) -> None:
     """Drop the snapshot that the cut names, but no other one of its name."""
     snapshot = cut.tables[name].snapshot
-    branch = None if snapshot is None else find_branch(table, snapshot)
+    branch = None if snapshot is None else table.find_branch(snapshot)
     if branch is None or not cut_of(branch):
         return
     if cut_note(cut_of(branch), f"snapshot {branch.name}").write_id == cut.write_id:

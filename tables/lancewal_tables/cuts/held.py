@@ -10,7 +10,7 @@ from lancewal_core.catalog.cut import Cut, CutTable
 from lancewal_core.errors import CutMissing, LancewalError
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.table.protocol import PinnedTable, Table
-from lancewal_core.table.snapshots import find_branch, snapshot_of
+from lancewal_core.table.snapshots import snapshot_of
 from lancewal_core.table.watermarks import TABLE_UUID
 
 
@@ -43,7 +43,7 @@ def _look(of: CutTable, table: Table) -> HeldByCut:
         raise CutMissing(f"at {of.uri} there is now the table with uuid {found}, the cut is of {of.table_uuid}")
     if of.snapshot is None:
         return HeldByCut()
-    branch = find_branch(table, of.snapshot)
+    branch = table.find_branch(of.snapshot)
     snapshot = None if branch is None else snapshot_of(branch)
     if snapshot is None or snapshot.receipt != of.receipt:
         raise CutMissing(f"its snapshot {of.snapshot} was dropped")

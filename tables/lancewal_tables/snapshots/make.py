@@ -63,7 +63,6 @@ from lancewal_core.table.snapshots import (
     begun,
     check_name,
     check_until,
-    find_branch,
     has_notes,
     is_ours,
 )
@@ -127,7 +126,7 @@ def make_snapshot(
     check_name(name)
     if for_ms is not None:
         check_until(context.clock.now_ms() + for_ms + _MAKING_MAX_MS)
-    taken = find_branch(context.table, name)
+    taken = context.table.find_branch(name)
     if taken is not None:
         raise _taken(name, is_ours(taken))
     read = read_options() if at is None else read_options(at=at)

@@ -258,7 +258,7 @@ def test_a_version_that_goes_meanwhile_makes_it_begin_again(
     assert by_key(branch(pipeline, "eom").to_table()) == pipeline.oracle
 
 
-@pytest.mark.parametrize(("step", "call"), [("branches", 1), ("branch", 1), ("commit", 1), ("branches", 2)])
+@pytest.mark.parametrize(("step", "call"), [("find_branch", 1), ("branch", 1), ("commit", 1), ("find_branch", 2)])
 @pytest.mark.parametrize("again", [False, True])
 def test_one_that_is_dropped_while_it_is_made(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, step: str, call: int, again: bool

@@ -190,6 +190,9 @@ class LanceTable:
     def names_fault(self) -> ObjectCorrupt | None:
         return self._branches.fault()
 
+    def find_branch(self, name: str) -> Branch | None:
+        return self._branches.find(name)
+
     def branch(self, name: str) -> LanceTable:
         found = LanceTable(f"{self.uri.rstrip('/')}/{paths.branch_folder(name)}", self._options, self._base_paths)
         found._root = self._root
