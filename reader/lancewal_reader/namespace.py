@@ -6,7 +6,6 @@ the id of a table, and ``["shop", "orders"]`` too.  Tables that were dropped are
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -37,7 +36,7 @@ from lance_namespace import (
 )
 
 from lancewal_core.catalog.catalog import found_table
-from lancewal_core.catalog.entry import TableEntry
+from lancewal_core.catalog.entry import TableEntry, entry_of
 from lancewal_core.catalog.named import active
 from lancewal_core.catalog.opened import open_postgres
 from lancewal_core.catalog.table_name import table_name
@@ -52,8 +51,6 @@ from lancewal_core.errors import (
     TableUnknown,
 )
 from lancewal_core.open import Address
-from lancewal_core.process.clock import SystemClock
-from lancewal_core.store.place import place_of
 
 _STORAGE = "storage."
 
@@ -114,15 +111,7 @@ class PostgresNamespace(LanceNamespace):
         name = _name(request.id)
         with _told():
             contract = Address(request.location, self._options).contract()
-            entry = TableEntry(
-                name=name,
-                uri=place_of(request.location),
-                table_uuid=contract.table_uuid,
-                topic=contract.topic,
-                group_id=contract.group_id,
-                changed_ms=SystemClock().now_ms(),
-                write_id=uuid.uuid4().hex,
-            )
+            entry = entry_of(contract, name, request.location)
             if not self._catalog.swap_table(name, None, entry):
                 raise TableAlreadyExistsError(f"the catalog {self._catalog.where} has a table {name} already")
         return RegisterTableResponse(location=entry.uri)

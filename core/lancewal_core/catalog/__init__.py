@@ -9,5 +9,5 @@ in the object store, ``postgres_catalog`` in PostgreSQL, by the statements of ``
 Nothing that the protocol promises lies in a catalog.  Contracts, pages, logs and merge records stay in each table's
 folder.  A table is opened by its address without a catalog.
 
-May import: catalog.postgres, errors, names, process, settings, store.
+May import: catalog.postgres, errors, names, process, settings, store, table.
 """

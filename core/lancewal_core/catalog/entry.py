@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
+from uuid import uuid4
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from lancewal_core.catalog.table_name import table_name
+from lancewal_core.process.clock import SystemClock
 from lancewal_core.store.json_model import Version1, Word
 from lancewal_core.store.json_object import WHOLE_MAX
+from lancewal_core.store.place import place_of
+
+if TYPE_CHECKING:
+    from lancewal_core.table.contract import Contract
 
 FORMAT = 1
 _URI_MAX = 4_096
@@ -36,3 +42,16 @@ class TableEntry(BaseModel):
     """When the entry was written, in milliseconds since 1970."""
     write_id: Word
     """Differs in every version of every entry.  Two entries are the same version if it is equal."""
+
+
+def entry_of(contract: Contract, name: str, uri: str) -> TableEntry:
+    """Return a new entry of the table at ``uri``, by its contract."""
+    return TableEntry(
+        name=name,
+        uri=place_of(uri),
+        table_uuid=contract.table_uuid,
+        topic=contract.topic,
+        group_id=contract.group_id,
+        changed_ms=SystemClock().now_ms(),
+        write_id=uuid4().hex,
+    )

@@ -8,7 +8,8 @@ Guarantees, fewer than those of the door
  2. Adding a name and removing one are each one request, which the server decides.
  3. A swap to another address reads, removes and adds.  In between the name is missing, and another client's swap may be
     lost.  An entry with the state ``dropped`` is removed.
- 4. ``tables`` asks once for the names and once for each table, so it shows no single moment.
+ 4. ``tables`` asks once for each page of names and once for each table, so it shows no single moment.  A listing that has
+    no end is an error.
  5. A table whose versions the server manages is refused by name, because lancewal commits by address.  ``tables`` leaves it
     out.
  6. Cuts lie in ``root``, as in a directory.  Without a root there are none.
@@ -45,11 +46,14 @@ from lancewal_core.settings.catalog_url import catalog_url, is_local, shown_url
 
 REQUEST_S = 5.0
 """Time limit for a request and its answer, in seconds."""
+PAGES_MAX = 10_000
+"""Most pages of one listing."""
 _ROOT = "$"
 """The root namespace in a request's path: the delimiter alone."""
 _NOT_FOUND, _CONFLICT = 404, 409
 _REFUSED = frozenset({401, 403})
 _LENGTH_MAX = 300
+_SHOWN = 60
 T = TypeVar("T")
 
 
@@ -74,14 +78,29 @@ class RestCatalog:
     # -- tables ---------------------------------------------------------------------------------------------------
 
     def tables(self) -> Mapping[str, TableEntry]:
-        names = list[str]()
-        page: str | None = None
-        while page != "":
-            answer = self._ask(partial(self._api.list_tables, _ROOT, page_token=page, **_LIMIT))
-            names += [] if answer is None else answer.tables
-            page = "" if answer is None else answer.page_token or ""
+        names = self._names()
         found = self._tasks.map(self._described, sorted(filter(is_table_name, names)))
         return {entry.name: entry for entry, managed in filter(None, found) if not managed}
+
+    def _names(self) -> set[str]:
+        """Return the names of all tables, page by page.  ``CatalogRefused``: the pages have no end."""
+        names, pages = set[str](), set[str | None]()
+        page: str | None = None
+        while page != "":
+            pages.add(page)
+            answer = self._ask(partial(self._api.list_tables, _ROOT, page_token=page, **_LIMIT))
+            names |= set() if answer is None else set(answer.tables)
+            page = "" if answer is None else answer.page_token or ""
+            if page in pages or len(pages) > PAGES_MAX:
+                what = (
+                    "repeats the page_token"
+                    if page in pages
+                    else f"gives more than {PAGES_MAX} pages, the last page_token"
+                )
+                raise CatalogRefused(
+                    f"the catalog {self.where} lists its tables without end: it {what} {page[:_SHOWN]!a}. Correct the server"
+                )
+        return names
 
     def table(self, name: str) -> TableEntry | None:
         found = self._described(table_name(name))

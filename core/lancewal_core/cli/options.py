@@ -25,6 +25,7 @@ from lancewal_core.cli.output import many_lines, say, say_json
 from lancewal_core.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from lancewal_core.catalog.catalog import Catalog
     from lancewal_core.settings.load import Settings
     from lancewal_core.settings.sections import TableSettings
 
@@ -45,7 +46,7 @@ StorageOption: TypeAlias = Annotated[
 DryRunOption: TypeAlias = Annotated[
     bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")
 ]
-Find: TypeAlias = Literal["none", "active", "all"]
+Find: TypeAlias = Literal["none", "active"]
 NOTHING_CHANGED = "nothing was changed (--dry-run)"
 """Last words of a report by ``--dry-run``."""
 YesOption: TypeAlias = Annotated[
@@ -74,6 +75,17 @@ class TableAsked(Options):
     def settings(self, *, defining: bool = False, name: str = "", find: Find = "active") -> Settings:
         """See ``read_settings``."""
         return read_settings(self.config, self.table, self.storage_option, defining=defining, name=name, find=find)
+
+    def settings_and_catalog(self) -> tuple[Settings, Catalog | None]:
+        """Return the settings, and their catalog, which is opened once; None if they name none.  A name may be that of a
+        dropped table."""
+        from lancewal_core.catalog.opened import catalog_of
+
+        settings, table = _given(self.config, self.storage_option), self.table
+        catalog = catalog_of(settings)
+        if catalog is not None:
+            settings, table = _from_catalog(catalog, settings, table, dropped=True)
+        return _of_table(settings, table, defining=False), catalog
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,24 +126,34 @@ def read_settings(
     ``defining`` they are kept: the command makes a table by these terms at the other address.
 
     Where the settings have a catalog, either may be a name (``catalog.named``), and the result has its address.  ``find``
-    says which tables a name may find: ``active``, ``all`` (dropped ones too), or ``none``, with which no catalog is asked.
+    says which tables a name may find: ``active``, or ``none``, with which no catalog is asked.
     ``name`` is the name that a table at ``table``, or else ``table.uri``, is to get.
     Without any address the table lies in the catalog's root.
 
     Raises ``InvalidSettings``, ``InvalidInput``; for a name ``TableUnknown``, and errors of the catalog.
     """
+    settings = _given(config, storage_option)
+    if name:
+        _check_new_name(settings, name)
+    if find != "none" and settings.catalog.is_set:
+        settings, table = _with_addresses(settings, table, name)
+    return _of_table(settings, table, defining=defining)
+
+
+def _given(config: Path | None, storage_option: Sequence[str] | None) -> Settings:
     from lancewal_core.settings.load import load_settings, with_accounts
-    from lancewal_core.store.address import whole_address
 
     settings = load_settings(config, os.environ)
     if storage_option:
         options = {**settings.storage.options, **dict(map(_name_and_value, storage_option))}
         settings = settings.model_copy(update={"storage": settings.storage.model_copy(update={"options": options})})
         settings = with_accounts(settings)
-    if name:
-        _check_new_name(settings, name)
-    if find != "none" and settings.catalog.is_set:
-        settings, table = _with_addresses(settings, table, name, dropped=find == "all")
+    return settings
+
+
+def _of_table(settings: Settings, table: str, *, defining: bool) -> Settings:
+    from lancewal_core.store.address import whole_address
+
     if table:
         named = _at(whole_address(table, settings.storage.options))
         if named.uri != settings.table.uri:
@@ -142,10 +164,10 @@ def read_settings(
     return settings
 
 
-def _with_addresses(settings: Settings, table: str, name: str, *, dropped: bool) -> tuple[Settings, str]:
+def _with_addresses(settings: Settings, table: str, name: str) -> tuple[Settings, str]:
     """Return the settings, and ``table``, with addresses in the place of names.  If ``table`` is given, the configured one
     may be unknown to the catalog.  Without an address a table of a new ``name`` lies in the catalog's root."""
-    from lancewal_core.catalog.named import address_of, known_address, may_be_name
+    from lancewal_core.catalog.named import may_be_name
     from lancewal_core.catalog.opened import catalog_of
 
     configured = settings.table.uri
@@ -155,8 +177,14 @@ def _with_addresses(settings: Settings, table: str, name: str, *, dropped: bool)
         return settings, table
     catalog = catalog_of(settings)
     assert catalog is not None
+    return _from_catalog(catalog, settings, table, dropped=False)
+
+
+def _from_catalog(catalog: Catalog, settings: Settings, table: str, *, dropped: bool) -> tuple[Settings, str]:
+    from lancewal_core.catalog.named import address_of, known_address
+
     of_configured = known_address if table else address_of
-    uri = of_configured(catalog, configured, dropped=dropped)
+    uri = of_configured(catalog, settings.table.uri, dropped=dropped)
     section = settings.table.model_copy(update={"uri": uri})
     return settings.model_copy(update={"table": section}), address_of(catalog, table, dropped=dropped)
 

@@ -15,7 +15,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from lancewal_core.catalog.catalog import Catalog, change_table
-from lancewal_core.catalog.entry import TableEntry
+from lancewal_core.catalog.entry import TableEntry, entry_of
 from lancewal_core.errors import LancewalError, NotALancewalTable, TableDropped, TableMissing
 from lancewal_core.open import Address
 from lancewal_core.process.clock import SystemClock
@@ -25,7 +25,7 @@ from lancewal_core.store.place import place_of, same_place
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.snapshots import Snapshot, readable_snapshots
 from lancewal_flusher.catalog.below import tables_below
-from lancewal_flusher.catalog.proved import ProvedTable, entry_of, proved_cuts
+from lancewal_flusher.catalog.proved import ProvedTable, proved_cuts
 
 _TABLES_AT_ONCE = 16
 """Contracts read at a time."""

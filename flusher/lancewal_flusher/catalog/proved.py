@@ -8,15 +8,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from uuid import uuid4
 
 from lancewal_core.catalog.cut import Cut, CutTable
 from lancewal_core.catalog.cut_note import CutNote, cut_note
 from lancewal_core.catalog.entry import TableEntry
 from lancewal_core.errors import Corrupt
-from lancewal_core.process.clock import SystemClock
-from lancewal_core.store.place import place_of
-from lancewal_core.table.contract import Contract
 from lancewal_core.table.snapshots import Snapshot
 
 
@@ -26,19 +22,6 @@ class ProvedTable:
 
     entry: TableEntry
     snapshots: Sequence[Snapshot]
-
-
-def entry_of(contract: Contract, name: str, uri: str) -> TableEntry:
-    """Return a new entry of the table at ``uri``, by its contract."""
-    return TableEntry(
-        name=name,
-        uri=place_of(uri),
-        table_uuid=contract.table_uuid,
-        topic=contract.topic,
-        group_id=contract.group_id,
-        changed_ms=SystemClock().now_ms(),
-        write_id=uuid4().hex,
-    )
 
 
 def proved_cuts(tables: Mapping[str, ProvedTable]) -> tuple[list[Cut], list[str]]:

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from lancewal_core.catalog.catalog import Catalog, change_table
 from lancewal_core.catalog.cut_note import cut_note
 from lancewal_core.catalog.entry import TableEntry, TableState
-from lancewal_core.catalog.opened import catalog_of
-from lancewal_core.errors import InvalidInput, LancewalError, TableMissing
+from lancewal_core.errors import LancewalError, TableMissing
 from lancewal_core.names.ids import Region
 from lancewal_core.open import Address
 from lancewal_core.process.clock import SystemClock
@@ -25,6 +24,7 @@ from lancewal_core.settings.load import Settings
 from lancewal_core.store.place import place_of, same_place
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.snapshots import cut_of
+from lancewal_tables.catalog.registration import check_named_cuts
 from lancewal_tables.define.drop import begin_deletion, contract_at, delete_objects, drop, undrop
 
 
@@ -44,23 +44,16 @@ def contract_of(settings: Settings) -> Contract:
     return contract_at(address.store(), address.uri)
 
 
-def check_kept_cuts(settings: Settings, contract: Contract, named: Collection[str]) -> None:
-    """Raise ``InvalidInput`` unless ``named`` has all kept cuts that hold the table.
+def check_kept_cuts(settings: Settings, catalog: Catalog | None, contract: Contract, named: Collection[str]) -> None:
+    """Raise ``InvalidInput`` unless ``named`` has the kept cuts that hold the table, and no other.
 
     The catalog knows them.  Without one, the table's own snapshots tell of which cuts they are."""
-    catalog = catalog_of(settings)
     if catalog is not None:
         kept = [cut for cut in catalog.cuts().values() if not cut.moving]
         held = {cut.name for cut in kept if any(of.table_uuid == contract.table_uuid for of in cut.tables.values())}
     else:
         held = _cuts_of_snapshots(settings)
-    left = sorted(held - set(named))
-    if left:
-        options = " ".join(f"--cut {name}" for name in left)
-        raise InvalidInput(
-            f"the table is in kept cuts, which would lack it: {', '.join(left)}. Nothing was changed. To drop it in spite of "
-            f"that, add {options}"
-        )
+    check_named_cuts(settings.table.uri, held, named)
 
 
 def _cuts_of_snapshots(settings: Settings) -> set[str]:
@@ -72,21 +65,21 @@ def _cuts_of_snapshots(settings: Settings) -> set[str]:
     return {cut_note(cut_of(branch), f"snapshot {branch.name}").cut for branch in found}
 
 
-def drop_table(settings: Settings, contract: Contract) -> DroppedTable:
+def drop_table(settings: Settings, catalog: Catalog | None, contract: Contract) -> DroppedTable:
     """Drop the table of this contract: end its logs, then change its entry.  Nothing is deleted."""
     address, clock = Address.of(settings), SystemClock()
     with closing(ThreadTasks()) as tasks:
         opened = OpenedTable.over(address.store(), address.table(), contract, tasks, clock)
         contract, failed = drop(opened, lambda: uuid.uuid4().hex)
-    _put_state(settings, contract, "dropped")
+    _put_state(settings, catalog, contract, "dropped")
     return DroppedTable(contract, failed)
 
 
-def undrop_table(settings: Settings) -> Contract:
+def undrop_table(settings: Settings, catalog: Catalog | None) -> Contract:
     """Take back that the table at ``table.uri`` was dropped, and return its contract.  ``TableDropped``: too late."""
     known = contract_of(settings)
     contract = undrop(Address.of(settings).store(), SystemClock(), known)
-    _put_state(settings, contract, "active")
+    _put_state(settings, catalog, contract, "active")
     return contract
 
 
@@ -98,9 +91,8 @@ def delete_table(settings: Settings, contract: Contract) -> tuple[Contract, int]
         return last, delete_objects(store, tasks, last)
 
 
-def _put_state(settings: Settings, contract: Contract, state: TableState) -> None:
+def _put_state(settings: Settings, catalog: Catalog | None, contract: Contract, state: TableState) -> None:
     """Write the state into the table's entry, if it has one.  An entry of another table of that name stays."""
-    catalog: Catalog | None = catalog_of(settings)
     if catalog is None or contract.name is None:
         return
     here = place_of(settings.table.uri)

@@ -18,7 +18,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 
 from lancewal_core.catalog.catalog import Catalog, change_table
-from lancewal_core.catalog.entry import TableEntry
+from lancewal_core.catalog.entry import TableEntry, entry_of
 from lancewal_core.catalog.opened import open_directory
 from lancewal_core.errors import LancewalError, NotALancewalTable, TableMissing
 from lancewal_core.open import Address
@@ -28,7 +28,7 @@ from lancewal_core.store.place import place_of, same_place
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.snapshots import readable_snapshots
 from lancewal_flusher.catalog.below import tables_below
-from lancewal_flusher.catalog.proved import ProvedTable, entry_of, proved_cuts
+from lancewal_flusher.catalog.proved import ProvedTable, proved_cuts
 from lancewal_tables.catalog.registration import says_the_same
 
 _TABLES_AT_ONCE = 16

@@ -20,7 +20,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from lancewal_core.catalog.catalog import Catalog, change_table, cuts_of, found_table
-from lancewal_core.catalog.entry import TableEntry
+from lancewal_core.catalog.entry import TableEntry, entry_of
 from lancewal_core.catalog.table_name import table_name
 from lancewal_core.errors import InvalidInput, NotALancewalTable, TableExists, TableMissing
 from lancewal_core.open import Address
@@ -28,7 +28,6 @@ from lancewal_core.process.failpoints import point
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.place import place_of, same_place
 from lancewal_core.table.contract import Contract
-from lancewal_flusher.catalog.proved import entry_of
 from lancewal_tables.define.move import move_table
 from lancewal_tables.define.name import give_name
 
@@ -98,13 +97,20 @@ def forget_table(catalog: Catalog, name: str, of_cuts: Collection[str] = ()) -> 
 
 def check_cuts(catalog: Catalog, name: str, of_cuts: Collection[str]) -> None:
     """Raise ``InvalidInput`` unless ``of_cuts`` names the kept cuts that have the table, and no other."""
-    held = {cut.name for cut in cuts_of(catalog, name)}
-    for cut in sorted(set(of_cuts) - held):
-        raise InvalidInput(f"--cut {cut}: there is no kept cut of this name that has the table {name}")
-    for cut in sorted(held - set(of_cuts)):
+    check_named_cuts(name, {cut.name for cut in cuts_of(catalog, name)}, of_cuts)
+
+
+def check_named_cuts(table: str, held: Collection[str], named: Collection[str]) -> None:
+    """Raise ``InvalidInput`` unless ``named`` has the kept cuts that hold the table, and no other."""
+    for cut in sorted(set(named) - set(held)):
         raise InvalidInput(
-            f"the kept cut {cut} has the table {name}: drop the cut first (`lancewal cut drop {cut}`), or name it "
-            f"(`--cut {cut}`)"
+            f"--cut {cut}: there is no kept cut of this name that has the table {table}. Nothing was changed"
+        )
+    left = sorted(set(held) - set(named))
+    if left:
+        raise InvalidInput(
+            f"the table {table} is in kept cuts, which would lack it: {', '.join(left)}. Nothing was changed. Drop the cuts "
+            f"first (`lancewal cut drop {left[0]}`), or add {' '.join(f'--cut {cut}' for cut in left)}"
         )
 
 

@@ -33,8 +33,8 @@ _AT_ONCE = 8
 """Snapshots made at the same time.  Each has the unmerged rows of its table in memory."""
 
 
-class AskedAt(StrEnum):
-    """Positions at which tables are cut."""
+class UpTo(StrEnum):
+    """Positions up to which a cut has the records of its tables."""
 
     ENDS = "ends"
     DURABLE = "durable"
@@ -57,12 +57,12 @@ def make(
         str,
         typer.Option("--for", help="Let garbage collection drop it after this time, such as 7d.", metavar="DURATION"),
     ] = "",
-    at: Annotated[
-        AskedAt,
+    up_to: Annotated[
+        UpTo,
         typer.Option(
-            "--at", help="ends: all that Kafka has committed by now; durable: what the tables have, without Kafka."
+            "--up-to", help="ends: all that Kafka has committed by now; durable: what the tables have, without Kafka."
         ),
-    ] = AskedAt.ENDS,
+    ] = UpTo.ENDS,
     wait: Annotated[
         str,
         typer.Option(
@@ -90,11 +90,11 @@ def make(
         tasks = ThreadTasks(io_threads=_AT_ONCE)
         stack.callback(tasks.close)
         catalog = set_catalog(settings)
-        if at is AskedAt.ENDS:
+        if up_to is UpTo.ENDS:
             settings.need("kafka.bootstrap_servers")
         found = tables_matching(catalog, tuple(tables))
         members = _open(settings, found, stack, tasks)
-        source = kafka_ends(settings.kafka.client(), tasks) if at is AskedAt.ENDS else None
+        source = kafka_ends(settings.kafka.client(), tasks) if up_to is UpTo.ENDS else None
         cut = make_cut(catalog, members, wanted, source, tasks)
     lines = [_line(cut), *_table_lines(cut, {})]
     asked.report({"cut": _about(cut, {})}, "\n".join(lines))

@@ -287,9 +287,9 @@ def drop(
     from lancewal_tables.catalog.dropping import check_kept_cuts, contract_of, delete_table, drop_table
     from lancewal_tables.define.drop import deletable_ms
 
-    settings = asked.settings(find="all")
+    settings, catalog = asked.settings_and_catalog()
     uri, contract = settings.table.uri, contract_of(settings)
-    check_kept_cuts(settings, contract, cut or [])
+    check_kept_cuts(settings, catalog, contract, cut or [])
     due = now or (contract.drop is not None and SystemClock().now_ms() >= deletable_ms(contract))
     due = due or (contract.drop is not None and contract.drop.deleting)
     if dry_run:
@@ -298,7 +298,7 @@ def drop(
         )
         return
     if contract.drop is None or not contract.drop.deleting:
-        dropped = drop_table(settings, contract)
+        dropped = drop_table(settings, catalog, contract)
         contract = dropped.contract
         for region, error in dropped.not_ended.items():
             _warn(f"the log of partition {region.name} could not be ended: {error}. Run the command again")
@@ -323,7 +323,7 @@ def undrop(asked: Asked) -> None:
     """
     from lancewal_tables.catalog.dropping import undrop_table
 
-    _show(undrop_table(asked.settings(find="all")), asked)
+    _show(undrop_table(*asked.settings_and_catalog()), asked)
 
 
 app.command("load")(load_command)

@@ -14,7 +14,7 @@ import lance
 import pyarrow as pa
 import pytest
 from lance.namespace import RestAdapter
-from lance_namespace import DescribeTableResponse
+from lance_namespace import DescribeTableResponse, ListTablesResponse
 from lance_namespace_urllib3_client.api.table_api import TableApi
 
 from lancewal_core.catalog import rest_catalog
@@ -138,6 +138,29 @@ def test_a_location_that_is_no_address_is_named(
         ) as refused:
             call()
         assert len(str(refused.value)) < 600
+
+
+@pytest.mark.parametrize("endless", ["repeated", "new"])
+def test_a_listing_without_end_is_an_error(
+    client: Client, root: str, monkeypatch: pytest.MonkeyPatch, endless: str
+) -> None:
+    catalog = client()
+    pages = {None: "a", "a": "b", "b": None}
+    asked: list[str | None] = []
+
+    def listed(*arguments: object, page_token: str | None, **options: object) -> ListTablesResponse:
+        asked.append(page_token)
+        return ListTablesResponse(tables=[f"t{page_token}"], page_token=pages.get(page_token, f"{len(asked)}"))
+
+    monkeypatch.setattr(TableApi, "list_tables", listed)
+    monkeypatch.setattr(RestCatalog, "_described", lambda self, name: (entry(root, name), False))
+    assert list(catalog.tables()) == ["tNone", "ta", "tb"]
+    monkeypatch.setattr(rest_catalog, "PAGES_MAX", 50)
+    pages["b"] = "a" if endless == "repeated" else "c"
+    said = r"it repeats the page_token 'a'" if endless == "repeated" else "gives more than 50 pages"
+    with pytest.raises(CatalogRefused, match=rf"lists its tables without end: .*{said}.*Correct the server"):
+        catalog.tables()
+    assert len(asked) < 60
 
 
 def test_cuts_lie_in_the_root(client: Client, root: str) -> None:

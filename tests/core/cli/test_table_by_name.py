@@ -9,7 +9,7 @@ import yaml
 
 from lancewal_core.catalog.opened import open_directory
 from lancewal_core.cli.config import show
-from lancewal_core.cli.options import read_settings
+from lancewal_core.cli.options import TableAsked, read_settings
 from lancewal_core.errors import InvalidSettings, TableUnknown
 from tests.support.catalog_entries import entry
 
@@ -90,11 +90,13 @@ def test_a_table_that_was_dropped_is_refused_by_name(lake: Path) -> None:
 def test_a_command_may_find_a_table_that_was_dropped(lake: Path, configured: bool) -> None:
     Path("gone").mkdir()
     file = config(lake, uri="gone" if configured else "shop.orders", base_paths="allow")
-    table = read_settings(file, "" if configured else "gone", find="all").table
-    assert (table.uri, table.base_paths) == ("s3://elsewhere/gone", "allow")
-    assert read_settings(file, "items", find="all").table.uri == "s3://elsewhere/items"
+    settings, catalog = TableAsked("" if configured else "gone", file).settings_and_catalog()
+    assert (settings.table.uri, settings.table.base_paths) == ("s3://elsewhere/gone", "allow")
+    assert catalog is not None
+    assert catalog.where == str(lake)
+    assert TableAsked("items", file).settings_and_catalog()[0].table.uri == "s3://elsewhere/items"
     with pytest.raises(TableUnknown, match="neither a table of the catalog"):
-        read_settings(file, "bills", find="all")
+        TableAsked("bills", file).settings_and_catalog()
 
 
 def test_an_address_asks_no_catalog(lake: Path) -> None:

@@ -239,7 +239,7 @@ def test_a_table_of_a_kept_cut_is_forgotten_only_if_the_cut_is_named(lake: Lake,
             name=name, moving=moving, tables={"shop.orders": held}, asked_ms=1, took_ms=1, made_ms=1, write_id=name
         )
         assert lake.catalog.swap_cut(name, None, cut)
-    with pytest.raises(InvalidInput, match=r"the kept cut june has the table shop\.orders: .*`--cut june`"):
+    with pytest.raises(InvalidInput, match=r"the table shop\.orders is in kept cuts, .*: june\. .*--cut june"):
         forget_table(lake.catalog, "shop.orders")
     with pytest.raises(InvalidInput, match="--cut live: there is no kept cut of this name"):
         forget_table(lake.catalog, "shop.orders", ["june", "live"])

@@ -13,7 +13,7 @@ from lancewal_flusher.garbage.snapshots import drop_snapshot
 from tests.tables.cuts.lake import TABLES, Lake
 
 Said = Callable[..., str]
-MAKE = ("cut", "make", "june", "--tables", "shop.*", "--at", "durable")
+MAKE = ("cut", "make", "june", "--tables", "shop.*", "--up-to", "durable")
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_left_over_snapshots_are_listed_and_dropped(lake: Lake, said: Said) -> N
 
 
 def test_what_is_refused(lake: Lake, said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "no table of the catalog" in said("cut", "make", "june", "--tables", "crm.*", "--at", "durable", code=2)
+    assert "no table of the catalog" in said("cut", "make", "june", "--tables", "crm.*", "--up-to", "durable", code=2)
     assert "kafka.bootstrap_servers" in said("cut", "make", "june", "--tables", "shop.*", code=2)
     assert "not the name of a cut" in said("cut", "make", "a.b", *MAKE[3:], code=2)
     assert "--wait 'soon'" in said(*MAKE, "--wait", "soon", code=2)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
+from lancewal_core.catalog.opened import catalog_of
 from lancewal_core.errors import InvalidInput
 from lancewal_core.settings.load import Settings, load_settings
 from lancewal_tables.catalog.dropping import check_kept_cuts, contract_of
@@ -18,19 +19,29 @@ def settings_with(lake: Lake, catalog: Mapping[str, str]) -> Settings:
     return load_settings(None, environment)
 
 
+def checking(settings: Settings) -> Callable[..., None]:
+    """Return a check of the cuts that a command names, each as an argument."""
+    contract, catalog = contract_of(settings), catalog_of(settings)
+    return lambda *named: check_kept_cuts(settings, catalog, contract, named)
+
+
 def test_a_table_of_a_kept_cut_is_not_dropped_by_the_way(tmp_path: Path, seed: int) -> None:
     lake = Lake(tmp_path, seed=seed)
     lake.produce(20)
-    for settings in (settings_with(lake, {"LANCEWAL_CATALOG__ROOT": str(lake.root)}), settings_with(lake, {})):
-        contract = contract_of(settings)
-        check_kept_cuts(settings, contract, ())
+    for place in ({"LANCEWAL_CATALOG__ROOT": str(lake.root)}, {}):
+        settings = settings_with(lake, place)
+        check = checking(settings)
+        check()
         cut = lake.make("june")
         with pytest.raises(InvalidInput, match=r"which would lack it: june\. Nothing was changed\..* --cut june"):
-            check_kept_cuts(settings, contract, ("may",))
-        check_kept_cuts(settings, contract, ("june",))
+            check()
+        for named in (("may",), ("june", "may")):
+            with pytest.raises(InvalidInput, match=r"--cut may: there is no kept cut of this name that has the table"):
+                check(*named)
+        check("june")
         assert lake.catalog.swap_cut("june", cut, None)
         for table in lake.of.values():
             for branch in table.table.branches():
                 table.table.drop_branch(branch.name)
-        check_kept_cuts(settings, contract, ())
+        check()
     lake.close()
