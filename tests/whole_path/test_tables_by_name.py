@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
+from lance.namespace import RestAdapter
 
 from lancewal_core.cli.options import read_settings
 from lancewal_demo.stack import KafkaBroker
@@ -15,7 +18,7 @@ from lancewal_demo.stack.ports import free_ports
 from lancewal_reader.point.receipt import receipt_of
 from lancewal_reader.table import open_table
 from tests.support.topics import make_topics
-from tests.support.whole_path import until
+from tests.support.whole_path import Service, until
 from tests.whole_path.test_lost_replies import metric
 from tests.whole_path.world import make_world
 
@@ -25,6 +28,59 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 def killing(when: str) -> dict[str, str]:
     """The environment of a command that dies at the change of the catalog."""
     return {"LANCEWAL_TESTING": "1", "LANCEWAL_FAILPOINT": f"catalog.swap:{when}=kill"}
+
+
+def not_ready(port: int) -> str:
+    """What ``/readyz`` answers; empty before the process listens."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=60) as answer:
+            return str(answer.read().decode())
+    except urllib.error.HTTPError as error:
+        return error.read().decode()
+    except urllib.error.URLError:
+        return ""
+
+
+def test_services_wait_for_a_catalog_that_is_away(
+    kafka: KafkaBroker, topic_name: str, tmp_path: Path, seed: int
+) -> None:
+    """Ingest and flusher start by name before the catalog answers.  They say so, end in order, and begin once it answers."""
+    ingest_port, flusher_port, catalog_port = free_ports(3)
+    http = {"ingest_port": ingest_port, "flusher_port": flusher_port}
+    uri = str(tmp_path / "lake" / "shop.orders.lance")
+    world = make_world(kafka, topic_name, tmp_path, seed, http=http, uri=uri, in_process=True)
+    lancewal = world.lancewal
+    away = {"kind": "rest", "url": f"http://127.0.0.1:{catalog_port}"}
+    lancewal.settings({**lancewal.tree, "table": {"uri": "shop.orders"}, "catalog": away})
+    counted = (
+        (ingest_port, "lancewal_ingest_failures_total", {"operation": "start"}),
+        (flusher_port, "lancewal_flusher_failures_total", {"kind": "catalog_unavailable"}),
+    )
+
+    def begun() -> list[Service]:
+        said = "catalog_unavailable: not started yet: the catalog "
+        services = [lancewal.start("ingest", "run"), lancewal.start("flusher", "run")]
+        for service, (port, name, labels) in zip(services, counted, strict=True):
+            until(lambda port=port: said in not_ready(port), lambda: lancewal.tails)  # type: ignore[misc] # bound now
+            until(lambda port=port, name=name, labels=labels: metric(port, name, **labels) > 0)  # type: ignore[misc]
+            (line, *_) = service.logged("operation_failed")
+            assert (line["operation"], line["kind"], line["table"]) == ("start", "catalog_unavailable", "shop.orders")
+        return services
+
+    for service in begun():
+        service.stop()
+    services = begun()
+    with RestAdapter("dir", {"root": str(tmp_path / "lake")}, port=catalog_port):
+        world.feed.produce(60)
+        world.wait_caught_up("eventual")
+    world.feed.produce(60)  # the catalog is away again, which nobody notices
+    lancewal.settings({**lancewal.tree, "table": {"uri": uri}})
+    world.finish(services)
+    lancewal.settings({**lancewal.tree, "table": {"uri": "shop.bills"}})
+    with RestAdapter("dir", {"root": str(tmp_path / "lake")}, port=catalog_port):
+        for service in (lancewal.start("ingest", "run"), lancewal.start("flusher", "run")):
+            until(lambda service=service: not service.running)  # type: ignore[misc] # bound now
+            assert (service.exit_code, "table_unknown: shop.bills" in service.log) == (2, True), service.tail
 
 
 def test_services_and_commands_work_by_name(kafka: KafkaBroker, topic_name: str, tmp_path: Path, seed: int) -> None:

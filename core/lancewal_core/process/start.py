@@ -2,8 +2,8 @@
 outside of it.
 
 Guarantees
- 1. A start that fails for such a fault is repeated.  These are a store or a broker that does not answer, refuses access
-    or has no such topic, and a table that was moved to another consumer group.  The first pause is ``PAUSE_S``, each
+ 1. A start that fails for such a fault is repeated.  These are a catalog, a store or a broker that does not answer, refuses
+    access or has no such topic, and a table that was moved to another consumer group.  The first pause is ``PAUSE_S``, each
     further one twice as long, at most ``PAUSE_MAX_S``.  Meanwhile ``problem`` says why the service is not ready, and
     ``failed`` is told of each failure.  A process that ends instead is started again by its supervisor with pauses of
     minutes, and has no ``/readyz`` that says why.

@@ -35,11 +35,11 @@ def run(
 
     Example: lancewal flusher run -c lancewal.yaml
     """
-    settings = choosing(asked.settings(), runner)
+    settings = choosing(asked.settings(find="none"), runner)
     with session_for(settings):
         from lancewal_flusher.service.service import run_flusher
 
-        run_flusher(settings)
+        run_flusher(settings, lambda: choosing(asked.settings(), runner))
 
 
 @app.command("spark-script")

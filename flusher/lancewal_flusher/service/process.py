@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from functools import partial
 
 from lancewal_core.errors import LancewalError
 from lancewal_core.open import Address
@@ -85,11 +84,15 @@ class FlusherProcess:
         table.control.read_or_raise()
         return table
 
-    def open_when_it_can(self, settings: Settings, metrics: FlusherMetrics, stack: ExitStack) -> FlusherTable | None:
-        """Open a table as ``open`` does, and retry errors that may pass (``process.start``).  None if told to stop
-        before."""
+    def open_when_it_can(
+        self, found: Callable[[], Settings], metrics: FlusherMetrics, stack: ExitStack
+    ) -> FlusherTable | None:
+        """Open the table of the settings ``found``, and retry errors that may pass (``process.start``).  None if told to
+        stop before."""
         return self._start.run(
-            partial(self.open, settings, metrics), stack, lambda error, again_s: metrics.failed("start", error, again_s)
+            lambda opened: self.open(found(), metrics, opened),
+            stack,
+            lambda error, again_s: metrics.failed("start", error, again_s),
         )
 
     def add(self, table: FlusherTable) -> None:

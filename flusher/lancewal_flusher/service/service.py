@@ -1,8 +1,9 @@
 """The flusher service: build everything from settings, check, take turns until told to stop.
 
 Steps
- 1. Answer probes: from now on ``/readyz`` says what is missing.  Read the contract; check settings and table.  A
-    store that does not answer or lets nobody in is asked again in the process (``process.start``).
+ 1. Answer probes: from now on ``/readyz`` says what is missing.  If ``table.uri`` is a name, ask the catalog for its
+    address.  Read the contract; check settings and table.  A catalog or store that does not answer or lets nobody in is
+    asked again in the process (``process.start``).
  2. Turns (``turns``): each pass begins with a *round* of merging, every ``flusher.merge_interval_s``, and at once
     while there is more to do.  No round begins a further merge after that time, so that the others have their turn
     under any load.  *Garbage collection* runs beside the rounds, every ``flusher.gc_interval_s``.  *Compaction* runs
@@ -71,23 +72,30 @@ class OnceSummary:
     finished: bool
 
 
-def run_flusher(settings: Settings) -> None:
-    """Run until SIGTERM or SIGINT.  Raises ``LancewalError`` where a person or a supervisor must act."""
+def run_flusher(settings: Settings, found: Callable[[], Settings] | None = None) -> None:
+    """Run until SIGTERM or SIGINT.  Raises ``LancewalError`` where a person or a supervisor must act.
+
+    ``found`` returns the settings with the table's address, which it looks up if ``table.uri`` is a name (step 1)."""
     seconds = settings.flusher.drain_timeout_s
     events = FlusherEvents(table=Address.of(settings).name)
     with end_in_time(seconds, lambda: events.end_forced(timeout_s=seconds)), stop_signals() as stopping:
-        serve(settings, stopping)
+        serve(settings, stopping, found=found)
 
 
-def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[int], None] = lambda _: None) -> None:
+def serve(
+    settings: Settings,
+    stopping: Callable[[], bool],
+    began: Callable[[int], None] = lambda _: None,
+    found: Callable[[], Settings] | None = None,
+) -> None:
     """Run the service until told to stop (steps 1 to 3).  ``began`` is called with the HTTP port once the table is
-    open."""
+    open.  ``found``: see ``run_flusher``."""
     settings.need("table.uri")
     with ExitStack() as stack:
         # Step 1
         process = FlusherProcess(settings, stopping, stack)
         port = process.listen(stack)
-        table = process.open_when_it_can(settings, process.metrics(settings, port), stack)
+        table = process.open_when_it_can(found or (lambda: settings), process.metrics(settings, port), stack)
         if table is None:
             return
         table.watch(stack)

@@ -22,4 +22,4 @@ def run(asked: TableAsked) -> None:
     use_one_heap()  # before the import of PyArrow, which the service needs
     from lancewal_ingest.service.service import run_ingest
 
-    run_ingest(asked.settings())
+    run_ingest(asked.settings(find="none"), asked.settings)

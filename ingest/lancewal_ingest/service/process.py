@@ -102,12 +102,14 @@ class IngestProcess:
         metrics.port = port
         return metrics
 
-    def open_when_it_can(self, settings: Settings, metrics: IngestMetrics, stack: ExitStack) -> IngestTable | None:
-        """Open the table (``open``), and try again while the error may pass (``process.start``).
+    def open_when_it_can(
+        self, found: Callable[[], Settings], metrics: IngestMetrics, stack: ExitStack
+    ) -> IngestTable | None:
+        """Open the table of the settings ``found``, and try again while the error may pass (``process.start``).
 
         None if the process is told to stop before."""
         return self._start.run(
-            partial(self.open, settings, metrics), stack, lambda error, _: metrics.failed("start", error)
+            lambda opened: self.open(found(), metrics, opened), stack, lambda error, _: metrics.failed("start", error)
         )
 
     def open(self, settings: Settings, metrics: IngestMetrics, stack: ExitStack) -> IngestTable:

@@ -1,11 +1,12 @@
 """The ingest service: build everything from settings, check, run the loop until told to stop, drain, leave.
 
 Steps
- 1. Answer probes: from now on ``/readyz`` says what is missing.  Read the contract, and write our consumer group into it
-    if it names none (``table.group``).  Check settings, table, topic, dead-letter topic and store, and join the group.
-    Nothing is consumed yet.  If the topic has more partitions than the contract, store how far the old ones are drained
-    (``draining``).  If a store or broker does not answer or denies access, ask again in this process
-    (``process.start``).
+ 1. Answer probes: from now on ``/readyz`` says what is missing.  If ``table.uri`` is a name, ask the catalog for its
+    address.  Read the contract, and write our consumer group into it if it names none (``table.group``).  Check settings,
+    table, topic, dead-letter topic and store, and join the group.  Nothing is consumed yet.  If the topic has more
+    partitions than the contract, store how far the old ones are drained (``draining``).  If a catalog, store or broker
+    does not answer or denies access, ask again in this process (``process.start``).  After this step nobody asks the
+    catalog.
  2. Run the worker's loop.  Beside it ask the broker about the topic (``topic_watch``).  Check whether an operator has
     paused ingest (``control``): then consume nothing, and go on with everything else.  Take up altered policies
     (``contract_watch``).  While Kafka is about to delete records of a running partition that are not durable, open no
@@ -45,6 +46,7 @@ from lancewal_ingest.event_table import IngestEvents
 from lancewal_ingest.glibc_heap import use_one_heap
 from lancewal_ingest.python_collector import look_at_new_objects_rarely
 from lancewal_ingest.service.process import IngestProcess
+from lancewal_ingest.service.table import IngestTable
 from lancewal_ingest.service.worker import IngestWorker
 
 
@@ -57,16 +59,24 @@ class Running:
     owner: OwnerId
 
 
-def run_ingest(settings: Settings) -> None:
-    """Run the service until SIGTERM or SIGINT.  Raises ``LancewalError`` if a person or a supervisor must act."""
+def run_ingest(settings: Settings, found: Callable[[], Settings] | None = None) -> None:
+    """Run the service until SIGTERM or SIGINT.  Raises ``LancewalError`` if a person or a supervisor must act.
+
+    ``found`` returns the settings with the table's address, which it looks up if ``table.uri`` is a name (step 1)."""
     seconds = settings.ingest.drain_timeout_s
     events = IngestEvents(table=Address.of(settings).name)
     with end_in_time(seconds, lambda: events.end_forced(timeout_s=seconds)), stop_signals() as stopping:
-        serve(settings, stopping)
+        serve(settings, stopping, found=found)
 
 
-def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Running], None] = lambda _: None) -> bool:
-    """Run the service until ``stopping`` returns True; ``began`` is called whenever a table is open.
+def serve(
+    settings: Settings,
+    stopping: Callable[[], bool],
+    began: Callable[[Running], None] = lambda _: None,
+    found: Callable[[], Settings] | None = None,
+) -> bool:
+    """Run the service until ``stopping`` returns True; ``began`` is called whenever a table is open.  ``found``: see
+    ``run_ingest``.
 
     Return whether everything was handed over and flushed in time, or nothing was begun."""
     settings.need("table.uri", "kafka.bootstrap_servers")
@@ -77,9 +87,10 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Run
         process = IngestProcess(settings, stopping, stack)
         port = process.listen(stack)
         metrics = process.metrics(settings, port)
+        found = found or (lambda: settings)
         while True:
             with ExitStack() as working:
-                table = process.open_when_it_can(settings, metrics, working)
+                table = process.open_when_it_can(found, metrics, working)
                 if table is None:
                     return True
                 process.add(table)
@@ -89,3 +100,9 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Run
                     return process.work()
                 except FormerGroup as error:
                     process.let_go(table, error)  # step 1 again, which waits
+                    found = _known(table)  # no catalog is asked again
+
+
+def _known(table: IngestTable) -> Callable[[], Settings]:
+    """Return what gives the settings of this table, whose address is known."""
+    return lambda: table.settings

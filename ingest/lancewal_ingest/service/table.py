@@ -89,7 +89,7 @@ class IngestTable:
         self.metrics = metrics
         self.silences: Sequence[SilenceWatch] = ()
         """Watches for silence of the broker and the store; set when they run."""
-        self._settings = settings
+        self.settings = settings
         self._kafka = kafka
         self.worker = IngestWorker(
             context,
@@ -170,7 +170,7 @@ class IngestTable:
             ) from error
 
     def _terms(self, newer: Contract, before: Terms) -> Terms:
-        check_topics(self._settings, newer)
+        check_topics(self.settings, newer)
         same = not changed_terms(newer, before.contract) & POLICIES
         letters = before.dead_letters if same else self._kafka.dead_letters(newer)
         return Terms(Preparer(newer, self.context.drain), letters)
@@ -244,7 +244,7 @@ class IngestTable:
         metrics.retention(facts.kept_s, horizons, {r: n for r, n in facts.reserves.items() if r in open_})
         # A stopped partition waits for a person: holding back others would not help it.
         running = {r: left_s for r, left_s in horizons.items() if r not in worker.stopped}
-        self._short = about_to_lose(running, facts.kept_s, self._settings.ingest.retention_admission_s)
+        self._short = about_to_lose(running, facts.kept_s, self.settings.ingest.retention_admission_s)
         metrics.retention_short(self._short)
         worker.admit(not self._short)
 
