@@ -38,6 +38,7 @@ ARGUMENTS = {
     "repair restored": ["--rows-since", "replay"],
     "repair segment": ["_lancewal/wal/0190f000-0000-7000-8000-000000000000/00000000000000000001.arrow"],
     "resume": ["ingest"],
+    "store check": ["s3://bucket/orders"],
     "search": ["--text", "word"],
     "snapshot create": ["one"],
     "snapshot drop": ["one"],

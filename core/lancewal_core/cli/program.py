@@ -39,6 +39,7 @@ _CORE = {
     "inspect": "lancewal_core.cli.inspect:command",
     "pause": "lancewal_core.cli.pause:pause",
     "resume": "lancewal_core.cli.pause:resume",
+    "store": "lancewal_core.cli.store:app",
 }
 """Commands that every installation has."""
 _EXTRAS = {"tables": "flusher"}

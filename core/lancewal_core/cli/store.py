@@ -1,0 +1,69 @@
+"""``lancewal store check``: try a bucket or a folder before tables lie in it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lancewal_core.cli.groups import CommandApp
+from lancewal_core.cli.options import Asked
+from lancewal_core.cli.output import aligned
+
+app = CommandApp(help="Find out whether a store is fit for tables.")
+
+
+@app.callback()
+def group() -> None: ...
+
+
+@app.command()
+def check(
+    asked: Asked,
+    address: Annotated[
+        str,
+        typer.Argument(metavar="ADDRESS", help="A bucket, container or folder, such as s3://lake.", show_default=False),
+    ],
+) -> None:
+    """Try all that tables need of a store, in a new folder there, and delete the folder.
+
+    It takes some seconds, some 2,200 requests, and credentials that may read, write, list and delete. Exit code 1 if the store
+    breaks a promise.
+
+    Example: lancewal store check s3://lake
+    """
+    import shutil
+    from contextlib import closing
+    from uuid import uuid4
+
+    from lancewal_core.process.tasks import ThreadTasks
+    from lancewal_core.store.address import whole_address
+    from lancewal_core.store.obstore import local_folder, open_store
+    from lancewal_core.table.store_check import check_promises
+
+    options = asked.settings().storage.options
+    uri = f"{whole_address(address, options).rstrip('/')}/lancewal-store-check-{uuid4().hex}"
+    folder = local_folder(uri)
+    if folder is not None:
+        open_store(str(folder.parent))
+        folder.mkdir()
+    try:
+        with closing(ThreadTasks()) as tasks:
+            promises = check_promises(open_store(uri, options), uri, options, tasks, lambda: uuid4().hex)
+    finally:
+        if folder is not None:
+            shutil.rmtree(folder)
+    broken = sum(promise.fault is not None for promise in promises)
+    verdict = (
+        f"{address}: {broken} of {len(promises)} promises are broken" if broken else f"{address} is fit for tables"
+    )
+    lines = aligned([("kept" if p.fault is None else "BROKEN", p.text, p.fault or "") for p in promises])
+    asked.report(
+        {
+            "address": address,
+            "promises": [{"text": p.text, "kept": p.fault is None, "fault": p.fault} for p in promises],
+        },
+        "\n".join([*lines, verdict]),
+    )
+    if broken:
+        raise typer.Exit(1)

@@ -1,0 +1,107 @@
+"""``lancewal store check``: a store that breaks one promise is told by it, and nothing is left behind."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from lancewal_core.cli.program import run
+from lancewal_core.errors import StoreRefused
+from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.store.object_store import ObjectInfo, ObjectStore, PutOutcome, Stored
+from lancewal_core.store.obstore import TableStore, open_store
+from lancewal_core.table.store_check import check_promises
+from lancewal_demo.stack import S3Server
+from tests.core.store.test_refusal import refusing
+from tests.support.store_addresses import at_server
+
+
+class Faulty:
+    """A store over a folder, all of whose answers are right but one."""
+
+    def __init__(self, store: TableStore, fault: str) -> None:
+        self._store, self._fault = store, fault
+
+    def get(self, key: str) -> bytes | None:
+        found = self._store.get(key)
+        return b"other" if found and self._fault == "content" else found
+
+    def get_range(self, key: str, start: int, end: int) -> bytes | None:
+        found = self._store.get_range(key, start, end)
+        return None if found == b"" and self._fault == "ranges" else found
+
+    def size(self, key: str) -> int | None:
+        return self._store.size(key)
+
+    def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
+        outcome = self._store.put_if_absent(key, data)
+        return Stored() if self._fault == "winners" else outcome
+
+    def list(self, prefix: str, limit: int | None = None, after: str | None = None) -> Sequence[ObjectInfo]:
+        found = self._store.list(prefix, limit, None if self._fault == "after" else after)
+        if self._fault == "tags":
+            found = [replace(info, etag=(info.etag or "").strip('"') + "x") for info in found]
+        return found[:1000] if self._fault == "pages" else found
+
+    def delete(self, keys: Sequence[str]) -> None:
+        if self._fault == "deletes" and not self._store.list("missing"):
+            return
+        self._store.delete(keys)
+
+
+def kept(store: ObjectStore, folder: Path) -> list[str]:
+    """The promises that were broken, each by the words that name it."""
+    promises = check_promises(store, str(folder), {}, ThreadTasks(), lambda: uuid4().hex)
+    assert len(promises) == 8
+    print(promises)
+    return [f"{promise.text}: {promise.fault}" for promise in promises if promise.fault is not None]
+
+
+def test_a_folder_keeps_all_promises(tmp_path: Path) -> None:
+    assert kept(open_store(str(tmp_path)), tmp_path) == []
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        ("winners", "one of several writers makes an object"),
+        ("content", "an object reads back as it was put"),
+        ("ranges", "a range ends where the object ends"),
+        ("pages", "a listing has all keys, in order, and begins behind any of them: it has 1000 of 1010 keys"),
+        ("after", "a listing has all keys, in order, and begins behind any of them: it has 1010 keys behind"),
+        ("tags", "an entity tag is the same"),
+        ("deletes", "all that was put here can be deleted"),
+    ],
+)
+def test_a_broken_promise_is_told(fault: str, told: str, tmp_path: Path) -> None:
+    assert any(line.startswith(told) for line in kept(Faulty(open_store(str(tmp_path)), fault), tmp_path))
+
+
+@pytest.mark.s3
+def test_the_command_leaves_nothing_behind(s3: S3Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bucket = s3.bucket("checked")
+    options = {key.lower(): value for key, value in s3.environment.items()}
+    config = tmp_path / "lancewal.yaml"
+    config.write_text(json.dumps({"storage": {"options": options}}))
+    for address in (f"s3://{bucket}", f"s3://{bucket}/deep", str(tmp_path)):
+        assert run(["store", "check", address, "--config", str(config), "-o", "json"]) == 0
+        report = json.loads(capsys.readouterr().out)
+        assert [promise["fault"] for promise in report["promises"]] == [None] * 8
+    assert open_store(f"s3://{bucket}", options).list("") == []
+    assert [*tmp_path.iterdir()] == [config]
+
+
+@pytest.mark.parametrize(
+    ("scheme", "code"), [("s3", "NoSuchBucket"), ("gs", "AccessDenied"), ("abfss", "ContainerNotFound")]
+)
+def test_a_store_that_takes_nothing_ends_the_check_by_its_own_words(scheme: str, code: str) -> None:
+    with refusing(404 if code != "AccessDenied" else 403, code, "no") as endpoint:
+        uri, options = at_server(scheme, endpoint)
+        with pytest.raises(StoreRefused, match=code):
+            check_promises(open_store(uri, options), uri, options, ThreadTasks(), lambda: uuid4().hex)
