@@ -42,14 +42,14 @@ def check(
     from lancewal_core.table.store_check import check_promises
 
     options = asked.settings().storage.options
-    uri = f"{whole_address(address, options).rstrip('/')}/lancewal-store-check-{uuid4().hex}"
+    uri = f"{whole_address(address, options).rstrip('/')}/check-{uuid4().hex[:8]}"
     folder = local_folder(uri)
     if folder is not None:
         open_store(str(folder.parent))
         folder.mkdir()
     try:
         with closing(ThreadTasks()) as tasks:
-            promises = check_promises(open_store(uri, options), uri, options, tasks, lambda: uuid4().hex)
+            promises = check_promises(open_store(uri, options), uri, options, tasks, lambda: uuid4().hex[:8])
     finally:
         if folder is not None:
             shutil.rmtree(folder)
