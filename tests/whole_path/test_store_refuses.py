@@ -20,7 +20,7 @@ SERVICES = {"ingest run", "flusher run"}
 """They wait until they are let in: ``tests/faults/test_told_to_stop.py``."""
 ARGUMENTS = {
     "cut drop": ["one"],
-    "cut make": ["one", "--tables", "*", "--at", "durable"],
+    "cut make": ["one", "--tables", "*", "--up-to", "durable"],
     "cut show": ["one"],
     "catalog forget": ["shop.orders"],
     "catalog register": ["shop.orders"],
