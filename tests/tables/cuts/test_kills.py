@@ -16,7 +16,7 @@ from lancewal_core.table.snapshots import cut_of
 from tests.tables.cuts.lake import Lake
 
 PROGRAM = "import sys; from lancewal_core.cli.program import run; sys.exit(run(sys.argv[1:]))"
-MAKE = ("cut", "make", "june", "--tables", "shop.*", "--at", "durable")
+MAKE = ("cut", "make", "june", "--tables", "shop.*", "--up-to", "durable")
 DROP = ("cut", "drop", "june", "--yes")
 
 
