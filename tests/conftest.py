@@ -26,6 +26,7 @@ from tests.support import budget, durations, fuzzing, turns
 
 if TYPE_CHECKING:
     from lancewal_demo.stack import KafkaBroker, S3Server
+    from tests.support.pgbouncer import PgBouncer
     from tests.support.postgres import PostgresServer
     from tests.support.spark import LocalSpark
 
@@ -142,6 +143,15 @@ def postgres() -> Iterator[PostgresServer]:
 
     with PostgresServer() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def pgbouncer(postgres: PostgresServer) -> Iterator[PgBouncer]:
+    """A pooler in front of it; skips where none is installed."""
+    from tests.support.pgbouncer import PgBouncer
+
+    with PgBouncer(postgres) as pooler:
+        yield pooler
 
 
 @pytest.fixture(scope="session")

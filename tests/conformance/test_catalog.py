@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lancewal_core.catalog.catalog import Catalog, change_table, found_table, tables_matching
-from lancewal_core.catalog.cut import Cut, CutTable
+from lancewal_core.catalog.cut import Cut
 from lancewal_core.catalog.directory import DirectoryCatalog
 from lancewal_core.catalog.entry import TableEntry
 from lancewal_core.catalog.postgres_catalog import PostgresCatalog
@@ -21,7 +21,7 @@ from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.obstore import open_store
-from tests.support.catalog_entries import entry
+from tests.support.catalog_entries import cut, entry
 from tests.support.postgres import PASSWORD
 from tests.twins.memory_catalog import MemoryCatalog
 from tests.twins.memory_store import MemoryStore
@@ -35,7 +35,9 @@ def over(store: ObjectStore, tasks: ThreadTasks) -> Client:
     return lambda: DirectoryCatalog(store, "s3://lake", tasks, SystemClock(), lambda: secrets.token_hex(8))
 
 
-@pytest.fixture(params=["memory", "directory", "folder", "postgres", pytest.param("s3", marks=pytest.mark.s3)])
+@pytest.fixture(
+    params=["memory", "directory", "folder", "postgres", "pgbouncer", pytest.param("s3", marks=pytest.mark.s3)]
+)
 def client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Client]:
     tasks = ThreadTasks(2)
     yield from _clients(request, tmp_path, tasks)
@@ -54,18 +56,13 @@ def _clients(request: pytest.FixtureRequest, tmp_path: Path, tasks: ThreadTasks)
         case "postgres":
             database = request.getfixturevalue("postgres").database()
             yield lambda: PostgresCatalog(database, PASSWORD)
+        case "pgbouncer":
+            pooled = request.getfixturevalue("pgbouncer").database()
+            yield lambda: PostgresCatalog(pooled, PASSWORD)
         case _:
             server = request.getfixturevalue("s3")
             options = {key.lower(): value for key, value in server.environment.items()}
             yield over(open_store(f"s3://{server.bucket('catalog')}/{tmp_path.name}", options), tasks)
-
-
-def cut(name: str, number: int = 1, *, moving: bool = False) -> Cut:
-    tables = {"shop.orders": CutTable(uri="s3://lake/t", table_uuid="u1", receipt="lw1x", snapshot=f"{name}-1")}
-    return Cut(
-        name=name, moving=moving, number=number, tables=tables, asked_ms=1, took_ms=2, made_ms=3,
-        write_id=f"write-{next(_ids)}",
-    )  # fmt: skip
 
 
 def test_an_empty_catalog_has_nothing(client: Client) -> None:

@@ -90,7 +90,7 @@ class PostgresServer:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                **_as_user(),
+                **as_user(),
             )
         self._wait()
         return self
@@ -135,6 +135,14 @@ class PostgresServer:
         _owned(other.data)
         return other
 
+    def follower(self, name: str) -> PostgresServer:
+        """Return a server, not started, that follows this one from now on, under a name."""
+        other = self.replica()
+        other.options["primary_conninfo"] = (
+            f"host=127.0.0.1 port={self.port} user=postgres password={PASSWORD} application_name={name}"
+        )
+        return other
+
     def promote(self) -> None:
         self.run("SELECT pg_promote()")
 
@@ -148,7 +156,7 @@ class PostgresServer:
             _owned(path)
         _run(
             str(self.program("initdb")), "-D", str(self.data), "-U", "postgres", "--no-sync", "--encoding=UTF8", "--locale=C",
-            "--auth=scram-sha-256", f"--pwfile={secret}", **_as_user(),
+            "--auth=scram-sha-256", f"--pwfile={secret}", **as_user(),
         )  # fmt: skip
 
     def _wait(self) -> None:
@@ -198,10 +206,13 @@ def _programs() -> Path:
     return copy / package.name / installed.name
 
 
+def open_folder() -> str:
+    """Return a folder for temporary files that every user may enter."""
+    return next(place for place in (tempfile.gettempdir(), "/tmp", "/var/tmp") if _readable(Path(place)))
+
+
 def _new_folder() -> Path:
-    """Return a new folder below one that every user may enter."""
-    open_to_all = [place for place in (tempfile.gettempdir(), "/tmp", "/var/tmp") if _readable(Path(place))]
-    return Path(tempfile.mkdtemp(prefix="lancewal-postgres-", dir=open_to_all[0]))
+    return Path(tempfile.mkdtemp(prefix="lancewal-postgres-", dir=open_folder()))
 
 
 def _readable(folder: Path) -> bool:
@@ -209,7 +220,8 @@ def _readable(folder: Path) -> bool:
     return all(place.stat().st_mode & stat.S_IXOTH for place in (folder, *folder.parents))
 
 
-def _as_user() -> dict[str, Any]:
+def as_user() -> dict[str, Any]:
+    """Return options of ``subprocess`` for a program that does not run as root."""
     if os.geteuid():
         return {}
     user = pwd.getpwnam(_USER)

@@ -35,18 +35,21 @@ def migrate(url: str, password: str) -> int:
 
 
 def warnings(url: str, password: str) -> list[str]:
-    """Return what may lose the catalog's last changes at this server.  Nothing but names can be lost."""
+    """Return what may lose the catalog's last changes at this server.  Nothing but names and cuts can be lost.
+
+    If some replicas are synchronous, only a role with ``pg_monitor`` sees that another one is not."""
     [row] = Connections(url, password).run(
         b"SELECT current_setting('fsync'), current_setting('synchronous_commit'), "
-        b"current_setting('synchronous_standby_names'), (SELECT count(*) FROM pg_stat_replication)"
+        b"current_setting('synchronous_standby_names'), count(*), count(*) FILTER (WHERE sync_state = 'async') "
+        b"FROM pg_stat_replication"
     )
-    fsync, commit, standbys, replicas = row
+    fsync, commit, standbys, replicas, asynchronous = row
     found = []
     if fsync == "off":
         found.append("fsync is off: a crash of the machine may damage the database")
     if commit == "off":
         found.append("synchronous_commit is off: a crash may lose the last changes")
-    if replicas and not standbys:
+    if asynchronous or (replicas and (not standbys or commit in ("off", "local"))):
         found.append("a replica is asynchronous: its promotion may lose the last changes")
     return found
 

@@ -19,6 +19,7 @@ from lancewal_core.catalog.report import Server, TableReport
 from lancewal_core.errors import CatalogRefused, CatalogUnavailable, InvalidInput, InvalidSettings
 from tests.support.catalog_entries import entry
 from tests.support.certificates import make_certificates
+from tests.support.pgbouncer import SESSIONS, PgBouncer
 from tests.support.postgres import DATABASE, PASSWORD, PostgresServer
 from tests.support.tcp_fault_proxy import Damage, TcpFaultProxy
 from tests.support.tls_front import tls_front
@@ -259,6 +260,23 @@ def test_sql_tools_see_what_was_reported(postgres: PostgresServer) -> None:
     ):
         catalog.report(report)
         assert postgres.run(asked, DATABASE) == [(*named, *seen)]
+
+
+def test_a_pooler_of_transactions_shares_its_sessions_among_clients(pgbouncer: PgBouncer) -> None:
+    """More clients than the pooler has sessions, and each keeps its connection: every call is answered."""
+    url = pgbouncer.database()
+    clients = [PostgresCatalog(url, PASSWORD) for _ in range(3 * SESSIONS)]
+    before: TableEntry | None = None
+    for _ in range(8):  # psycopg prepares a statement at its sixth use
+        for client in clients:
+            new = entry()
+            assert client.swap_table("shop.orders", before, new)
+            client.report(TableReport("u1", 7, None, 0.0))
+            assert client.server() == clients[0].server()
+            before = new
+    assert all(client.table("shop.orders") == before for client in clients)
+    assert pgbouncer.sessions() <= SESSIONS
+    assert migrate.migrate(url, PASSWORD) == connections.SCHEMA_NEWEST
 
 
 def test_no_session_state_is_left(postgres: PostgresServer) -> None:
