@@ -65,18 +65,18 @@ def create(
     from lancewal_core.table.snapshots import about
     from lancewal_flusher.open import open_context
     from lancewal_reader.point.at import point_of
-    from lancewal_reader.table import reads_of
+    from lancewal_reader.table import CACHE_BYTES_MAX, reads_of
     from lancewal_tables.snapshots.together import make_together
 
     for_ms = _duration_ms(duration) if duration else None
     point = point_of(at) if at else None
     asked = Asked("", config, storage_option, output)
     with ExitStack() as stack:
-        opened = []
-        for uri in table or [""]:
+        opened, tables = [], table or [""]
+        for uri in tables:
             settings = replace(asked, table=uri).settings()
             context = stack.enter_context(open_context(settings, on_threads=True))
-            opened.append((context, reads_of(context, settings.table.uri, 0)))
+            opened.append((context, reads_of(context, settings.table.uri, CACHE_BYTES_MAX // len(tables))))
         made = make_together(opened, name, point, for_ms)
         found: list[dict[str, object]] = [
             {"table": reads.uri, **about(one.snapshot), "unmerged_rows": one.rows, "hidden_rows": one.hidden}

@@ -1,14 +1,22 @@
-"""Tables of a cut wait for the store side by side: their number adds requests, and no round of requests."""
+"""Requests of a cut.  Tables wait for the store side by side: their number adds requests, and no round of requests.  Unmerged
+segments are fetched once."""
 
 from __future__ import annotations
 
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
+import yaml
 
-from benchmarks.tables import create
+from benchmarks.memory_source import MemorySource
+from benchmarks.tables import MemoryIngest, create
+from benchmarks.workload import upserts
 from lancewal_core.catalog.cut import Cut
+from lancewal_core.catalog.opened import open_directory
+from lancewal_core.cli.program import run
 from lancewal_core.errors import CutMissing
+from lancewal_core.names import paths
 from lancewal_core.names.ids import Position
 from lancewal_core.open import Address
 from lancewal_core.settings.load import Settings
@@ -18,7 +26,9 @@ from lancewal_flusher.garbage.snapshots import drop_snapshot
 from lancewal_flusher.open import Threads, open_on
 from lancewal_reader.table import reads_of
 from lancewal_tables.cuts.make import CutWanted, make_cut
+from tests.support.catalog_entries import entry
 from tests.support.small_s3.counted import Counted, CountedS3, CountedTasks, counted
+from tests.support.small_s3.server import SmallS3
 from tests.twins.memory_catalog import MemoryCatalog
 
 AT_ZERO = PositionSource(
@@ -83,3 +93,27 @@ def test_a_snapshot_is_found_with_one_request_however_many_there_are() -> None:
         for name in (cuts[1].tables["t0"].snapshot or "", "none"):
             looked = counted(store, lambda: table.find_branch(name))  # noqa: B023 # at once
             assert (len(looked.requests), looked.rounds) == (1, 1)
+
+
+@pytest.mark.parametrize("command", ["cut make june --tables shop.* --at durable", "snapshot create june -t {}"])
+def test_a_bundle_stands_for_its_segments(command: str, tmp_path: Path) -> None:
+    """64 small segments, which ingest has copied into two bundles."""
+    with SmallS3() as store:
+        address = Address("s3://bucket/lake/t.lance", store.options)
+        contract = create(address, "topic", "id", 2)
+        ingest = MemoryIngest(address, contract, MemorySource(contract.regions), 1_000_000, 100)
+        while sum(paths.parse_wal_bundle(info.key) is not None for info in address.store().list("_lancewal/wal/")) < 2:
+            ingest.feed(list(upserts(2, 1_000, 1)))
+        catalog = open_directory("s3://bucket/lake", store.options)
+        named = entry("shop.t", address.uri, table_uuid=contract.table_uuid, topic="topic")
+        assert catalog.swap_table("shop.t", None, named)
+        config = tmp_path / "lancewal.yaml"
+        config.write_text(
+            yaml.safe_dump({"catalog": {"root": "s3://bucket/lake"}, "storage": {"options": store.options}})
+        )
+        store.take()
+        assert run([*command.format(address.uri).split(), "-c", str(config)]) == 0
+        keys = [request.below("lake/t.lance") for request in store.take() if request.method == "GET"]
+        segments = [key for key in keys if paths.parse_wal_segment(key) is not None]
+        assert [paths.parse_wal_bundle(key) is not None for key in keys].count(True) == 2
+        assert len(segments) < 64
