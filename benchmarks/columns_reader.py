@@ -1,4 +1,4 @@
-"""The reading process of ``benchmarks.columns_served``: it keeps one table open, and reads produced rows over and over.
+"""The process of ``benchmarks.fresh_reads``: it keeps one table open, and reads produced rows over and over.
 
 Each line of standard input is a JSON object: ``{"column": name}`` for a column to read from now on, or
 ``{"rows": number}`` for the number of produced rows, all of which are to be seen before the end.
@@ -26,10 +26,10 @@ _LAST_S = 60.0
 """Seconds for rows to appear once all are produced."""
 
 
-def main(uri: str, rows_max: int, found: str) -> None:
+def main(uri: str, rows_max: int, found: str, options: dict[str, str]) -> None:
     """Write when each row was produced and how old it was at the end of the first read that showed it, in microseconds; a
     row is told by ``a``."""
-    table, asked = open_table(uri), list[str]()
+    table, asked = open_table(uri, storage_options=options), list[str]()
     threading.Thread(target=lambda: asked.extend(sys.stdin), daemon=True).start()
     produced, fresh = np.zeros(rows_max, np.int64), np.full(rows_max, -1, np.int64)
     probes: dict[int, int] = {}
@@ -66,4 +66,4 @@ def main(uri: str, rows_max: int, found: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), sys.argv[3])
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3], json.loads(sys.argv[4]))

@@ -15,7 +15,6 @@ partitions, and ingest seals and the flusher merges every few seconds, so that c
 from __future__ import annotations
 
 import json
-import math
 import os
 import resource
 import shutil
@@ -33,6 +32,7 @@ import numpy as np
 from confluent_kafka import Producer
 
 from benchmarks.columns_reader import PROBES_FROM
+from benchmarks.fresh_reads import FreshReader
 from benchmarks.steady import BROKER, PRODUCER_LINGER_MS, RATE, producing
 from benchmarks.workload import COLUMNS, PRIMARY_KEY, REGION_KEY, SCHEMA, fresh_row, table_rows
 from benchmarks.write_amplification import Written
@@ -117,9 +117,9 @@ http: {{ingest_port: 0, flusher_port: 0}}
         print(f"bytes {dict(written.by_kind)}", flush=True)
         return {"idle_command_s": max(seconds), "idle_bytes": written.by_kind.total()}
 
-    def _loaded(self, reader: subprocess.Popen[str]) -> dict[str, float]:
+    def _loaded(self, reader: FreshReader) -> dict[str, float]:
         """Steps 2 to 4."""
-        with producing(self._servers, self._topic, PRODUCER_LINGER_MS, self._rows) as produced:
+        with producing(self._servers, [self._topic], PRODUCER_LINGER_MS, self._rows) as produced:
             time.sleep(WARM_S)
             began, seconds, columns = time.time(), list[float](), list[str]()
             time.sleep(WINDOW_S)
@@ -132,18 +132,8 @@ http: {{ingest_port: 0, flusher_port: 0}}
             changed = time.time()
             time.sleep(WINDOW_S)
             ended = time.time()
-        _tell(reader, {"rows": produced()})
-        output, _ = reader.communicate(timeout=120)
-        said = json.loads(output.strip().splitlines()[-1])
-        for text in said["failed"]:
-            print(f"a read failed: {text}", flush=True)
-        rows = np.load(self._found)
-        at, fresh_ms = rows["produced"] / 1e6, rows["fresh"] / 1e3
-
-        def p99(since: float, until: float) -> float:
-            seen = fresh_ms[(at >= since) & (at < until)]
-            return float(np.percentile(seen, 99)) if len(seen) else math.inf
-
+        fresh = reader.end(produced())
+        said, p99 = fresh.said, fresh.p99
         probes = [said["probes"].get(str(PROBES_FROM + n), float("inf")) / 1e3 for n in range(self._probes)]
         by_5_s = [f"{p99(since, since + 5):.0f}" for since in np.arange(began, ended - 5, 5)]
         print(f"freshness p99 each 5 s: {by_5_s} ms; median read {said['read_median_s']:.2f} s; load {os.getloadavg()}")
@@ -157,7 +147,7 @@ http: {{ingest_port: 0, flusher_port: 0}}
             "fresh_ratio": p99(changed, ended) / before,
             "new_column_ms": max(probes),
             "new_column_ratio": max(probes) / before,
-            "rows_unseen": int((fresh_ms < 0).sum()),
+            "rows_unseen": fresh.unseen,
             "failed_reads": len(said["failed"]),
         }
 
@@ -172,9 +162,9 @@ http: {{ingest_port: 0, flusher_port: 0}}
         print(f"{option} {text!r}: {seconds:.2f} s, {_children_s() - cpu:.2f} s of CPU", flush=True)
         return seconds
 
-    def _probe(self, column: str, reader: subprocess.Popen[str]) -> None:
+    def _probe(self, column: str, reader: FreshReader) -> None:
         """Produce rows with a value in the column, under new keys."""
-        _tell(reader, {"column": column})
+        reader.tell({"column": column})
         producer = Producer({"bootstrap.servers": self._servers, "partitioner": "murmur2_random"})
         for n in range(self._probes, self._probes + PROBES):
             row = fresh_row(self._rows + n, PROBES_FROM + n, time.time_ns() // 1000)
@@ -192,16 +182,11 @@ http: {{ingest_port: 0, flusher_port: 0}}
             if written.by_kind.total() != before:
                 before, since = written.by_kind.total(), time.monotonic()
 
-    def _reader(self, stack: ExitStack) -> subprocess.Popen[str]:
+    def _reader(self, stack: ExitStack) -> FreshReader:
         most = int(RATE * (WARM_S + 2 * WINDOW_S + 600))
-        child = [sys.executable, "-m", "benchmarks.columns_reader", str(self._uri), str(most), str(self._found)]
-        reader = subprocess.Popen(child, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        reader = FreshReader(str(self._uri), most, self._folder / "found.npz")
         stack.callback(reader.kill)
         return reader
-
-    @property
-    def _found(self) -> Path:
-        return self._folder / "found.npz"
 
     def _log(self, name: str) -> Path:
         return self._folder / f"{name}.log"
@@ -212,12 +197,6 @@ http: {{ingest_port: 0, flusher_port: 0}}
                 told = json.loads(line)
                 if told["event"] == event:
                     yield told
-
-
-def _tell(reader: subprocess.Popen[str], told: Mapping[str, object]) -> None:
-    assert reader.stdin is not None
-    reader.stdin.write(json.dumps(told) + "\n")
-    reader.stdin.flush()
 
 
 def _children_s() -> float:

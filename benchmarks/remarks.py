@@ -18,7 +18,10 @@ the same time.
 `changes-large` and `merge-large` take 12 GiB of disk, `search-large` 8 GiB of memory and 12 minutes. They run only if they
 are named: `python3 dev.py bench search-large`. `reads` takes 10 GiB. `.venv/bin/python -m benchmarks.reads` prints its
 figures for a tenth of the rows in a minute, and keeps nothing. So does `.venv/bin/python -m benchmarks.columns 300000`, in
-three minutes."""
+three minutes, and `.venv/bin/python -m benchmarks.cuts small` in three.
+
+In `cuts`, two processes of ingest have ten tables each, and one flusher has all twenty: forty processes, as in production, do
+not fit on two cores. Freshness is that of three of the tables. PostgreSQL runs on the same machine."""
 
 
 PEERS = """

@@ -351,6 +351,32 @@ def _columns_rows() -> Iterator[_Row]:
     yield f"{said}: written, MiB", "patched_mib", "-", ".1f"
 
 
+def _cuts_rows() -> Iterator[_Row]:
+    yield "`cut make` over 100 idle tables, s", "idle_s", "at most 30", ".1f"
+    yield "the same, requests for a table", "idle_requests", "-", ",.0f"
+    said = "20 tables of 4 partitions, 5,000 rows/s in all"
+    yield f"{said}: `cut make`, the slowest of three, s", "loaded_s", "at most 12", ".1f"
+    yield f"{said}: freshness, p99, while cuts are made over that before", "fresh_ratio", "at most 1.7", ".2f"
+    yield f"{said}: freshness, p99, before, ms", "fresh_before_p99_ms", "-", ",.0f"
+    yield f"{said}: freshness, p99, while cuts are made, ms", "fresh_meanwhile_p99_ms", "-", ",.0f"
+    yield f"{said}: rows never seen", "rows_unseen", "0", ",.0f"
+    yield "time of a read at a cut over that at its snapshot", "read_ratio", "at most 1.05", ".2f"
+    yield "requests of a read at a cut beyond those at its snapshot", "read_more_requests", "at most 1", ",.0f"
+    yield "read at a cut, s", "read_s", "-", ".2f"
+    for kind, text in (("folder", "a folder"), ("postgres", "PostgreSQL")):
+        said = f"catalog of 10,000 tables in {text}"
+        yield f"{said}: list all, s", f"{kind}_list_s", "at most 0.5", ".2f"
+        yield f"{said}: change one, ms", f"{kind}_change_ms", "at most 50", ",.0f"
+    yield "catalog in a folder: requests to find that nothing changed", "folder_requests", "1", ",.0f"
+    yield "catalog in PostgreSQL: queries to list the tables again", "postgres_queries", "1", ",.0f"
+    said = "PostgreSQL away for 60 s, 10,000 rows/s"
+    yield f"{said}: rows lost", "away_rows_lost", "0", ",.0f"
+    yield f"{said}: failed reads by address", "away_failed_reads", "0", ",.0f"
+    yield f"{said}: freshness, p99, over that before", "away_fresh_ratio", "at most 1.2", ".2f"
+    yield f"{said}: freshness, p99, before, ms", "away_fresh_before_p99_ms", "-", ",.0f"
+    yield f"{said}: freshness, p99, meanwhile, ms", "away_fresh_p99_ms", "-", ",.0f"
+
+
 _INGEST_PEAK = "at most the budget (512) + 300"
 
 ROWS: dict[str, list[_Row]] = {
@@ -431,6 +457,7 @@ ROWS: dict[str, list[_Row]] = {
         ("SIGTERM while the store hangs: exit of the flusher, s", "hung_store_flusher_s", "at most 60", ".1f"),
     ],
     "columns": list(_columns_rows()),
+    "cuts": list(_cuts_rows()),
     "changes": list(_changes_rows()),
     "changes-on-spark": list(_changes_on_spark_rows()),
     "changes-large": list(_changes_large_rows()),

@@ -105,7 +105,7 @@ http: {{ingest_port: 0, flusher_port: 0}}
         try:
             time.sleep(15)  # imports and the first joining of the group
             linger_ms = PRODUCER_LINGER_MS if partitions < MANY else PRODUCER_LINGER_MANY_MS
-            with producing(servers, topic, linger_ms, BASE_ROWS) as produced:
+            with producing(servers, [topic], linger_ms, BASE_ROWS) as produced:
                 time.sleep(WARM_S)
                 store.take()
                 began, before = time.monotonic(), produced()
@@ -152,38 +152,39 @@ def _freshness(uri: str, store: SmallS3Process) -> dict[str, float]:
 
 
 @contextmanager
-def producing(servers: str, topic: str, linger_ms: int, keys: int) -> Iterator[Callable[[], int]]:
-    """Upsert so many keys at ``RATE``, beside what is done inside ``with``; tells how many rows were produced so far."""
+def producing(
+    servers: str, topics: Sequence[str], linger_ms: int, keys: int, rate: int = RATE
+) -> Iterator[Callable[[], int]]:
+    """Upsert so many keys of each topic at ``rate`` rows/s in all, beside what is done inside ``with``; tells how many rows
+    were produced so far.  Topics take turns: each has rows of its own, numbered from 0."""
     over, produced = threading.Event(), [0]
     ids = np.random.default_rng(3).permutation(keys).tolist()
+    producer = Producer({"bootstrap.servers": servers, "partitioner": "murmur2_random", "linger.ms": linger_ms})
+
+    def produce() -> None:
+        """What the broker does not take, as in its first seconds, waits here, and is produced later as fast as it goes."""
+        piece, n, began = int(rate * PIECE_S), 0, time.monotonic()
+        while not over.is_set():
+            now = time.time_ns() // 1000
+            for n in range(n, n + piece):  # noqa: B020 # goes on where the last piece ended
+                number, topic = divmod(n, len(topics))
+                row = fresh_row(ids[number % len(ids)], number, now)
+                while len(producer) >= QUEUED_MAX:
+                    producer.poll(PIECE_S)
+                producer.produce(topics[topic], key=row.key, value=row.value)
+            n += 1
+            produced[0] = n
+            producer.poll(0)
+            over.wait(max(0.0, began + n / rate - time.monotonic()))
+        producer.flush()
+
     with ThreadPoolExecutor(1) as pool:
-        producing = pool.submit(_produce, servers, topic, linger_ms, ids, over, produced)
+        running = pool.submit(produce)
         try:
             yield lambda: produced[0]
         finally:
             over.set()
-            producing.result()
-
-
-def _produce(
-    servers: str, topic: str, linger_ms: int, ids: Sequence[int], over: threading.Event, produced: list[int]
-) -> None:
-    """What the broker does not take, as in its first seconds, waits here, and is produced later as fast as it goes."""
-    producer = Producer({"bootstrap.servers": servers, "partitioner": "murmur2_random", "linger.ms": linger_ms})
-    piece = int(RATE * PIECE_S)
-    began, n = time.monotonic(), 0
-    while not over.is_set():
-        now = time.time_ns() // 1000
-        for n in range(n, n + piece):  # noqa: B020 # goes on where the last piece ended
-            row = fresh_row(ids[n % len(ids)], n, now)
-            while len(producer) >= QUEUED_MAX:
-                producer.poll(PIECE_S)
-            producer.produce(topic, key=row.key, value=row.value)
-        n += 1
-        produced[0] = n
-        producer.poll(0)
-        over.wait(max(0.0, began + n / RATE - time.monotonic()))
-    producer.flush()
+            running.result()
 
 
 if __name__ == "__main__":
