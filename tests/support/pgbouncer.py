@@ -59,6 +59,7 @@ class PgBouncer:
             f"[databases]\n{DATABASE} = host=127.0.0.1 port={self._server.port}\n[pgbouncer]\n"
             f"listen_addr = 127.0.0.1\nlisten_port = {self.port}\nunix_socket_dir =\npool_mode = transaction\n"
             f"default_pool_size = {SESSIONS}\nauth_type = scram-sha-256\nauth_file = {users}\n"
+            "admin_users = postgres\n"
         )
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
@@ -71,10 +72,10 @@ class PgBouncer:
 
     def sessions(self) -> int:
         """Return how many sessions of the server the pooler has."""
-        with psycopg.connect(f"postgresql://postgres@127.0.0.1:{self._server.port}/postgres", password=PASSWORD) as it:
-            asked = "SELECT count(*) FROM pg_stat_activity WHERE datname = %s AND backend_type = 'client backend'"
-            [(count,)] = it.execute(asked, (DATABASE,)).fetchall()
-        return int(count)
+        console = f"postgresql://postgres@127.0.0.1:{self.port}/pgbouncer"
+        with closing(psycopg.connect(console, password=PASSWORD, autocommit=True)) as connection:
+            cursor = connection.execute("SHOW SERVERS")
+            return len(cursor.fetchall())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
