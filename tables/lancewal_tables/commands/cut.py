@@ -133,7 +133,7 @@ def list_all(asked: CatalogAsked) -> None:
 def show(asked: CatalogAsked, name: NameArgument) -> None:
     """Show a cut: its moment, its tables with their positions, and what it holds in bytes.
 
-    Exit code 1: the cut is incomplete. A table's snapshot was dropped, or its folder is gone.
+    Exit code 1: the cut is incomplete. A table or its snapshot was dropped, or its folder is gone.
 
     Example: lancewal cut show june
     """
@@ -145,7 +145,7 @@ def show(asked: CatalogAsked, name: NameArgument) -> None:
     settings = asked.settings()
     with closing(ThreadTasks()) as tasks:
         cut = found_cut(set_catalog(settings), name)
-        held = look_at(cut, lambda uri: _table(settings, uri), tasks)
+        held = look_at(cut, lambda uri: _in_use(settings, uri), tasks)
     asked.report({"cut": _about(cut, held)}, "\n".join([_line(cut), *_table_lines(cut, held)]))
     if any(one.fault for one in held.values()):
         raise typer.Exit(1)
@@ -203,6 +203,14 @@ def _table(settings: Settings, uri: str) -> Table:
     from lancewal_core.open import Address
 
     return Address.of(settings, uri).table()
+
+
+def _in_use(settings: Settings, uri: str) -> Table:
+    """Return the table at the address.  ``TableDropped`` if it was dropped: nobody reads it until that is taken back."""
+    from lancewal_core.open import Address
+
+    Address.of(settings, uri).contract()
+    return _table(settings, uri)
 
 
 def _snapshots(settings: Settings, catalog: Catalog, tasks: Tasks) -> list[tuple[TableEntry, OfCut]]:

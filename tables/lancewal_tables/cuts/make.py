@@ -31,7 +31,15 @@ from dataclasses import dataclass
 from lancewal_core.catalog.catalog import Catalog
 from lancewal_core.catalog.cut import Cut, CutTable, cut_name, snapshot_name
 from lancewal_core.catalog.cut_note import CutNote
-from lancewal_core.errors import CutMissing, InvalidInput, LancewalError, Retry, or_error
+from lancewal_core.errors import (
+    CutMissing,
+    InvalidInput,
+    LancewalError,
+    PartitionCountChanged,
+    Retry,
+    or_error,
+    or_raised,
+)
 from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.table.snapshots import has_notes
@@ -89,7 +97,13 @@ def keep(catalog: Catalog, members: Sequence[CutMember], wanted: CutWanted, at: 
         tables=tuple(member.name for member in members), holds=at.holds, asked_ms=at.asked_ms, took_ms=at.took_ms,
     )  # fmt: skip
     # Step 4
-    made = snapshots_of(members, wanted, at, note, tasks)
+    try:
+        made = snapshots_of(members, wanted, at, note, tasks)
+    except LancewalError as error:
+        # Whoever made a cut of this name meanwhile took our snapshots for left over ones (step 7).
+        if isinstance(or_error(lambda: catalog.cut(wanted.name)), Cut):
+            raise _taken(wanted.name) from error
+        raise
     ends = [one.snapshot.until_ms for one in made if one.snapshot.until_ms is not None]
     cut = Cut(
         name=wanted.name,
@@ -114,7 +128,8 @@ def keep(catalog: Catalog, members: Sequence[CutMember], wanted: CutWanted, at: 
 def snapshots_of(members: Sequence[CutMember], wanted: CutWanted, at: CutAt, note: CutNote, tasks: Tasks) -> list[Made]:
     """Make a snapshot of each table at its positions (step 4), and return them in the order of ``members``.
 
-    If one cannot be made, all others are dropped, and its error is raised."""
+    If one cannot be made, all others are dropped, and its error is raised.  A table that took up partitions or another topic
+    since it was opened is such a one: its positions are not known."""
     from lancewal_reader.point.at import At
 
     name = snapshot_name(note.cut, note.write_id)
@@ -123,7 +138,12 @@ def snapshots_of(members: Sequence[CutMember], wanted: CutWanted, at: CutAt, not
         text = note.model_copy(update={"table": member.name}).text()
         point_of_cut = At.positions(at.of[member.name])
         with point("cut.snapshot", table=member.name):
-            return make_snapshot(member.context, member.reads, name, point_of_cut, wanted.for_ms, text)
+            one = or_error(lambda: make_snapshot(member.context, member.reads, name, point_of_cut, wanted.for_ms, text))
+        if member.reads.contract.regions != member.contract.regions:
+            if isinstance(one, Made):
+                drop_made(member.context.table, one.snapshot)
+            raise PartitionCountChanged("it took up partitions meanwhile, or another topic. Make it again")
+        return or_raised(one)
 
     answers = tasks.map(lambda member: or_error(lambda: make(member)), members)
     made: list[Made] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import lance
 import pytest
@@ -12,11 +13,12 @@ import pytest
 from lancewal_core.catalog.catalog import cuts_of
 from lancewal_core.catalog.cut import Cut
 from lancewal_core.errors import CatalogUnavailable, CutMissing, InvalidInput, OutsideHistoryWindow, TokenTimeout
-from lancewal_core.names.ids import Position
+from lancewal_core.names.ids import Position, TableVersion
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.control import Service, set_pause
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.snapshots import snapshots
+from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.cuts.positions import PositionSource
 from lancewal_flusher.garbage.snapshots import drop_overdue, drop_snapshot
 from lancewal_reader.point.receipt import Receipt
@@ -25,6 +27,7 @@ from lancewal_tables.cuts.drop import drop_cut
 from lancewal_tables.cuts.held import look_at
 from lancewal_tables.cuts.left_over import snapshots_of_cuts
 from lancewal_tables.cuts.make import CutWanted, make_cut
+from lancewal_tables.snapshots import make as snapshots_make
 from lancewal_tables.snapshots.make import make_snapshot
 from tests.support.pipeline import Pipeline, by_key
 from tests.tables.cuts.lake import TABLES, Lake
@@ -138,6 +141,25 @@ def test_a_name_that_is_taken_is_left_alone(lake: Lake) -> None:
     assert snapshot_names(lake) == {of.snapshot for of in cut.tables.values()}
     with pytest.raises(InvalidInput, match="not the name of a cut"):
         lake.make("end.of.june")
+
+
+def test_of_two_at_once_one_is_made_and_the_other_is_told(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second one is done while the first one makes a snapshot, which it then takes for left over."""
+    made: list[Cut] = []
+    commit = snapshots_make._commit
+
+    def interrupted(context: FlusherContext, *of: Any) -> TableVersion:
+        version = commit(context, *of)
+        if not made and context.contract.topic == "shop.items":
+            monkeypatch.setattr(snapshots_make, "_commit", commit)
+            made.append(lake.make("june"))
+        return version
+
+    monkeypatch.setattr(snapshots_make, "_commit", interrupted)
+    with pytest.raises(InvalidInput, match="there is a cut june already"):
+        lake.make("june")
+    lake.check(*made)
+    assert snapshot_names(lake) == {of.snapshot for of in made[0].tables.values()}
 
 
 def test_a_dropped_cut_leaves_nothing(lake: Lake) -> None:
