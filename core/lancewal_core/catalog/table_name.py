@@ -10,6 +10,7 @@ Guarantees
 
 from __future__ import annotations
 
+import fnmatch
 import re
 
 from lancewal_core.errors import InvalidInput
@@ -47,4 +48,5 @@ def matcher(pattern: str) -> re.Pattern[str]:
         raise InvalidInput(
             f"{pattern[:_SHOWN]!a} is not a pattern of table names: expected a name, in which * stands for any characters"
         )
-    return re.compile(".*".join(map(re.escape, pattern.split("*"))))
+    # Many stars take no time: the expression of `fnmatch` never looks for an earlier star's end twice.
+    return re.compile(fnmatch.translate(pattern))

@@ -12,7 +12,7 @@ Guarantees
     find out.
 
 Steps
- 1. Look whether the name is free.  A cut whose time is over is dropped.
+ 1. Look whether the name is free.  A cut whose time is over, by this process's clock, is dropped.
  2. Ask for the positions of all topics, in one round.
  3. Wait until they are durable in every table.  Until here nothing is written.
  4. Make a snapshot of each table at its positions, several at the same time.  If one cannot be made, drop the others.
@@ -42,7 +42,8 @@ from lancewal_core.errors import (
 )
 from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import Tasks
-from lancewal_core.table.snapshots import has_notes
+from lancewal_core.store.place import same_place
+from lancewal_core.table.snapshots import check_until, has_notes
 from lancewal_flusher.cuts import positions
 from lancewal_flusher.cuts.positions import CutAt, CutMember, PositionSource
 from lancewal_flusher.cuts.reached import await_reached
@@ -58,7 +59,7 @@ class CutWanted:
 
     name: str
     for_ms: int | None = None
-    """Time from now after which garbage collection drops the snapshots; None: never."""
+    """Time from now after which garbage collection drops the snapshots; None: never.  0 keeps them until it looks."""
     wait_s: float = 60.0
     """Longest time to wait until all tables have their positions."""
 
@@ -73,8 +74,11 @@ def make_cut(
     cut_name(wanted.name)
     if not members:
         raise InvalidInput(f"cut {wanted.name}: name at least one table")
+    _check_apart(members)
     # Step 1
     clock = members[0].context.clock
+    if wanted.for_ms is not None:
+        check_until(clock.now_ms() + wanted.for_ms)
     known = catalog.cut(wanted.name)
     if known is not None:
         if known.moving or known.until_ms is None or known.until_ms > clock.now_ms():
@@ -178,6 +182,20 @@ def check_snapshots(
                 "meanwhile. Make it again",
                 cut=cut.name,
             )
+
+
+def _check_apart(members: Sequence[CutMember]) -> None:
+    """Raise ``InvalidInput`` if two names mean one table."""
+    seen: dict[str, list[CutMember]] = {}
+    for member in members:
+        of_uuid = seen.setdefault(member.contract.uuid, [])
+        for other in of_uuid:
+            if same_place(other.reads.place, member.reads.place):
+                raise InvalidInput(
+                    f"{other.name} and {member.name} are two names of the table at {member.reads.uri}: leave one out "
+                    "(--tables), or take it out of the catalog (`lancewal catalog forget`)"
+                )
+        of_uuid.append(member)
 
 
 def _record(catalog: Catalog, cut: Cut, members: Sequence[CutMember], made: Sequence[Made], tasks: Tasks) -> None:
