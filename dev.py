@@ -13,6 +13,8 @@ python3 dev.py soak columns   change columns of real tables in --runs 30 of --ch
                               and compare each read with an oracle
 python3 dev.py soak changes   run streams of changes for --minutes 10 on the oldest and the newest PySpark, kill queries and
                               services meanwhile, and compare the copies that they keep with an oracle
+python3 dev.py soak cuts      make and drop cuts of three tables for --minutes 10, kill commands, services and the catalog
+                              meanwhile, and compare each table of each cut with an oracle
 python3 dev.py soak every-case  run all cases of the tests of which a normal run takes a part: kills, zombies, indexes, damages
 python3 dev.py check-ops      cause each fault on real services; check dashboards and alerts with a real Prometheus and a real
                               Kubernetes API server.  It fetches and builds both: a quarter of an hour more the first time

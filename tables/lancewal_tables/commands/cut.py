@@ -117,16 +117,26 @@ def list_all(asked: CatalogAsked) -> None:
         left = [(entry, one) for entry, one in _snapshots(settings, catalog, tasks) if one.note.write_id not in kept]
     rows = [[cut.name, *_columns(cut)] for cut in cuts.values()]
     lines = aligned(rows) or ["no cuts"]
-    lines += [
-        f"left over: snapshot {one_line(one.branch.name)} of {entry.name}, of a cut {one.note.cut} that was not made, or is "
-        f"being made. If nobody makes it: `lancewal cut drop {one.note.cut}`"
-        for entry, one in left
-    ]
+    lines += [_left_over(entry, one, made=one.note.cut in cuts) for entry, one in left]
     content = {
         "cuts": [_about(cut, {}) for cut in cuts.values()],
         "left_over": [{"table": entry.name, "snapshot": one.branch.name, "cut": one.note.cut} for entry, one in left],
     }
     asked.report(content, "\n".join(lines))
+
+
+def _left_over(entry: TableEntry, one: OfCut, *, made: bool) -> str:
+    """Return the line of a snapshot that is left over.  ``made``: there is a cut of that name, which must stay."""
+    name, cut = one_line(one.branch.name), one.note.cut
+    if made:
+        return (
+            f"left over: snapshot {name} of {entry.name}, of an earlier making of cut {cut}: `lancewal snapshot drop {name} "
+            f"-t {entry.name}`"
+        )
+    return (
+        f"left over: snapshot {name} of {entry.name}, of a cut {cut} that was not made, or is being made. If nobody makes "
+        f"it: `lancewal cut drop {cut}`"
+    )
 
 
 @app.command()

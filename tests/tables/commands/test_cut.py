@@ -84,6 +84,18 @@ def test_left_over_snapshots_are_listed_and_dropped(lake: Lake, said: Said) -> N
     assert json.loads(said("cut", "list", "-o", "json"))["left_over"] == []
 
 
+def test_what_is_left_over_goes_and_the_cut_of_that_name_stays(lake: Lake, said: Said) -> None:
+    """The earlier making had more tables.  The advice of `cut list` drops its snapshot alone."""
+    said(*MAKE)
+    lake.catalog.swap_cut("june", lake.catalog.cuts()["june"], None)
+    said("cut", "make", "june", "--tables", "shop.orders", "--at", "durable")
+    (line,) = [line for line in said("cut", "list").splitlines() if line.startswith("left over")]
+    assert "of shop.items, of an earlier making of cut june" in line
+    said(*line.split("`")[1].split()[1:], "--yes")
+    assert json.loads(said("cut", "list", "-o", "json"))["left_over"] == []
+    lake.check(lake.catalog.cuts()["june"])
+
+
 def test_what_is_refused(lake: Lake, said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "no table of the catalog" in said("cut", "make", "june", "--tables", "crm.*", "--up-to", "durable", code=2)
     assert "kafka.bootstrap_servers" in said("cut", "make", "june", "--tables", "shop.*", code=2)

@@ -53,8 +53,8 @@ def test_empty_topics_and_tables(lake: Lake) -> None:
         table.merge_all()
     for cut in (asked, durable):
         lake.check(cut)
-        for name, table in open_cut(lake.catalog, cut.name, open_table).items():
-            assert table.count_rows() == 0
+        for name, read in open_cut(lake.catalog, cut.name, open_table).items():
+            assert read.count_rows() == 0
             assert set(Receipt.parse(cut.tables[name].receipt).positions.values()) <= {0}
 
 
