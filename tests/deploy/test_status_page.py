@@ -15,7 +15,7 @@ import pytest
 from lancewal_core.status.causes import Cause
 from lancewal_core.status.diagnose import Diagnosis
 from lancewal_core.status.facts import Rejections
-from lancewal_core.status.report import MergeDone, PartitionStatus, TableStatus
+from lancewal_core.status.report import CutStatus, MergeDone, PartitionStatus, TableStatus
 from lancewal_core.status.widenings import OpenWidening
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "status.md"
@@ -25,6 +25,7 @@ SHOWN: dict[str, type] = {
     "## `diagnosis`": Diagnosis,
     "## `rejections`": Rejections,
     "## `widenings`": OpenWidening,
+    "## `cuts`": CutStatus,
     "## `recent_merges`": MergeDone,
 }
 CAUSES_BELOW = "## Causes"

@@ -99,6 +99,21 @@ class SubscriptionStatus:
     """Whether it still keeps log and versions.  Its lag is then below the table's ``subscription_hold_s_max``."""
 
 
+@dataclass(frozen=True, slots=True)
+class CutStatus:
+    """A kept cut that has a snapshot of the table."""
+
+    name: str
+    """Name of the cut."""
+    snapshot: str
+    """Name of the snapshot."""
+    nbytes: int | None
+    """Bytes of data files that the snapshot has and the newest version has not.  Several snapshots may have the same
+    files.  Null if they cannot be read."""
+    until_ms: int | None
+    """Time from which on garbage collection drops the snapshot, in milliseconds since 1970; null: never."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableStatus:
     """Status of a table.  None stands for what the source of the report does not know."""
@@ -162,6 +177,8 @@ class TableStatus:
     """Fields that get a wider type once a flusher has written their values again."""
     subscriptions: tuple[SubscriptionStatus, ...] = ()
     """Subscriptions that can be read, by name.  Those that cannot are among ``problems``.  Only the command says it."""
+    cuts: tuple[CutStatus, ...] = ()
+    """Kept cuts that have a snapshot of the table, by name, also one that was left over.  Only the command says it."""
     recent_merges: tuple[MergeDone, ...] = field(default=())
     """The newest merges of this flusher, newest first."""
 

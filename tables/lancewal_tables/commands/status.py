@@ -19,7 +19,7 @@ from lancewal_core.process.clock import Clock, utc_text
 
 if TYPE_CHECKING:
     from lancewal_core.status.diagnose import Diagnosis
-    from lancewal_core.status.report import PartitionStatus, SubscriptionStatus, TableStatus
+    from lancewal_core.status.report import CutStatus, PartitionStatus, SubscriptionStatus, TableStatus
     from lancewal_core.status.widenings import OpenWidening
     from lancewal_core.table.contract import Contract
 
@@ -134,6 +134,7 @@ def status_text(status: TableStatus) -> str:
         *([_OLDER.format(counted(status.older_contract_rows, "row"))] if status.older_contract_rows else []),
         *map(_widening, status.widenings),
         *map(_subscription, status.subscriptions),
+        *map(_cut, status.cuts),
         *_diagnosis(status.diagnosis),
         "",
     ]
@@ -184,6 +185,13 @@ def _foreign_columns(status: TableStatus) -> list[str]:
 def _widening(found: OpenWidening) -> str:
     types = f"{found.old_type} to {found.new_type}"
     return f"widening  {one_line(found.field)}: {one_line(types)}, asked for at {utc_text(found.since_ms)}"
+
+
+def _cut(found: CutStatus) -> str:
+    until = "until it is dropped" if found.until_ms is None else f"until {utc_text(found.until_ms)}"
+    return (
+        f"kept cut  {found.name}: {_figures(found.nbytes, 'byte')} held by snapshot {one_line(found.snapshot)}, {until}"
+    )
 
 
 def _subscription(found: SubscriptionStatus) -> str:

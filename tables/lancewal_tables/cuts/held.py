@@ -10,7 +10,7 @@ from lancewal_core.catalog.cut import Cut, CutTable
 from lancewal_core.errors import CutMissing, LancewalError
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.table.protocol import PinnedTable, Table
-from lancewal_core.table.snapshots import snapshot_of
+from lancewal_core.table.snapshots import Snapshot, snapshot_of
 from lancewal_core.table.watermarks import TABLE_UUID
 
 
@@ -47,8 +47,13 @@ def _look(of: CutTable, table: Table) -> HeldByCut:
     snapshot = None if branch is None else snapshot_of(branch)
     if snapshot is None or snapshot.receipt != of.receipt:
         raise CutMissing(f"its snapshot {of.snapshot} was dropped")
-    held = _files(table.branch(of.snapshot).at(snapshot.branch_version)).items() - _files(newest).items()
-    return HeldByCut(sum(size for _, size in held))
+    return HeldByCut(held_bytes(table, snapshot, newest))
+
+
+def held_bytes(table: Table, snapshot: Snapshot, newest: PinnedTable) -> int:
+    """Return the bytes of data files that the snapshot names and the newest version does not."""
+    held = _files(table.branch(snapshot.name).at(snapshot.branch_version)).items() - _files(newest).items()
+    return sum(size for _, size in held)
 
 
 def _files(pinned: PinnedTable) -> dict[str, int]:

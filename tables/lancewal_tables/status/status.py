@@ -60,6 +60,7 @@ from lancewal_core.table.protocol import PinnedTable
 from lancewal_core.table.watermarks import InForce
 from lancewal_core.wal.entry import FIRST_RECORDS
 from lancewal_core.wal.segment import Trailer
+from lancewal_tables.status.kept_cuts import kept_cuts
 from lancewal_tables.status.of_kafka import NO_BROKERS, KafkaLook, MisroutedRecord, look_at_kafka, misrouted
 from lancewal_tables.status.partition_figures import SharedFacts, records_wait, standing, stored_facts
 from lancewal_tables.status.readable import Readability, look
@@ -110,10 +111,14 @@ def table_status(
         if uri == settings.table.uri:  # of another table they say nothing
             _try(lambda: check_settings(settings, contract, store), problems)
         opened = OpenedTable.over(store, table, contract, tasks, clock)
-        (in_force, control, indexes), (subscriptions, faults) = together(
+        (in_force, control, indexes), ((subscriptions, faults), cuts) = together(
             tasks,
             lambda: _in_force_control_indexes(opened, pinned, problems),
-            lambda: _try(lambda: subscriptions_of(opened, now_ms), problems) or ((), []),
+            lambda: together(
+                tasks,
+                lambda: _try(lambda: subscriptions_of(opened, now_ms), problems) or ((), []),
+                lambda: _try(lambda: kept_cuts(opened, pinned), problems) or (),
+            ),
         )
         problems += faults
         conflicts = None if in_force is None else in_force.conflicts
@@ -146,6 +151,7 @@ def table_status(
         table_fragments=len(pinned.fragments()),
         foreign_columns=_foreign_columns(pinned, contract),
         subscriptions=subscriptions,
+        cuts=cuts,
         older_contract_rows=_older_rows(counted, waiting),
         diagnosis=table_diagnosis(facts, status.partitions, all_of_them=len(chosen) == contract.partitions),
         problems=(*problems, *status.problems),
