@@ -372,6 +372,7 @@ class CutSoak:
         for slot in self._slots:
             if slot.service.running:
                 slot.service.kill()
+        self._log.close()
 
     def _note(self, act: str, **more: object) -> None:
         self._log.write(json.dumps({"at": round(time.time(), 3), "act": act, **more}) + "\n")
