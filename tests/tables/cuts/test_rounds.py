@@ -95,7 +95,7 @@ def test_a_snapshot_is_found_with_one_request_however_many_there_are() -> None:
             assert (len(looked.requests), looked.rounds) == (1, 1)
 
 
-@pytest.mark.parametrize("command", ["cut make june --tables shop.* --at durable", "snapshot create june -t {}"])
+@pytest.mark.parametrize("command", ["cut make june --tables shop.* --up-to durable", "snapshot create june -t {}"])
 def test_a_bundle_stands_for_its_segments(command: str, tmp_path: Path) -> None:
     """64 small segments, which ingest has copied into two bundles."""
     with SmallS3() as store:
