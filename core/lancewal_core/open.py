@@ -23,7 +23,7 @@ from lancewal_core.table.columns.restored import check_fit
 from lancewal_core.table.contract import Contract, newer_contract, read_contract
 from lancewal_core.table.lance.base_paths import BasePaths
 from lancewal_core.table.lance.table import LanceTable
-from lancewal_core.table.store_proof import StoreWay
+from lancewal_core.table.proof.store_proof import StoreWay
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,8 @@ from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import Tasks, ThreadTasks
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.settings.load import Settings
+from lancewal_core.store.address import local_folder
 from lancewal_core.store.object_store import ObjectStore
-from lancewal_core.store.obstore import local_folder
 from lancewal_core.table.lance.row_files import use_all_cores
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.event_table import FlusherEvents

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lancewal_core.store.place import place_of
+from lancewal_core.store.address import place_of
 
 _OURS = "lancewal"
 

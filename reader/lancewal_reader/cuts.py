@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from lancewal_core.catalog.catalog import Catalog, found_cut
 from lancewal_core.catalog.cut import Cut, CutTable
 from lancewal_core.errors import CutMissing, TableMissing, some_of
-from lancewal_core.store.place import place_of, same_place
+from lancewal_core.store.address import place_of, same_place
 from lancewal_reader.point.at import CUT, AtCut, no_catalog
 from lancewal_reader.point.receipt import Receipt
 from lancewal_reader.table import Table, at_point

@@ -21,7 +21,7 @@ from lancewal_core.errors import (
     VersionGone,
 )
 from lancewal_core.names.ids import TableVersion
-from lancewal_core.store.place import same_place
+from lancewal_core.store.address import same_place
 from lancewal_core.subscriptions.holding import Fault
 from lancewal_core.subscriptions.needs import Bounds, Needs
 from lancewal_core.subscriptions.stored import check_name

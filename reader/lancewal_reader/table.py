@@ -18,8 +18,8 @@ from lancewal_core.open import Address, open_at
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.opened_table import OpenedTable
+from lancewal_core.store.address import place_of
 from lancewal_core.store.json_object import is_whole
-from lancewal_core.store.place import place_of
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.lance.base_paths import BasePaths
 from lancewal_core.table.snapshots import Snapshot, snapshots

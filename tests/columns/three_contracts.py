@@ -27,7 +27,7 @@ from typing import Any
 import lance
 import pyarrow as pa
 
-from lancewal_core.store.place import place_of
+from lancewal_core.store.address import place_of
 from lancewal_core.table.columns.changes import Added, Change, Dropped, Renamed, Widened
 from lancewal_core.table.columns.steps import change_columns
 from lancewal_core.table.contract import Contract, read_contract

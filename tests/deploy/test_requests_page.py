@@ -45,7 +45,7 @@ from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.control import ControlReader, Service
-from lancewal_core.table.store_proof import prove_store
+from lancewal_core.table.proof.store_proof import prove_store
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
 from lancewal_flusher.garbage.table_versions import VersionsSeen
@@ -97,7 +97,7 @@ DONE_IN: dict[str, tuple[str, ...]] = {
     "flusher/lancewal_flusher/garbage/collect.py": ("garbage round, nothing to delete",),
     "core/lancewal_core/table/control.py": ("look for an operator's pause",),
     "ingest/lancewal_ingest/service/contract_watch.py": ("look for another contract",),
-    "core/lancewal_core/table/store_proof.py": ("what the store promises, at the start of an ingest",),
+    "core/lancewal_core/table/proof/store_proof.py": ("what the store promises, at the start of an ingest",),
     "ingest/lancewal_ingest/regions/open.py": (
         "open all partitions, handed over",
         "open all partitions, of an owner that died",

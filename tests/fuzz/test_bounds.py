@@ -40,7 +40,7 @@ from lancewal_core.table.contract import decode_contract
 from lancewal_core.table.control import decode_control
 from lancewal_core.table.drain import decode_drain
 from lancewal_core.table.load_record import decode_load
-from lancewal_core.table.store_proof import decode_way
+from lancewal_core.table.proof.store_proof import decode_way
 from lancewal_core.table.watermarks import decode_merge_finished, decode_merge_record
 from lancewal_core.wal.bundle import decode_bundle
 from lancewal_core.wal.segment import decode_segment

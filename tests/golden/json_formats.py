@@ -29,7 +29,7 @@ from lancewal_core.table.contract import Column, Contract, DroppedField, FormerN
 from lancewal_core.table.control import Control, encode_control
 from lancewal_core.table.drain import Drain, encode_drain
 from lancewal_core.table.load_record import LoadRecord, encode_load
-from lancewal_core.table.store_proof import StoreWay, encode_way
+from lancewal_core.table.proof.store_proof import StoreWay, encode_way
 from lancewal_core.table.watermarks import InForce, Watermark, Watermarks, encode_merge_record
 from lancewal_reader.point.receipt import Receipt
 from tests.golden.core_formats import NORTH, ROWS, SOUTH

@@ -18,7 +18,7 @@ from lancewal_core.table.contract import decode_contract
 from lancewal_core.table.control import decode_control
 from lancewal_core.table.drain import decode_drain
 from lancewal_core.table.load_record import decode_load
-from lancewal_core.table.store_proof import decode_way
+from lancewal_core.table.proof.store_proof import decode_way
 from lancewal_core.table.watermarks import InForce, Watermarks
 from lancewal_ingest.decode.naming import Naming, naming_of
 from lancewal_reader.point.receipt import Receipt

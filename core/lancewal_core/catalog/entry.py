@@ -9,9 +9,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from lancewal_core.catalog.table_name import table_name
 from lancewal_core.process.clock import SystemClock
+from lancewal_core.store.address import place_of
 from lancewal_core.store.json_model import Version1, Word
 from lancewal_core.store.json_object import WHOLE_MAX
-from lancewal_core.store.place import place_of
 
 if TYPE_CHECKING:
     from lancewal_core.table.contract import Contract

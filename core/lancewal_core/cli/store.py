@@ -37,9 +37,9 @@ def check(
     from uuid import uuid4
 
     from lancewal_core.process.tasks import ThreadTasks
-    from lancewal_core.store.address import whole_address
-    from lancewal_core.store.obstore import local_folder, open_store
-    from lancewal_core.table.store_check import check_promises
+    from lancewal_core.store.address import local_folder, whole_address
+    from lancewal_core.store.obstore import open_store
+    from lancewal_core.table.proof.store_check import check_promises
 
     options = asked.settings().storage.options
     uri = f"{whole_address(address, options).rstrip('/')}/check-{uuid4().hex[:8]}"

@@ -1,4 +1,4 @@
-"""Addresses of tables: which ones are allowed.
+"""Addresses of tables: which ones are allowed, and which of them are one place.
 
 Guarantees:
 
@@ -7,6 +7,16 @@ Guarantees:
    ``abfss://container@account.dfs.core.windows.net``.
 2. An address names one folder.  Lance or the store may read an address as another folder than lancewal does, or as
    none.  Such an address is refused before anything is written.
+
+A table's *place* is its address, absolute and in one form.  A copy of the folder has another place.  Two spellings of
+one local folder are one place (``same_place``), also through links that this machine can follow.  Links stay in what is
+stored, since on another machine other links may lead to the folder.  A folder with two addresses, such as a bucket that
+is also mounted, counts as two places: nobody can tell it from a copy.  One address on two machines, or at two servers,
+counts as one.
+
+A container of Azure belongs to an account, so its place has the form of ``abfss``, which names both.  Addresses get
+this form where they enter (``whole_address``).  An endpoint is no part of a place: a private link leads to the same
+account.
 """
 
 from __future__ import annotations
@@ -14,6 +24,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
 from lancewal_core.errors import InvalidSettings
@@ -48,6 +59,12 @@ def split_address(uri: str) -> SplitResult:
     if "@" in parts.netloc or ":" in parts.netloc:
         raise InvalidSettings(NO_USER_INFORMATION)
     return parts
+
+
+def local_folder(uri: str) -> Path | None:
+    """Return the folder that ``uri`` names; None if it does not name a local one."""
+    parts = split_address(uri)
+    return Path(parts.path if parts.scheme == "file" else uri).absolute() if parts.scheme in ("", "file") else None
 
 
 def holder_and_account(parts: SplitResult) -> tuple[str, str]:
@@ -132,3 +149,20 @@ def _wrong_of_table(uri: str, parts: SplitResult) -> str:
             "percent sign before two hex digits"
         )
     return ""
+
+
+def place_of(uri: str) -> str:
+    """Return the place of the table at ``uri``, which is an address too: an absolute local folder, or
+    ``s3://bucket/prefix`` and the like."""
+    folder = local_folder(uri)
+    if folder is not None:
+        return os.path.abspath(folder)
+    parts = split_address(whole_address(uri, None))
+    return f"{parts.scheme}://{parts.netloc}/{parts.path.strip('/')}"
+
+
+def same_place(one: str, other: str) -> bool:
+    """Return whether two places are one: equal texts, or local paths that lead to one folder on this machine."""
+    if one == other:
+        return True
+    return os.path.isabs(one) and os.path.isabs(other) and os.path.realpath(one) == os.path.realpath(other)

@@ -41,7 +41,7 @@ from lancewal_core.names import paths
 from lancewal_core.process.clock import ms_since_1970
 from lancewal_core.process.library_errors import first_line
 from lancewal_core.process.tasks import use_threads
-from lancewal_core.store.address import files_address, holder_and_account, split_address, table_address
+from lancewal_core.store.address import files_address, holder_and_account, local_folder, table_address
 from lancewal_core.store.folder import FolderStore
 from lancewal_core.store.object_limits import check_size, check_written
 from lancewal_core.store.object_store import ANSWER_OBJECTS, ObjectInfo, PutOutcome, PutUnknown, Stored, Taken, no_key
@@ -200,12 +200,6 @@ class ObstoreStore:
 
 TableStore: TypeAlias = ObstoreStore | FolderStore
 """Store that ``open_store`` opens."""
-
-
-def local_folder(uri: str) -> Path | None:
-    """Return the folder that ``uri`` names; None if it does not name a local one."""
-    parts = split_address(uri)
-    return Path(parts.path if parts.scheme == "file" else uri).absolute() if parts.scheme in ("", "file") else None
 
 
 def open_store(uri: str, options: Mapping[str, str] | None = None) -> TableStore:

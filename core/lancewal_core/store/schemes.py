@@ -5,7 +5,7 @@ options, the codes of its errors, and the advice for each.  Lance and obstore mu
 option.  An option that one of them does not know is refused at the start, since the other one would go elsewhere.
 
 Two schemes of Azure name one store.  ``abfss`` has the account in the address, ``az`` takes it from the options.  A
-place always has the account, so places of Azure have the form of ``abfss`` (``place``).
+place always has the account, so places of Azure have the form of ``abfss`` (``address``).
 
 Sources: obstore 0.12.1 (names of options), and the error codes that Amazon S3, Azure Blob Storage and Google Cloud
 Storage document.

@@ -19,8 +19,8 @@ from lancewal_core.rows.schema import FieldIds, RowSchema
 from lancewal_core.settings.declared import column_source, type_text
 from lancewal_core.settings.load import Settings, variable
 from lancewal_core.settings.sections import ColumnText
+from lancewal_core.store.address import place_of, same_place
 from lancewal_core.store.object_store import ObjectStore
-from lancewal_core.store.place import place_of, same_place
 from lancewal_core.table.contract import Column, Contract, former_columns
 from lancewal_core.table.protocol import PinnedTable, columns_mark
 from lancewal_core.table.watermarks import TABLE_UUID

@@ -23,7 +23,7 @@ from lancewal_core.process.start import Start
 from lancewal_core.settings.load import Settings
 from lancewal_core.status.board import LOOKED_AT_S, StatusBoard
 from lancewal_core.table.checks import former_setting
-from lancewal_core.table.store_proof import check_way
+from lancewal_core.table.proof.store_proof import check_way
 from lancewal_flusher.event_table import FlusherEvents
 from lancewal_flusher.open import Threads, open_on
 from lancewal_flusher.service.metrics import FlusherMetrics

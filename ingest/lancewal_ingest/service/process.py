@@ -31,7 +31,7 @@ from lancewal_core.status.board import StatusBoard
 from lancewal_core.table.checks import former_setting, topics_are_bound
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.group import take_group
-from lancewal_core.table.store_proof import prove_store
+from lancewal_core.table.proof.store_proof import prove_store
 from lancewal_ingest.append.draining import drain_of
 from lancewal_ingest.append.job import DeadLetters
 from lancewal_ingest.context import new_owner, open_context

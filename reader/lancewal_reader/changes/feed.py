@@ -39,7 +39,7 @@ import pyarrow as pa
 
 from lancewal_core.errors import InvalidInput
 from lancewal_core.names.ids import TableVersion
-from lancewal_core.store.place import same_place
+from lancewal_core.store.address import same_place
 from lancewal_core.table.watermarks import TABLE_UUID
 from lancewal_reader.changes.all import all_changes
 from lancewal_reader.changes.net import net

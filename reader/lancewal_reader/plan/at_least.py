@@ -36,8 +36,8 @@ from lancewal_core.names.ids import LogId, Position, Region, Sequence
 from lancewal_core.region.history import generations_behind
 from lancewal_core.region.loss_record import read_losses
 from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState
+from lancewal_core.store.address import same_place
 from lancewal_core.store.object_store import ObjectInfo, ObjectStore
-from lancewal_core.store.place import same_place
 from lancewal_core.table.contract import Contract
 from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.segment import EntryHeader, Trailer

@@ -16,7 +16,7 @@ from typing import assert_never
 
 from lancewal_core.errors import CutMissing, InvalidInput, OutsideHistoryWindow, SnapshotMissing, VersionGone
 from lancewal_core.names.ids import Generation, TableVersion
-from lancewal_core.store.place import same_place
+from lancewal_core.store.address import same_place
 from lancewal_core.table.snapshots import snapshot_of, snapshots_there
 from lancewal_core.table.watermarks import InForce, Watermark
 from lancewal_reader.plan.at_positions import plan_at_positions

@@ -49,7 +49,7 @@ from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.rows.fold import states_at
 from lancewal_core.rows.key_set import KeySet
 from lancewal_core.rows.projection import project
-from lancewal_core.store.obstore import local_folder
+from lancewal_core.store.address import local_folder
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_reader.plan.strong import ReadPlan, RegionDelta

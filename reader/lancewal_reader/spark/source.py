@@ -37,7 +37,7 @@ from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.settings.executor import storage_options
-from lancewal_core.store.place import place_of
+from lancewal_core.store.address import place_of
 from lancewal_core.table.contract import read_contract
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_reader.plan.at_least import Goal, plan_at_least

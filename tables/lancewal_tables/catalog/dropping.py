@@ -21,7 +21,7 @@ from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.settings.load import Settings
-from lancewal_core.store.place import place_of, same_place
+from lancewal_core.store.address import place_of, same_place
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.snapshots import cut_of
 from lancewal_tables.catalog.registration import check_named_cuts

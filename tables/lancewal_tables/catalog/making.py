@@ -13,7 +13,7 @@ from lancewal_core.catalog.table_name import table_name
 from lancewal_core.errors import TableExists
 from lancewal_core.open import Address
 from lancewal_core.settings.load import Settings
-from lancewal_core.store.place import place_of, same_place
+from lancewal_core.store.address import place_of, same_place
 from lancewal_core.table.checks import check_settings
 from lancewal_core.table.contract import Contract
 from lancewal_tables.catalog.registration import check_free, put_entry

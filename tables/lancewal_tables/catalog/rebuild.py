@@ -24,7 +24,7 @@ from lancewal_core.errors import LancewalError, NotALancewalTable, TableMissing
 from lancewal_core.open import Address
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.settings.load import Settings
-from lancewal_core.store.place import place_of, same_place
+from lancewal_core.store.address import place_of, same_place
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.snapshots import readable_snapshots
 from lancewal_flusher.catalog.below import tables_below

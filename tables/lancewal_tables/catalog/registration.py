@@ -26,7 +26,7 @@ from lancewal_core.errors import InvalidInput, NotALancewalTable, TableExists, T
 from lancewal_core.open import Address
 from lancewal_core.process.failpoints import point
 from lancewal_core.settings.load import Settings
-from lancewal_core.store.place import place_of, same_place
+from lancewal_core.store.address import place_of, same_place
 from lancewal_core.table.contract import Contract
 from lancewal_tables.define.move import move_table
 from lancewal_tables.define.name import give_name

@@ -11,8 +11,9 @@ from lancewal_core.catalog.opened import catalog_of
 from lancewal_core.errors import InvalidSettings, StoreNotWritable
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.settings.load import Settings
-from lancewal_core.store.obstore import local_folder, open_store
-from lancewal_core.table.store_proof import StoreWay, prove_store
+from lancewal_core.store.address import local_folder
+from lancewal_core.store.obstore import open_store
+from lancewal_core.table.proof.store_proof import StoreWay, prove_store
 
 
 def set_catalog(settings: Settings) -> Catalog:

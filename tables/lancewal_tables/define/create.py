@@ -28,7 +28,7 @@ from lancewal_core.settings.declared import declared_columns, declared_keys, dec
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.lance.pinned import LancePinnedTable
-from lancewal_core.table.store_proof import check_way
+from lancewal_core.table.proof.store_proof import check_way
 from lancewal_tables.define.register import begun_contract, first_contract, go_on, register, store_error
 from lancewal_tables.define.topic import check_asked, fitting_topic, no_warning
 

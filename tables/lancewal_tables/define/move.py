@@ -23,7 +23,7 @@ from lancewal_core.errors import InvalidSettings
 from lancewal_core.open import Address
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.settings.load import Settings
-from lancewal_core.store.place import place_of, same_place
+from lancewal_core.store.address import place_of, same_place
 from lancewal_core.table.checks import check_columns, check_settings
 from lancewal_core.table.columns.restored import check_fit
 from lancewal_core.table.contract import Contract, put_next, read_contract, read_contract_version

@@ -45,15 +45,15 @@ from lancewal_core.rows.schema import FieldIds, RowSchema
 from lancewal_core.settings.declared import OF_ITSELF, ColumnSource, declared_sources
 from lancewal_core.settings.load import Settings
 from lancewal_core.settings.sections import TableSettings
+from lancewal_core.store.address import place_of, same_place
 from lancewal_core.store.object_store import Done, Lost, ObjectStore, Unknown, put_once
-from lancewal_core.store.place import place_of, same_place
 from lancewal_core.store.refusal import refusal_of_puts, what_to_set
 from lancewal_core.table.checks import check_columns, check_settings, elsewhere_advice
 from lancewal_core.table.contract import Column, Contract, check_in_use, encode_contract, newest_contract
 from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_core.table.lance.table import LanceTable
+from lancewal_core.table.proof.store_proof import prove_store
 from lancewal_core.table.protocol import PinnedTable
-from lancewal_core.table.store_proof import prove_store
 from lancewal_core.table.watermarks import NOTHING_MERGED, TABLE_UUID, Watermarks
 from lancewal_tables.define.topic import FittingTopic
 

@@ -30,8 +30,9 @@ import pyarrow.parquet as pq
 from lancewal_core.errors import InvalidInput, ObjectCorrupt, StoreUnavailable, TableMissing
 from lancewal_core.process.library_errors import first_line
 from lancewal_core.rows.schema import RowSchema
+from lancewal_core.store.address import local_folder
 from lancewal_core.store.arrow_message import declared_in_file
-from lancewal_core.store.obstore import ObstoreStore, local_folder, open_files
+from lancewal_core.store.obstore import ObstoreStore, open_files
 from lancewal_tables.load.columns import check_columns, conform
 from lancewal_tables.load.parquet_times import columns_of_int96, exact_batches, readable_schema
 

@@ -17,7 +17,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from lancewal_core.errors import InvalidInput, LancewalError
-from lancewal_core.store.place import same_place
+from lancewal_core.store.address import same_place
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.garbage.snapshots import drop_made
 from lancewal_tables.snapshots.make import Made, make_snapshot

@@ -26,7 +26,7 @@ from lancewal_core.cli.groups import with_options
 from lancewal_core.cli.options import read_settings
 from lancewal_core.errors import ActionNeeded
 from lancewal_core.names.paths import parse_wal_segment
-from lancewal_core.store.place import place_of
+from lancewal_core.store.address import place_of
 from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.segment import Segment, decode_segment, encode_segment
 from lancewal_demo.stack import KafkaBroker

@@ -12,8 +12,8 @@ import pytest
 from lancewal_core.errors import InvalidSettings
 from lancewal_core.open import Address
 from lancewal_core.settings.load import load_settings
+from lancewal_core.store.address import place_of
 from lancewal_core.store.obstore import open_store
-from lancewal_core.store.place import place_of
 from lancewal_core.table.lance.table import LanceTable
 
 TAKEN: dict[str, Callable[[str], object]] = {

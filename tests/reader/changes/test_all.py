@@ -14,7 +14,7 @@ import pytest
 
 from lancewal_core.errors import InvalidInput, TooManyUnmerged
 from lancewal_core.names.ids import Position, Region
-from lancewal_core.store.place import place_of
+from lancewal_core.store.address import place_of
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_reader.changes.all import all_changes
 from lancewal_reader.changes.net import net

@@ -15,7 +15,7 @@ import pytest
 
 from lancewal_core.errors import DuplicateKeys, InvalidInput, TooManyUnmerged, VersionGone
 from lancewal_core.names.ids import Position
-from lancewal_core.store.place import place_of
+from lancewal_core.store.address import place_of
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_reader.point.receipt import Receipt, receipt_of
 from lancewal_reader.point.token import Token

@@ -16,7 +16,7 @@ from lancewal_core.errors import InvalidInput, OutsideHistoryWindow, TokenTimeou
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Position, TableUuid, TableVersion
 from lancewal_core.region.state import GenerationState
-from lancewal_core.store.place import place_of
+from lancewal_core.store.address import place_of
 from lancewal_core.table.contract import encode_contract
 from lancewal_flusher.garbage import find as garbage
 from lancewal_flusher.merge.plan import MergeLimits

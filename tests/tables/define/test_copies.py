@@ -40,8 +40,8 @@ from lancewal_core.region.state import RegionState
 from lancewal_core.region.states import RegionStates
 from lancewal_core.region.transitions import Claimant, first_claim
 from lancewal_core.settings.load import Settings
+from lancewal_core.store.address import place_of, same_place
 from lancewal_core.store.obstore import open_store
-from lancewal_core.store.place import place_of, same_place
 from lancewal_core.table.checks import check_place
 from lancewal_core.table.columns.restored import check_fit
 from lancewal_core.table.contract import Contract, encode_contract, read_contract

@@ -11,8 +11,7 @@ import re
 from typing import Any, Literal, TypeAlias
 
 from lancewal_core.errors import BasePathsRefused
-from lancewal_core.store.address import split_address
-from lancewal_core.store.obstore import local_folder
+from lancewal_core.store.address import local_folder, split_address
 
 BasePaths: TypeAlias = Literal["refuse", "allow"]
 """Handling of a table with base paths outside its own folder."""

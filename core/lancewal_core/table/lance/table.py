@@ -34,9 +34,9 @@ from lancewal_core.names.ids import TableVersion
 from lancewal_core.names.paths import VERSIONS, data_file, parse_table_version
 from lancewal_core.process.library_errors import first_line
 from lancewal_core.process.tasks import use_threads
-from lancewal_core.store.address import table_address
+from lancewal_core.store.address import local_folder, table_address
 from lancewal_core.store.folder import folders_in, refuse_links
-from lancewal_core.store.obstore import TableStore, local_folder, open_store
+from lancewal_core.store.obstore import TableStore, open_store
 from lancewal_core.table.lance.base_paths import BasePaths, check_base_paths
 from lancewal_core.table.lance.branches import Branches
 from lancewal_core.table.lance.deletions import DeletionFiles

@@ -19,7 +19,7 @@ from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.store.object_store import ObjectStore, PutOutcome, PutUnknown, Stored, Taken
 from lancewal_core.store.obstore import open_store
-from lancewal_core.table.store_probe import WRITERS, check_store
+from lancewal_core.table.proof.store_probe import WRITERS, check_store
 from lancewal_demo.stack import S3Server
 from tests.support.http_fault_proxy import HttpFaultProxy
 from tests.twins.memory_store import MemoryStore

@@ -22,9 +22,9 @@ import pyarrow as pa
 from lancewal_core.errors import LancewalError, StoreUnsafe
 from lancewal_core.process.library_errors import first_line
 from lancewal_core.process.tasks import Tasks
+from lancewal_core.store.address import local_folder
 from lancewal_core.store.object_store import ANSWER_OBJECTS, ObjectStore, Stored, Taken
-from lancewal_core.store.obstore import local_folder
-from lancewal_core.table.store_probe import check_store
+from lancewal_core.table.proof.store_probe import check_store
 
 LISTED = ANSWER_OBJECTS + 10
 """Objects that are listed: more than one answer has."""

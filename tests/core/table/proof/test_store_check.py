@@ -15,7 +15,7 @@ from lancewal_core.errors import StoreRefused
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.store.object_store import ObjectInfo, ObjectStore, PutOutcome, Stored
 from lancewal_core.store.obstore import TableStore, open_store
-from lancewal_core.table.store_check import check_promises
+from lancewal_core.table.proof.store_check import check_promises
 from lancewal_demo.stack import S3Server
 from tests.core.store.test_refusal import refusing
 from tests.support.store_addresses import at_server

@@ -36,13 +36,12 @@ from pydantic import BaseModel, ConfigDict
 from lancewal_core.names import paths
 from lancewal_core.process.library_errors import way_on
 from lancewal_core.process.tasks import Tasks
-from lancewal_core.store.address import split_address, whole_address
+from lancewal_core.store.address import local_folder, split_address, whole_address
 from lancewal_core.store.json_model import Version1, decode_model
 from lancewal_core.store.object_store import ObjectStore, PutUnknown, Stored, Taken
-from lancewal_core.store.obstore import local_folder
 from lancewal_core.store.refusal import refusal_of_puts
 from lancewal_core.store.schemes import SCHEMES, endpoint_of
-from lancewal_core.table.store_probe import check_links, check_store, unsafe
+from lancewal_core.table.proof.store_probe import check_links, check_store, unsafe
 
 FORMAT = 1
 _FOLDER = "file"

@@ -15,8 +15,8 @@ from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.store.object_store import ObjectStore, PutOutcome, PutUnknown, Stored
 from lancewal_core.store.obstore import open_store
-from lancewal_core.table.store_probe import ROUNDS, WRITERS
-from lancewal_core.table.store_proof import StoreWay, prove_store
+from lancewal_core.table.proof.store_probe import ROUNDS, WRITERS
+from lancewal_core.table.proof.store_proof import StoreWay, prove_store
 from lancewal_demo.stack import S3Server
 from tests.twins.memory_store import MemoryStore
 
