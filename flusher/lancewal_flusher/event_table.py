@@ -99,6 +99,21 @@ class FlusherEvents(ServiceEvents):
     )
     spark_ended = warning("The Spark session had ended before it was closed.", "error")
     service_stopping = info("The service was told to stop, and begins no further turn.")
+    cut_published = info("A moving cut was published.", *("cut", "number", "cut_tables", "asked_ms", "waited_s"))
+    cut_held = warning(
+        "Tables hold a moving cut back, since they lag or cannot be read. Logged once for each change of these tables.",
+        *("cut", "reasons"),
+    )
+    cut_left_out = warning(
+        "Tables that a moving cut's patterns name are not in it: they lag, cannot be read, or have joined lately. Logged once "
+        "for each change of these tables.",
+        *("cut", "reasons"),
+    )
+    cut_goes_on = info("No table holds a moving cut back any more.", "cut")
+    cut_not_published = warning(
+        "A moving cut could not be published, and is tried again: the catalog or the brokers do not answer, or refuse.",
+        *("cut", "kind", "error"),
+    )
     catalog_silent = warning(
         "The catalog in PostgreSQL does not take the table's state. Merges go on, and the newest state is sent later.",
         *("kind", "error"),

@@ -28,7 +28,20 @@ TABLES: dict[str, type[MetricTable]] = {
     "## Flusher": FlusherMetricTable,
 }
 LABELS = frozenset(
-    {"table", "partition", "kind", "operation", "reason", "outcome", "object", "index", "field", "subscription"}
+    {
+        "table",
+        "partition",
+        "kind",
+        "operation",
+        "reason",
+        "outcome",
+        "object",
+        "index",
+        "field",
+        "subscription",
+        "cut",
+        "cut_table",
+    }
 )
 """None is without bound, and none is a key, an offset, a generation or the name of an object."""
 INFO_LABELS = frozenset({"service", "version", "table", "topic", "topic_id", "uri"})

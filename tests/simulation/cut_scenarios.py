@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from lancewal_core.catalog.cut import Cut
 from lancewal_core.errors import CutMissing, InvalidInput, TokenTimeout
 from lancewal_core.names.ids import Position
 from lancewal_core.table.contract import Contract
@@ -15,7 +14,7 @@ from tests.simulation.cutting import Cutting
 from tests.simulation.memory_kafka import MemoryTopic
 from tests.simulation.script import Crashed, crash, stops
 from tests.simulation.stage import Member, Stage
-from tests.twins.memory_catalog import MemoryCatalog
+from tests.simulation.world import Process, World
 
 _NAME = "june"
 _BY = "maker"
@@ -33,25 +32,12 @@ class _Beside(Stage):
         return self._other.topic
 
 
-class _Catalog(MemoryCatalog):
-    """A catalog in which something else happens first at a swap."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.before: list[Callable[[], object]] = []
-
-    def swap_cut(self, name: str, instead_of: Cut | None, new: Cut | None) -> bool:
-        if self.before:
-            self.before.pop()()
-        return super().swap_cut(name, instead_of, new)
-
-
-class _Two:
+class TwoTables:
     """Two tables of one topic, with a row in each log, and somebody who makes cuts of them."""
 
     def __init__(self) -> None:
         self.first = Stage()
-        self.catalog = self.first.catalog = _Catalog()
+        self.catalog = self.first.catalog
         self.second = _Beside(self.first)
         self.owners: list[Member] = []
         for stage in self.stages:
@@ -63,9 +49,13 @@ class _Two:
     def stages(self) -> tuple[Stage, Stage]:
         return self.first, self.second
 
-    def somebody(self, name: str) -> Cutting:
+    def processes(self, name: str) -> dict[str, tuple[World, Process]]:
+        """The process of this name at each table."""
         worlds = {"orders": self.first, "items": self.second}
-        return Cutting({table: (world, world.process(name)) for table, world in worlds.items()})
+        return {table: (world, world.process(name)) for table, world in worlds.items()}
+
+    def somebody(self, name: str) -> Cutting:
+        return Cutting(self.processes(name))
 
     def append(self, partition: int) -> None:
         """A record that becomes durable in both tables."""
@@ -87,7 +77,7 @@ class _Two:
 def maker_dies_between_two_snapshots() -> None:
     """A cut is made, and its maker dies before the second snapshot.  There is no cut, and a next making of its name leaves
     nothing over."""
-    two = _Two()
+    two = TwoTables()
     two.second.scripts[_BY].before("create branch", "table", crash)
     with stops(Crashed):
         two.maker.make(_NAME)
@@ -103,7 +93,7 @@ def maker_dies_between_two_snapshots() -> None:
 
 def records_come_while_positions_are_asked() -> None:
     """Right after the ends were told, a record becomes durable in both tables.  It is in none of them."""
-    two = _Two()
+    two = TwoTables()
 
     def ends(contracts: Sequence[Contract]) -> dict[str, dict[int, Position]]:
         found = two.maker.ends(contracts)
@@ -117,7 +107,7 @@ def records_come_while_positions_are_asked() -> None:
 def snapshots_are_taken_for_left_over() -> None:
     """Right before the record is written, somebody drops what makings of that name have left over.  No cut lacks a
     snapshot afterwards."""
-    two = _Two()
+    two = TwoTables()
     two.catalog.before.append(lambda: drop_left_over(two.first.checker.table, "memory", _NAME))
     with stops(CutMissing, says="of table orders meanwhile"):
         two.maker.make(_NAME)
@@ -130,7 +120,7 @@ def snapshots_are_taken_for_left_over() -> None:
 
 def who_drops_a_cut_dies() -> None:
     """A cut is dropped, and the process dies before the second snapshot.  There is no cut."""
-    two = _Two()
+    two = TwoTables()
     two.maker.make(_NAME)
     two.second.scripts[_BY].before("drop branch", "table", crash)
     with stops(Crashed):
@@ -141,7 +131,7 @@ def who_drops_a_cut_dies() -> None:
 
 def two_make_a_cut_of_one_name() -> None:
     """Right before A writes its record, B makes the cut.  B's is whole, and A leaves nothing over."""
-    two = _Two()
+    two = TwoTables()
     b = two.somebody("b")
     two.catalog.before.append(lambda: b.make(_NAME))
     with stops(InvalidInput, says="there is a cut june already"):
@@ -153,7 +143,7 @@ def two_make_a_cut_of_one_name() -> None:
 
 def table_lags() -> None:
     """The second table does not take a record.  There is no cut, no snapshot, and the error names it."""
-    two = _Two()
+    two = TwoTables()
     two.first.send(1)
     two.first.step(two.owners[0], 2)
     with stops(TokenTimeout, says="items (it has not moved): partition 1 at 0 of 1", but_not="orders ("):

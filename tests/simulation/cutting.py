@@ -26,11 +26,11 @@ from lancewal_flusher.cuts.positions import CutMember, PositionSource
 from lancewal_reader.point.receipt import Receipt
 from lancewal_tables.cuts import drop
 from lancewal_tables.cuts.make import CutWanted, make_cut
+from tests.simulation.checked_catalog import CheckedCatalog
 from tests.simulation.checker import require
 from tests.simulation.reading import SimTable
 from tests.simulation.services import flusher_context
 from tests.simulation.world import PASSING, Process, World
-from tests.twins.memory_catalog import MemoryCatalog
 
 WAIT_S = 2.0
 _NOT_MADE = (
@@ -52,7 +52,7 @@ class Cutting:
             for table, (world, process) in processes.items()
         ]
         self._world, self._process = next(iter(processes.values()))
-        self.catalog: MemoryCatalog = self._world.catalog
+        self.catalog: CheckedCatalog = self._world.catalog
 
     def ends(self, contracts: Sequence[Contract]) -> dict[str, dict[int, Position]]:
         """What Kafka would answer now."""
@@ -80,7 +80,7 @@ class Cutting:
     def read(self, name: str) -> None:
         """Its rows are those of the records below its positions; or it is dropped meanwhile."""
         cut = self.catalog.cut(name)
-        if cut is None:
+        if cut is None or cut.moving:
             return
         for table, of in cut.tables.items():
             world = self._worlds[table]

@@ -60,7 +60,7 @@ KINDS: dict[str, Settings] = {
     ),
     "restores": replace(_SMALL, records=24, burst_records=3, readers=2, user={**ACTS, "restore": 1.0}),
     "snapshots": replace(_SMALL, records=30, keepers=2, flushers=2),
-    "cuts": replace(_SMALL, records=40, burst_records=3, cutters=2, flushers=2, readers=1),
+    "cuts": replace(_SMALL, records=40, burst_records=3, cutters=2, publishers=2, flushers=2, readers=1),
     # What is merged is trimmed at once, and versions go from behind their successors, but for subscriptions.
     "subscriptions": replace(
         _SMALL,

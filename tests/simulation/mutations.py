@@ -29,6 +29,7 @@ import lancewal_core.wal.log_end
 import lancewal_core.wal.writer
 import lancewal_flusher.commit.send
 import lancewal_flusher.commit.widened
+import lancewal_flusher.cuts.moving
 import lancewal_flusher.cuts.positions
 import lancewal_flusher.garbage.collect
 import lancewal_flusher.garbage.find
@@ -1053,6 +1054,24 @@ def _snapshots_of_a_cut_are_dropped_before_its_record(patch: pytest.MonkeyPatch)
     patch.setattr(lancewal_tables.cuts.drop, "drop_cut", drop_cut)
 
 
+def _a_moving_cut_that_goes_back(patch: pytest.MonkeyPatch) -> None:
+    def swapped(self: Any, found: Any, cut: Cut) -> bool:
+        while not self._catalog.swap_cut(cut.name, found, cut):
+            found = self._catalog.cut(cut.name)
+            cut = cut.model_copy(update={"number": found.number + 1})
+        return True
+
+    patch.setattr(lancewal_flusher.cuts.moving.MovingCut, "_swapped", swapped)
+
+
+def _an_end_that_is_late_counts(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lancewal_flusher.cuts.moving.MovingCut, "_not_back", lambda self, members, at: at.of)
+
+
+def _who_lags_is_left_out_unasked(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lancewal_flusher.cuts.moving.MovingCut, "_holds", lambda *_: False)
+
+
 MUTATIONS: dict[str, Patch] = {
     "rows that have gone are not compared": _rows_that_have_gone_are_not_compared,
     "an expiry changes no row": _an_expiry_changes_no_row,
@@ -1172,6 +1191,9 @@ MUTATIONS: dict[str, Patch] = {
     "a restored column stays narrow": _a_restored_column_stays_narrow,
     "a newer mark says nothing": _a_newer_mark_says_nothing,
     "a cut is recorded first": _a_cut_is_recorded_first,
+    "a moving cut that goes back": _a_moving_cut_that_goes_back,
+    "an end that is late counts": _an_end_that_is_late_counts,
+    "who lags is left out unasked": _who_lags_is_left_out_unasked,
     "positions are asked for by table": _positions_are_asked_for_by_table,
     "snapshots of a cut are not looked for again": _snapshots_of_a_cut_are_not_looked_for_again,
     "snapshots of a cut are dropped before its record": _snapshots_of_a_cut_are_dropped_before_its_record,

@@ -81,6 +81,8 @@ class Settings:
     """Processes that make, read and drop named snapshots."""
     cutters: int = 0
     """Processes that make, read and drop kept cuts."""
+    publishers: int = 0
+    """Processes that publish a moving cut, and read it."""
     subscribers: int = 0
     """Processes that create, read, commit and drop subscriptions."""
     travellers: int = 0

@@ -28,6 +28,7 @@ from lancewal_core.table.watermarks import PROPERTY_EXPIRY, TABLE_UUID, Watermar
 from lancewal_reader.point.receipt import Receipt
 from tests.simulation import oracle, swarm
 from tests.simulation.by_hand import ByHand
+from tests.simulation.checked_catalog import CheckedCatalog
 from tests.simulation.checker import Checker, require
 from tests.simulation.columns import Columns, names_of
 from tests.simulation.delays import Delayed
@@ -35,7 +36,6 @@ from tests.simulation.losses import Losses, WithWhatIsLost
 from tests.simulation.memory_kafka import MemoryGroup, MemoryTopic
 from tests.simulation.settings import EXPIRED_PER_S, Settings
 from tests.twins.faults import Faults, RandomFaults
-from tests.twins.memory_catalog import MemoryCatalog
 from tests.twins.memory_store import MemoryBucket, MemoryStore
 from tests.twins.memory_table import MemoryDataset, MemoryTable
 from tests.twins.scheduler import Scheduler
@@ -117,7 +117,7 @@ class World:
         """Keys of the rows that an expiry or a user's delete took, by its version."""
         self.snapshots: dict[str, Kept] = {}
         """Those that were made, by name."""
-        self.catalog = MemoryCatalog()
+        self.catalog = CheckedCatalog()
         """Holds the cuts."""
         self.subscriptions: dict[str, Subscribed] = {}
         """Those that somebody has begun to create, by name."""

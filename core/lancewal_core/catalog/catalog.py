@@ -81,18 +81,24 @@ def cuts_of(catalog: Catalog, name: str) -> list[Cut]:
     return [cut for cut in catalog.cuts().values() if not cut.moving and name in cut.tables]
 
 
+def tables_named(catalog: Catalog, patterns: tuple[str, ...]) -> dict[str, TableEntry]:
+    """Return the active tables that one of the patterns names; they may be none.  ``InvalidInput``: a pattern is malformed."""
+    of = [matcher(pattern) for pattern in patterns]
+    return {
+        name: entry
+        for name, entry in sorted(catalog.tables().items())
+        if entry.state == "active" and any(one.fullmatch(name) for one in of)
+    }
+
+
 def tables_matching(catalog: Catalog, patterns: tuple[str, ...]) -> dict[str, TableEntry]:
     """Return the active tables that one of the patterns names.  ``InvalidInput``: a pattern is malformed, or names no
     table."""
-    active = {name: entry for name, entry in catalog.tables().items() if entry.state == "active"}
-    found: dict[str, TableEntry] = {}
+    found = tables_named(catalog, patterns)
     for pattern in patterns:
-        of = matcher(pattern)
-        named = {name: entry for name, entry in active.items() if of.fullmatch(name)}
-        if not named:
+        if not any(matcher(pattern).fullmatch(name) for name in found):
             raise InvalidInput(f"no table of the catalog {catalog.where} is named {pattern}")
-        found |= named
-    return dict(sorted(found.items()))
+    return found
 
 
 def change_table(

@@ -12,14 +12,11 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from lancewal_core.catalog.entry import TableName
 from lancewal_core.errors import InvalidInput
-from lancewal_core.names.words import is_word
+from lancewal_core.names.words import CUT_FORM, is_cut_name
 from lancewal_core.store.json_model import Version1, Word
 from lancewal_core.store.json_object import WHOLE_MAX
 
 FORMAT = 1
-NAME_MAX = 48
-"""Longest name of a cut.  A snapshot's name has the cut's name in it, and 64 characters at most."""
-NAME_FORM = f"1 to {NAME_MAX} characters of [a-zA-Z0-9_-]"
 _URI_MAX = 4_096
 _RECEIPT_MAX = 32 << 20
 _Whole = Annotated[int, Field(ge=0, le=WHOLE_MAX)]
@@ -30,8 +27,8 @@ two either."""
 
 def cut_name(text: str) -> str:
     """Return ``text``; ``InvalidInput`` if it cannot be the name of a cut."""
-    if len(text) > NAME_MAX or not is_word(text) or "." in text:
-        raise InvalidInput(f"{text[:60]!a} is not the name of a cut: expected {NAME_FORM}")
+    if not is_cut_name(text):
+        raise InvalidInput(f"{text[:60]!a} is not the name of a cut: expected {CUT_FORM}")
     return text
 
 

@@ -14,12 +14,11 @@ import fnmatch
 import re
 
 from lancewal_core.errors import InvalidInput
+from lancewal_core.names.words import TABLE_NAME_MAX, TABLE_PATTERN_FORM, is_table_pattern
 
-NAME_MAX = 200
-"""Longest name.  With ``.lance`` behind it, it is still the name of a file."""
+NAME_MAX = TABLE_NAME_MAX
 NAME_FORM = f"1 to {NAME_MAX} characters: parts of [a-zA-Z0-9_-], joined by dots"
 _NAME = re.compile(r"[a-zA-Z0-9_-]+(?:\.[a-zA-Z0-9_-]+)*")
-_PATTERN = re.compile(r"[a-zA-Z0-9_.*-]+")
 _SHOWN = 60
 _SUFFIX = ".lance"
 
@@ -44,9 +43,7 @@ def default_uri(root: str, name: str) -> str:
 def matcher(pattern: str) -> re.Pattern[str]:
     """Return the expression that fully matches the names for which ``pattern`` stands.  ``InvalidInput``: it can match no
     name."""
-    if len(pattern) > NAME_MAX or _PATTERN.fullmatch(pattern) is None:
-        raise InvalidInput(
-            f"{pattern[:_SHOWN]!a} is not a pattern of table names: expected a name, in which * stands for any characters"
-        )
+    if not is_table_pattern(pattern):
+        raise InvalidInput(f"{pattern[:_SHOWN]!a} is not a pattern of table names: expected {TABLE_PATTERN_FORM}")
     # Many stars take no time: the expression of `fnmatch` never looks for an earlier star's end twice.
     return re.compile(fnmatch.translate(pattern))

@@ -18,6 +18,13 @@ FORM = rf"1 to {WORD_MAX} characters of [a-zA-Z0-9._-], neither '.' nor '..'"
 TOPIC_MAX = 249
 """Longest name that Kafka allows."""
 TOPIC_FORM = rf"1 to {TOPIC_MAX} characters of [a-zA-Z0-9._-], neither '.' nor '..'"
+CUT_FORM = "1 to 48 characters of [a-zA-Z0-9_-]"
+"""Form of a cut's name.  A snapshot's name has the cut's name in it, and 64 characters at most."""
+TABLE_NAME_MAX = 200
+"""Longest name of a table in a catalog.  With ``.lance`` behind it, it is still the name of a file."""
+TABLE_PATTERN_FORM = f"1 to {TABLE_NAME_MAX} characters of [a-zA-Z0-9_.-] and *, which stands for any characters"
+_CUT = re.compile(r"[a-zA-Z0-9_-]{1,48}")
+_TABLE_PATTERN = re.compile(rf"[a-zA-Z0-9_.*-]{{1,{TABLE_NAME_MAX}}}")
 _WORD = re.compile(rf"[a-zA-Z0-9._-]{{1,{WORD_MAX}}}")
 _OTHER = re.compile(r"[^a-zA-Z0-9._-]")
 _SHOWN = 60
@@ -39,6 +46,16 @@ def _is_word(text: str) -> bool:
 def is_topic(text: str) -> bool:
     """Return whether Kafka allows a topic of this name."""
     return len(text) <= TOPIC_MAX and is_word(text)
+
+
+def is_cut_name(text: str) -> bool:
+    """Return whether a catalog can have a cut of this name."""
+    return _CUT.fullmatch(text) is not None
+
+
+def is_table_pattern(text: str) -> bool:
+    """Return whether the text may stand for names of tables in a catalog."""
+    return _TABLE_PATTERN.fullmatch(text) is not None
 
 
 def dead_letters_of(topic: str) -> str:

@@ -63,6 +63,7 @@ POINTS: frozenset[str] = frozenset(
         "cut.snapshot",
         "cut.put",
         "cut.drop",
+        "cut.publish",
         "drop.contract",
         "drop.delete",
         "spark.task",

@@ -33,6 +33,7 @@ from lancewal_core.settings.sections import (
     IngestSettings,
     KafkaSettings,
     MetricsSettings,
+    MovingCutSettings,
     Section,
     StorageSettings,
     TableSettings,
@@ -205,11 +206,14 @@ def _problem(line: Any, sources: list[Source]) -> SettingProblem:
     path = tuple(str(part).encode("utf-8", "backslashreplace").decode() for part in line["loc"])
     # Behind the key come names of union members and the like, which mean nothing to a reader.
     column = path[:2] in (("table", "columns"), ("table", "metadata_columns")) and line["type"] == "value_error"
-    path = path[:3] if path[:2] in OPTION_MAPPINGS or path[:2] in _GROUPS or column else path[:2]
-    where = next((place for source in reversed(sources) if (place := source.place(path))), "")
+    listed = path[:2] == ("flusher", "cuts")
+    path = path[: 4 if listed else 3 if path[:2] in OPTION_MAPPINGS or path[:2] in _GROUPS or column else 2]
+    where = next((place for source in reversed(sources) if (place := source.place(path[:2] if listed else path))), "")
     key = ".".join(path)
     if line["type"] == "extra_forbidden":
         known = setting_keys() if len(path) > 1 else list(Settings.model_fields)
+        if listed:
+            known = [".".join((*path[:3], name)) for name in MovingCutSettings.model_fields]
         return SettingProblem(where, key, "is not a setting" + closest(key, known))
     text = str(line["msg"]).removeprefix("Value error, ")
     if line["type"] in ("model_type", "model_attributes_type", "dict_type"):

@@ -22,7 +22,15 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from lancewal_core.errors import InvalidSchema, InvalidSettings
-from lancewal_core.names.words import TOPIC_FORM, dead_letters_of, is_topic
+from lancewal_core.names.words import (
+    CUT_FORM,
+    TABLE_PATTERN_FORM,
+    TOPIC_FORM,
+    dead_letters_of,
+    is_cut_name,
+    is_table_pattern,
+    is_topic,
+)
 from lancewal_core.process.clock import moment_of
 from lancewal_core.settings.catalog_url import catalog_url
 from lancewal_core.settings.durations import duration_s
@@ -70,6 +78,19 @@ def _topic_names(names: tuple[str, ...]) -> tuple[str, ...]:
     if wrong:
         raise ValueError(f"{wrong[0]!a}: expected names of topics, in which * stands for any characters: {TOPIC_FORM}")
     return names
+
+
+def _cut_name(name: str) -> str:
+    if not is_cut_name(name):
+        raise ValueError(f"{name[:60]!a} is not the name of a cut: expected {CUT_FORM}")
+    return name
+
+
+def _table_patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    wrong = [pattern for pattern in patterns if not is_table_pattern(pattern)]
+    if wrong:
+        raise ValueError(f"{wrong[0][:60]!a} is not a pattern of table names: expected {TABLE_PATTERN_FORM}")
+    return patterns
 
 
 def _start(value: object) -> object:
@@ -526,6 +547,23 @@ class IngestSettings(Section):
         return self
 
 
+class MovingCutSettings(Section):
+    """A moving cut that a flusher publishes."""
+
+    name: Annotated[str, AfterValidator(_cut_name)]
+    """Name of the cut in the catalog."""
+    tables: Annotated[
+        tuple[str, ...], BeforeValidator(_list_of_names), AfterValidator(_table_patterns), Field(min_length=1)
+    ]
+    """Names of its tables in the catalog, in which ``*`` stands for any characters."""
+    every: Seconds = 30.0
+    """Time between two publications, such as ``30s``.  Half a minute, because each asks the brokers and, for each table that
+    changed, the store."""
+    lagging: Literal["hold", "leave-out"] = "hold"
+    """Handling of a table that lags, or cannot be read: it may ``hold`` the cut back, or the cut does not have it
+    (``leave-out``).  Hold, because whoever joins tables would miss its rows unasked."""
+
+
 class FlusherSettings(Section):
     """Settings of ``lancewal flusher run``, and of commands that do one of its turns by hand."""
 
@@ -585,10 +623,23 @@ class FlusherSettings(Section):
     """Most bytes of index entries that one round writes, smallest index first; a single index may take more.  As much as
     a round of compaction reads, for the same reason."""
 
+    cuts: tuple[MovingCutSettings, ...] = ()
+    """Moving cuts that this flusher publishes: a list of mappings with ``name``, ``tables``, ``every`` (30s) and ``lagging``
+    (``hold`` or ``leave-out``); needs a catalog and ``kafka.bootstrap_servers``.  Empty, because each asks brokers and
+    store.  See docs/how-to/read-tables-together.md."""
     visibility_interval_s: Annotated[float, BeforeValidator(_seconds), Field(ge=0, allow_inf_nan=False)] = 0.0
     """Time between two measurements of the delay until a strong read sees a produced record; needs
     ``kafka.bootstrap_servers``.  0: none, because each costs requests to brokers and store.  Use ten seconds if an
     alert depends on it."""
+
+    @field_validator("cuts")
+    @classmethod
+    def _names_differ(cls, cuts: tuple[MovingCutSettings, ...]) -> tuple[MovingCutSettings, ...]:
+        names = [cut.name for cut in cuts]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"two cuts have the name {twice}: each needs a name of its own")
+        return cuts
 
     @model_validator(mode="after")
     def _rounds_fit(self) -> FlusherSettings:

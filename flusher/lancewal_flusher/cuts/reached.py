@@ -36,8 +36,13 @@ class Lag:
     """Partitions of ``lacks`` that take no more records."""
 
     def __str__(self) -> str:
+        return f"{self.name} ({self.why}): {self.partitions}"
+
+    @property
+    def partitions(self) -> str:
+        """The partitions that lag, stopped ones first, as text."""
         order = sorted(self.lacks, key=lambda p: (p not in self.stopped, p))
-        return f"{self.name} ({self.why}): {some_of([self._one(p) for p in order], _NAMED)}"
+        return some_of([self._one(p) for p in order], _NAMED)
 
     def _one(self, partition: int) -> str:
         reached, wanted = self.lacks[partition]
@@ -72,24 +77,17 @@ def await_reached(members: Sequence[CutMember], at: CutAt, timeout_s: float, tas
         )
 
 
-def _await(member: CutMember, wanted: Mapping[int, Position], timeout_s: float) -> Lag | None:
-    """Wait for one table; return its lag if it does not come so far in time."""
-    from lancewal_reader.point.read_options import read_options
-    from lancewal_reader.point.token import Token
-    from lancewal_reader.reading.reads import wanted_of
+def lacking(reached: Mapping[int, Position], wanted: Mapping[int, Position]) -> dict[int, tuple[Position, Position]]:
+    """Return the position reached and the one wanted, of each partition that is behind."""
+    return {p: (reached[p], at) for p, at in wanted.items() if reached[p] < at}
 
-    first = durable_now(member)
-    if not _lacking(first, wanted):
-        return None
-    topic = member.contract.topic
-    token = Token({(topic, partition): at for partition, at in wanted.items() if at})
-    try:
-        member.reads.plan(wanted_of(None, None, read_options(at_least=token, timeout_s=timeout_s)))
-        return None
-    except TokenTimeout:
-        pass
+
+def lag_now(member: CutMember, wanted: Mapping[int, Position], first: Mapping[int, Position]) -> Lag | None:
+    """Return the lag of a table, with the reason; None if it has reached its positions by now.
+
+    ``first`` has the positions that it had reached at an earlier look."""
     now = durable_now(member)
-    lacks = _lacking(now, wanted)
+    lacks = lacking(now, wanted)
     if not lacks:
         return None
     in_force = member.context.watermarks.newest()[1]
@@ -107,5 +105,19 @@ def _await(member: CutMember, wanted: Mapping[int, Position], timeout_s: float) 
     return Lag(member.name, lacks, "it is late", 3)
 
 
-def _lacking(reached: Mapping[int, Position], wanted: Mapping[int, Position]) -> dict[int, tuple[Position, Position]]:
-    return {p: (reached[p], at) for p, at in wanted.items() if reached[p] < at}
+def _await(member: CutMember, wanted: Mapping[int, Position], timeout_s: float) -> Lag | None:
+    """Wait for one table; return its lag if it does not come so far in time."""
+    from lancewal_reader.point.read_options import read_options
+    from lancewal_reader.point.token import Token
+    from lancewal_reader.reading.reads import wanted_of
+
+    first = durable_now(member)
+    if not lacking(first, wanted):
+        return None
+    topic = member.contract.topic
+    token = Token({(topic, partition): at for partition, at in wanted.items() if at})
+    try:
+        member.reads.plan(wanted_of(None, None, read_options(at_least=token, timeout_s=timeout_s)))
+        return None
+    except TokenTimeout:
+        return lag_now(member, wanted, first)

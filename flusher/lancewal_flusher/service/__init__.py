@@ -6,5 +6,5 @@ at the same time.  ``backlog`` and ``metrics`` (declared in ``metric_table``) sh
 happens, and ``reports`` sends a part of it to a catalog.  ``status`` shows where records stop.  ``visibility`` measures
 end to end when rows are seen, by the ``visible_positions`` of strong reads.
 
-May import: catalog, commit, context, event_table, garbage, merge, open, upkeep.
+May import: catalog, commit, context, cuts, event_table, garbage, merge, open, upkeep.
 """

@@ -174,6 +174,18 @@ class FlusherMetricTable(StoreMetricTable, ServiceMetricTable, prefix="lancewal_
         "Time since the catalog in PostgreSQL stopped to take the table's state; 0 while it takes it, and without such a "
         "catalog."
     )
+    cut_age_seconds = gauge(
+        "Time since the moment as of which a moving cut that this process publishes has all tables; before the first "
+        "publication since the process began. It grows while a table holds the cut back, or the catalog or the brokers do "
+        "not answer.",
+        "cut",
+    )
+    cut_held_seconds = gauge(
+        "Time since a table holds a moving cut back, since it lags or cannot be read; absent for other tables. At most 100 "
+        "tables of a cut are shown.",
+        "cut",
+        "cut_table",
+    )
     paused = gauge("1 while `lancewal pause flusher` holds: no round begins.")
     round_seconds = histogram("Duration of a round.", _ROUND_S)
     compaction_seconds = histogram("Duration of a round of compaction, with the indexes after it.", _ROUND_S)

@@ -41,6 +41,9 @@ from lancewal_flusher.upkeep.widening import Widened, WideningBegun, WideningHel
 SUBSCRIPTIONS_SHOWN = 100
 """Most subscriptions with series of their own: a table may have a thousand."""
 
+CUT_TABLES_SHOWN = 100
+"""Most tables with series of their own that hold a moving cut back: a catalog may have thousands."""
+
 
 class FlusherMetrics(ServiceMetrics):
     """Metrics of one table.  ``registry`` holds those of all tables of the process; nothing is registered globally."""
@@ -62,6 +65,8 @@ class FlusherMetrics(ServiceMetrics):
         self._waits_since_ms: dict[Region, int] = {}
         self._first_seen: dict[tuple[Region, Generation], float] = {}
         self._waiting: dict[Region, tuple[GenerationRecord, ...]] = {}
+        self._cuts_held: dict[str, Mapping[str, float]] = {}
+        """Seconds since which tables hold moving cuts back, by cut and table."""
         self._far: dict[str, FarRows] = {}
         """By index, as it last met some."""
         self._foreign_columns: tuple[str, ...] = ()
@@ -285,6 +290,18 @@ class FlusherMetrics(ServiceMetrics):
     def catalog_silent(self, seconds: Callable[[], float]) -> None:
         """Set the function that is called when metrics are read.  It returns for how long the catalog is silent."""
         self._shown.catalog_silent_seconds.set_function(seconds)
+
+    def cut_age(self, cut: str, seconds: Callable[[], float]) -> None:
+        """Set the function that is called when metrics are read.  It returns the age of a moving cut."""
+        self._shown.cut_age_seconds.labels(cut).set_function(seconds)
+
+    def cut_held(self, cut: str, held_s: Mapping[str, float]) -> None:
+        """Show since how many seconds tables hold the cut back.  The thread of each cut calls it."""
+        self._cuts_held[cut] = dict(sorted(held_s.items(), key=lambda of: -of[1])[:CUT_TABLES_SHOWN])
+        shown: dict[tuple[str, ...], float] = {
+            (cut, name): since for cut, held in list(self._cuts_held.items()) for name, since in held.items()
+        }
+        show_only(self._shown.cut_held_seconds, shown)
 
     def stands(self, turn: str, seconds: float) -> None:
         """Log that work which runs at the same time as merges takes very long."""

@@ -36,6 +36,7 @@ from lancewal_core.status.report import TableStatus
 from lancewal_core.table.control import POLL_S, ControlReader, Service
 from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.context import FlusherContext, T, by_newest_contract, with_newer_contract
+from lancewal_flusher.cuts.publish import publishers
 from lancewal_flusher.garbage.collect import GarbageReport, GarbageState, collect_garbage
 from lancewal_flusher.service.backlog import Backlog, BacklogReader
 from lancewal_flusher.service.limits import compaction_limits, merge_limits
@@ -79,7 +80,8 @@ NO_ROUND_YET = Problem("starting", "no round has ended yet")
 class FlusherTable:
     """A table and its turns; see the module docstring.
 
-    ``watch`` starts two threads more: one checks that the store answers, one measures how soon rows become visible."""
+    ``watch`` starts more threads: one checks that the store answers, one measures how soon rows become visible, one reports to
+    a catalog, and one for each moving cut publishes it."""
 
     def __init__(
         self, settings: Settings, context: FlusherContext, metrics: FlusherMetrics, stopping: Callable[[], bool]
@@ -104,6 +106,7 @@ class FlusherTable:
         self._widened: WideningResult = None
         self._looked_at = -math.inf
         self._reports = reports_of(self)
+        self._cuts = publishers(settings, metrics, clock)
         who = f"the store at {settings.table.uri}"
         self._silence = SilenceWatch(self._ask_store, clock, StoreUnavailable.kind, who, STORE)
         metrics.works_by(contract)
@@ -116,6 +119,8 @@ class FlusherTable:
         stack.enter_context(self._silence)
         if self._reports is not None:
             stack.enter_context(self._reports)
+        for cut in self._cuts:
+            stack.enter_context(cut)
         if self.settings.flusher.visibility_interval_s:
             stack.enter_context(visibility_of(self))
 
@@ -141,6 +146,7 @@ class FlusherTable:
         beside = list(self.metrics.index_problems)
         if self._reports is not None and self._reports.problem is not None:
             beside.append(self._reports.problem)
+        beside += [cut.problem for cut in self._cuts if cut.problem is not None]
         return self.status.take(self.control.paused, [str(problem) for problem in not_ready], beside)
 
     def take_turns(self) -> float:

@@ -245,25 +245,12 @@ def _open(settings: Settings, found: Mapping[str, TableEntry], stack: ExitStack,
 
     They share a cache.  Without it a snapshot fetches each unmerged segment twice, and no bundle of segments stands for
     them."""
-    from lancewal_core.settings.sections import TableSettings
-    from lancewal_flusher.cuts.positions import CutMember
-    from lancewal_flusher.open import Threads, open_on
-    from lancewal_reader.table import CACHE_BYTES_MAX, reads_of
+    from lancewal_flusher.cuts.members import open_member
+    from lancewal_flusher.open import Threads
+    from lancewal_reader.table import CACHE_BYTES_MAX
 
-    threads = Threads.of(settings, stack)
-
-    def open_one(entry: TableEntry) -> CutMember:
-        of = settings
-        if entry.uri != settings.table.uri:
-            section = TableSettings.model_validate({"uri": entry.uri, "base_paths": settings.table.base_paths})
-            of = settings.model_copy(update={"table": section})
-        try:
-            context = open_on(of, threads, stack, on_threads=True)
-        except LancewalError as error:
-            raise type(error)(f"table {entry.name}: {error}", **error.where) from error
-        return CutMember(entry.name, context, reads_of(context, entry.uri, CACHE_BYTES_MAX // len(found)))
-
-    return tasks.map(open_one, list(found.values()))
+    threads, cache = Threads.of(settings, stack), CACHE_BYTES_MAX // max(1, len(found))
+    return tasks.map(lambda entry: open_member(settings, entry, threads, stack, cache), list(found.values()))
 
 
 def _about(cut: Cut, held: Mapping[str, HeldByCut]) -> dict[str, object]:

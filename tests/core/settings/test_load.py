@@ -570,3 +570,46 @@ def test_a_question_ends_its_sentence() -> None:
     with pytest.raises(InvalidSettings) as raised:
         load_settings(None, {"LANCEWAL_TABLE_URI": "x"})
     assert "did you mean LANCEWAL_TABLE__URI? No settings file was named" in str(raised.value)
+
+
+# -- moving cuts -----------------------------------------------------------------------------------------------
+
+
+def test_moving_cuts_are_a_list(file: Path) -> None:
+    file.write_text(
+        "flusher:\n  cuts:\n    - {name: live, tables: 'shop.*', every: 10s}\n"
+        "    - {name: b, tables: [a, b*], lagging: leave-out}\n"
+    )
+    first, second = load_settings(file, {}).flusher.cuts
+    assert (first.name, first.tables, first.every, first.lagging) == ("live", ("shop.*",), 10, "hold")
+    assert (second.tables, second.every, second.lagging) == (("a", "b*"), 30, "leave-out")
+    text = '[{"name": "live", "tables": "a, b"}]'
+    (only,) = load_settings(None, {"LANCEWAL_FLUSHER__CUTS": text}).flusher.cuts
+    assert only.tables == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("cuts", "named"),
+    [
+        ("[{name: live}]", "flusher.cuts.0.tables: Field required"),
+        ("[{tables: a}]", "flusher.cuts.0.name: Field required"),
+        (
+            "[{name: live, tables: a, evry: 3}]",
+            "flusher.cuts.0.evry: is not a setting; did you mean flusher.cuts.0.every?",
+        ),
+        ("[{name: live, tables: a}, {name: a.b, tables: a}]", "flusher.cuts.1.name: 'a.b' is not the name of a cut"),
+        ("[{name: live, tables: a}, {name: live, tables: b}]", "flusher.cuts: two cuts have the name live"),
+        ("[{name: live, tables: []}]", "flusher.cuts.0.tables: "),
+        ("[{name: live, tables: 'shop/*'}]", "'shop/*' is not a pattern of table names"),
+        ("[{name: live, tables: a, every: 0s}]", "flusher.cuts.0.every: Input should be greater than 0"),
+        ("[{name: live, tables: a, lagging: wait}]", "flusher.cuts.0.lagging: Input should be 'hold' or 'leave-out'"),
+        ("{name: live, tables: a}", "flusher.cuts: Input should be a valid tuple"),
+        ("live", "flusher.cuts: Input should be a valid tuple"),
+        ("[live]", "flusher.cuts.0: takes `name: value` pairs"),
+    ],
+)
+def test_moving_cuts_that_are_none_are_named(file: Path, cuts: str, named: str) -> None:
+    file.write_text(f"flusher:\n  cuts: {cuts}\n")
+    found = problems(file, {})
+    assert any(named in one for one in found), found
+    assert found[0].startswith(f"{file}:2: ")

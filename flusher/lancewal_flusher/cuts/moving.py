@@ -1,0 +1,451 @@
+"""Publish a moving cut: receipts of several tables, which change together for whoever reads the cut.
+
+Guarantees
+ 1. All receipts of a publication are at positions that were asked for in one round, by ``cuts.positions``.  One swap of the
+    catalog replaces the publication before as a whole.
+ 2. A cut never goes back, whoever publishes it and however long a publisher was paused.  Each publication has a greater
+    number than the one that it replaces, and no position of a table is lower.  A table that was made again, with another
+    uuid, begins anew.
+ 3. A table gets a new receipt if its positions changed, or if its newest version is another one when the receipt is renewed.
+    Otherwise the receipt stays.  If no receipt and no table changed, nothing is published: the turn costs one query of the
+    catalog and one round of questions for positions.
+ 4. A table that lags, or cannot be read, holds the cut back, and the turn names it.  It is left out if ``leave_out`` says so.
+    A table that is not in the cut yet holds back only the first publication: it joins once it has what is asked for.
+ 5. An error of the catalog or of the brokers ends the turn, and nothing is published.  After a swap without an answer the
+    next turn reads what is there.
+ 6. Nothing is written except the swap.  A publisher may die anywhere: the cut is the one before or the new one.
+
+Steps of a turn
+ 1. Read the published cut.  If somebody else published it less than an interval ago, that one is as good: wait.
+ 2. Look which tables the patterns name, every ``LOOK_S``.  Open those that joined, and close those that left: dropped,
+    forgotten, or at another address now.
+ 3. Ask for positions in one round.  A position below one that was published before gives way to it: a broker may show an end
+    late.
+ 4. Wait until each table that changed has its positions: those of the cut for an interval, the others for half of it.  If
+    some hold the cut back then, the next turn waits for the same positions again.  So a table that is always late by the same
+    time does not hold back the cut for ever.
+ 5. Plan a read of each such table at its positions, which gives the receipt.
+ 6. Swap the new cut for the one of step 1.  If it is another one by now, nothing is written.
+
+The swap compares with the cut that was read before the positions were compared with it (steps 1, 3, 6).  So the positions in
+the catalog cannot have risen in between.  The process also remembers the greatest number and positions that it saw, since a
+database may lose its last change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from lancewal_core.catalog.catalog import Catalog, tables_named
+from lancewal_core.catalog.cut import Cut, CutTable, cut_name
+from lancewal_core.catalog.entry import TableEntry
+from lancewal_core.errors import InvalidInput, LancewalError, Retry, or_error
+from lancewal_core.names.ids import Position, Region
+from lancewal_core.process.clock import Clock
+from lancewal_core.process.failpoints import point
+from lancewal_core.process.tasks import Tasks
+from lancewal_flusher.cuts import positions
+from lancewal_flusher.cuts.positions import CutAt, CutMember, PositionSource, durable_now
+from lancewal_flusher.cuts.reached import lacking, lag_now
+
+LOOK_S = 60.0
+"""Time between two looks at the list of tables.  A list of 10,000 tables takes half a second."""
+SETTLE_S = 1.0
+"""Time between two looks whether tables have their positions, the first one included.  Ingest makes records durable within
+about a second, and each look costs requests."""
+RENEW_S = 600.0
+_RENEWED_OF_WINDOW = 8
+"""Part of the shorter window of a table after which its receipt is renewed.  A receipt is readable for the windows."""
+
+
+@dataclass(frozen=True, slots=True)
+class MovingWanted:
+    """A moving cut that is to be published.  ``tables`` are patterns of names."""
+
+    name: str
+    tables: tuple[str, ...]
+    every_s: float
+    leave_out: bool = False
+    """Whether a table that lags is left out, instead of holding the cut back."""
+
+
+@dataclass(frozen=True, slots=True)
+class CutTurn:
+    """What a turn found, and did."""
+
+    cut: Cut | None
+    """The newest publication after the turn; None: there is none."""
+    published: bool = False
+    """Whether this turn has published it."""
+    current: bool = False
+    """Whether the cut has all that was asked for in this turn, at ``asked_ms``."""
+    asked_ms: int = 0
+    held: Mapping[str, str] = field(default_factory=dict)
+    """Tables that hold the cut back, each with the reason."""
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Tables that are not in the cut though its patterns name them, each with the reason."""
+    again_s: float = 0.0
+    """Time until the next turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """What a publisher needs of its process: the clock, new ids, and a pause that ends when the process does."""
+
+    clock: Clock
+    new_id: Callable[[], str]
+    pause: Callable[[float], bool]
+
+
+class MovingCut:
+    """Publishes one moving cut, a turn after the other (module docstring).  A thread of its own calls it.
+
+    ``open_table`` opens the table of an entry; the stack closes it.  ``pause`` lets seconds pass, or returns True at once when
+    the publisher must end."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        wanted: MovingWanted,
+        source: PositionSource,
+        open_table: Callable[[TableEntry, ExitStack], CutMember],
+        tasks: Tasks,
+        moments: Moments,
+    ) -> None:
+        self._catalog, self.wanted, self._source = catalog, wanted, source
+        self._open_table, self._tasks, self._moments = open_table, tasks, moments
+        cut_name(wanted.name)
+        self._members: dict[str, _Member] = {}
+        self._faults: dict[str, str] = {}
+        """Tables that could not be opened or asked for, each with the error.  They are opened again in the next turn."""
+        self._looked_at: float | None = None
+        self._seen: Cut | None = None
+        """The newest publication, by number, that this process saw."""
+        self._floor: dict[str, CutTable] = {}
+        """The newest entry of each table in any publication that this process saw."""
+        self._waits_for: _Pending | None = None
+
+    def close(self) -> None:
+        """Close all tables."""
+        for name in list(self._members):
+            self._close(name)
+
+    def turn(self) -> CutTurn:
+        """Take a turn (module docstring).  Errors of the catalog and of the source are raised.
+
+        ``InvalidInput``: there is a kept cut of this name."""
+        # Step 1
+        began = self._moments.clock.monotonic()
+        found = self._catalog.cut(self.wanted.name)
+        if found is not None and not found.moving:
+            raise InvalidInput(
+                f"cut {found.name} is a kept one, and flusher.cuts asks to publish it: drop it (`lancewal cut drop "
+                f"{found.name}`), or give the moving cut another name"
+            )
+        before, self._seen = self._seen, self._newer(found)
+        others_s = self._others_age_s(before, found)
+        if found is not None and others_s is not None:
+            return CutTurn(found, current=True, asked_ms=found.asked_ms, again_s=self.wanted.every_s - others_s)
+        self._look(began)  # step 2
+        at = self._ask(found)  # step 3
+        if at is None:
+            return self._held(found, self._faults, began)
+        changed = self._changed(found, at)
+        late = self._await(found, changed, at)  # step 4
+        if any(self._holds(found, name) for name in late):
+            return self._held(found, late, began)
+        self._waits_for = None
+        receipts = self._receipts([one for one in changed if one.name not in late], at)  # step 5
+        failed = {name: text for name, text in receipts.items() if isinstance(text, LancewalError)}
+        for name, error in failed.items():
+            self._fail(name, error)
+        late |= {name: _why(error) for name, error in failed.items()}
+        if any(self._holds(found, name) for name in late):
+            return self._held(found, late, began)
+        tables = self._tables_of(found, {n: t for n, t in receipts.items() if isinstance(t, str)}, late)
+        again_s = self._left_s(began)
+        if not tables:
+            return CutTurn(found, left_out=late, again_s=again_s)  # a cut has at least one table
+        cut = self._made(found, at, tables, late)
+        if cut is None:
+            return CutTurn(found, current=True, asked_ms=at.asked_ms, left_out=late, again_s=again_s)
+        # Step 6
+        if not self._swapped(found, cut):
+            return CutTurn(found)  # the next turn reads what is there
+        self._seen = self._newer(cut)
+        return CutTurn(cut, True, True, at.asked_ms, left_out=late, again_s=again_s)
+
+    # -- step 1 ---------------------------------------------------------------------------------------------------
+
+    def _newer(self, found: Cut | None) -> Cut | None:
+        """Return the newest publication, and remember the positions of its tables."""
+        if found is None:
+            return self._seen
+        for name, of in found.tables.items():
+            known = self._floor.get(name)
+            if known is None or known.table_uuid != of.table_uuid or not _goes_back(known, of):
+                self._floor[name] = of
+        return found if self._seen is None or found.number >= self._seen.number else self._seen
+
+    def _others_age_s(self, before: Cut | None, found: Cut | None) -> float | None:
+        """Return how long ago somebody else published the cut, if that is less than an interval and was not known."""
+        if found is None or (before is not None and found.number <= before.number):
+            return None
+        age_s = max(0.0, (self._moments.clock.now_ms() - found.asked_ms) / 1000)
+        return age_s if age_s < self.wanted.every_s else None
+
+    # -- step 2 ---------------------------------------------------------------------------------------------------
+
+    def _look(self, now: float) -> None:
+        due = self._looked_at is None or now - self._looked_at >= LOOK_S
+        if not due and not self._faults:
+            return
+        self._faults = {}
+        entries = tables_named(self._catalog, self.wanted.tables)
+        self._looked_at = now
+        for name, member in list(self._members.items()):
+            if entries.get(name) != member.entry:
+                self._close(name)
+        joined = [entry for name, entry in entries.items() if name not in self._members]
+
+        def open_one(entry: TableEntry) -> _Member | LancewalError:
+            return or_error(lambda: _opened(entry, self._open_table))
+
+        for entry, opened in zip(joined, self._tasks.map(open_one, joined), strict=True):
+            if isinstance(opened, LancewalError):
+                self._faults[entry.name] = _why(opened)
+            else:
+                self._members[entry.name] = opened
+
+    def _close(self, name: str) -> None:
+        self._members.pop(name).stack.close()
+
+    def _fail(self, name: str, error: LancewalError) -> None:
+        """Note the fault of a table, which the next turn opens again: its contract may be a newer one by then."""
+        self._faults[name] = _why(error)
+        self._close(name)
+
+    # -- step 3 ---------------------------------------------------------------------------------------------------
+
+    def _ask(self, found: Cut | None) -> CutAt | None:
+        """Return the positions of all tables that can be asked for.  None: tables that cannot hold the cut back."""
+        if any(self._holds(found, name) for name in self._faults):
+            return None
+        kept, self._waits_for = self._waits_for, None
+        if kept is not None and kept.instead_of == _id(found) and kept.partitions() == self._partitions():
+            self._waits_for = kept
+            return kept.at
+        while True:
+            members = [one.member for one in self._members.values()]
+            if not members:
+                now_ms = self._moments.clock.now_ms()
+                return CutAt({}, self._source.holds, now_ms, 0)
+            try:
+                at = positions.ask(self._source, members)
+                break
+            except Retry:
+                raise
+            except LancewalError as error:
+                of = [member.name for member in members if member.contract.topic == error.where.get("topic")]
+                if not of:
+                    raise
+                for name in of:
+                    self._fail(name, error)
+                if any(self._holds(found, name) for name in of):
+                    return None
+        at = replace(at, of=self._not_back(members, at))
+        self._waits_for = _Pending(at, _id(found))
+        return at
+
+    def _partitions(self) -> dict[str, set[int]]:
+        return {name: {r.partition for r in one.member.contract.regions} for name, one in self._members.items()}
+
+    def _not_back(self, members: Sequence[CutMember], at: CutAt) -> dict[str, Mapping[int, Position]]:
+        """Return the positions, none of them below what was published for any table of the same topic (guarantee 2)."""
+        floor: dict[Region, Position] = {}
+        for member in members:
+            published = self._floor.get(member.name)
+            if published is not None and published.table_uuid == member.contract.table_uuid:
+                for region, position in _positions(published).items():
+                    floor[region] = max(position, floor.get(region, position))
+        return {
+            member.name: {
+                region.partition: max(at.of[member.name][region.partition], floor.get(region, Position(0)))
+                for region in member.contract.regions
+            }
+            for member in members
+        }
+
+    # -- step 4 ---------------------------------------------------------------------------------------------------
+
+    def _changed(self, found: Cut | None, at: CutAt) -> list[CutMember]:
+        """Return the tables that need another receipt, or must show whether they do."""
+        return [one.member for name, one in self._members.items() if self._is_due(found, one, at.of[name])]
+
+    def _is_due(self, found: Cut | None, one: _Member, at: Mapping[int, Position]) -> bool:
+        contract = one.member.contract
+        if self._moved(found, one.member, at):
+            return True
+        window_s = min(contract.history_window_s, contract.version_window_s)
+        renew_s = min(RENEW_S, window_s / _RENEWED_OF_WINDOW)
+        return one.planned_at is None or self._moments.clock.monotonic() - one.planned_at >= renew_s
+
+    def _moved(self, found: Cut | None, member: CutMember, at: Mapping[int, Position]) -> bool:
+        """Whether a table is not in the published cut at these positions."""
+        of = None if found is None else found.tables.get(member.name)
+        if of is None or of.table_uuid != member.contract.table_uuid or of.uri != member.reads.uri:
+            return True
+        published = _positions(of)
+        return any(published.get(region, 0) != at[region.partition] for region in member.contract.regions)
+
+    def _await(self, found: Cut | None, changed: Sequence[CutMember], at: CutAt) -> dict[str, str]:
+        """Wait until the tables have their positions.  Return those that do not in time, each with the reason."""
+        clock = self._moments.clock
+        began = clock.monotonic()
+        late = dict(self._faults)
+        waiting = list(changed)
+        first: dict[str, Mapping[int, Position]] = {}
+        if any(self._moved(found, member, at.of[member.name]) for member in changed):
+            self._moments.pause(SETTLE_S)  # the look after it shows a stop
+        while waiting:
+            answers = self._tasks.map(lambda member: or_error(lambda: durable_now(member)), waiting)
+            left = []
+            for member, answer in zip(waiting, answers, strict=True):
+                if isinstance(answer, LancewalError):
+                    self._fail(member.name, answer)
+                    late[member.name] = _why(answer)
+                elif lacking(answer, at.of[member.name]):
+                    first.setdefault(member.name, answer)
+                    left.append(member)
+            waiting = []
+            for member in left:
+                if clock.monotonic() - began < self._patience_s(found, member.name):
+                    waiting.append(member)
+                    continue
+                lag = or_error(partial(lag_now, member, at.of[member.name], first[member.name]))
+                if lag is not None:
+                    late[member.name] = _why(lag) if isinstance(lag, LancewalError) else f"{lag.why}: {lag.partitions}"
+            if waiting and self._moments.pause(SETTLE_S):
+                late |= {member.name: "the flusher is told to stop" for member in waiting}
+                break
+        return late
+
+    def _patience_s(self, found: Cut | None, name: str) -> float:
+        return self.wanted.every_s / (1 if found is None or name in found.tables else 2)
+
+    def _holds(self, found: Cut | None, name: str) -> bool:
+        """Whether a table that lags holds the cut back (guarantee 4)."""
+        return not self.wanted.leave_out and (found is None or name in found.tables)
+
+    def _held(self, found: Cut | None, late: Mapping[str, str], began: float) -> CutTurn:
+        held = {name: why for name, why in sorted(late.items()) if self._holds(found, name)}
+        left_out = {name: why for name, why in sorted(late.items()) if name not in held}
+        again_s = max(self._left_s(began), min(self.wanted.every_s, SETTLE_S))
+        return CutTurn(found, held=held, left_out=left_out, again_s=again_s)
+
+    def _left_s(self, began: float) -> float:
+        """Return the rest of the interval of a turn."""
+        return max(0.0, self.wanted.every_s - (self._moments.clock.monotonic() - began))
+
+    # -- steps 5 and 6 --------------------------------------------------------------------------------------------
+
+    def _receipts(self, members: Sequence[CutMember], at: CutAt) -> dict[str, str | LancewalError]:
+        from lancewal_reader.point.at import At
+        from lancewal_reader.point.read_options import read_options
+        from lancewal_reader.reading.reads import wanted_of
+
+        def receipt(member: CutMember) -> str:
+            wanted = wanted_of(None, None, read_options(at=At.positions(at.of[member.name])))
+            return str(member.reads.plan(wanted).receipt)
+
+        answers = self._tasks.map(lambda member: or_error(lambda: receipt(member)), members)
+        now = self._moments.clock.monotonic()
+        for member in members:
+            self._members[member.name].planned_at = now
+        return {member.name: answer for member, answer in zip(members, answers, strict=True)}
+
+    def _tables_of(
+        self, found: Cut | None, receipts: Mapping[str, str], late: Mapping[str, str]
+    ) -> dict[str, CutTable]:
+        """Return the entries of all tables that the cut is to have."""
+        tables = {} if found is None else {n: of for n, of in found.tables.items() if n in self._members}
+        for name, receipt in receipts.items():
+            member = self._members[name].member
+            tables[name] = CutTable(uri=member.reads.uri, table_uuid=member.contract.table_uuid, receipt=receipt)
+        return {name: of for name, of in sorted(tables.items()) if name not in late}
+
+    def _made(self, found: Cut | None, at: CutAt, tables: dict[str, CutTable], late: Mapping[str, str]) -> Cut | None:
+        """Return the cut that replaces ``found``; None if nothing has changed."""
+        seen = 0 if self._seen is None else self._seen.number
+        if found is not None and found.number >= seen:
+            same = tables == found.tables and late.keys() == found.left_out.keys() and at.holds == found.holds
+            if same:
+                return None
+        return Cut(
+            name=self.wanted.name,
+            moving=True,
+            number=seen + 1,
+            holds=at.holds,
+            tables=tables,
+            asked_ms=at.asked_ms,
+            took_ms=at.took_ms,
+            made_ms=self._moments.clock.now_ms(),
+            left_out=dict(sorted(late.items())),
+            write_id=self._moments.new_id(),
+        )
+
+    def _swapped(self, found: Cut | None, cut: Cut) -> bool:
+        """Put the cut in place of ``found`` (step 6)."""
+        with point("cut.publish", cut=cut.name):
+            return self._catalog.swap_cut(cut.name, found, cut)
+
+
+@dataclass(slots=True)
+class _Member:
+    """A table that is open, with the entry by which it was found."""
+
+    entry: TableEntry
+    member: CutMember
+    stack: ExitStack
+    planned_at: float | None = None
+    """When its receipt was last planned, by the monotonic clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """Positions that tables have not reached yet, and the ``write_id`` of the publication at the time."""
+
+    at: CutAt
+    instead_of: str | None
+
+    def partitions(self) -> dict[str, set[int]]:
+        return {name: set(at) for name, at in self.at.of.items()}
+
+
+def _opened(entry: TableEntry, open_table: Callable[[TableEntry, ExitStack], CutMember]) -> _Member:
+    with ExitStack() as stack:
+        member = open_table(entry, stack)
+        return _Member(entry, member, stack.pop_all())
+
+
+def _id(cut: Cut | None) -> str | None:
+    return None if cut is None else cut.write_id
+
+
+def _why(error: LancewalError) -> str:
+    return f"{error.kind}: {error}"
+
+
+def _positions(of: CutTable) -> Mapping[Region, Position]:
+    from lancewal_reader.point.receipt import Receipt
+
+    return Receipt.parse(of.receipt).positions
+
+
+def _goes_back(known: CutTable, new: CutTable) -> bool:
+    """Whether a position of ``new`` is below that of ``known``, of the same table."""
+    after = _positions(new)
+    return any(after.get(region, 0) < position for region, position in _positions(known).items())

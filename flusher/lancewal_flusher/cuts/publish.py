@@ -1,0 +1,169 @@
+"""Publish the moving cuts of the settings, beside everything else that a flusher does.
+
+Guarantees
+ 1. Each cut has a thread of its own.  No turn of a table and no end of the process waits for one.
+ 2. An error of a turn is logged, and the turn is tried again after an interval.  Nothing else changes: merges go on, and the
+    process is ready.
+ 3. Metrics and status show the age of each cut, and the tables that hold it back.  The log names these tables once for each
+    change of them.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Protocol, Self
+
+from lancewal_core.catalog.entry import TableEntry
+from lancewal_core.catalog.opened import catalog_of
+from lancewal_core.errors import InvalidSettings, LancewalError, some_of
+from lancewal_core.process.clock import Clock
+from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.settings.load import Settings
+from lancewal_core.settings.sections import MovingCutSettings
+from lancewal_core.store.object_store import ObjectStore
+from lancewal_flusher.cuts.ends import kafka_ends
+from lancewal_flusher.cuts.members import open_member
+from lancewal_flusher.cuts.moving import CutTurn, Moments, MovingCut, MovingWanted
+from lancewal_flusher.cuts.positions import CutMember
+from lancewal_flusher.event_table import FlusherEvents
+from lancewal_flusher.open import Threads
+
+AT_ONCE = 8
+"""Tables that are looked at, or planned, at the same time."""
+CACHE_BYTES_MAX = 4 << 20
+"""Most bytes of unmerged segments that are kept in memory for each table.  Without them each turn fetches them again."""
+_NAMED = 5
+
+
+class PublishingObserver(Protocol):
+    """Receives what the threads find.  ``observed`` returns a store whose requests are counted."""
+
+    events: FlusherEvents
+
+    def cut_age(self, cut: str, seconds: Callable[[], float]) -> None: ...
+
+    def cut_held(self, cut: str, held_s: Mapping[str, float]) -> None: ...
+
+    def observed(self, store: ObjectStore) -> ObjectStore: ...
+
+
+class Publisher:
+    """Publishes one cut inside ``with`` (module docstring).  ``made`` makes the cut in the thread that publishes it; the
+    stack ends what it has begun."""
+
+    def __init__(
+        self,
+        name: str,
+        every_s: float,
+        made: Callable[[Callable[[float], bool], ExitStack], MovingCut],
+        shown: PublishingObserver,
+        clock: Clock,
+    ) -> None:
+        self.name, self._every_s, self._made, self._shown, self._clock = name, every_s, made, shown, clock
+        self._over = threading.Event()
+        self._as_of_ms = clock.now_ms()
+        self._held_since: dict[str, float] = {}
+        self._left_out: frozenset[str] = frozenset()
+        self._failed = ""
+        self.problem: str | None = None
+        """Why the cut is not as new as it should be; None if it is."""
+
+    def __enter__(self) -> Self:
+        self._shown.cut_age(self.name, lambda: max(0.0, (self._clock.now_ms() - self._as_of_ms) / 1000))
+        threading.Thread(target=self._run, name=f"lancewal-cut-{self.name}", daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+
+    def _run(self) -> None:
+        with ExitStack() as stack:
+            cut: MovingCut | None = None
+            while not self._over.is_set():
+                again_s = self._every_s
+                try:
+                    cut = cut or self._made(self._over.wait, stack)
+                    began = self._clock.monotonic()
+                    turn = cut.turn()
+                except LancewalError as error:
+                    self._not_published(error)
+                else:
+                    again_s = turn.again_s
+                    self._show(turn, self._clock.monotonic() - began)
+                self._over.wait(again_s)
+            if cut is not None:
+                cut.close()
+
+    def _show(self, turn: CutTurn, seconds: float) -> None:
+        events, cut = self._shown.events, turn.cut
+        self._failed = ""
+        if turn.current:
+            self._as_of_ms = max(self._as_of_ms, turn.asked_ms)
+        if turn.published and cut is not None:
+            events.cut_published(
+                cut=cut.name,
+                number=cut.number,
+                cut_tables=len(cut.tables),
+                asked_ms=cut.asked_ms,
+                waited_s=round(seconds, 3),
+            )
+        now, before = self._clock.monotonic(), self._held_since
+        self._held_since = {name: before.get(name, now) for name in turn.held}
+        self._shown.cut_held(self.name, {name: now - since for name, since in self._held_since.items()})
+        if turn.held and turn.held.keys() != before.keys():
+            events.cut_held(cut=self.name, reasons=dict(turn.held))
+        if before and not turn.held:
+            events.cut_goes_on(cut=self.name)
+        left_out = frozenset(turn.left_out)
+        if left_out - self._left_out:
+            events.cut_left_out(cut=self.name, reasons=dict(turn.left_out))
+        self._left_out = left_out
+        held = some_of([f"table {name}: {why}" for name, why in turn.held.items()], _NAMED)
+        self.problem = f"cut {self.name} is held back: {held}" if turn.held else None
+
+    def _not_published(self, error: LancewalError) -> None:
+        if self._failed != error.kind:
+            self._shown.events.cut_not_published(cut=self.name, kind=error.kind, error=str(error))
+        self._failed = error.kind
+        self.problem = f"cut {self.name} is not published: {error.kind}: {error}"
+
+
+def publishers(settings: Settings, shown: PublishingObserver, clock: Clock) -> Sequence[Publisher]:
+    """Return a publisher of each moving cut of the settings, none if they name none.
+
+    ``InvalidSettings``: there is no catalog, or no broker is named."""
+    cuts = settings.flusher.cuts
+    if not cuts:
+        return ()
+    settings.need("kafka.bootstrap_servers")
+    if not settings.catalog.is_set:
+        raise InvalidSettings(
+            "flusher.cuts names cuts, and there is no catalog to publish them in: set catalog.root, or catalog.kind and "
+            "catalog.url"
+        )
+    return [_publisher(settings, of, shown, clock) for of in cuts]
+
+
+def _publisher(settings: Settings, of: MovingCutSettings, shown: PublishingObserver, clock: Clock) -> Publisher:
+    wanted = MovingWanted(of.name, of.tables, of.every, of.lagging == "leave-out")
+
+    def made(pause: Callable[[float], bool], stack: ExitStack) -> MovingCut:
+        threads = Threads.of(settings, stack)
+        tasks = ThreadTasks(io_threads=AT_ONCE)
+        stack.callback(tasks.close)
+        catalog = catalog_of(settings, threads.tasks, clock)
+        assert catalog is not None  # ``publishers`` has looked
+
+        def open_table(entry: TableEntry, to_close: ExitStack) -> CutMember:
+            return open_member(settings, entry, threads, to_close, CACHE_BYTES_MAX, shown.observed)
+
+        source = kafka_ends(settings.kafka.client(), threads.tasks)
+        return MovingCut(catalog, wanted, source, open_table, tasks, Moments(clock, lambda: uuid.uuid4().hex, pause))
+
+    return Publisher(of.name, of.every, made, shown, clock)
