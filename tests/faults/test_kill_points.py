@@ -32,7 +32,16 @@ from tests.whole_path.world import plain_rows, positions, user_row
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.slow, pytest.mark.timeout(600)]
 
 SIDES = ("before", "after")
-NO_STEP = {"spark.task", "catalog.swap", "cut.snapshot", "cut.put", "cut.drop", "cut.publish", "drop.contract", "drop.delete"}
+NO_STEP = {
+    "spark.task",
+    "catalog.swap",
+    "cut.snapshot",
+    "cut.put",
+    "cut.drop",
+    "cut.publish",
+    "drop.contract",
+    "drop.delete",
+}
 """In the workers of Spark, which only log their points: what Spark does with a lost task is Spark's.  A command that makes or
 drops a cut is killed in ``tests/tables/cuts/test_kills.py``, one that adds a table to a catalog in
 ``tests/whole_path/test_tables_by_name.py``: they change no row."""

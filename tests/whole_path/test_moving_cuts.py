@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import json
 import signal
+import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,9 @@ class Shop:
             place = folder / name
             place.mkdir()
             http = {"ingest_port": ingest_port, "flusher_port": self.ports[name]}
-            world = make_world(kafka, f"{topic}-{number}", place, seed + number, http=http, table=WINDOW, in_process=True)
+            world = make_world(
+                kafka, f"{topic}-{number}", place, seed + number, http=http, table=WINDOW, in_process=True
+            )
             tree = {**world.lancewal.tree, "catalog": dict(settings)}
             flusher = {**tree.get("flusher", {}), "cuts": [CUT]}
             world.lancewal.settings({**tree, "flusher": flusher})
@@ -87,6 +90,17 @@ class Shop:
         ends = {name: world.feed.history.ends for name, world in self.worlds.items()}
         return all(of[name].get(p, 0) >= end for name in NAMES for p, end in ends[name].items())
 
+    def killed(self, service: Service, catalog: Catalog) -> bool:
+        """Produce and read once more; whether the service has ended."""
+        self.produce(3)
+        self.read(catalog)
+        return not service.running
+
+    def problems(self, name: str) -> list[str]:
+        """Problems in the status of the flusher of this table."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.ports[name]}/status", timeout=60) as answer:
+            return list(json.loads(answer.read())["problems"])
+
     def await_all(self, catalog: Catalog) -> None:
         until(
             lambda: self.has_all(catalog), lambda: [world.lancewal.tails for world in self.worlds.values()], poll_s=0.1
@@ -103,7 +117,7 @@ def own_postgres() -> Iterator[PostgresServer]:
         yield server
 
 
-def run(shop: Shop, catalog: Catalog, stack: ExitStack) -> list[Service]:
+def run(shop: Shop, catalog: Catalog) -> list[Service]:
     """Start both ingests and both flushers; wait for the first cut of all that there is."""
     for name, world in shop.worlds.items():
         world.lancewal.run("catalog", "register", name, environment=SECRETS)
@@ -121,36 +135,34 @@ def test_whoever_reads_the_cut_sees_all_tables_change_together_and_killed_publis
     lake.mkdir()
     shop = Shop(kafka, topic_name, tmp_path, seed, {"root": str(lake)})
     catalog = open_directory(str(lake))
-    with ExitStack() as stack:
-        *ingests, items, orders = run(shop, catalog, stack)
-        for failpoint in ("cut.publish:before:2=kill", "cut.publish:after:2=kill"):
-            orders.stop()
-            orders = shop.start("shop.orders", "flusher", "run", failpoint=failpoint)
-            items.freeze()  # one publishes, and is killed
-            until(lambda: (shop.produce(3), shop.read(catalog), not orders.running)[-1], poll_s=0.3)  # noqa: B023
-            assert orders.exit_code == -signal.SIGKILL
-            shop.read(catalog)
-            orders = shop.start("shop.orders", "flusher", "run")
-            shop.await_all(catalog)
-            items.thaw()  # what it had begun is older
-            shop.produce(3)
-            shop.await_all(catalog)
-        numbers = [cut.number for cut in shop.seen]
-        assert numbers[-1] > 3
-        until(lambda: 0 < metric(shop.ports["shop.items"], AGE, cut="live") < 60)
-
-        ingests[0].freeze()  # items lag
-        shop.produce(3)
-        until(lambda: metric(shop.ports["shop.orders"], HELD, cut="live", cut_table="shop.items") > 0)
-        status = json.loads(shop.worlds["shop.orders"].lancewal.succeed("status", "-o", "json"))
-        assert status
-        assert any("shop.items" in line["reasons"] for line in orders.logged("cut_held"))
-        ingests[0].thaw()
+    *ingests, items, orders = run(shop, catalog)
+    for failpoint in ("cut.publish:before:2=kill", "cut.publish:after:2=kill"):
+        orders.stop()
+        orders = shop.start("shop.orders", "flusher", "run", failpoint=failpoint)
+        items.freeze()  # one publishes, and is killed
+        until(partial(shop.killed, orders, catalog), poll_s=0.3)
+        assert orders.exit_code == -signal.SIGKILL
+        shop.read(catalog)
+        orders = shop.start("shop.orders", "flusher", "run")
         shop.await_all(catalog)
-        shown = shop.worlds["shop.items"].lancewal.succeed("cut", "show", "live")
-        assert "moving, number" in shown
-        for service in (*ingests, items, orders):
-            service.stop()
+        items.thaw()  # what it had begun is older
+        shop.produce(3)
+        shop.await_all(catalog)
+    numbers = [cut.number for cut in shop.seen]
+    assert numbers[-1] > 3
+    until(lambda: 0 < metric(shop.ports["shop.items"], AGE, cut="live") < 60)
+
+    ingests[0].freeze()  # items lag
+    shop.produce(3)
+    until(lambda: metric(shop.ports["shop.orders"], HELD, cut="live", cut_table="shop.items") > 0)
+    until(lambda: any("cut live is held back: table shop.items" in one for one in shop.problems("shop.orders")))
+    assert any("shop.items" in line["reasons"] for line in orders.logged("cut_held"))
+    ingests[0].thaw()
+    shop.await_all(catalog)
+    shown = shop.worlds["shop.items"].lancewal.succeed("cut", "show", "live")
+    assert "moving, number" in shown
+    for service in (*ingests, items, orders):
+        service.stop()
 
 
 def test_a_database_that_is_away_holds_up_nothing_but_the_publication(
@@ -159,19 +171,18 @@ def test_a_database_that_is_away_holds_up_nothing_but_the_publication(
     url = own_postgres.database()
     shop = Shop(kafka, topic_name, tmp_path, seed, {"kind": "postgres", "url": url})
     catalog = open_postgres(url, PASSWORD)
-    with ExitStack() as stack:
-        services = run(shop, catalog, stack)
-        own_postgres.kill()
-        merged = {name: metric(port, "lancewal_flusher_merges_total") for name, port in shop.ports.items()}
-        shop.produce(30)
-        for name, world in shop.worlds.items():
-            world.wait_caught_up("eventual")
-            assert metric(shop.ports[name], "lancewal_flusher_merges_total") > merged[name]
-        orders = services[-1]
-        until(lambda: bool(orders.logged("cut_not_published")))
-        assert {line["kind"] for line in orders.logged("cut_not_published")} == {"catalog_unavailable"}
-        until(lambda: metric(shop.ports["shop.orders"], AGE, cut="live") > 2)
-        own_postgres.start()
-        shop.await_all(catalog)
-        for service in services:
-            service.stop()
+    services = run(shop, catalog)
+    own_postgres.kill()
+    merged = {name: metric(port, "lancewal_flusher_merges_total") for name, port in shop.ports.items()}
+    shop.produce(30)
+    for name, world in shop.worlds.items():
+        world.wait_caught_up("eventual")
+        assert metric(shop.ports[name], "lancewal_flusher_merges_total") > merged[name]
+    orders = services[-1]
+    until(lambda: bool(orders.logged("cut_not_published")))
+    assert {line["kind"] for line in orders.logged("cut_not_published")} == {"catalog_unavailable"}
+    until(lambda: metric(shop.ports["shop.orders"], AGE, cut="live") > 2)
+    own_postgres.start()
+    shop.await_all(catalog)
+    for service in services:
+        service.stop()

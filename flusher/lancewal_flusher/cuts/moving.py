@@ -74,7 +74,7 @@ class MovingWanted:
 
 @dataclass(frozen=True, slots=True)
 class CutTurn:
-    """What a turn found, and did."""
+    """Result of a turn."""
 
     cut: Cut | None
     """The newest publication after the turn; None: there is none."""
@@ -93,7 +93,7 @@ class CutTurn:
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """What a publisher needs of its process: the clock, new ids, and a pause that ends when the process does."""
+    """Things that a publisher needs of its process: the clock, new ids, and a pause that ends when the process does."""
 
     clock: Clock
     new_id: Callable[[], str]

@@ -80,8 +80,8 @@ NO_ROUND_YET = Problem("starting", "no round has ended yet")
 class FlusherTable:
     """A table and its turns; see the module docstring.
 
-    ``watch`` starts more threads: one checks that the store answers, one measures how soon rows become visible, one reports to
-    a catalog, and one for each moving cut publishes it."""
+    ``watch`` starts more threads: one checks that the store answers, and one measures how soon rows become visible.  One
+    reports to a catalog, and one for each moving cut publishes it."""
 
     def __init__(
         self, settings: Settings, context: FlusherContext, metrics: FlusherMetrics, stopping: Callable[[], bool]
