@@ -18,12 +18,13 @@ FORM = rf"1 to {WORD_MAX} characters of [a-zA-Z0-9._-], neither '.' nor '..'"
 TOPIC_MAX = 249
 """Longest name that Kafka allows."""
 TOPIC_FORM = rf"1 to {TOPIC_MAX} characters of [a-zA-Z0-9._-], neither '.' nor '..'"
-CUT_FORM = "1 to 48 characters of [a-zA-Z0-9_-]"
-"""Form of a cut's name.  A snapshot's name has the cut's name in it, and 64 characters at most."""
+CUT_NAME_MAX = 48
+"""Longest name of a cut.  A snapshot's name has the cut's name in it, and 64 characters at most."""
+CUT_FORM = f"1 to {CUT_NAME_MAX} characters of [a-zA-Z0-9_-]"
 TABLE_NAME_MAX = 200
 """Longest name of a table in a catalog.  With ``.lance`` behind it, it is still the name of a file."""
 TABLE_PATTERN_FORM = f"1 to {TABLE_NAME_MAX} characters of [a-zA-Z0-9_.-] and *, which stands for any characters"
-_CUT = re.compile(r"[a-zA-Z0-9_-]{1,48}")
+_CUT = re.compile(rf"[a-zA-Z0-9_-]{{1,{CUT_NAME_MAX}}}")
 _TABLE_PATTERN = re.compile(rf"[a-zA-Z0-9_.*-]{{1,{TABLE_NAME_MAX}}}")
 _WORD = re.compile(rf"[a-zA-Z0-9._-]{{1,{WORD_MAX}}}")
 _OTHER = re.compile(r"[^a-zA-Z0-9._-]")
