@@ -9,8 +9,8 @@ and compacted meanwhile, and their versions expire.
 The oracle is the history of what the broker has acknowledged, by topic, partition and offset.
 
  1. A command that is killed leaves a whole cut or none.  The same command, run again, makes it.
- 2. Each cut has all that was acknowledged before its command began; with ``--at durable`` all that was durable.  Tables of one
-    topic are cut at the same positions.
+ 2. Each cut has all that was acknowledged before its command began; with ``--up-to durable`` all that was durable.  Tables
+    of one topic are cut at the same positions.
  3. Each table of a cut is the fold of the records below its positions, by the reader, by plain pylance and by Spark: right
     away, again and again, and at the end.
  4. The catalog has exactly the cuts that were made and not dropped.  Snapshots that dead commands have left over are those
@@ -170,7 +170,7 @@ class CutSoak:
         name = f"cut-{self.counts['names']}"
         chosen = self.rng.sample(list(self.tables), self.rng.choice([1, *[len(self.tables)] * 3]))
         at = self.rng.choice(["ends", "ends", "durable"])
-        command = ["cut", "make", name, "--at", at, *(word for table in chosen for word in ("--tables", table))]
+        command = ["cut", "make", name, "--up-to", at, *(word for table in chosen for word in ("--tables", table))]
         for _ in range(TRIES):
             floor = self._ends(chosen) if at == "ends" else self._durable(chosen)
             kinds = self._run(command, MAKE)

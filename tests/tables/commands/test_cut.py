@@ -88,7 +88,7 @@ def test_what_is_left_over_goes_and_the_cut_of_that_name_stays(lake: Lake, said:
     """The earlier making had more tables.  The advice of `cut list` drops its snapshot alone."""
     said(*MAKE)
     lake.catalog.swap_cut("june", lake.catalog.cuts()["june"], None)
-    said("cut", "make", "june", "--tables", "shop.orders", "--at", "durable")
+    said("cut", "make", "june", "--tables", "shop.orders", "--up-to", "durable")
     (line,) = [line for line in said("cut", "list").splitlines() if line.startswith("left over")]
     assert "of shop.items, of an earlier making of cut june" in line
     said(*line.split("`")[1].split()[1:], "--yes")

@@ -145,7 +145,7 @@ def test_two_names_of_one_table(lake: Lake) -> None:
 @pytest.mark.parametrize("option", ["--for", "--wait"])
 @pytest.mark.parametrize("text", ["7", "-1d", "1.5h", "7 d", "1w", "9999999999d", "infd", "٣d", "d"])
 def test_durations_that_are_none(lake: Lake, option: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["cut", "make", "june", "--tables", "*", "--at", "durable", f"{option}={text}", "-c", lake.config()]
+    command = ["cut", "make", "june", "--tables", "*", "--up-to", "durable", f"{option}={text}", "-c", lake.config()]
     assert run(command) == 2
     assert f"{option} {text!r}: expected an integer and ms, s, m, h or d" in capsys.readouterr().err
     assert nothing_kept(lake)
