@@ -42,7 +42,7 @@ from lancewal_core.errors import (
 )
 from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import Tasks
-from lancewal_core.store.place import same_place
+from lancewal_core.store.address import same_place
 from lancewal_core.table.snapshots import check_until, has_notes
 from lancewal_flusher.cuts import positions
 from lancewal_flusher.cuts.positions import CutAt, CutMember, PositionSource

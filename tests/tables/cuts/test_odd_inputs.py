@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from lancewal_core.catalog.catalog import tables_matching
-from lancewal_core.catalog.table_name import CUT_NAME_MAX as TABLE_CUT_NAME_MAX
 from lancewal_core.cli.program import run
 from lancewal_core.errors import InvalidInput, TopicMissing
 from lancewal_core.names.ids import Position
-from lancewal_core.names.words import CUT_NAME_MAX
+from lancewal_core.names.words import CUT_NAME_MAX, TABLE_NAME_MAX
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.snapshots import snapshots
 from lancewal_flusher.cuts.positions import PositionSource
@@ -115,7 +114,7 @@ def test_names_that_no_cut_may_have(lake: Lake, name: str) -> None:
 
 
 def test_patterns(lake: Lake, tmp_path: Path, seed: int) -> None:
-    longest = "a" * TABLE_CUT_NAME_MAX
+    longest = "a" * TABLE_NAME_MAX
     lake.add(longest, Pipeline(tmp_path / "long", seed=seed, topic="long", partitions=1))
     gone = entry("shop.gone", "s3://lake/gone", state="dropped")
     assert lake.catalog.swap_table(gone.name, None, gone)
@@ -126,7 +125,7 @@ def test_patterns(lake: Lake, tmp_path: Path, seed: int) -> None:
     }.items():  # fmt: skip
         assert list(tables_matching(lake.catalog, (pattern,))) == found, pattern
     assert list(tables_matching(lake.catalog, ("shop.*", "*", "shop.items"))) == everything
-    for pattern in ("", "shop.gone", "*b" * 90 + "*c", "a" * (TABLE_CUT_NAME_MAX + 1), "shop/*", "[a-z]*", "shop.?"):
+    for pattern in ("", "shop.gone", "*b" * 90 + "*c", "a" * (TABLE_NAME_MAX + 1), "shop/*", "[a-z]*", "shop.?"):
         with pytest.raises(InvalidInput):
             tables_matching(lake.catalog, (pattern,))
 
