@@ -20,8 +20,11 @@ from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 import psycopg
+
+from tests.support.tcp_fault_proxy import Damage, TcpFaultProxy
 
 PASSWORD = "hunter2-do-not-show"
 DATABASE = "lake"
@@ -122,6 +125,30 @@ class PostgresServer:
     ) -> None:
         self.close()
 
+    # -- states in which it takes no writes ------------------------------------------------------------------------
+
+    def refuse_writes(self) -> None:
+        """Be read-only, as a server is that was demoted."""
+        self._configure("default_transaction_read_only = on")
+
+    def take_writes(self) -> None:
+        self._configure("default_transaction_read_only = off")
+
+    def _configure(self, setting: str) -> None:
+        self.run(f"ALTER SYSTEM SET {setting}")
+        self.run("SELECT pg_reload_conf()")
+
+    def fill(self) -> None:
+        """Answer each write of the catalog as with a full disk."""
+        raised = "BEGIN RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = '53100'; END"
+        self.run(f"CREATE FUNCTION lancewal.full() RETURNS trigger LANGUAGE plpgsql AS $${raised}$$", DATABASE)
+        for table in ("entries", "cuts", "reports"):
+            when = f"CREATE TRIGGER full_disk BEFORE INSERT OR UPDATE ON lancewal.{table}"
+            self.run(f"{when} EXECUTE FUNCTION lancewal.full()", DATABASE)
+
+    def make_room(self) -> None:
+        self.run("DROP FUNCTION lancewal.full CASCADE", DATABASE)
+
     # -- a replica ------------------------------------------------------------------------------------------------
 
     def replica(self) -> PostgresServer:
@@ -186,6 +213,22 @@ class PostgresServer:
             for pid in (self._process.pid, *map(int, children)):
                 with suppress(ProcessLookupError):
                     os.kill(pid, number)
+
+
+class OneAnswer(TcpFaultProxy):
+    """Damages the connections that are opened from now on, each in the given way."""
+
+    def __init__(self, upstream: str) -> None:
+        super().__init__(upstream, 1)
+        self.damage: Damage | None = None
+
+    def draw(self) -> Damage | None:
+        return self.damage
+
+    def through(self, url: str) -> str:
+        """Return the address of a database of the server, behind the proxy."""
+        parts = urlsplit(url)
+        return f"postgresql://{parts.username}@{self.endpoint.partition('://')[2]}{parts.path}"
 
 
 @cache

@@ -26,9 +26,10 @@ from lancewal_flusher.service.backlog import Backlog
 from lancewal_flusher.service.process import FlusherProcess
 from lancewal_flusher.service.table import FlusherTable
 from tests.simulation.stage import Stage
-from tests.support.postgres import DATABASE, PASSWORD, PostgresServer
+from tests.support.postgres import DATABASE, PASSWORD, OneAnswer, PostgresServer
 from tests.support.scrapes import by_table
 from tests.support.scripted import ManualClock
+from tests.support.tcp_fault_proxy import Damage
 
 AWAITED_S = 60.0
 SILENT = "lancewal_flusher_catalog_silent_seconds"
@@ -97,13 +98,28 @@ def test_the_newest_merge_is_reported(postgres: PostgresServer, monkeypatch: pyt
         assert running.problems() == []
 
 
-def test_a_catalog_that_hangs_or_is_gone_holds_up_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_catalog_that_takes_no_reports_holds_up_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server hangs, is gone, is read-only or full, or its answers end after so many bytes."""
     monkeypatch.setattr(connections, "STATEMENT_S", 0.5)
     monkeypatch.setattr(parameters, "CONNECT_S", 2)
     monkeypatch.setattr(reports, "EVERY_S", 0.05)
-    with PostgresServer() as server:
-        url = server.database()
-        for harm, mend in ((server.pause, server.resume), (server.kill, server.start)):
+    with PostgresServer() as server, OneAnswer(server.url()) as proxy:
+        url = proxy.through(server.database())
+
+        def cut() -> None:
+            proxy.damage = Damage("cut", "answer", 600)  # after the log-in
+            proxy.reset_all()
+
+        def pass_on() -> None:
+            proxy.damage = None
+
+        for harm, mend, said in (
+            (server.pause, server.resume, "does not answer"),
+            (server.kill, server.start, "does not answer"),
+            (server.refuse_writes, server.take_writes, "takes no writes"),
+            (server.fill, server.make_room, "is full"),
+            (cut, pass_on, "does not answer"),
+        ):
             with flusher(url) as running:
                 harm()
                 running.works()
@@ -111,7 +127,7 @@ def test_a_catalog_that_hangs_or_is_gone_holds_up_nothing(monkeypatch: pytest.Mo
                 assert running.process.problems() == []
                 until(running.problems)
                 (problem,) = running.problems()
-                assert "does not answer" in problem
+                assert said in problem
                 assert PASSWORD not in problem
                 running.table.context.clock.sleep(5)
                 assert by_table(running.process.registry, SILENT)["t"] >= 5

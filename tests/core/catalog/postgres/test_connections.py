@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -20,8 +19,8 @@ from lancewal_core.errors import CatalogRefused, CatalogUnavailable, InvalidInpu
 from tests.support.catalog_entries import entry
 from tests.support.certificates import make_certificates
 from tests.support.pgbouncer import SESSIONS, PgBouncer
-from tests.support.postgres import DATABASE, PASSWORD, PostgresServer
-from tests.support.tcp_fault_proxy import Damage, TcpFaultProxy
+from tests.support.postgres import DATABASE, PASSWORD, OneAnswer, PostgresServer
+from tests.support.tcp_fault_proxy import Damage
 from tests.support.tls_front import tls_front
 
 LIMIT_S = CONNECT_S + connections.STATEMENT_S
@@ -42,30 +41,14 @@ def refusal(catalog: PostgresCatalog, kind: type[CatalogUnavailable]) -> str:
     return texts[-1]
 
 
-class OneAnswer(TcpFaultProxy):
-    """Damages the connections that are opened from now on, each in the given way."""
-
-    def __init__(self, upstream: str) -> None:
-        super().__init__(upstream, 1)
-        self.damage: Damage | None = None
-
-    def draw(self) -> Damage | None:
-        return self.damage
-
-
 @pytest.fixture
 def proxy(postgres: PostgresServer) -> Iterator[OneAnswer]:
     with OneAnswer(postgres.url()) as running:
         yield running
 
 
-def through(proxy: TcpFaultProxy, url: str) -> str:
-    parts = urlsplit(url)
-    return f"postgresql://{parts.username}@{proxy.endpoint.partition('://')[2]}{parts.path}"
-
-
 def test_an_idle_connection_that_was_lost_is_replaced(postgres: PostgresServer, proxy: OneAnswer) -> None:
-    catalog = PostgresCatalog(through(proxy, postgres.database()), PASSWORD)
+    catalog = PostgresCatalog(proxy.through(postgres.database()), PASSWORD)
     first = entry()
     assert catalog.swap_table("shop.orders", None, first)
     assert proxy.reset_all() == 1
@@ -80,7 +63,7 @@ def test_a_reply_that_is_lost_after_the_commit_is_recognised(postgres: PostgresS
     before: TableEntry | None = None
     for after in range(0, 900, 90):
         proxy.damage = Damage("cut", "answer", after)
-        catalog, new = PostgresCatalog(through(proxy, url), PASSWORD), entry()
+        catalog, new = PostgresCatalog(proxy.through(url), PASSWORD), entry()
         try:
             assert catalog.swap_table("shop.orders", before, new)
             answered += 1
