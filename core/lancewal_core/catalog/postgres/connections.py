@@ -42,7 +42,10 @@ _REFUSED = re.compile(
 )
 """Words with which PostgreSQL and its client say that they do not accept each other, or that user or database are missing.
 An error of connecting has no code."""
-_LENGTH_MAX = 300
+_OF_ALL_HOSTS = "All failures were:"
+"""Words of psycopg before the failures of all hosts.  The failure of the last one alone stands before them."""
+_LENGTH_MAX = 600
+"""Longest text of an error that is shown: the failures of three hosts."""
 
 
 class Connection(psycopg.Connection[tuple[Any, ...]]):
@@ -140,8 +143,9 @@ class Connections:
 
     def told(self, error: psycopg.Error) -> LancewalError:
         """Return the error of lancewal for an error of psycopg."""
-        whole = error.diag.message_primary or str(error)
-        text = " ".join(without_secrets(whole).split())[:_LENGTH_MAX] or type(error).__name__
+        all_said = error.diag.message_primary or str(error)
+        whole = " ".join(without_secrets(all_said.partition(_OF_ALL_HOSTS)[2] or all_said).split())
+        text = whole[:_LENGTH_MAX] or type(error).__name__
         said = f"the catalog {self.shown} {{}}: {text}"
         match error:
             case psycopg.errors.InvalidSchemaName() | psycopg.errors.UndefinedTable():
@@ -156,11 +160,11 @@ class Connections:
                 return CatalogUnavailable(f"{said.format('takes no writes')}. Name the primary server in catalog.url")
             case psycopg.DataError() if error.sqlstate is not None:
                 return InvalidInput(said.format("cannot store a value"))
-            case psycopg.OperationalError() if error.sqlstate is None and _REFUSED.search(text):
+            case psycopg.OperationalError() if error.sqlstate is None and _REFUSED.search(whole):
                 return CatalogRefused(
                     f"{said.format('refuses the connection')}. Correct catalog.url and catalog.password, or the server"
                 )
-            case _ if "session is read-only" in text:
+            case _ if "session is read-only" in whole:
                 return CatalogUnavailable(f"{said.format('takes no writes')}. Name the primary server in catalog.url")
             case _:
                 return CatalogUnavailable(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import psycopg
@@ -102,6 +104,22 @@ def test_a_server_that_takes_no_writes(postgres: PostgresServer) -> None:
     postgres.run(f"CREATE ROLE reader LOGIN PASSWORD '{PASSWORD}'")
     postgres.run("ALTER ROLE reader SET default_transaction_read_only = on")
     assert "primary" in refusal(PostgresCatalog(url.replace("postgres@", "reader@"), PASSWORD), CatalogUnavailable)
+
+
+def test_of_several_hosts_the_one_that_answers_is_told_of(postgres: PostgresServer) -> None:
+    """The last host is gone.  The first one refuses the password, or takes no writes."""
+    postgres.database()
+    postgres.run("DROP ROLE IF EXISTS reader")
+    postgres.run(f"CREATE ROLE reader LOGIN PASSWORD '{PASSWORD}'")
+    postgres.run("ALTER ROLE reader SET default_transaction_read_only = on")
+    with closing(socket.create_server(("127.0.0.1", 0))) as gone:
+        port = gone.getsockname()[1]
+    both = f"postgresql://reader@127.0.0.1:{postgres.port},127.0.0.1:{port}/{DATABASE}"
+    assert "Correct catalog.url and catalog.password" in refusal(PostgresCatalog(both, "wrong"), CatalogRefused)
+    text = refusal(PostgresCatalog(both, PASSWORD), CatalogUnavailable)
+    assert "Name the primary" in text
+    assert "session is read-only" in text
+    assert "Connection refused" in text
 
 
 def test_what_a_person_must_mend_is_refused(postgres: PostgresServer) -> None:
