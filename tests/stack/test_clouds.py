@@ -31,14 +31,17 @@ HTTP: Any = {"allow_http": True, "timeout": "60s"}
 Store = AzureStore | GCSStore
 
 
+def config(server: AzureServer | GcsServer) -> Any:
+    """Return the options without the one that obstore takes as a setting of its HTTP client."""
+    return {name: value for name, value in server.options.items() if name not in HTTP}
+
+
 def open_azure(server: AzureServer, container: str) -> AzureStore:
-    config: Any = {name: value for name, value in server.options.items() if name != "allow_http"}
-    return AzureStore(container, config=config, client_options=HTTP, retry_config=ONCE)
+    return AzureStore(container, config=config(server), client_options=HTTP, retry_config=ONCE)
 
 
 def open_gcs(server: GcsServer, bucket: str) -> GCSStore:
-    config: Any = server.options
-    return GCSStore(bucket, config=config, client_options=HTTP, retry_config=ONCE)
+    return GCSStore(bucket, config=config(server), client_options=HTTP, retry_config=ONCE)
 
 
 @pytest.fixture(params=[pytest.param("azure", marks=pytest.mark.az), pytest.param("gcs", marks=pytest.mark.gs)])
@@ -179,8 +182,8 @@ def test_the_environment_is_enough_to_find_the_servers(
     for name, value in {**azure.environment, **gcs.environment}.items():
         monkeypatch.setenv(name, value)
     found: list[Store] = [
-        AzureStore(azure.container("environment"), client_options=HTTP),
-        GCSStore(gcs.bucket("environment"), client_options=HTTP),
+        AzureStore(azure.container("environment")),
+        GCSStore(gcs.bucket("environment")),
     ]
     for store in found:
         obstore.put(store, "a", b"content")

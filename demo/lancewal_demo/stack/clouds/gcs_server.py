@@ -46,12 +46,12 @@ class GcsServer(Restartable):
     @property
     def options(self) -> dict[str, str]:
         """Store options with which obstore and Lance find the server."""
-        return {"google_service_account": str(self.account_file)}
+        return {"google_service_account": str(self.account_file), "allow_http": "true"}
 
     @property
     def environment(self) -> dict[str, str]:
         """Environment variables with which obstore and Lance find the server, in this process and in children."""
-        return {name.upper(): value for name, value in self.options.items()}
+        return {"GOOGLE_SERVICE_ACCOUNT": str(self.account_file), "GOOGLE_ALLOW_HTTP": "true"}
 
     def bucket(self, name: str) -> str:
         """Make the bucket unless it exists, and return its name."""
