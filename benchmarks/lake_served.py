@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from lancewal_core.cli.logs import LogLevel, configure_logging
@@ -53,7 +54,9 @@ def _flush(tables: Sequence[Settings], stopping: Callable[[], bool]) -> None:
         process = FlusherProcess(tables[0], stopping, stack)
         port = process.listen(stack)
         for settings in tables:
-            table = process.open_when_it_can(settings, process.metrics(settings, port), stack)
+            table = process.open_when_it_can(
+                partial(Settings.model_copy, settings), process.metrics(settings, port), stack
+            )
             if table is None:
                 return
             table.watch(stack)

@@ -245,7 +245,7 @@ class ContractMismatch(ActionNeeded):
 
 
 class TableMissing(ActionNeeded):
-    """There is no Lance table at the address."""
+    """There is no Lance table at the address, or it was deleted while a process worked on it."""
 
 
 class TableUnknown(ActionNeeded):

@@ -6,13 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from lancewal_core.errors import ContractChanged, ContractMismatch, TableReplaced
+from lancewal_core.errors import ContractChanged, ContractMismatch
 from lancewal_core.keys.conflicts import Conflicts, read_conflicts
 from lancewal_core.keys.index import KeyIndex
 from lancewal_core.names import paths
 from lancewal_core.names.ids import TableVersion
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.store.versioned import FIRST_VERSION
 from lancewal_core.table.conflicts_ref import ConflictsRef
 from lancewal_core.table.contract import (
     COLUMN_TERMS,
@@ -22,7 +21,6 @@ from lancewal_core.table.contract import (
     VALUE_TERMS,
     Contract,
     changed_terms,
-    decode_contract,
     newer_contract,
 )
 from lancewal_flusher.event_table import FlusherEvents
@@ -64,24 +62,6 @@ class FlusherContext(OpenedTable):
         if ref is not None and content.waiting.nbytes + content.owners.nbytes <= _CONFLICTS_KEPT_BYTES:
             self.conflicts_kept[:] = [(ref, content)]
         return content
-
-
-def check_making(context: FlusherContext) -> None:
-    """Raise ``TableReplaced`` if the table was dropped: objects at its place may now belong to another table.
-
-    Objects that were listed before this check are the table's own, since version 1 of its contract never comes back.
-    """
-    key = paths.contract_version(FIRST_VERSION, None)
-    data = context.store.get(key)
-    ours = context.contract.making
-    if data is None and ours is None:
-        return  # a contract without a making whose version 1 was deleted, while later versions are there
-    if data is None or decode_contract(data, key).making != ours:
-        raise TableReplaced(
-            f"the table was dropped{'' if data is None else ', and another one was made at its place'}: {key} does not "
-            "belong to the table that this process works on. Start the process again to work on the new table",
-            object=key,
-        )
 
 
 def check_contract(context: FlusherContext) -> None:

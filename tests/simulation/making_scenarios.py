@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
-from lancewal_core.errors import LancewalError, TableReplaced
+from lancewal_core.errors import LancewalError, TableMissing, TableReplaced
 from lancewal_core.names import paths
 from lancewal_core.names.ids import TableVersion
 from lancewal_core.table.contract import newest_contract, put_next
@@ -90,13 +90,13 @@ def former_collector_lists_the_new_table() -> None:
     made: list[tuple[Stage, Member]] = []
     former.scripts["f"].before("list", paths.wal_prefix(), lambda: made.append(_made_again(former, process)))
     state = GarbageState()
-    with suppress(TableReplaced):
+    with suppress(TableMissing, TableReplaced):
         collect_garbage(f, state)
     ((stage, b),) = made
     stage.append(b, 1)
     for _ in range(2):
         former.scheduler.now += former.settings.grace_s + 1
-        with suppress(TableReplaced):
+        with suppress(TableMissing, TableReplaced):
             collect_garbage(f, state)
     stage.check()
 

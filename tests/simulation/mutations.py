@@ -371,7 +371,7 @@ def _a_deletion_swaps_no_contract(patch: pytest.MonkeyPatch) -> None:
 
 
 def _a_dropped_table_is_not_noticed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(lancewal_flusher.garbage.find, "check_making", lambda context: None)
+    patch.setattr(lancewal_flusher.garbage.find, "check_present", lambda store, contract: None)
 
 
 def compare_with_what_exists(patch: pytest.MonkeyPatch) -> None:

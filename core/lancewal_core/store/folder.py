@@ -11,6 +11,11 @@ Guarantees, besides those of ``object_store``
  3. The table's folder itself may be a link, or be reached through links.
  4. A folder where an object belongs, and a file where a folder belongs, are ``ObjectCorrupt``, never a missing object.
  5. A put is staged as ``<name>#<number>`` beside its object, as Lance and obstore do; a listing leaves such names out.
+ 6. The table's folder itself is never made.  If it is not there, the disk may not be mounted: ``StoreUnavailable``.
+    ``TableMissing`` says that the folder was deleted or moved.  For that the next folder above must be the one that was
+    there when the store was opened, on the device of the table's folder.
+ 7. An empty folder on another device than before is a mount point without its disk: ``StoreUnavailable``, not a table
+    without objects.
 """
 
 from __future__ import annotations
@@ -21,9 +26,11 @@ import re
 import stat
 from collections.abc import Iterator, MutableSequence, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
-from lancewal_core.errors import LinkRefused, ObjectCorrupt, StoreUnavailable
+from lancewal_core.errors import LancewalError, LinkRefused, ObjectCorrupt, StoreUnavailable, TableMissing
 from lancewal_core.store.object_limits import check_size, check_written
 from lancewal_core.store.object_store import ObjectInfo, PutOutcome, PutUnknown, Stored, Taken, no_key
 from lancewal_core.store.refusal import refusal, what_to_set
@@ -40,9 +47,15 @@ class FolderStore:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._seen = SeenFolder.at(folder)
+
+    def check(self) -> None:
+        """Raise an error if the folder is not there (guarantees 6 and 7)."""
+        with opened_folder(self._folder, (), seen=self._seen):
+            pass
 
     def get(self, key: str) -> bytes | None:
-        with self._asked("read", key), opened_object(self._folder, key) as file:
+        with self._asked("read", key), opened_object(self._folder, key, self._seen) as file:
             if file is None:
                 return None
             size = os.fstat(file).st_size
@@ -50,19 +63,19 @@ class FolderStore:
             return _read(file, 0, size)
 
     def get_range(self, key: str, start: int, end: int) -> bytes | None:
-        with self._asked("read", key), opened_object(self._folder, key) as file:
+        with self._asked("read", key), opened_object(self._folder, key, self._seen) as file:
             return None if file is None else _read(file, start, min(end, os.fstat(file).st_size))
 
     def size(self, key: str) -> int | None:
         """Return the size of an object in bytes; None if there is no such object."""
-        with self._asked("look at", key), opened_object(self._folder, key) as file:
+        with self._asked("look at", key), opened_object(self._folder, key, self._seen) as file:
             return None if file is None else os.fstat(file).st_size
 
     def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
         check_written(key, len(data))
         *folders, name = _parts(key)
         try:
-            with opened_folder(self._folder, folders, make=True) as parent:
+            with opened_folder(self._folder, folders, make=True, seen=self._seen) as parent:
                 try:
                     etag = _put(parent, name, data)
                 except FileExistsError:
@@ -91,14 +104,14 @@ class FolderStore:
             with (
                 self._asked("delete", key),
                 suppress(FileNotFoundError),
-                opened_folder(self._folder, folders) as parent,
+                opened_folder(self._folder, folders, seen=self._seen) as parent,
             ):
                 os.unlink(name, dir_fd=parent)
 
     def _listed(self, folder: str, after: str, folders: MutableSequence[str]) -> Iterator[ObjectInfo]:
         """Yield the objects directly in ``folder``, and add its subfolders to ``folders``."""
         parts = _parts(folder) if folder else []
-        with opened_folder(self._folder, parts) as opened, os.scandir(opened) as entries:
+        with opened_folder(self._folder, parts, seen=self._seen) as opened, os.scandir(opened) as entries:
             for entry in entries:
                 name = entry.name
                 if not name.isascii() and not _is_text(name):
@@ -125,14 +138,70 @@ class FolderStore:
             ) from error
 
 
+_Identity = tuple[int, int]
+"""Device and inode of a folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenFolder:
+    """A folder as it was seen: it and all folders above, nearest first, without links.  None: the folder was not there."""
+
+    folders: Sequence[tuple[str, _Identity | None]]
+
+    @staticmethod
+    def at(folder: Path) -> SeenFolder:
+        real = Path(os.path.realpath(folder))
+        return SeenFolder([(str(one), _identity(one)) for one in (real, *real.parents)])
+
+    def check(self, opened: int) -> None:
+        """Raise ``StoreUnavailable`` if the opened folder is a mount point without its disk (guarantee 7)."""
+        root, before = self.folders[0]
+        if before is None or os.fstat(opened).st_dev == before[0]:
+            return
+        with os.scandir(opened) as entries:
+            if next(entries, None) is None:
+                raise StoreUnavailable(
+                    f"the folder {root} is empty and on another device than before: mount its disk again"
+                )
+
+    def why_missing(self) -> LancewalError:
+        """Return the error for a folder that is not there (guarantee 6)."""
+        root = self.folders[0][0]
+        by_a_link = _identity(root) is not None  # and the link is not there: its disk may not be mounted
+        for (_, below), (above, before) in pairwise([] if by_a_link else self.folders):
+            now = _identity(above)
+            if now is not None:
+                if below is not None and now == before and now[0] == below[0]:
+                    return TableMissing(
+                        f"the folder {root} was deleted or moved while this process worked on it: nothing more is written. "
+                        "Bring the folder back, or register it where it is now"
+                    )
+                break
+        return StoreUnavailable(f"there is no folder {root} any more: it was there when the table was opened")
+
+
+def _identity(folder: str | Path) -> _Identity | None:
+    try:
+        about = os.stat(folder)
+    except OSError:
+        return None
+    return about.st_dev, about.st_ino
+
+
 @contextmanager
-def opened_folder(root: Path, folders: Sequence[str], *, make: bool = False) -> Iterator[int]:
-    """Open the folder that these names lead to from ``root``; yield its descriptor.  ``make`` makes missing folders."""
+def opened_folder(
+    root: Path, folders: Sequence[str], *, make: bool = False, seen: SeenFolder | None = None
+) -> Iterator[int]:
+    """Open the folder that these names lead to from ``root``; yield its descriptor.  ``make`` makes missing folders.
+
+    ``seen``: ``root`` as it was when the store was opened.  Without it nobody can say why the root is not there."""
     try:
         opened = os.open(root, _ROOT)
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise StoreUnavailable(f"there is no folder {root} any more: it was there when the table was opened") from error
+        raise (seen or SeenFolder([(str(root), None)])).why_missing() from error
     try:
+        if seen is not None:
+            seen.check(opened)
         for depth, name in enumerate(folders):
             below = _opened_below(opened, name, make, root, folders[: depth + 1])
             os.close(opened)
@@ -143,11 +212,12 @@ def opened_folder(root: Path, folders: Sequence[str], *, make: bool = False) -> 
 
 
 @contextmanager
-def opened_object(root: Path, key: str) -> Iterator[int | None]:
-    """Open the object with this key below ``root``; yield its descriptor, or None if there is none."""
+def opened_object(root: Path, key: str, seen: SeenFolder | None = None) -> Iterator[int | None]:
+    """Open the object with this key below ``root``; yield its descriptor, or None if there is none.  ``seen``: see
+    ``opened_folder``."""
     *folders, name = _parts(key)
     try:
-        with opened_folder(root, folders) as parent:
+        with opened_folder(root, folders, seen=seen) as parent:
             file = os.open(name, _FILE, dir_fd=parent)
     except FileNotFoundError:
         file = None

@@ -31,9 +31,10 @@ from lancewal_core.region.states import page_family
 from lancewal_core.region.transitions import trim
 from lancewal_core.store.object_store import ANSWER_OBJECTS, ObjectInfo, ObjectStore
 from lancewal_core.store.versioned import FIRST_VERSION, Family
+from lancewal_core.table.contract import check_present
 from lancewal_core.table.watermarks import InForce
 from lancewal_core.wal.segment import Fence, decode_segment
-from lancewal_flusher.context import FlusherContext, check_contract, check_making
+from lancewal_flusher.context import FlusherContext, check_contract
 from lancewal_flusher.garbage.conflicts import free_conflicts
 from lancewal_flusher.garbage.flushes import KnownFlushes, free_flushes
 
@@ -119,10 +120,11 @@ def claimed_histories(context: FlusherContext, known: KnownPages | None = None) 
     """Read the watermarks in force, and the histories of all regions (step 2).  ``known``: pages that the last round
     read.
 
-    ``TableReplaced``, ``ContractMismatch``: the table or its contract is another one now.  It is unknown what damaged
-    regions need.  None of their objects is free, and none that they may share with others.
+    ``TableMissing``, ``TableReplaced``, ``ContractMismatch``: the table is gone, or it or its contract is another one now.
+    It is unknown what damaged regions need.  None of their objects is free, and none that they may share with others.
     """
-    looks: list[Callable[[], object]] = [lambda: check_making(context), lambda: check_contract(context)]
+    store, contract = context.store, context.contract
+    looks: list[Callable[[], object]] = [lambda: check_present(store, contract), lambda: check_contract(context)]
     _, (_, in_force) = together(
         context.tasks, lambda: context.tasks.map(lambda look: look(), looks), context.watermarks.newest
     )

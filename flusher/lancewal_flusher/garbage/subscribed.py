@@ -27,9 +27,9 @@ from lancewal_core.store.versioned import FIRST_VERSION, Version, newest_behind,
 from lancewal_core.subscriptions.holding import HOLDS_NOTHING, Fault, Holding, former_regions, holding_of
 from lancewal_core.subscriptions.stored import StoredSubscription, SubscriptionNames, names_family, subscription_family
 from lancewal_core.subscriptions.subscriptions import decoded_names, decoded_subscription
-from lancewal_core.table.contract import Contract
+from lancewal_core.table.contract import Contract, check_present
 from lancewal_core.table.watermarks import InForce
-from lancewal_flusher.context import FlusherContext, check_making
+from lancewal_flusher.context import FlusherContext
 
 VERSIONS_KEPT = 100
 VERSIONS_KEPT_MS = 3600 * 1000
@@ -132,7 +132,7 @@ def old_objects(context: FlusherContext, known: KnownSubscriptions, now_ms: int)
     listed = context.store.list(paths.subscriptions_root())
     if not listed:
         return ()
-    check_making(context)
+    check_present(context.store, context.contract)
     try:
         ids = set(_read_names(context, known).ids.values())
     except Corrupt:

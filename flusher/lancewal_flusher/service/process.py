@@ -141,12 +141,12 @@ class FlusherProcess:
         return [found for table in self._tables for found in table.turns.beside()]
 
     def _wait(self, wait_s: float) -> None:
-        """Sleep until the next pass.  Meanwhile update the status board as often as it is due."""
+        """Sleep until the next pass, or until a table is gone.  Meanwhile update the status board as often as it is due."""
         until = self.clock.monotonic() + wait_s
         while True:
             if self._board.due():
                 self._board.show(self._tables[0].shown(self.health.ready()))
             left_s = until - self.clock.monotonic()
-            if left_s <= 0 or self.stopping():
+            if left_s <= 0 or self.stopping() or any(table.presence.gone for table in self._tables):
                 return
             sleep_unless(self.stopping, self.clock, min(left_s, LOOKED_AT_S))

@@ -33,6 +33,7 @@ from lancewal_core.region.states import RegionStates
 from lancewal_core.rows.ttl import Ttl
 from lancewal_core.settings.load import Settings
 from lancewal_core.status.report import TableStatus
+from lancewal_core.table.contract import Presence
 from lancewal_core.table.control import POLL_S, ControlReader, Service
 from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.context import FlusherContext, T, by_newest_contract, with_newer_contract
@@ -90,7 +91,9 @@ class FlusherTable:
         self.settings = settings
         self.context = context
         self.metrics = metrics
-        self.stopping = stopping
+        self.presence = Presence(context.store, context.contract)
+        """Whether the table is there.  The watch over the store asks, and each pass checks what it found."""
+        self.stopping: Callable[[], bool] = lambda: stopping() or self.presence.gone
         self.limits = merge_limits(settings, context.contract)
         self.backlogs = BacklogReader(context)
         contract, clock, store = context.contract, context.clock, context.store
@@ -151,7 +154,16 @@ class FlusherTable:
 
     def take_turns(self) -> float:
         """Run a pass over the turns, or only look at the backlog during a pause.  Return the seconds until the next
-        call."""
+        call.  Raises ``TableMissing`` or ``TableReplaced`` once the table was deleted."""
+        try:
+            self.presence.check()
+            return self._take_turns()
+        except LancewalError:
+            self.presence.look_again()
+            self.presence.check()
+            raise
+
+    def _take_turns(self) -> float:
         self.look_again(math.inf)
         if self.paused():
             self.look_again(self.settings.flusher.merge_interval_s)
@@ -269,7 +281,9 @@ class FlusherTable:
         return result
 
     def _ask_store(self) -> None:
-        """Ask the store for the next version of the contract.  Any answer shows that the store answers."""
+        """Ask the store for the next version of the contract, and whether the table is there.  Any answer shows that the
+        store answers."""
+        self.presence.look()
         ours = self.context.contract
         if self.context.store.get(paths.contract_version(ours.version + 1, ours.making)) is not None:
             self._newer_contract = True

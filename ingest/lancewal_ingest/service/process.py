@@ -17,7 +17,6 @@ from dataclasses import replace
 from functools import partial
 
 from lancewal_core.errors import FormerGroup, InvalidSettings, KafkaUnavailable, LancewalError, StoreUnavailable
-from lancewal_core.names import paths
 from lancewal_core.open import Address
 from lancewal_core.process.clock import Clock, SystemClock
 from lancewal_core.process.health import Health, HealthServer, Problem
@@ -163,12 +162,12 @@ class IngestProcess:
         if not topics_are_bound(settings):
             metrics.events.topics_unbound(topic=contract.topic, dead_letters=contract.dead_letters)
         table.worker.subscribe()
-        known, brokers = paths.contract_version(contract.version, contract.making), settings.kafka.bootstrap_servers
+        brokers = settings.kafka.bootstrap_servers
         table.silences = (
             SilenceWatch(
                 partial(source.facts, contract.topic), clock, KafkaUnavailable.kind, f"Kafka at {brokers}", BROKER
             ),
-            SilenceWatch(lambda: store.get(known), clock, StoreUnavailable.kind, f"the store at {address.uri}", STORE),
+            SilenceWatch(table.presence.look, clock, StoreUnavailable.kind, f"the store at {address.uri}", STORE),
         )
         for silence in table.silences:
             stack.enter_context(silence)

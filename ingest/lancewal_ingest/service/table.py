@@ -5,7 +5,8 @@ Guarantees
  2. The table is ready when it is a member of its group and every partition that is ours is open.  It is also ready if no
     partition is ours, and says so.
  3. Broker and store are asked in threads beside the loop, so their silence is named whatever the loop waits for.
- 4. A pause, and a claim by another owner that came first, are not problems: a person wants the first, and the next try
+ 4. If the table is deleted, its work ends within 10 s, and no region is handed over: nothing more is written there.
+ 5. A pause, and a claim by another owner that came first, are not problems: a person wants the first, and the next try
     resolves the second.
 """
 
@@ -18,6 +19,7 @@ from lancewal_core.errors import (
     ActionNeeded,
     ContractChanged,
     Corrupt,
+    LancewalError,
     PartitionCountChanged,
     Retry,
     StoreInconsistent,
@@ -29,7 +31,7 @@ from lancewal_core.process.silence import SilenceWatch
 from lancewal_core.settings.load import Settings
 from lancewal_core.status.report import TableStatus
 from lancewal_core.table.checks import check_topics
-from lancewal_core.table.contract import POLICIES, Contract, changed_terms
+from lancewal_core.table.contract import POLICIES, Contract, Presence, changed_terms
 from lancewal_core.table.control import ControlReader, ControlWatch, Service
 from lancewal_ingest.append.draining import check_not_altered
 from lancewal_ingest.append.job import DeadLetters, Terms
@@ -109,6 +111,8 @@ class IngestTable:
         self._altered = ContractWatch(store, contract, tasks, clock, self.prepare, metrics.failed, context.group)
         self._control = ControlWatch(ControlReader(store, clock, Service.INGEST, contract.making), tasks, clock)
         self._conflicts = ConflictWatch(context)
+        self.presence = Presence(store, contract)
+        """Whether the table is there.  The watch over the store asks, and each turn checks what it found."""
         self._still = Standstill()
         self._freshness = Freshness()
         self._refresh_at = clock.monotonic()
@@ -117,6 +121,17 @@ class IngestTable:
 
     def take_turn(self) -> None:
         """Run one step of the worker, and let the watches look."""
+        try:
+            self.presence.check()
+            self._take_turn()
+        except LancewalError:
+            self.presence.look_again()
+            if self.presence.gone:
+                self.worker.abandon()
+            self.presence.check()
+            raise
+
+    def _take_turn(self) -> None:
         self.worker.hold(self._control.look() is not None)
         self._conflicts.look()
         self.worker.stop_conflicting(self._conflicts.stopped)
@@ -176,7 +191,7 @@ class IngestTable:
         return Terms(Preparer(newer, self.context.drain), letters)
 
     def problems(self) -> list[Problem]:
-        """Return why the table is not ready; empty if it is (guarantees 2 to 4)."""
+        """Return why the table is not ready; empty if it is (guarantees 2 to 5)."""
         worker, short = self.worker, self._short
         drain, found = self.context.drain, list[Problem]()
         if drain is not None:

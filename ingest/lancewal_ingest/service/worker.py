@@ -317,6 +317,10 @@ class IngestWorker:
         self._partitions.open.clear()
         return done
 
+    def abandon(self) -> None:
+        """Let go of all regions without a hand-over, since their table is gone.  The caller calls ``step`` no more."""
+        self._partitions.open.clear()
+
     def tell_group(self) -> None:
         """Commit the durable positions of the regions that ``drain`` handed over; may wait for a silent coordinator.
 

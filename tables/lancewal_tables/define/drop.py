@@ -19,7 +19,9 @@ claim the region again in between, and nothing would end its new log.
 Steps of the deletion.  A command that was interrupted is run again.
  1. Put the next version of the contract, with ``deleting``.
  2. Delete Lance's manifests, then all else of Lance's folders and of ours, but for contracts.  Objects of other programs,
-    and a catalog that lies there, stay.
+    and a catalog that lies there, stay.  Before each part look whether the table is still there: manifests have the same
+    names in each table, and a person may have removed the folder and made another table.  A command that is frozen between
+    the look and the delete, for as long as that takes, would still delete manifests of the other table.
 
 A process that has not met the contract may still write objects into the folder.  Nobody reads them, and the same command
 deletes them when it is run again.
@@ -47,7 +49,14 @@ from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.state import GenerationState
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.checks import check_place
-from lancewal_core.table.contract import Contract, TableDrop, change_contract, check_in_use, newest_contract
+from lancewal_core.table.contract import (
+    Contract,
+    TableDrop,
+    change_contract,
+    check_in_use,
+    check_present,
+    newest_contract,
+)
 
 _DROP = OwnerId("drop")
 _AT_ONCE = 100
@@ -137,7 +146,9 @@ def begin_deletion(store: ObjectStore, clock: Clock, contract: Contract) -> Cont
 
 
 def delete_objects(store: ObjectStore, tasks: Tasks, contract: Contract) -> int:
-    """Delete the objects of a dropped table (step 2 of the deletion), and return their number."""
+    """Delete the objects of a dropped table (step 2 of the deletion), and return their number.
+
+    ``TableMissing``, ``TableReplaced``: somebody has removed the folder meanwhile, and perhaps made another table there."""
     if contract.drop is None or not contract.drop.deleting:
         raise InvalidInput("the contract does not say that the table's objects are deleted: nothing was deleted")
     number = 0
@@ -147,6 +158,7 @@ def delete_objects(store: ObjectStore, tasks: Tasks, contract: Contract) -> int:
 
         def delete(part: Sequence[str], folder: str = folder) -> None:
             with point("drop.delete", folder=folder):
+                check_present(store, contract)
                 store.delete(part)
 
         tasks.map(delete, [keys[at : at + _AT_ONCE] for at in range(0, len(keys), _AT_ONCE)])

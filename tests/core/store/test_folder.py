@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from lancewal_core.errors import LinkRefused, ObjectCorrupt, StoreUnavailable
-from lancewal_core.store.folder import FolderStore, opened_object, refuse_links
+from lancewal_core.errors import LinkRefused, ObjectCorrupt, StoreUnavailable, TableMissing
+from lancewal_core.store.folder import FolderStore, SeenFolder, opened_object, refuse_links
 from lancewal_core.store.object_store import Stored, Taken
 from lancewal_core.store.obstore import open_store
 
@@ -209,3 +209,52 @@ def test_without_its_folder_no_object_is_absent(tmp_path: Path) -> None:
         with pytest.raises(StoreUnavailable, match="there is no folder"):
             ask(FolderStore(table))
         assert not table.exists(), name
+
+
+def test_a_folder_that_was_deleted_is_told_from_a_disk_that_is_not_mounted(tmp_path: Path) -> None:
+    table = folder_of(tmp_path, "disk/lake/table")
+    store = FolderStore(table)
+    for vanishes in (table, tmp_path / "disk" / "lake"):  # with the disk still there
+        vanishes.rename(tmp_path / "away")
+        for name, ask in REQUESTS.items():
+            with pytest.raises(TableMissing, match=f"the folder {table} was deleted or moved"):
+                ask(store)
+            assert not table.exists(), name
+        (tmp_path / "away").rename(vanishes)
+        assert store.get(KEY) is not None
+    disk = tmp_path / "disk"
+    disk.rename(tmp_path / "away")
+    disk.mkdir()  # a mount point without its disk is another folder
+    for ask in REQUESTS.values():
+        with pytest.raises(StoreUnavailable, match="there is no folder"):
+            ask(store)
+    disk.rmdir()
+    (tmp_path / "away").rename(disk)
+    assert store.get(KEY) is not None
+
+
+def test_a_link_that_is_gone_says_nothing_of_the_folder(tmp_path: Path) -> None:
+    folder_of(tmp_path, "there")
+    table = tmp_path / "table"
+    table.symlink_to(tmp_path / "there")
+    store = FolderStore(table)
+    table.unlink()
+    with pytest.raises(StoreUnavailable, match="there is no folder"):
+        store.get(KEY)
+
+
+def test_an_empty_folder_on_another_device_is_a_mount_point(tmp_path: Path) -> None:
+    table = folder_of(tmp_path, "table")
+    store = FolderStore(table)
+    (real, seen), *above = store._seen.folders
+    assert seen is not None
+    store._seen = SeenFolder([(real, (seen[0] + 1, seen[1])), *above])
+    assert store.get(KEY) == b"table"  # mounted again, by another number
+    table.rename(tmp_path / "away")
+    table.mkdir()
+    for name, ask in REQUESTS.items():
+        with pytest.raises(StoreUnavailable, match="is empty and on another device than before"):
+            ask(store)
+        assert list(table.iterdir()) == [], name
+    store._seen = SeenFolder.at(table)
+    assert store.get(KEY) is None

@@ -103,10 +103,10 @@ def test_objects_of_a_former_making_go(pipeline: Pipeline) -> None:
 def test_a_flusher_of_a_former_table_deletes_nothing(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     open_table(pipeline.uri).subscriptions().create("of-the-new-table")
 
-    def replaced(context: object) -> None:
+    def replaced(store: object, contract: object) -> None:
         raise TableReplaced("another table was made here")
 
-    monkeypatch.setattr(subscribed, "check_making", replaced)
+    monkeypatch.setattr(subscribed, "check_present", replaced)
     with pytest.raises(TableReplaced):
         old(pipeline)
 

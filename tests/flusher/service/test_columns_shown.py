@@ -138,7 +138,7 @@ def test_an_open_widening_and_what_the_flusher_does_for_it(narrow: FlusherTable)
 def test_looking_for_a_widening_costs_no_request_of_its_own(
     narrow: FlusherTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The watch over the store asks for the next version of the contract, whose absence is an answer too."""
+    """The watch over the store asks for version 1 of the contract, and for the next one, whose absence is an answer too."""
     table = narrow
     with served(table) as service:
         service.look()
@@ -146,9 +146,9 @@ def test_looking_for_a_widening_costs_no_request_of_its_own(
         assert service.widen() is None
         assert asked == []
         service._silence.ask()
-        assert asked == [paths.contract_version(2, None)]
+        assert asked == [paths.contract_version(1, None), paths.contract_version(2, None)]
         assert service.widen() is None
-        assert len(asked) == 1
+        assert len(asked) == 2
         table.ask_to_widen("a", "int64")
         assert service.widen() is None
         service._silence.ask()

@@ -120,7 +120,8 @@ def _acts(wished: Deployment, at: IngestPace) -> Iterator[tuple[str, RequestCoun
     services = wished.members + 1
     yield "looks for a pause", asked("look for an operator's pause", _ANY) * (services / POLL_S)
     yield "looks for a contract", asked("look for another contract", _ANY) * (2 * wished.members / POLL_S)
-    yield "looks whether the store answers", RequestCounts(get=services / STORE.ask_s)
+    # By version 1 of the contract, which also says whether the table is there; a flusher asks for a newer one besides.
+    yield "looks whether the table is there", RequestCounts(get=(services + 1) / STORE.ask_s)
     if wished.readers:
         reads_per_s = wished.readers / max(wished.read_every_s, at.read_s)
         yield "strong reads", asked(READ, read_size(wished)) * reads_per_s

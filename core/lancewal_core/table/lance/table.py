@@ -35,7 +35,7 @@ from lancewal_core.names.paths import VERSIONS, data_file, parse_table_version
 from lancewal_core.process.library_errors import first_line
 from lancewal_core.process.tasks import use_threads
 from lancewal_core.store.address import local_folder, table_address
-from lancewal_core.store.folder import folders_in, refuse_links
+from lancewal_core.store.folder import FolderStore, folders_in, refuse_links
 from lancewal_core.store.obstore import TableStore, open_store
 from lancewal_core.table.lance.base_paths import BasePaths, check_base_paths
 from lancewal_core.table.lance.branches import Branches
@@ -155,6 +155,7 @@ class LanceTable:
         return last if last is not None and last.version == version else self.at(version)
 
     def _pinned(self, opened: Any) -> LancePinnedTable:
+        self._check_folder()
         self._refuse_links()
         if self._base_paths == "refuse":
             check_base_paths(opened, self._root)
@@ -236,6 +237,7 @@ class LanceTable:
         )
 
     def write_rows(self, rows: pa.Table, field_ids: Mapping[str, Sequence[int]] | None = None) -> tuple[str, ...]:
+        self._check_folder()
         return self._row_files.write(rows, field_ids)
 
     def files_missing(self, files: Sequence[str]) -> Sequence[str]:
@@ -374,6 +376,7 @@ class LanceTable:
     def _send(
         self, read_version: int, operation: LanceOperation.BaseOperation, properties: Mapping[str, str]
     ) -> CommitOutcome:
+        self._check_folder()
         transaction = Transaction(read_version, operation, transaction_properties=dict(properties))
         try:
             landed = lance.LanceDataset.commit(self.uri, transaction, storage_options=self._options)
@@ -395,6 +398,14 @@ class LanceTable:
         except BasePathsRefused:
             return None
         return LancePinnedTable(opened, self._deletion_files, self._file_session)
+
+    def _check_folder(self) -> None:
+        """Raise ``TableMissing`` or ``StoreUnavailable`` if the table's local folder is gone.  Lance would make it again."""
+        if self._block_size is None:
+            return
+        objects = self._objects()  # opened with the first version, so it knows the folder
+        if isinstance(objects, FolderStore):
+            objects.check()
 
     def _refuse_links(self, *, below: bool = False) -> None:
         """Raise ``LinkRefused`` if one of Lance's folders is a link; with ``below`` also if anything in them is.  Lance
