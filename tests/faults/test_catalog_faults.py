@@ -83,7 +83,7 @@ def test_ingest_flusher_and_reads_go_on_through_every_fault_of_the_catalog(
             return bool(catalog.server.run("SELECT 1 FROM lancewal.reports", DATABASE))
 
         until(reported, lambda: lancewal.tails)
-        states: tuple[tuple[Callable[[], None], Callable[[], None], str], ...] = (
+        states: tuple[tuple[Callable[[], object], Callable[[], object], str], ...] = (
             (catalog.server.kill, catalog.server.start, "does not answer"),
             (catalog.server.pause, catalog.server.resume, "does not answer"),
             (catalog.server.refuse_writes, catalog.server.take_writes, "takes no writes"),
