@@ -130,6 +130,7 @@ class FlusherEvents(ServiceEvents):
         *("name", "kind", "mended", "text"),
     )
     catalog_check_failed = warning(
-        "The catalog could not be compared with the folders. The flusher tries it again.",
-        *("kind", "error"),
+        "The catalog could not be compared with the folders. The flusher tries it `left` more times. A person can do it by "
+        "`lancewal catalog check --mend`.",
+        *("kind", "error", "left"),
     )

@@ -7,8 +7,8 @@ Guarantees
  3. While the catalog does not answer, ``problem`` and a metric say so, and the newest report waits.  Nothing else changes:
     the table is ready, and merges go on.
  4. Another server, or another history of it, is logged, since the catalog may have lost its last changes.  The thread
-    then compares the catalog with the folders and mends what they prove (``catalog.check``).  It logs each difference.
-    If that fails, it is repeated.
+    then compares the catalog with the folders and mends what they prove (``catalog.check``).  It logs each difference,
+    but for tables that this flusher cannot read.  A check that fails is repeated, ``CHECKS_MAX`` times in all.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ EVERY_S = 10.0
 """Least time between two reports, also while the catalog does not answer."""
 ASK_S = 60.0
 """Longest time without a request to the catalog."""
+CHECKS_MAX = 5
+"""Most attempts to check the catalog after one failover: the flusher may lack the right to list the root."""
 
 
 class ReportedTo(Protocol):
@@ -59,7 +61,7 @@ class CatalogReports:
         self._over = threading.Event()
         self._silent_since: float | None = None
         self._server: Server | None = None
-        self._to_check = False
+        self._checks_left = 0
         self.problem: str | None = None
         """Why the catalog takes no report; None while it does."""
 
@@ -116,21 +118,24 @@ class CatalogReports:
         self._silent_since, self.problem = None, None
         if self._server not in (None, server):
             self._metrics.events.catalog_went_back(system=server.system, timeline=server.timeline)
-            self._to_check = True
+            self._checks_left = CHECKS_MAX
         self._server = server
         return self._checked()
 
     def _checked(self) -> bool:
         """Check the catalog if that is due.  Return False if it is due again."""
-        if not self._to_check:
+        if not self._checks_left:
             return True
         try:
             found = self._check()
         except LancewalError as error:
-            self._metrics.events.catalog_check_failed(kind=error.kind, error=str(error))
-            return False
-        self._to_check = False
+            self._checks_left -= 1
+            self._metrics.events.catalog_check_failed(kind=error.kind, error=str(error), left=self._checks_left)
+            return not self._checks_left
+        self._checks_left = 0
         for one in found:
+            if one.kind == "unreadable":
+                continue
             self._metrics.events.catalog_differs(name=one.name, kind=one.kind, mended=one.mended, text=one.text)
         return True
 

@@ -15,11 +15,12 @@ from structlog.testing import capture_logs
 
 from lancewal_core.catalog.postgres import connections, parameters
 from lancewal_core.catalog.report import Server, TableReport
-from lancewal_core.errors import CatalogUnavailable
+from lancewal_core.errors import CatalogUnavailable, StoreUnavailable
 from lancewal_core.names.ids import TableVersion
 from lancewal_core.region.state import GenerationState
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.watermarks import NOTHING_MERGED
+from lancewal_flusher.catalog.check import CatalogFinding
 from lancewal_flusher.event_table import FlusherEvents
 from lancewal_flusher.service import reports
 from lancewal_flusher.service.backlog import Backlog
@@ -193,3 +194,45 @@ def test_of_reports_that_wait_the_newest_is_sent_and_faults_are_named_once(monke
         until(lambda: any(line["event"] == "catalog_went_back" for line in logged))
     names = [line["event"] for line in logged if line["event"].startswith("catalog")]
     assert names == ["catalog_silent", "catalog_answers_again", "catalog_went_back"]
+
+
+def test_a_check_that_cannot_be_done_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The flusher may not list the root.  Each failover is another reason to try; reports go on."""
+    monkeypatch.setattr(reports, "EVERY_S", 0.0)
+    catalog = Slow()
+
+    def check() -> list[CatalogFinding]:
+        raise StoreUnavailable("no right to list")
+
+    with ExitStack() as stack, capture_logs() as logged:
+        metrics = Flusher("postgresql://127.0.0.1:1/x", stack).table.metrics
+        sends = stack.enter_context(reports.CatalogReports(catalog, check, "u1", metrics, ManualClock()))
+
+        def left() -> list[int]:
+            return [line["left"] for line in logged if line["event"] == "catalog_check_failed"]
+
+        for timeline in (1, 2, 3):
+            catalog.now = Server(1, timeline)
+            sends.leave(backlog(timeline))
+            for _ in range(1 if timeline == 1 else reports.CHECKS_MAX):
+                catalog.answers()
+            until(lambda timeline=timeline: left() == [4, 3, 2, 1, 0] * (timeline - 1))  # type: ignore[misc] # bound now
+        sends.leave(backlog(4))  # no check is due
+        catalog.answers()
+        until(lambda: catalog.taken[-1] == 4)
+        assert left() == [4, 3, 2, 1, 0] * 2
+
+
+def test_tables_that_the_flusher_cannot_read_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reports, "EVERY_S", 0.0)
+    catalog = Slow()
+    found = [CatalogFinding(kind, f"s3://lake/{kind}", kind, "why") for kind in ("unreadable", "no-entry")]
+    with ExitStack() as stack, capture_logs() as logged:
+        metrics = Flusher("postgresql://127.0.0.1:1/x", stack).table.metrics
+        sends = stack.enter_context(reports.CatalogReports(catalog, lambda: found, "u1", metrics, ManualClock()))
+        for system in (1, 2):
+            catalog.now = Server(system, 1)
+            sends.leave(backlog(system))
+            catalog.answers()
+        until(lambda: any(line["event"] == "catalog_differs" for line in logged))
+    assert [line["name"] for line in logged if line["event"] == "catalog_differs"] == ["no-entry"]
