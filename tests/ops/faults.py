@@ -289,7 +289,7 @@ FAULTS: tuple[Fault, ...] = (
         "`lancewal pause ingest` while rows are produced",
         _pause("ingest"),
         _resume("ingest"),
-        ("LancewalPaused", "LancewalRetentionHorizonShort"),
+        ("LancewalPaused", "LancewalRetentionHorizonShort", "LancewalCutHeldBack"),
     ),
     Fault(
         "records_deleted",
@@ -464,6 +464,7 @@ SHORTENED: Mapping[str, Mapping[str, Value]] = {
     "LancewalStoreErrors": {"window": "10s"},
     "LancewalStoreSlow": {"window": "15s"},
     "LancewalCatalogSilent": {"threshold": 5},
+    "LancewalCutHeldBack": {"threshold": 8},
 }
 """``for`` of all of them is a second."""
 

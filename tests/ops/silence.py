@@ -70,6 +70,7 @@ _STARTED = _ingest("process_start_time_seconds")
 _REFUSALS = _flusher("lancewal_flusher_index_refusals_total", index="i")
 _SUBSCRIBED = _flusher("lancewal_flusher_subscription_lag_ratio", subscription="s")
 _WIDENING = _flusher("lancewal_flusher_open_widening_seconds")
+_CUT = _flusher("lancewal_flusher_cut_age_seconds", cut="live")
 _CATALOG = _flusher("lancewal_flusher_catalog_silent_seconds")
 
 HEALTHY: Series = {
@@ -118,6 +119,8 @@ HEALTHY: Series = {
     _flusher("lancewal_flusher_deletion_debt_bytes"): _always(10_000_000),
     _flusher("lancewal_flusher_gc_waiting_objects"): _always(500),
     _SUBSCRIBED: _always(0.01),
+    # A cut is published every five minutes.
+    _CUT: lambda minute: 60.0 * (minute % 5),
     # The catalog's server is restarted, which takes two minutes.
     _CATALOG: lambda minute: 60.0 * (minute - 30) if 30 < minute < 33 else 0.0,
     _ingest("lancewal_store_requests_total", operation="put", object="segment", outcome="done"): _per_minute(60, 9000),
@@ -234,6 +237,11 @@ WORLDS = (
         "the consumer of a subscription does not commit for days",
         {_SUBSCRIBED: _per_minute(0.002, 0.45)},
         frozenset({"LancewalSubscriptionLags"}),
+    ),
+    World(
+        "a table has held a moving cut back for half an hour",
+        {_CUT: lambda minute: max(0.0, 60.0 * (minute - 30))},
+        frozenset({"LancewalCutHeldBack"}),
     ),
     World(
         "the catalog has not answered for a quarter of an hour",

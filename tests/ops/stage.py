@@ -307,8 +307,10 @@ def staged(folder: Path) -> Iterator[Stage]:
                 "visibility_interval_s": 1,
                 "compaction_interval_s": 2,
                 "gc_interval_s": 2,
+                "cuts": [{"name": "live", "tables": [TOPIC], "every": 1}],
             },
         )
+        world.lancewal.succeed("catalog", "register", TOPIC, "--table", world.uri)
         (folder / KEYED).mkdir()
         keyed = make_world(
             broker,

@@ -74,6 +74,14 @@ ALERTS = (
         values={"threshold": 0.5},
     ),
     Alert(
+        "LancewalCutHeldBack",
+        "min by (namespace, cut) (lancewal_flusher_cut_age_seconds{@}) > %threshold%",
+        "Moving cut {{ $labels.cut }} has not had all of its tables for {{ $value | humanizeDuration }}",
+        "lancewal_flusher_cut_held_seconds names the tables that hold it back. Else the catalog or the brokers do not answer.",
+        pending="1m",
+        values={"threshold": 600},
+    ),
+    Alert(
         "LancewalPaused",
         "lancewal_ingest_paused{@} == 1 or lancewal_flusher_paused{@} == 1",
         "{{ $labels.instance }} ({{ $labels.table }}) is paused by an operator",

@@ -305,9 +305,33 @@ UPKEEP = Section(
     ),
 )
 
+CUTS = Section(
+    "Moving cuts",
+    (
+        Panel(
+            "Age of moving cuts",
+            "Time since the moment as of which each moving cut has all of its tables.",
+            "Above a few times its interval: a table holds it back, or the catalog or the brokers do not answer.",
+            [q("min by (cut) (lancewal_flusher_cut_age_seconds{@})", "{{cut}}")],
+            "ingest_paused",
+            ("LancewalCutHeldBack",),
+            unit="s",
+        ),
+        Panel(
+            "Tables that hold cuts back",
+            "For how long each table has held a moving cut back.",
+            "The flusher's /status says why: the table lags, is paused or stopped, or cannot be read.",
+            [q("max by (cut, cut_table) (lancewal_flusher_cut_held_seconds{@})", "{{cut}} {{cut_table}}")],
+            "ingest_paused",
+            ("LancewalCutHeldBack",),
+            unit="s",
+        ),
+    ),
+)
+
 BOARD = Board(
     "lancewal-flusher",
     "lancewal: flusher and table",
     "From durable to merged rows, the state of the table, and the work that keeps it fast.",
-    (MERGES, TABLE, UPKEEP),
+    (MERGES, TABLE, UPKEEP, CUTS),
 )
