@@ -1,10 +1,10 @@
 """A soak of cuts: made, read and dropped by the real command, while everything dies, beside an oracle of all tables.
 
-``python3 dev.py soak cuts --minutes 10 [--cuts 200] [--seed N] [--spark-every 10]``: a Kafka broker, a catalog in PostgreSQL,
-and three tables of two topics in local folders, each with an ingest process and a flusher.  Records come all the time.
-``lancewal cut make`` and ``cut drop`` run to their end, two at once, or are killed before and after each of their steps and at
-any moment.  PostgreSQL is killed under them.  Services are killed at failpoints and at any moment.  Tables are merged, trimmed
-and compacted meanwhile, and their versions expire.
+``python3 dev.py soak cuts --minutes 10 [--cuts 200] [--seed N] [--no-spark]``: a Kafka broker, a catalog in PostgreSQL, and
+three tables of two topics in local folders, each with an ingest process and a flusher.  Records come all the time.  Every
+flusher publishes one moving cut of all tables.  ``lancewal cut make`` and ``cut drop`` run to their end, two at once, or are
+killed before and after each of their steps and at any moment.  PostgreSQL is killed under them.  Services are killed at
+failpoints and at any moment.  Tables are merged, trimmed and compacted meanwhile, and their versions expire.
 
 The oracle is the history of what the broker has acknowledged, by topic, partition and offset.
 
@@ -15,7 +15,10 @@ The oracle is the history of what the broker has acknowledged, by topic, partiti
     away, again and again, and at the end.
  4. The catalog has exactly the cuts that were made and not dropped.  Snapshots that dead commands have left over are those
     that ``cut list`` names, and go by the command that it advises.
- 5. A command fails by a name that is expected.  No service ends but by a kill of ours.
+ 5. The moving cut never goes back, also for whoever reads it again and again while flushers die.  Each of its tables is the
+    fold up to its positions, and so is each table of an earlier publication that a reader has pinned, as long as the
+    windows keep it.  At the end it has everything.
+ 6. A command fails by a name that is expected.  No service ends but by a kill of ours.
 
 Exit code 0 only if all of it held.  The seed repeats the draws, not their exact moments.
 """
@@ -41,11 +44,11 @@ from lancewal_core.catalog.catalog import Catalog
 from lancewal_core.catalog.cut import Cut
 from lancewal_core.catalog.opened import catalog_of
 from lancewal_core.cli.options import read_settings
-from lancewal_core.errors import CatalogUnavailable, LancewalError
+from lancewal_core.errors import CatalogUnavailable, CutMissing, LancewalError, OutsideHistoryWindow, VersionGone
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.snapshots import cut_of
 from lancewal_demo.stack import KafkaBroker
-from lancewal_reader.cuts import open_cut
+from lancewal_reader.cuts import CutTables, open_cut
 from lancewal_reader.point.receipt import Receipt
 from lancewal_reader.table import open_table
 from lancewal_tables.define.create import create_table
@@ -63,6 +66,7 @@ LAGS = {"token_timeout", "outside_history_window", "version_gone"}
 """Why a cut cannot be made while services die: a table lags, or others have gone on too far meanwhile."""
 AWAY = {"catalog_unavailable"}
 KEPT_MAX = 25
+LIVE = "live"
 PATIENCE_S = 12.0
 TRIES = 20
 _KIND = re.compile(r"^lancewal: ([a-z_]+): ", re.MULTILINE)
@@ -86,6 +90,10 @@ class CutSoak:
         self.counts: Counter[str] = Counter()
         self.kept: dict[str, Cut] = {}
         self._postgres, self._spark = postgres, spark
+        self._pinned: CutTables | None = None
+        """An earlier publication of the moving cut."""
+        self._live_at: tuple[int, Positions] = (0, {})
+        """Number and positions of the newest publication that was seen."""
         self._catalog_settings = {"kind": "postgres", "url": postgres.database(), "password": PASSWORD}
         self._log = (folder / "cuts.jsonl").open("a")
         self.tables: dict[str, World] = {}
@@ -127,7 +135,10 @@ class CutSoak:
                 in_process=True,
                 table={"history_window_s": 40, "grace_s": 10, "version_window_s": 40},
                 ingest={"linger_ms": 60, "seal_rows": 80, "seal_age_s": 1.0},
-                flusher={"merge_interval_s": 0.5, "gc_interval_s": 5.0, "compaction_interval_s": 10.0},
+                flusher={
+                    "merge_interval_s": 0.5, "gc_interval_s": 5.0, "compaction_interval_s": 10.0,
+                    "cuts": [{"name": LIVE, "tables": "shop.*", "every": "2s"}],
+                },
             )  # fmt: skip
         else:
             tree = beside.lancewal.tree
@@ -144,10 +155,11 @@ class CutSoak:
         return list({world.feed.topic: world for world in self.tables.values()}.values())
 
     def _turn(self) -> None:
-        """Records come, services are looked after, and a cut is read once more."""
+        """Records come, services are looked after, and cuts are read once more."""
         for world in self._feeding:
             world.feed.produce(self.rng.randrange(5, 40))
         self._look_after()
+        self._check_live()
         if self.kept:
             self._check(self.rng.choice(list(self.kept.values())))
 
@@ -222,6 +234,45 @@ class CutSoak:
             plain = lance.dataset(of.uri).checkout_version((of.snapshot, None)).to_table()
             world.compare(plain.to_pylist(), at, f"cut {cut.name} of {name}, by pylance")
         self.counts["checks"] += 1
+
+    def _check_live(self) -> bool:
+        """Read the moving cut, and an earlier publication of it.  Return whether the cut has everything."""
+        try:
+            live = open_cut(self.catalog, LIVE, open_table)
+        except CutMissing:
+            assert self._live_at[0] == 0, "the moving cut was there, and is gone"
+            return False
+        number, before = self._live_at
+        at = {name: live.positions(name) for name in live}
+        back = {name for name, of in before.items() if any(at[name].get(p, 0) < n for p, n in of.items())}
+        assert number <= live.number, f"the moving cut went back from number {number} to {live.number}"
+        assert not back, f"number {live.number} of the moving cut is at {at}, and number {number} was at {before}"
+        for name in live:
+            others = [at[other] for other in live if TOPICS[other] == TOPICS[name]]
+            assert all(other == at[name] for other in others), f"number {live.number}: one topic at {others}"
+        if live.number > number:
+            self.counts["numbers of the moving cut"] += 1
+            self._read_live(live)
+        self._live_at = live.number, at
+        if self._pinned is None or self.rng.random() < 0.1:
+            self._pinned = live
+        self._read_live(self._pinned)
+        ends = self._ends(list(self.tables))
+        return at.keys() == ends.keys() and all(
+            at[name].get(p, 0) >= end for name, of in ends.items() for p, end in of.items()
+        )
+
+    def _read_live(self, live: CutTables) -> None:
+        for name, table in live.items():
+            try:
+                rows = table.to_arrow().to_pylist()
+            except (VersionGone, OutsideHistoryWindow) as error:
+                if f"number {live.number} of cut {LIVE}" not in str(error):
+                    raise
+                self.counts[f"reads of the moving cut: {error.kind}"] += 1
+            else:
+                self.tables[name].compare(rows, live.positions(name), f"number {live.number} of {LIVE}, {name}")
+                self.counts["reads of the moving cut"] += 1
 
     def _check_spark(self, cut: Cut) -> None:
         assert self._spark is not None
@@ -345,9 +396,15 @@ class CutSoak:
             self._look_after()
             return all(world.caught_up("eventual") for world in self.tables.values())
 
-        until(caught_up, lambda: "\n".join(world.lancewal.tails for world in self.tables.values()), poll_s=0.2)
+        until(caught_up, self._tails, poll_s=0.2)
+
+        def published() -> bool:
+            self._look_after()
+            return self._check_live()
+
+        until(published, self._tails, poll_s=0.2)
         self.end()
-        assert list(self.catalog.cuts()) == sorted(self.kept)
+        assert list(self.catalog.cuts()) == sorted([*self.kept, LIVE])
         for number, cut in enumerate(self.kept.values()):
             self._check(cut)
             if self._spark is not None and number % 5 == 0:
@@ -360,6 +417,9 @@ class CutSoak:
             world.check_merged()
         self.counts["versions"] = sum(lance.dataset(world.uri).version for world in self.tables.values())
         self.counts["records"] = sum(sum(world.feed.history.ends.values()) for world in self._feeding)
+
+    def _tails(self) -> str:
+        return "\n".join(world.lancewal.tails for world in self.tables.values())
 
     def _drop_left_over(self) -> None:
         """Do as ``cut list`` says.  A command was killed after its record, before it dropped what an earlier try had left."""
