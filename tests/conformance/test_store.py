@@ -1,5 +1,5 @@
-"""One suite for every object store: the in-memory twin, alone and observed, a local folder, the small S3 of benchmarks and a
-real S3 server."""
+"""One suite for every object store: the in-memory twin, alone and observed, a local folder, the small S3 of benchmarks, and
+real servers of S3, Azure and Google Cloud Storage."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from lancewal_core.store.observed import ObservedStore
 from lancewal_core.store.obstore import open_store
 from lancewal_core.store.request_metrics import StoreMetricTable
 from tests.support.small_s3.server import SmallS3
+from tests.support.store_addresses import REAL, at_real_server
 from tests.twins.memory_store import MemoryStore
 
 MakeStore = Callable[[], ObjectStore]
 
 
-@pytest.fixture(params=["memory", "observed", "folder", "small-s3", pytest.param("s3", marks=pytest.mark.s3)])
+@pytest.fixture(params=["memory", "observed", "folder", "small-s3", *REAL])  # s3, azure, gcs
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ObjectStore]:
     match request.param:
         case "memory":
@@ -36,11 +37,8 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ObjectStor
         case "small-s3":
             with SmallS3() as small:
                 yield open_store("s3://conformance/table", small.options)
-        case _:
-            server = request.getfixturevalue("s3")
-            bucket = server.bucket("conformance")
-            options = {key.lower(): value for key, value in server.environment.items()}
-            yield open_store(f"s3://{bucket}/{tmp_path.name}/table", options)
+        case kind:
+            yield open_store(*at_real_server(request, kind, "conformance", f"{tmp_path.name}/table"))
 
 
 def test_an_object_is_read_as_it_was_put(store: ObjectStore) -> None:

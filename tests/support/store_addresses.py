@@ -1,9 +1,11 @@
-"""One folder in each kind of object store, at a server of ours: its address, and options that lead to the server."""
+"""One folder in each kind of object store: its address, and options that lead to a server of ours or to a real one."""
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
+
+import pytest
 
 KEY = base64.b64encode(b"canary").decode()
 """A key that no message may show."""
@@ -21,3 +23,25 @@ def at_server(scheme: str, endpoint: str, folder: str = "trips") -> tuple[str, M
         case _:
             keys = {"azure_storage_account_key": KEY, "azure_storage_endpoint": f"{endpoint}/account"}
             return f"abfss://bucket@account.dfs.core.windows.net/{folder}", {**keys, **http}
+
+
+REAL = (
+    pytest.param("s3", marks=pytest.mark.s3),
+    pytest.param("az", marks=pytest.mark.az),
+    pytest.param("gs", marks=pytest.mark.gs),
+)
+"""Kinds of stores that have a real server in tests."""
+
+
+def at_real_server(request: pytest.FixtureRequest, kind: str, bucket: str, folder: str) -> tuple[str, dict[str, str]]:
+    """Return an address in a bucket or container of the run's server, which is made, and options that lead there."""
+    match kind:
+        case "s3":
+            s3 = request.getfixturevalue("s3")
+            return f"s3://{s3.bucket(bucket)}/{folder}", {name.lower(): value for name, value in s3.environment.items()}
+        case "az":
+            azure = request.getfixturevalue("azure")
+            return f"az://{azure.container(bucket)}/{folder}", azure.options
+        case _:
+            gcs = request.getfixturevalue("gcs")
+            return f"gs://{gcs.bucket(bucket)}/{folder}", gcs.options

@@ -16,9 +16,8 @@ from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.store.object_store import ObjectInfo, ObjectStore, PutOutcome, Stored
 from lancewal_core.store.obstore import TableStore, open_store
 from lancewal_core.table.proof.store_check import check_promises
-from lancewal_demo.stack import S3Server
 from tests.core.store.test_refusal import refusing
-from tests.support.store_addresses import at_server
+from tests.support.store_addresses import REAL, at_real_server, at_server
 
 
 class Faulty:
@@ -83,18 +82,20 @@ def test_a_broken_promise_is_told(fault: str, told: str, tmp_path: Path) -> None
     assert any(line.startswith(told) for line in kept(Faulty(open_store(str(tmp_path)), fault), tmp_path))
 
 
-@pytest.mark.s3
-def test_the_command_leaves_nothing_behind(s3: S3Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    bucket = s3.bucket("checked")
-    options = {key.lower(): value for key, value in s3.environment.items()}
+@pytest.mark.parametrize("kind", ["folder", *REAL])  # s3, azure, gcs
+def test_the_command_leaves_nothing_behind(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    address, options = (str(folder), {}) if kind == "folder" else at_real_server(request, kind, "checked", "deep")
     config = tmp_path / "lancewal.yaml"
     config.write_text(json.dumps({"storage": {"options": options}}))
-    for address in (f"s3://{bucket}", f"s3://{bucket}/deep", str(tmp_path)):
-        assert run(["store", "check", address, "--config", str(config), "-o", "json"]) == 0
-        report = json.loads(capsys.readouterr().out)
-        assert [promise["fault"] for promise in report["promises"]] == [None] * 8
-    assert open_store(f"s3://{bucket}", options).list("") == []
-    assert [*tmp_path.iterdir()] == [config]
+    assert run(["store", "check", address, "--config", str(config), "-o", "json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert [promise["fault"] for promise in report["promises"]] == [None] * 8
+    assert open_store(address, options).list("") == []
+    assert [*folder.iterdir()] == []
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,11 @@ import pytest
 from lancewal_core.errors import StoreRefused, StoreUnavailable, StoreUnsafe
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
-from lancewal_core.store.object_store import ObjectStore, PutOutcome, PutUnknown, Stored
+from lancewal_core.store.object_store import PutOutcome, PutUnknown, Stored
 from lancewal_core.store.obstore import open_store
 from lancewal_core.table.proof.store_probe import ROUNDS, WRITERS
 from lancewal_core.table.proof.store_proof import StoreWay, prove_store
-from lancewal_demo.stack import S3Server
+from tests.support.store_addresses import REAL, at_real_server
 from tests.twins.memory_store import MemoryStore
 
 WAY = StoreWay(endpoint="https://store", bucket="bucket", addressing="path")
@@ -138,18 +138,23 @@ def test_no_answer_is_none(prove: Callable[..., None], cause: str, error: type[E
         prove(store)
 
 
-def test_a_folder_and_the_real_server_are_proven(prove: Callable[..., None], tmp_path: Path, s3: S3Server) -> None:
-    bucket = s3.bucket("proof")
-    options = {key.lower(): value for key, value in s3.environment.items()}
-    address = f"s3://{bucket}/{tmp_path.name}"
-    stores: list[tuple[ObjectStore, StoreWay]] = [
-        (open_store(str(tmp_path)), StoreWay.of(str(tmp_path), None, {})),
-        (open_store(address, options), StoreWay.of(address, options, {})),
-    ]
-    for store, way in stores:
-        for _ in range(2):
-            prove(store, way)
-        assert [info.key for info in store.list("_lancewal/")] == [way.key]
+def test_a_folder_is_proven(prove: Callable[..., None], tmp_path: Path) -> None:
+    store = open_store(str(tmp_path))
+    way = StoreWay.of(str(tmp_path), None, {})
+    for _ in range(2):
+        prove(store, way)
+    assert [info.key for info in store.list("_lancewal/")] == [way.key]
+
+
+@pytest.mark.parametrize("kind", REAL)  # s3, azure, gcs
+def test_a_real_server_is_proven(
+    kind: str, request: pytest.FixtureRequest, prove: Callable[..., None], tmp_path: Path
+) -> None:
+    address, options = at_real_server(request, kind, "proof", tmp_path.name)
+    store, way = open_store(address, options), StoreWay.of(address, options, {})
+    for _ in range(2):
+        prove(store, way)
+    assert [info.key for info in store.list("_lancewal/")] == [way.key]
 
 
 def test_what_a_process_sees_comes_from_options_before_the_environment() -> None:
