@@ -5,8 +5,10 @@ its name.  A moving cut is a family of versions under its name; one that was dro
 All lie below ``_lancewal/catalog/`` in the root.
 
 Guarantees, beside those of the door
- 1. A known version costs one GET to look for a newer one.  A kept cut costs one GET.
+ 1. A known version costs one GET to look for a newer one.  A kept cut costs one GET, and a moving one that is known two.
  2. Old versions are deleted with every fiftieth change.  The newest hundred stay, and those of the last hour.
+    So a process that was paused for long may find no successor of the version that it knows, though there are newer ones.
+    A version is known for ``_KNOWN_MS`` only.  A swap that took longer counts if a listing shows it as the newest.
  3. A kept cut is compared, and then deleted.  Two people who drop a cut at once, while a third makes it again, may lose the
     third's record.  Its snapshots stay, and ``lancewal catalog rebuild`` brings it back.
 """
@@ -29,7 +31,16 @@ from lancewal_core.process.clock import Clock
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.store.json_model import Version1, Word, decode_model
 from lancewal_core.store.object_store import Done, ObjectStore
-from lancewal_core.store.versioned import FIRST_VERSION, Declined, Family, Version, newest_version, put_until_told, swap
+from lancewal_core.store.versioned import (
+    FIRST_VERSION,
+    Declined,
+    Family,
+    Swapped,
+    Version,
+    newest_version,
+    put_until_told,
+    swap,
+)
 
 TABLES_MAX = 100_000
 """Most tables of a catalog.  Their entries lie in one object."""
@@ -37,6 +48,8 @@ _KEPT_VERSIONS = 100
 _KEPT_MS = 3600 * 1000
 """Time that a version stays after a newer one, in milliseconds: longer than any read takes."""
 _DELETED_EVERY = 50
+_KNOWN_MS = 600 * 1000
+"""Time for which a version is known, in milliseconds: well below that for which all versions stay."""
 _NONE = "none"
 V = TypeVar("V", bound="_Stored")
 
@@ -74,7 +87,8 @@ class DirectoryCatalog:
         self._tables = Family(
             paths.catalog_tables_prefix(), paths.catalog_tables_version, paths.parse_catalog_tables_version
         )
-        self._known: Version | None = None
+        self._known: dict[str, tuple[int, Version]] = {}
+        """By the prefix of a family: the newest version that was seen, and when (milliseconds since 1970)."""
         self._decoded = (0, _NO_TABLES)
         """Number and content of the version that was decoded last: decoding 10,000 entries takes 0.1 s."""
 
@@ -104,17 +118,15 @@ class DirectoryCatalog:
                 )
             return _Tables(write_id=self._new_id(), tables=after)
 
-        swapped = swap(self._store, self._tables, self._clock, decide, _encoded, self._known)
+        swapped = self._swap(self._tables, decide)
         if isinstance(swapped, Declined):
-            self._known = swapped.found
             return _same(self._list(swapped.found).tables.get(name), new)
-        self._known, self._decoded = swapped.version, (swapped.version.version, swapped.value)
+        self._decoded = swapped.version.version, swapped.value
         self._delete_old(self._tables, swapped.version.version)
         return True
 
     def _newest_list(self) -> Version | None:
-        self._known = newest_version(self._store, self._tables, self._known, self._tasks)
-        return self._known
+        return self._newest(self._tables)
 
     def _list(self, version: Version | None) -> _Tables:
         if version is None:
@@ -180,14 +192,14 @@ class DirectoryCatalog:
             return _Moving(write_id=self._new_id(), cut=new)
 
         family = self._moving_family(name)
-        swapped = swap(self._store, family, self._clock, decide, _encoded)
+        swapped = self._swap(family, decide)
         if isinstance(swapped, Declined):
             return _same(self._moving(name, swapped.found), new)
         self._delete_old(family, swapped.version.version)
         return True
 
     def _newest_moving(self, name: str) -> Version | None:
-        return newest_version(self._store, self._moving_family(name), None, self._tasks)
+        return self._newest(self._moving_family(name))
 
     def _moving(self, name: str, version: Version | None) -> Cut | None:
         if version is None:
@@ -204,6 +216,32 @@ class DirectoryCatalog:
         prefix = paths.moving_cut_prefix(name)
         return Family(prefix, lambda version: paths.moving_cut_version(name, version), parse)
 
+    # -- versions -------------------------------------------------------------------------------------------------
+
+    def _newest(self, family: Family, *, known: bool = True) -> Version | None:
+        began = self._clock.now_ms()
+        found = newest_version(self._store, family, self._known_to(family, began) if known else None, self._tasks)
+        self._know(family, found, began)
+        return found
+
+    def _swap(self, family: Family, decide: Callable[[Version | None], V | None]) -> Swapped[V] | Declined:
+        began = self._clock.now_ms()
+        swapped = swap(self._store, family, self._clock, decide, _encoded, self._known_to(family, began))
+        version = swapped.found if isinstance(swapped, Declined) else swapped.version
+        if isinstance(swapped, Swapped) and abs(self._clock.now_ms() - began) > _KNOWN_MS:
+            newest = self._newest(family, known=False)
+            return swapped if newest == version else Declined(newest)
+        self._know(family, version, began)
+        return swapped
+
+    def _know(self, family: Family, version: Version | None, at_ms: int) -> None:
+        if version is not None:
+            self._known[family.prefix] = at_ms, version
+
+    def _known_to(self, family: Family, now_ms: int) -> Version | None:
+        at_ms, version = self._known.get(family.prefix, (0, None))
+        return version if abs(now_ms - at_ms) <= _KNOWN_MS else None
+
     def _delete_old(self, family: Family, newest: int) -> None:
         """Delete old versions in ascending order, never version 1 and never the newest (``store.versioned``)."""
         if newest % _DELETED_EVERY:
@@ -211,9 +249,11 @@ class DirectoryCatalog:
         with suppress(Retry):  # the next time will do
             until_ms = self._clock.now_ms() - _KEPT_MS
             old = []
-            for info in reversed(self._store.list(family.prefix)):
-                version = family.parse(info.key)
-                if version is None or version == FIRST_VERSION:
+            listed = [
+                (version, info) for info in self._store.list(family.prefix) if (version := family.parse(info.key))
+            ]
+            for version, info in sorted(listed, key=lambda of: of[0]):  # a folder lists in any order
+                if version == FIRST_VERSION:
                     continue
                 if version > newest - _KEPT_VERSIONS or info.modified_ms > until_ms:
                     break
