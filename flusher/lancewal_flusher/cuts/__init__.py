@@ -1,7 +1,8 @@
 """Positions at which several tables are cut, for kept and for moving cuts.
 
 ``members`` opens the tables.  ``positions`` asks for their positions in one round, and ``ends`` asks Kafka's brokers.
-``reached`` waits until they are durable in every table.  ``moving`` publishes a moving cut, and ``publish`` does so in
+``reached`` waits until they are durable in every table.  ``visible_positions`` follows
+what strong reads see.  ``moving`` publishes a moving cut, and ``publish`` does so in
 threads, as the settings say.
 
 May import: context, event_table, open.

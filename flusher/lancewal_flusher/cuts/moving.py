@@ -24,7 +24,7 @@ Steps of a turn
  4. Wait until each table that changed has its positions: those of the cut for an interval, the others for half of it.  If
     some hold the cut back then, the next turn waits for the same positions again.  So a table that is always late by the same
     time does not hold back the cut for ever.
- 5. Plan a read of each such table at its positions, which gives the receipt.
+ 5. Find the receipt of each such table at its positions: the newest version that holds nothing after them.
  6. Swap the new cut for the one of step 1.  If it is another one by now, nothing is written.
 
 The swap compares with the cut that was read before the positions were compared with it (steps 1, 3, 6).  So the positions in
@@ -49,7 +49,8 @@ from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import Tasks
 from lancewal_flusher.cuts import positions
 from lancewal_flusher.cuts.positions import CutAt, CutMember, PositionSource, durable_now
-from lancewal_flusher.cuts.reached import lacking, lag_now
+from lancewal_flusher.cuts.reached import lacking, lag_of
+from lancewal_flusher.cuts.visible_positions import VisiblePositions
 
 LOOK_S = 60.0
 """Time between two looks at the list of tables.  A list of 10,000 tables takes half a second."""
@@ -212,7 +213,7 @@ class MovingCut:
         joined = [entry for name, entry in entries.items() if name not in self._members]
 
         def open_one(entry: TableEntry) -> _Member | LancewalError:
-            return or_error(lambda: _opened(entry, self._open_table))
+            return or_error(lambda: _opened(entry, self._open_table, self._moments.clock))
 
         for entry, opened in zip(joined, self._tasks.map(open_one, joined), strict=True):
             if isinstance(opened, LancewalError):
@@ -311,21 +312,22 @@ class MovingCut:
         if any(self._moved(found, member, at.of[member.name]) for member in changed):
             self._moments.pause(SETTLE_S)  # the look after it shows a stop
         while waiting:
-            answers = self._tasks.map(lambda member: or_error(lambda: durable_now(member)), waiting)
-            left = []
+            answers = self._tasks.map(lambda member: or_error(lambda: self._members[member.name].durable()), waiting)
+            left, now = [], {}
             for member, answer in zip(waiting, answers, strict=True):
                 if isinstance(answer, LancewalError):
                     self._fail(member.name, answer)
                     late[member.name] = _why(answer)
                 elif lacking(answer, at.of[member.name]):
                     first.setdefault(member.name, answer)
+                    now[member.name] = answer
                     left.append(member)
             waiting = []
             for member in left:
                 if clock.monotonic() - began < self._patience_s(found, member.name):
                     waiting.append(member)
                     continue
-                lag = or_error(partial(lag_now, member, at.of[member.name], first[member.name]))
+                lag = or_error(partial(lag_of, member, at.of[member.name], first[member.name], now[member.name]))
                 if lag is not None:
                     late[member.name] = _why(lag) if isinstance(lag, LancewalError) else f"{lag.why}: {lag.partitions}"
             if waiting and self._moments.pause(SETTLE_S):
@@ -353,13 +355,8 @@ class MovingCut:
     # -- steps 5 and 6 --------------------------------------------------------------------------------------------
 
     def _receipts(self, members: Sequence[CutMember], at: CutAt) -> dict[str, str | LancewalError]:
-        from lancewal_reader.point.at import At
-        from lancewal_reader.point.read_options import read_options
-        from lancewal_reader.reading.reads import wanted_of
-
         def receipt(member: CutMember) -> str:
-            wanted = wanted_of(None, None, read_options(at=At.positions(at.of[member.name])))
-            return str(member.reads.plan(wanted).receipt)
+            return str(member.reads.receipt_at(at.of[member.name]))
 
         answers = self._tasks.map(lambda member: or_error(lambda: receipt(member)), members)
         now = self._moments.clock.monotonic()
@@ -410,8 +407,17 @@ class _Member:
     entry: TableEntry
     member: CutMember
     stack: ExitStack
+    visible: VisiblePositions
     planned_at: float | None = None
     """When its receipt was last planned, by the monotonic clock."""
+
+    def durable(self) -> dict[int, Position]:
+        """Return the position of each partition up to which a strong read sees now."""
+        regions = self.member.contract.regions
+        seen = self.visible.look(regions)
+        if len(seen) < len(regions):
+            return durable_now(self.member)  # nobody has claimed a partition, or all of it is trimmed
+        return {region.partition: seen[region] for region in regions}
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,10 +431,11 @@ class _Pending:
         return {name: set(at) for name, at in self.at.of.items()}
 
 
-def _opened(entry: TableEntry, open_table: Callable[[TableEntry, ExitStack], CutMember]) -> _Member:
+def _opened(entry: TableEntry, open_table: Callable[[TableEntry, ExitStack], CutMember], clock: Clock) -> _Member:
     with ExitStack() as stack:
         member = open_table(entry, stack)
-        return _Member(entry, member, stack.pop_all())
+        visible = VisiblePositions(member.context.store, member.context.states, clock)
+        return _Member(entry, member, stack.pop_all(), visible)
 
 
 def _id(cut: Cut | None) -> str | None:

@@ -82,11 +82,12 @@ def lacking(reached: Mapping[int, Position], wanted: Mapping[int, Position]) -> 
     return {p: (reached[p], at) for p, at in wanted.items() if reached[p] < at}
 
 
-def lag_now(member: CutMember, wanted: Mapping[int, Position], first: Mapping[int, Position]) -> Lag | None:
-    """Return the lag of a table, with the reason; None if it has reached its positions by now.
+def lag_of(
+    member: CutMember, wanted: Mapping[int, Position], first: Mapping[int, Position], now: Mapping[int, Position]
+) -> Lag | None:
+    """Return the lag of a table, with the reason; None if it has reached its positions.
 
-    ``first`` has the positions that it had reached at an earlier look."""
-    now = durable_now(member)
+    ``now`` has the positions that it has reached, and ``first`` those of an earlier look."""
     lacks = lacking(now, wanted)
     if not lacks:
         return None
@@ -120,4 +121,4 @@ def _await(member: CutMember, wanted: Mapping[int, Position], timeout_s: float) 
         member.reads.plan(wanted_of(None, None, read_options(at_least=token, timeout_s=timeout_s)))
         return None
     except TokenTimeout:
-        return lag_now(member, wanted, first)
+        return lag_of(member, wanted, first, durable_now(member))

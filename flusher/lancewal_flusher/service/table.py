@@ -38,6 +38,7 @@ from lancewal_core.table.control import POLL_S, ControlReader, Service
 from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.context import FlusherContext, T, by_newest_contract, with_newer_contract
 from lancewal_flusher.cuts.publish import publishers
+from lancewal_flusher.cuts.visible_positions import VisiblePositions
 from lancewal_flusher.garbage.collect import GarbageReport, GarbageState, collect_garbage
 from lancewal_flusher.service.backlog import Backlog, BacklogReader
 from lancewal_flusher.service.limits import compaction_limits, merge_limits
@@ -48,7 +49,6 @@ from lancewal_flusher.service.status import FlusherStatus
 from lancewal_flusher.service.turns import Turn, Turns
 from lancewal_flusher.service.upkeep import CompactionReport, IndexTurnReport, Upkeep
 from lancewal_flusher.service.visibility import Visibility, measuring
-from lancewal_flusher.service.visible_positions import VisiblePositions
 from lancewal_flusher.upkeep.compaction import Compacted
 from lancewal_flusher.upkeep.expiry import Expired, ExpiryResult, OldestTimes, expire_next
 from lancewal_flusher.upkeep.index_plan import IndexLimits

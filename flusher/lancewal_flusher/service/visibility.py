@@ -50,7 +50,7 @@ class VisibilityObserver(Protocol):
 
 
 class Positions(Protocol):
-    """Source of the positions that a strong read would see (``visible_positions``)."""
+    """Source of the positions that a strong read would see (``cuts.visible_positions``)."""
 
     def look(self, wanted: Collection[Region]) -> Mapping[Region, Position]: ...
 

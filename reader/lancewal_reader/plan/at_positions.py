@@ -64,9 +64,22 @@ def closed_regions(newest: ReadPlan, regions: Container[Region]) -> dict[Region,
 
 def plan_at_cut(context: PlanContext, place: str, newest: ReadPlan, cut: Mapping[Region, Position]) -> ReadPlan:
     """Return the plan at ``cut``, which ``newest`` reaches.  Errors: those of ``check_one_side`` and of ``plan_at``."""
+    return plan_at(context, _receipt_at_cut(context, place, newest, cut))
+
+
+def receipt_at_positions(context: PlanContext, place: str, newest: ReadPlan, wanted: Mapping[int, Position]) -> Receipt:
+    """Return the receipt of a read at positions that are durable, without planning the read.  No log is read.
+
+    ``newest`` needs no deltas.  The caller knows that keys in conflict are left out of no read of this table.  Errors: those
+    of the module docstring."""
+    cut = {region: wanted[region.partition] for region in context.contract.regions}
+    return _receipt_at_cut(context, place, newest, {**closed_regions(newest, cut), **cut})
+
+
+def _receipt_at_cut(context: PlanContext, place: str, newest: ReadPlan, cut: Mapping[Region, Position]) -> Receipt:
     version, in_force = _version_below(context, newest, cut)
     again(context, lambda: check_one_side(context, version, in_force, cut))  # Step 4
-    return plan_at(context, Receipt(context.contract.uuid, version, dict(cut), place))
+    return Receipt(context.contract.uuid, version, dict(cut), place)
 
 
 def _version_below(

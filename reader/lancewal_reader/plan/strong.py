@@ -217,7 +217,9 @@ def looked_again(context: PlanContext, once: Callable[[], T], failed: str) -> T:
 
 
 def _plan_once(context: PlanContext) -> ReadPlan:
-    (pinned, in_force), (indexes, walks) = together(context.tasks, lambda: _pin(context), lambda: _unmerged(context))
+    (pinned, in_force), (indexes, walks) = together(
+        context.tasks, lambda: pin_newest(context), lambda: _unmerged(context)
+    )
     check_claims(context.contract, indexes)
     above = {region: unmerged_generations(region, indexes.get(region), in_force) for region in context.contract.regions}
     logs = context.entries.of(walks)
@@ -226,7 +228,7 @@ def _plan_once(context: PlanContext) -> ReadPlan:
     return ReadPlan(pinned.version, in_force, tuple(deltas))
 
 
-def _pin(context: PlanContext) -> tuple[PinnedTable, InForce]:
+def pin_newest(context: PlanContext) -> tuple[PinnedTable, InForce]:
     """Pin the newest version with its watermarks, and check that the contract is the newest (step 1)."""
     with point("plan.pin"):
         (pinned, in_force), _ = together(context.tasks, context.watermarks.newest, lambda: check_contract(context))

@@ -47,9 +47,18 @@ from lancewal_core.table.watermarks import TABLE_UUID
 from lancewal_reader.forms.expressions import sql_of
 from lancewal_reader.plan.at_least import Goal, check_rejected, plan_at_least
 from lancewal_reader.plan.at_point import order_not_told, plan_at_point
-from lancewal_reader.plan.strong import PLANS_MAX, PlanContext, ReadPlan, check_contract, plan_eventual, plan_strong
-from lancewal_reader.point.at import AtSnapshot, Point, read_by
-from lancewal_reader.point.read_options import Consistency, ReadOptions
+from lancewal_reader.plan.at_positions import receipt_at_positions
+from lancewal_reader.plan.strong import (
+    PLANS_MAX,
+    PlanContext,
+    ReadPlan,
+    check_contract,
+    pin_newest,
+    plan_eventual,
+    plan_strong,
+)
+from lancewal_reader.point.at import At, AtSnapshot, Point, read_by
+from lancewal_reader.point.read_options import Consistency, ReadOptions, read_options
 from lancewal_reader.point.receipt import Receipt, with_receipt
 from lancewal_reader.point.token import Least
 from lancewal_reader.reading.filter import check_filter
@@ -203,6 +212,25 @@ class Reads:
         if wanted.keys is None:
             return self._make(wanted, begin=False)[0]
         return self._lookup.beside(lambda: self._make(wanted, begin=False)[0], wanted.keys)
+
+    def receipt_at(self, positions: Mapping[int, Position]) -> Receipt:
+        """Return the receipt of a read at positions that are durable, one for each partition.
+
+        No unmerged row is looked for, unless the receipt must say which ones the read leaves out.  Errors: those of a read
+        at these positions."""
+        if not self.context.contract.rows_tell_partition:
+            return self.plan(wanted_of(None, None, read_options(at=At.positions(positions)))).receipt
+        try:
+            return self._receipt_at(positions)
+        except ContractChanged:
+            self._take_up_contract()
+            return self._receipt_at(positions)
+
+    def _receipt_at(self, positions: Mapping[int, Position]) -> Receipt:
+        context = self.context
+        pinned, in_force = pin_newest(context)
+        check_table_uuid(pinned, context.contract, self.uri)
+        return receipt_at_positions(context, self.place, ReadPlan(pinned.version, in_force, ()), positions)
 
     def begin(self, wanted: Wanted) -> tuple[Planned, Iterator[pa.RecordBatch]]:
         """Plan the read, and return its rows, of which the first batch is read already."""

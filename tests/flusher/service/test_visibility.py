@@ -18,11 +18,11 @@ from lancewal_core.region.states import RegionStates
 from lancewal_core.region.transitions import Claimant, first_claim
 from lancewal_core.settings.load import Settings
 from lancewal_demo.stack import KafkaBroker
+from lancewal_flusher.cuts.visible_positions import INDEX_S, VisiblePositions
 from lancewal_flusher.event_table import FlusherEvents
 from lancewal_flusher.service import visibility
 from lancewal_flusher.service.metrics import FlusherMetrics
 from lancewal_flusher.service.visibility import TIMEOUT_S, Failure, Visibility
-from lancewal_flusher.service.visible_positions import INDEX_S, VisiblePositions
 from lancewal_ingest.kafka.source import Polled
 from lancewal_ingest.regions.policy import SealPolicy
 from lancewal_tables.define.create import create_table
