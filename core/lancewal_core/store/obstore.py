@@ -274,8 +274,8 @@ def _wrong_options(scheme: Scheme, config: Mapping[str, str], account: str) -> s
             return f"{option}: {advice}"
     if google_key(config).get("type") == "external_account" and scheme.client == "GCSStore":
         return (
-            "the key file of Google is of the type external_account, which the store's client does not know: give a key "
-            "of a service account, or let the machine have one"
+            "the key file of Google is of the type external_account. The store's client does not know this type. Give a "
+            "key of a service account, or let the machine have one"
         )
     other = any_of(scheme.accounts, config)
     if account and other and other != account:

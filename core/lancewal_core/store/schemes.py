@@ -1,7 +1,7 @@
 """The object stores that a table may lie in, by the scheme of its address.  No other module compares schemes.
 
-A scheme has everything in which the stores differ for us: its form of address, the client's class, the names of its
-options, the codes of its errors, and the advice for each.  Lance and obstore must both open an address and take an
+A scheme has everything in which the stores differ for us.  It has the form of address, the client's class, the names
+of options, the codes of errors, and the advice for each.  Lance and obstore must both open an address and take an
 option.  An option that one of them does not know is refused at the start, since the other one would go elsewhere.
 
 Two schemes of Azure name one store.  ``abfss`` has the account in the address, ``az`` takes it from the options.  A

@@ -18,7 +18,7 @@ from lancewal_core.table.snapshots import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class ProvedTable:
-    """What a folder proves: the table's entry, and the snapshots in it."""
+    """A table by what its folder proves: its entry, and the snapshots in it."""
 
     entry: TableEntry
     snapshots: Sequence[Snapshot]

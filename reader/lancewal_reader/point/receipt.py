@@ -40,7 +40,7 @@ class Receipt:
     version: TableVersion
     positions: dict[Region, Position]
     place: str
-    """Place where the table was read (``lancewal_core.store.place``)."""
+    """Place where the table was read (``lancewal_core.store.address``)."""
     left_out: int = 0
     """Keys in conflict of which unmerged records were left out (``left_out``): no other version shows the same rows."""
 

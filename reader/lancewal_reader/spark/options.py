@@ -28,8 +28,7 @@ from lancewal_reader.unmerged.left_out import OnConflict
 from lancewal_reader.unmerged.portions import UNMERGED_KEYS_MAX
 
 OPTIONS: dict[str, str] = {
-    "table": "where the table lies: a path, or an address such as s3://bucket/prefix (`path` and `load(...)` mean the "
-    "same); or its name, where "
+    "table": "the table's address: a path, or s3:// and the like (`path` and `load(...)` mean the same). Or its name, where "
     "a catalog is named",
     "catalog": "address of a catalog, which finds the table by its name: its root, or that of a server without a secret, such "
     "as postgresql://...",

@@ -1,4 +1,4 @@
-"""What a store must keep for tables to lie in it, tried in a folder that is deleted afterwards.
+"""Trying all that tables need of a store, in a folder that is deleted afterwards.
 
 A person runs this against a bucket, before anything depends on it.  Services prove less at their start, and each time
 (``store_proof``).

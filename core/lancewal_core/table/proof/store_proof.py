@@ -57,8 +57,8 @@ class StoreWay(BaseModel):
     endpoint: str
     """Scheme, host and port; empty: that of the bucket's region.  ``file``: a local folder."""
     bucket: str
-    """Bucket of S3; of other stores the address up to the bucket, or to the container and its account; of a local folder
-    its absolute path."""
+    """Bucket of S3.  For other stores the address up to the bucket, or to the container with its account.  For a local
+    folder its absolute path."""
     addressing: str
     """``path`` or ``virtual-hosted``; empty for a folder."""
 
