@@ -26,6 +26,7 @@ from lancewal_core.table.columns.changes import Widened
 from lancewal_core.table.columns.steps import change_columns
 from lancewal_core.table.contract import Contract, read_contract
 from lancewal_core.table.snapshots import snapshots
+from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.cuts.positions import PositionSource
 from lancewal_flusher.upkeep.expiry import Expired, OldestTimes, expire_next
 from lancewal_flusher.upkeep.widening import WideningState, widen_next
@@ -37,8 +38,11 @@ from lancewal_reader.unmerged.left_out import left_out_of
 from lancewal_tables.cuts.make import CutWanted, make_cut
 from lancewal_tables.define.alter import add_partitions, rebind_topic
 from lancewal_tables.define.drop import drop, undrop
+from lancewal_tables.load import whole
+from lancewal_tables.load.deletes import DeletesSince
 from lancewal_tables.load.files import find_files
-from lancewal_tables.load.whole import LoadAsked, load
+from lancewal_tables.load.part import PartLoaded, load_part
+from lancewal_tables.load.whole import LoadAsked, LoadBounds, load
 from tests.support.pipeline import KEY, SMALL, Key, Pipeline, Row, by_key
 from tests.support.repairs import command
 from tests.tables.cuts.lake import Lake
@@ -195,16 +199,20 @@ def test_columns_changed_later_do_not_change_it(tmp_path: Path, seed: int, chang
 # -- rows that come and go without a record --------------------------------------------------------------------------
 
 
-def load_rows(lake: Lake, folder: Path, name: str) -> dict[Key, Row]:
-    """A bulk load of ten rows of keys that Kafka does not have."""
+def load_rows(lake: Lake, folder: Path, name: str, part_rows: int = 100) -> dict[Key, Row]:
+    """A bulk load of ten rows of keys that Kafka does not have, in parts of so many."""
     rows: list[Row] = [{"region": name, "id": id, "a": id, "s": "x"} for id in range(10)]
     pq.write_table(pa.Table.from_pylist(rows, SMALL), folder / f"{name}.parquet")
-    load(lake.of[NAME].flusher(), find_files([str(folder / f"{name}.parquet")], {}), LoadAsked(name))
+    load(
+        lake.of[NAME].flusher(),
+        find_files([str(folder / f"{name}.parquet")], {}),
+        LoadAsked(name, bounds=LoadBounds(part_rows)),
+    )
     return {(row["region"], row["id"]): row for row in rows}
 
 
 def test_it_has_what_a_load_had_committed(lake: Lake, tmp_path: Path) -> None:
-    """Each file of a load is a part here.  Rows that come later are not in the cut."""
+    """Rows that come later are not in the cut."""
     table = lake.of[NAME]
     table.merge_all()
     table.oracle |= load_rows(lake, tmp_path, "first")
@@ -215,6 +223,30 @@ def test_it_has_what_a_load_had_committed(lake: Lake, tmp_path: Path) -> None:
     table.merge_all()
     check(lake, cut, expected)
     check(lake, lake.make("july"), rows_now(table))
+
+
+def test_while_a_load_runs_it_has_the_parts_that_are_in(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = lake.of[NAME]
+    table.merge_all()
+    loaded: list[pa.Table] = []
+    cuts: list[tuple[Cut, dict[Key, Row]]] = []
+
+    def then_cut(context: FlusherContext, rows: pa.Table, deletes: DeletesSince) -> PartLoaded:
+        done = load_part(context, rows, deletes)
+        loaded.append(rows.select(table.columns.names))
+        expected = rows_now(table) | by_key(pa.concat_tables(loaded))
+        cuts.append((lake.make(f"part-{len(loaded)}", NAME), expected))
+        return done
+
+    monkeypatch.setattr(whole, "load_part", then_cut)
+    table.oracle |= load_rows(lake, tmp_path, "rows", part_rows=4)
+    table.produce(20)
+    table.merge_all()
+    assert [len(expected) - len(cuts[0][1]) for _, expected in cuts] == [0, 4, 6]
+    for cut, expected in cuts:
+        check(lake, cut, expected)
 
 
 def test_rows_that_expire_later_stay_in_it(tmp_path: Path, seed: int) -> None:
