@@ -6,13 +6,15 @@ import os
 import signal
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from lancewal_core.catalog.opened import catalog_of
 from lancewal_core.cli.options import read_settings
 from lancewal_core.errors import TableDropped
 from lancewal_core.names import paths
-from lancewal_demo.stack import KafkaBroker
+from lancewal_core.open import Address
+from lancewal_demo.stack import KafkaBroker, S3Server
 from lancewal_reader.table import open_table
 from tests.support.whole_path import Service, until
 from tests.whole_path.world import World, make_world
@@ -37,20 +39,32 @@ def stop_by_name(services: list[Service]) -> None:
         assert (service.exit_code, "table_dropped" in service.log) == (2, True), service.tail
 
 
-def objects(uri: str) -> set[str]:
-    return {str(path.relative_to(uri)) for path in Path(uri).rglob("*") if path.is_file()}
+def objects(world: World) -> set[str]:
+    return {info.key for info in Address(world.uri, world.options).store().list("")}
 
 
+@pytest.mark.parametrize("place", ["folder", pytest.param("s3", marks=pytest.mark.s3)])
 def test_a_table_is_dropped_taken_back_and_deleted(
-    kafka: KafkaBroker, topic_name: str, tmp_path: Path, seed: int
+    kafka: KafkaBroker, topic_name: str, tmp_path: Path, seed: int, place: str, request: pytest.FixtureRequest
 ) -> None:
-    world = make_world(kafka, topic_name, tmp_path, seed, in_process=True, table={"grace_s": 3600})
+    root, options = str(tmp_path / "lake"), dict[str, str]()
+    if place == "s3":
+        s3: S3Server = request.getfixturevalue("s3")
+        root = f"s3://{s3.bucket(f'drop-{topic_name[-8:]}')}/lake"
+        options = {name.lower(): value for name, value in s3.environment.items()}
+    uri = f"{root}/shop.orders.lance"
+    world = make_world(
+        kafka, topic_name, tmp_path, seed, uri=uri, options=options, in_process=True, table={"grace_s": 3600}
+    )
     lancewal = world.lancewal
-    lancewal.settings({**lancewal.tree, "catalog": {"root": str(tmp_path / "lake")}})
+    lancewal.settings({**lancewal.tree, "catalog": {"root": root}})
     lancewal.succeed("catalog", "init")
     lancewal.succeed("catalog", "register", "shop.orders")
     catalog = catalog_of(read_settings(lancewal.config))
     assert catalog is not None
+
+    def rows() -> pa.Table:
+        return open_table(world.uri, storage_options=world.options).to_arrow()
 
     def state() -> str:
         return catalog.tables()["shop.orders"].state
@@ -64,13 +78,13 @@ def test_a_table_is_dropped_taken_back_and_deleted(
     killed(world, "drop.contract:after", *drop)
     stop_by_name(services)
     with pytest.raises(TableDropped):
-        open_table(world.uri).to_arrow()
+        rows()
     world.feed.produce(60)
     killed(world, "catalog.swap:before", *drop)
     assert state() == "active"
-    before = objects(world.uri)
+    before = objects(world)
     lancewal.succeed(*drop)
-    assert (state(), objects(world.uri)) == ("dropped", before)
+    assert (state(), objects(world)) == ("dropped", before)
     refused(world, "ingest", "run")
     refused(world, "flusher", "run")
     refused(world, "table", "create")
@@ -94,7 +108,7 @@ def test_a_table_is_dropped_taken_back_and_deleted(
     lancewal.succeed(*undrop)
     world.finish([lancewal.start("ingest", "run"), lancewal.start("flusher", "run")])
 
-    (Path(world.uri) / "notes.txt").write_text("of another program")
+    Address(world.uri, world.options).store().put_if_absent("notes.txt", b"of another program")
     lancewal.succeed(*drop)
     asked = lancewal.run(*drop, "--now")
     assert (asked.code, "nobody can be asked here" in asked.err) == (2, True), asked.err
@@ -104,7 +118,7 @@ def test_a_table_is_dropped_taken_back_and_deleted(
     refused(world, *undrop)
     killed(world, "drop.delete:after", *drop, "--yes")
     assert "deleted " in lancewal.succeed(*drop, "--yes")
-    left = objects(world.uri) - {"notes.txt"}
+    left = objects(world) - {"notes.txt"}
     assert left, "the contracts stay"
     assert {key for key in left if paths.parse_contract_version(key) is None} == set()
     refused(world, *undrop)

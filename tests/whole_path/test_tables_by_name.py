@@ -13,7 +13,8 @@ import pytest
 from lance.namespace import RestAdapter
 
 from lancewal_core.cli.options import read_settings
-from lancewal_demo.stack import KafkaBroker
+from lancewal_core.open import Address
+from lancewal_demo.stack import KafkaBroker, S3Server
 from lancewal_demo.stack.ports import free_ports
 from lancewal_reader.point.receipt import receipt_of
 from lancewal_reader.table import open_table
@@ -146,3 +147,47 @@ def test_services_and_commands_work_by_name(kafka: KafkaBroker, topic_name: str,
     unknown = lancewal.run("read")
     assert (unknown.code, "lancewal: table_unknown: shop.orders is neither" in unknown.err) == (2, True)
     world.check_all_in(receipt_of(open_table(world.uri).to_arrow().schema))
+
+
+@pytest.mark.s3
+def test_a_table_that_was_moved_in_a_bucket_is_registered(
+    kafka: KafkaBroker, s3: S3Server, topic_name: str, tmp_path: Path, seed: int
+) -> None:
+    """All objects of the prefix are moved, as ``aws s3 mv`` does it.  The table goes on there, with a new uuid."""
+    root = f"s3://{s3.bucket(f'moved-{topic_name[-8:]}')}/lake"
+    options = {name.lower(): value for name, value in s3.environment.items()}
+    former, uri = f"{root}/old.lance", f"{root}/archive/orders"
+    world = make_world(kafka, topic_name, tmp_path, seed, uri=former, options=options, in_process=True)
+    lancewal = world.lancewal
+    tree = {**lancewal.tree, "catalog": {"root": root}}
+    lancewal.settings(tree)
+    lancewal.succeed("catalog", "init")
+    lancewal.succeed("catalog", "register", "shop.orders")
+    by_name = {**tree, "table": {"uri": "shop.orders"}}
+    lancewal.settings(by_name)
+    services = [lancewal.start("ingest", "run"), lancewal.start("flusher", "run")]
+    world.feed.produce(60)
+    world.finish(services)
+
+    old, new = Address(former, options).store(), Address(uri, options).store()
+    for info in old.list(""):
+        new.put_if_absent(info.key, old.get(info.key) or b"")
+    copied = lancewal.run("catalog", "register", "shop.orders", "-t", uri)
+    assert (copied.code, "is the table at" in copied.err) == (2, True), copied.err
+    before = Address(former, options).contract().table_uuid
+    old.delete([info.key for info in old.list("")])
+    checked = lancewal.run("catalog", "check")
+    assert (checked.code, "shop.orders: table-missing" in checked.out) == (1, True)
+    refused = lancewal.run("ingest", "run")
+    assert (refused.code, "not_a_lancewal_table" in refused.err) == (2, True), refused.err
+    said = lancewal.succeed("catalog", "register", "shop.orders", "-t", uri)
+    after = Address(uri, options).contract().table_uuid
+    assert before != after
+    assert f"was moved or copied from {former}: the table has got the new uuid {after}" in said
+    assert lancewal.succeed("catalog", "check") == "the catalog is right\n"
+    assert "the table has got the new uuid" not in lancewal.succeed("catalog", "register", "shop.orders", "-t", uri)
+    world.uri, world._kept = uri, None
+    services = [lancewal.start("ingest", "run"), lancewal.start("flusher", "run")]
+    world.feed.produce(30)
+    world.finish(services)
+    assert old.list("") == []
