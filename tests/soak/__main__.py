@@ -17,6 +17,8 @@ half has them as they are (``pace``), with one outage of the store for three min
 
 ``python3 dev.py soak cuts``: cuts of three tables, with the catalog and the services killed (``tests.soak.cuts``).
 
+``python3 dev.py soak drops``: tables are dropped, deleted and made again by name under load (``tests.soak.drops``).
+
 ``python3 dev.py soak every-case``: all cases of the tests whose cases take turns in ``dev.py test``: SIGKILL before and after
 every point of the protocol, every index through every act, three times as many random schedules.
 
@@ -44,7 +46,7 @@ from lancewal_core.errors import OutsideHistoryWindow, StoreUnavailable, Version
 from lancewal_demo.stack import KafkaBroker, S3Server
 from lancewal_reader.point.receipt import Receipt, receipt_of
 from lancewal_reader.table import open_table
-from tests.soak import changes, columns, cuts, hostile
+from tests.soak import changes, columns, cuts, drops, hostile
 from tests.soak.outage import Outage
 from tests.soak.pace import PROTOCOLS, SCALED, Pace, paces
 from tests.soak.place import Place
@@ -207,6 +209,8 @@ def main() -> int:
         return changes.main(sys.argv[2:])
     if sys.argv[1:2] == ["cuts"]:
         return cuts.main(sys.argv[2:])
+    if sys.argv[1:2] == ["drops"]:
+        return drops.main(sys.argv[2:])
     if sys.argv[1:2] == ["every-case"]:
         return int(pytest.main([*IN_TURNS, "--every-case", *sys.argv[2:]]))
     parser = argparse.ArgumentParser(prog="soak", description=__doc__)

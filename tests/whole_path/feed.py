@@ -75,13 +75,15 @@ class History:
         """Position behind the last record of each partition."""
         return {partition: max(offsets) + 1 for partition, offsets in self.records.items()}
 
-    def fold(self, cut: Mapping[int, int]) -> dict[Key, Row]:
-        """The table that the records below ``cut`` make; a partition that it does not name is left out."""
+    def fold(self, cut: Mapping[int, int], begin: Mapping[int, int] | None = None) -> dict[Key, Row]:
+        """The table that the records from ``begin`` (None: the first) and below ``cut`` make; a partition that ``cut`` does
+        not name is left out."""
+        first = begin or {}
         table: dict[Key, Row] = {}
         for partition, offsets in self.records.items():
             for offset in sorted(offsets):
                 record = offsets[offset]
-                if offset < cut.get(partition, 0) and record is not None:
+                if first.get(partition, 0) <= offset < cut.get(partition, 0) and record is not None:
                     apply(table, record)
         return table
 

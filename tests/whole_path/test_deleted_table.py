@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
-from shutil import rmtree
 from typing import Any
 
 import pytest
 from lance.namespace import DirectoryNamespace
 from lance_namespace import DropTableRequest, InternalError
 
-from lancewal_core.errors import TableMissing
 from lancewal_core.names import paths
-from lancewal_core.open import Address
-from lancewal_core.store.address import local_folder
 from lancewal_demo.stack import KafkaBroker, S3Server
 from tests.support.whole_path import Service, until
 from tests.whole_path.world import World, make_world
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(600)]
-
-
-def objects(world: World) -> set[str]:
-    with suppress(TableMissing):
-        return {info.key for info in Address(world.uri, world.options).store().list("")}
-    return set()
 
 
 def drop_as_lance(world: World) -> None:
@@ -38,17 +27,7 @@ def drop_as_lance(world: World) -> None:
     try:
         namespace.drop_table(DropTableRequest(id=[name]))
     except InternalError:  # a folder was not empty: a service has put something meanwhile
-        remove_by_hand(world)
-
-
-def remove_by_hand(world: World) -> None:
-    """``rm -rf``, or the prefix deleted by a tool: repeated while services still write."""
-    while found := objects(world):
-        folder = local_folder(world.uri)
-        if folder is None:
-            Address(world.uri, world.options).store().delete(sorted(found))
-        else:
-            rmtree(folder, ignore_errors=True)
+        world.remove_by_hand()
 
 
 def stop_by_name(services: list[Service]) -> None:
@@ -60,7 +39,7 @@ def stop_by_name(services: list[Service]) -> None:
 
 
 @pytest.mark.parametrize("place", ["folder", "s3"])
-@pytest.mark.parametrize("delete", [drop_as_lance, remove_by_hand])
+@pytest.mark.parametrize("delete", [drop_as_lance, World.remove_by_hand])
 def test_services_of_a_deleted_table_stop_and_write_nothing_more(
     kafka: KafkaBroker,
     s3: S3Server,
@@ -88,11 +67,11 @@ def test_services_of_a_deleted_table_stop_and_write_nothing_more(
     stop_by_name(services)
     frozen.thaw()
     stop_by_name([frozen])
-    left = objects(world)
+    left = world.objects()
     assert {key for key in left if paths.parse_contract_version(key) is not None} == set()
     assert on_s3 or not Path(uri).exists()
     for command in ("ingest", "flusher"):
         ended = lancewal.run(command, "run")
         assert (ended.code, "not_a_lancewal_table" in ended.err or "table_missing" in ended.err) == (2, True), ended.err
-    assert objects(world) == left
+    assert world.objects() == left
     assert on_s3 or not Path(uri).exists()

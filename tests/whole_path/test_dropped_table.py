@@ -13,7 +13,6 @@ from lancewal_core.catalog.opened import catalog_of
 from lancewal_core.cli.options import read_settings
 from lancewal_core.errors import TableDropped
 from lancewal_core.names import paths
-from lancewal_core.open import Address
 from lancewal_demo.stack import KafkaBroker, S3Server
 from lancewal_reader.table import open_table
 from tests.support.whole_path import Service, until
@@ -37,10 +36,6 @@ def stop_by_name(services: list[Service]) -> None:
     for service in services:
         until(lambda service=service: not service.running)  # type: ignore[misc] # bound now
         assert (service.exit_code, "table_dropped" in service.log) == (2, True), service.tail
-
-
-def objects(world: World) -> set[str]:
-    return {info.key for info in Address(world.uri, world.options).store().list("")}
 
 
 @pytest.mark.parametrize("place", ["folder", pytest.param("s3", marks=pytest.mark.s3)])
@@ -82,9 +77,9 @@ def test_a_table_is_dropped_taken_back_and_deleted(
     world.feed.produce(60)
     killed(world, "catalog.swap:before", *drop)
     assert state() == "active"
-    before = objects(world)
+    before = world.objects()
     lancewal.succeed(*drop)
-    assert (state(), objects(world)) == ("dropped", before)
+    assert (state(), world.objects()) == ("dropped", before)
     refused(world, "ingest", "run")
     refused(world, "flusher", "run")
     refused(world, "table", "create")
@@ -108,7 +103,7 @@ def test_a_table_is_dropped_taken_back_and_deleted(
     lancewal.succeed(*undrop)
     world.finish([lancewal.start("ingest", "run"), lancewal.start("flusher", "run")])
 
-    Address(world.uri, world.options).store().put_if_absent("notes.txt", b"of another program")
+    world.store().put_if_absent("notes.txt", b"of another program")
     lancewal.succeed(*drop)
     asked = lancewal.run(*drop, "--now")
     assert (asked.code, "nobody can be asked here" in asked.err) == (2, True), asked.err
@@ -118,7 +113,7 @@ def test_a_table_is_dropped_taken_back_and_deleted(
     refused(world, *undrop)
     killed(world, "drop.delete:after", *drop, "--yes")
     assert "deleted " in lancewal.succeed(*drop, "--yes")
-    left = objects(world) - {"notes.txt"}
+    left = world.objects() - {"notes.txt"}
     assert left, "the contracts stay"
     assert {key for key in left if paths.parse_contract_version(key) is None} == set()
     refused(world, *undrop)

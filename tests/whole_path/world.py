@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import lance
@@ -13,6 +15,10 @@ import pyarrow as pa
 from lancewal_audit.verify.report import Report, report_text
 from lancewal_audit.verify.verification import Sources, VerifyRequest, verify_table
 from lancewal_core.cli.options import read_settings
+from lancewal_core.errors import TableMissing
+from lancewal_core.open import Address
+from lancewal_core.store.address import local_folder
+from lancewal_core.store.obstore import TableStore
 from lancewal_demo.stack import KafkaBroker
 from lancewal_reader.point.receipt import Receipt, receipt_of
 from lancewal_reader.table import Table, open_table
@@ -34,6 +40,8 @@ class World:
     servers: str
     users: dict[Key, Row] = field(default_factory=dict)
     """Rows that a user has appended, of keys that Kafka never writes."""
+    begin: Mapping[int, int] = field(default_factory=dict)
+    """Offsets at which the table begins, if it was made with a later start."""
     reads: int = 0
     _kept: Table | None = None
 
@@ -60,7 +68,7 @@ class World:
     def compare(self, rows: Sequence[Row], cut: Mapping[int, int], what: str) -> None:
         """These rows are the fold of the records below ``cut``, and what users have appended."""
         self.reads += 1
-        expected = {**self.feed.history.fold(cut), **self.users}
+        expected = {**self.feed.history.fold(cut, self.begin), **self.users}
         found: dict[Key, list[Row]] = {}
         for row in rows:
             found.setdefault((row["customer"], row["id"]), []).append(row)
@@ -90,6 +98,26 @@ class World:
             mode="append",
             storage_options=dict(self.options),
         )
+
+    def objects(self) -> set[str]:
+        """Keys of all objects at the table's address."""
+        with suppress(TableMissing):
+            return {info.key for info in self.store().list("")}
+        return set()
+
+    def store(self) -> TableStore:
+        return Address(self.uri, self.options).store()
+
+    def remove_by_hand(self) -> None:
+        """``rm -rf``, or the prefix deleted by a tool: repeated while services still write."""
+        folder = local_folder(self.uri)
+        while found := self.objects():
+            if folder is None:
+                self.store().delete(sorted(found))
+            else:
+                rmtree(folder, ignore_errors=True)
+        if folder is not None:
+            rmtree(folder, ignore_errors=True)
 
     def merge_all(self) -> None:
         """Flush runs until everything produced is in the table; ingest has handed everything over."""
