@@ -56,6 +56,8 @@ def split_address(uri: str) -> SplitResult:
         raise InvalidSettings("the table's address is not valid (it is not shown here)") from None
     if "@" in parts.netloc and parts.scheme == "abfss" and _ON_AZURE.fullmatch(parts.netloc):
         return parts
+    if "@" in parts.netloc and parts.scheme in OTHER_SPELLINGS:  # in Hadoop's form of an address
+        raise InvalidSettings(f"the table's address (it is not shown here): {_other_spelling(parts.scheme)}")
     if "@" in parts.netloc or ":" in parts.netloc:
         raise InvalidSettings(NO_USER_INFORMATION)
     return parts
@@ -73,18 +75,19 @@ def holder_and_account(parts: SplitResult) -> tuple[str, str]:
     return (found["container"], found["account"]) if found else (parts.netloc, "")
 
 
-def whole_address(uri: str, options: Mapping[str, str] | None) -> str:
+def whole_address(uri: str, options: Mapping[str, str] | None, environment: Mapping[str, str] = os.environ) -> str:
     """Return ``uri`` with the storage account in it, if it is an address in a store with accounts; others as they are.
 
     The account is that of the storage ``options``, else that of the environment.  If neither names one, the address stays
     as it is, and opening it fails."""
     parts = split_address(uri)
     scheme = SCHEMES.get(parts.scheme)
-    if scheme is None or not scheme.accounts or holder_and_account(parts)[1]:
+    if scheme is None or not scheme.accounts or not parts.netloc or holder_and_account(parts)[1]:
         return uri
-    said = {name.lower(): value for name, value in (*os.environ.items(), *(options or {}).items())}
-    account = any_of(scheme.accounts, said)
-    return f"abfss://{parts.netloc}@{account}{AZURE_HOST}{parts.path}" if account else uri
+    given = {name.lower(): value for name, value in (options or {}).items()}
+    account = any_of(scheme.accounts, given) or any_of(scheme.accounts, scheme.of_environment(environment))
+    below = uri.partition("://")[2][len(parts.netloc) :]  # with ? and #, which are refused later
+    return f"abfss://{parts.netloc}@{account}{AZURE_HOST}{below}" if account else uri
 
 
 def as_spark_writes(uri: str) -> str:
@@ -130,9 +133,13 @@ def _wrong_of_files(uri: str, parts: SplitResult) -> str:
             odd = set("?#") & set(uri) or {"", ".", ".."} & set(parts_below)
             return f"expected {form} without ?, #, empty parts and parts . and .." if odd else ""
         case scheme if scheme in OTHER_SPELLINGS:
-            return f"Lance cannot open {scheme}://: write {SCHEMES[OTHER_SPELLINGS[scheme]].form}"
+            return _other_spelling(scheme)
         case _:
             return f"expected {_EXPECTED}"
+
+
+def _other_spelling(scheme: str) -> str:
+    return f"Lance cannot open {scheme}://: write {SCHEMES[OTHER_SPELLINGS[scheme]].form}"
 
 
 def _wrong_of_table(uri: str, parts: SplitResult) -> str:

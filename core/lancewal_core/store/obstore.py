@@ -15,6 +15,7 @@ Stores differ in details, which end here:
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
@@ -269,10 +270,13 @@ def _opened(uri: str, parts: SplitResult, options: Mapping[str, str] | None) -> 
 
 def _wrong_options(scheme: Scheme, config: Mapping[str, str], account: str) -> str:
     """Return why options are refused, though obstore or Lance would take them; else empty.  No value is shown."""
-    for option in config:
-        if advice := scheme.unfit.get(plain_name(scheme, option)):
-            return f"{option}: {advice}"
-    if google_key(config).get("type") == "external_account" and scheme.client == "GCSStore":
+    said = {**scheme.of_environment(os.environ), **config}
+    for option in said:
+        plain = plain_name(scheme, option)
+        # Azure's own clusters set AZURE_AUTHORITY_HOST in every container with an identity.
+        if (advice := scheme.unfit.get(plain)) and (option in config or plain != "authority_host"):
+            return f"{option if option in config else option.upper()}: {advice}"
+    if google_key(said).get("type") == "external_account" and scheme.client == "GCSStore":
         return (
             "the key file of Google is of the type external_account. The store's client does not know this type. Give a "
             "key of a service account, or let the machine have one"

@@ -1,4 +1,4 @@
-"""The object stores that a table may lie in, by the scheme of its address.  No other module compares schemes.
+"""The object stores that a table may lie in, by the scheme of its address: one table of how they differ.
 
 A scheme has everything in which the stores differ for us.  It has the form of address, the client's class, the names
 of options, the codes of errors, and the advice for each.  Lance and obstore must both open an address and take an
@@ -54,6 +54,11 @@ class Scheme:
     """Code of the answer for a missing bucket or container."""
     accounts: tuple[str, ...] = field(default=())
     """Names of the option with the account, with and without a prefix; empty: no store of this kind has accounts."""
+
+    def of_environment(self, environment: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the options that variables of the environment set, by their names in lower case."""
+        lowered = {name.lower(): value for name, value in environment.items()}
+        return {name: value for name, value in lowered.items() if name.startswith(self.prefixes)}
 
 
 def _words(text: str) -> frozenset[str]:

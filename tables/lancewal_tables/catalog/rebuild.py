@@ -24,7 +24,7 @@ from lancewal_core.errors import LancewalError, NotALancewalTable, TableMissing
 from lancewal_core.open import Address
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.settings.load import Settings
-from lancewal_core.store.address import place_of, same_place
+from lancewal_core.store.address import place_of, same_place, whole_address
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.snapshots import readable_snapshots
 from lancewal_flusher.catalog.below import tables_below
@@ -74,7 +74,7 @@ def rebuild(catalog: Catalog, settings: Settings, roots: Sequence[str]) -> Rebui
 def _named(settings: Settings, roots: Sequence[str], tasks: ThreadTasks) -> Mapping[str, str]:
     """Return the addresses of the tables, each with the name that its folder or a catalog gives it."""
     named: dict[str, str] = {}
-    for root in roots:
+    for root in (whole_address(root, settings.storage.options) for root in roots):
         entries = open_directory(root, settings.storage.options, tasks).tables()
         named |= {place_of(uri): name for name, uri in tables_below(root, settings).items()}
         named |= {entry.uri: name for name, entry in entries.items() if entry.state == "active"}

@@ -12,7 +12,7 @@ import pytest
 from lancewal_core.errors import InvalidSettings
 from lancewal_core.open import Address
 from lancewal_core.settings.load import load_settings
-from lancewal_core.store.address import place_of
+from lancewal_core.store.address import place_of, whole_address
 from lancewal_core.store.obstore import open_store
 from lancewal_core.table.lance.table import LanceTable
 
@@ -82,6 +82,13 @@ def test_a_table_is_where_lance_puts_it(uri: str, tmp_path: Path, monkeypatch: p
         ("azure://container/t", "write az://container/prefix"),
         ("abfs://container/t", "write abfss://container@account.dfs.core.windows.net/prefix"),
         ("wasbs://container/t", "write abfss://container@account.dfs.core.windows.net/prefix"),
+        (
+            "abfs://container@account.dfs.core.windows.net/t",
+            "write abfss://container@account.dfs.core.windows.net/prefix",
+        ),
+        ("wasbs://container@account.blob.core.windows.net/t", "write abfss://container@account"),
+        ("az://container/t#old", "without"),
+        ("az://container/t?x=1", "without"),
         ("abfss://", "names no container"),
         ("abfss://KEY:SECRET@account.dfs.core.windows.net/t", "user information"),
         ("abfss://SECRET@account.example.com/t", "user information"),
@@ -154,7 +161,9 @@ def test_a_place_has_the_account_and_no_endpoint(
 
 def test_the_environment_names_the_account(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "two")
+    monkeypatch.setenv("ACCOUNT_NAME", "of another program")
     assert place_of("az://lake/t") == "abfss://lake@two.dfs.core.windows.net/t"
+    assert place_of(Address("az://lake/t", {"account_name": "one"}).uri) == "abfss://lake@one.dfs.core.windows.net/t"
     assert place_of(Address("az://lake/t", ACCOUNT).uri) == "abfss://lake@one.dfs.core.windows.net/t"
 
 
@@ -186,6 +195,30 @@ def test_an_option_that_lance_and_the_client_read_otherwise_is_refused(uri: str,
     with pytest.raises(InvalidSettings, match=advice) as refused:
         open_store(uri, {**account, option: "canary"})
     assert "canary" not in str(refused.value)
+
+
+@pytest.mark.parametrize("odd", ["az://lake/t#old", "az://lake/t?x=1", "az://lake/a//b", "az:///t"])
+def test_an_odd_address_stays_odd_with_its_account(odd: str) -> None:
+    with pytest.raises(InvalidSettings):
+        open_store(whole_address(odd, ACCOUNT), ACCOUNT)
+    with pytest.raises(InvalidSettings):
+        Address(odd, ACCOUNT).store()
+
+
+def test_variables_of_the_environment_are_refused_alike(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("AZURE_AUTHORITY_HOST", "https://login.microsoftonline.com")
+    key = {"azure_storage_account_key": "a2V5"}
+    open_store("az://lake/t", {**ACCOUNT, **key})
+    for variable, uri in (("GOOGLE_SKIP_SIGNATURE", "gs://lake/t"), ("AZURE_STORAGE_USE_EMULATOR", "az://lake/t")):
+        monkeypatch.setenv(variable, "true")
+        with pytest.raises(InvalidSettings, match=variable):
+            open_store(uri, {**ACCOUNT, **key} if uri.startswith("az") else {})
+        monkeypatch.delenv(variable)
+    file = tmp_path / "key.json"
+    file.write_text('{"type": "external_account"}')
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(file))
+    with pytest.raises(InvalidSettings, match="of the type external_account"):
+        open_store("gs://lake/t")
 
 
 def test_a_key_file_of_another_identity_is_refused_by_name(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ class StoreWay(BaseModel):
         if folder is not None:
             return StoreWay(endpoint=_FOLDER, bucket=str(folder), addressing="")
         said = {name.lower(): value for name, value in (*environment.items(), *(options or {}).items())}
-        parts = split_address(whole_address(uri, said))
+        parts = split_address(whole_address(uri, options, environment))
         endpoint = urlsplit(endpoint_of(SCHEMES[parts.scheme], said))
         host = endpoint.netloc.rpartition("@")[2]  # user information goes nowhere
         hosted = any(said.get(name, "").lower() == "true" for name in _HOSTED)
