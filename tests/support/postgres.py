@@ -15,6 +15,7 @@ import socket
 import stat
 import subprocess
 import tempfile
+import time
 from contextlib import closing, suppress
 from functools import cache
 from pathlib import Path
@@ -197,22 +198,25 @@ class PostgresServer:
 
     def _end(self, number: signal.Signals) -> None:
         if self._process is not None and self._process.poll() is None:
-            self._signal(signal.SIGCONT)
-            self._signal(number)
+            if number is signal.SIGINT:
+                self._signal(signal.SIGCONT)
+                self._process.send_signal(number)
+            else:
+                self._process.send_signal(signal.SIGSTOP)  # it starts no further process, which would outlive it
+            ended = self._signal(number) if number is signal.SIGKILL else []
             self._process.wait()
             self._process = None
+            while any(map(_runs, ended)):  # the memory that they share is taken until then
+                time.sleep(0.01)
 
-    def _signal(self, number: signal.Signals) -> None:
-        """Send a signal to the server: SIGINT to its first process, others to all of them."""
+    def _signal(self, number: signal.Signals) -> list[int]:
+        """Send a signal to all processes of the server.  Return them, but for the first one."""
         assert self._process is not None
-        with suppress(ProcessLookupError):
-            if number is signal.SIGINT:
-                self._process.send_signal(number)
-                return
-            children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
-            for pid in (self._process.pid, *map(int, children)):
-                with suppress(ProcessLookupError):
-                    os.kill(pid, number)
+        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
+        for pid in (self._process.pid, *map(int, children)):
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+        return [int(pid) for pid in children]
 
 
 class OneAnswer(TcpFaultProxy):
@@ -247,6 +251,14 @@ def _programs() -> Path:
     for part in (installed, *package.parent.glob(f"{package.name}.libs")):  # the programs find their libraries there
         shutil.copytree(part, copy / part.relative_to(package.parent), symlinks=True)
     return copy / package.name / installed.name
+
+
+def _runs(pid: int) -> bool:
+    """Return whether a process runs.  One that has ended may wait for its parent."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def open_folder() -> str:
