@@ -74,15 +74,23 @@ class PostgresCatalog:
         [(system, file)] = self._connections.run(statement)
         return Server(system, int(file[_TIMELINE], 16))
 
-    def report(self, report: TableReport) -> None:
-        """Store the state of one table, instead of the one before."""
+    def reported_to(self, table_uuid: str) -> Server | None:
+        """Return the server that took the newest report of a table; None if there is no report."""
+        statement = b"SELECT system_identifier, timeline FROM lancewal.reports WHERE table_uuid = %s"
+        rows = self._connections.run(statement, (table_uuid,))
+        return Server(*rows[0]) if rows and None not in rows[0] else None
+
+    def report(self, report: TableReport, server: Server) -> None:
+        """Store the state of one table, instead of the one before, and the server that takes it."""
         statement = (
-            b"INSERT INTO lancewal.reports (table_uuid, merged_version, merged_at, lag_seconds) "
-            b"VALUES (%s, %s, to_timestamp(%s::double precision / 1000), %s) ON CONFLICT (table_uuid) DO UPDATE SET "
+            b"INSERT INTO lancewal.reports (table_uuid, merged_version, merged_at, lag_seconds, system_identifier, timeline) "
+            b"VALUES (%s, %s, to_timestamp(%s::double precision / 1000), %s, %s, %s) ON CONFLICT (table_uuid) DO UPDATE SET "
             b"merged_version = excluded.merged_version, merged_at = excluded.merged_at, "
-            b"lag_seconds = excluded.lag_seconds, reported_at = now()"
+            b"lag_seconds = excluded.lag_seconds, system_identifier = excluded.system_identifier, "
+            b"timeline = excluded.timeline, reported_at = now()"
         )
-        self._connections.run(statement, (report.table_uuid, report.merged_version, report.merged_ms, report.lag_s))
+        of = (report.table_uuid, report.merged_version, report.merged_ms, report.lag_s, server.system, server.timeline)
+        self._connections.run(statement, of)
 
 
 def _swap(rows: Documents, name: str, instead_of: D | None, new: D | None) -> bool:

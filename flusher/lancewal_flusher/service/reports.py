@@ -6,9 +6,10 @@ Guarantees
     is sent.  While nothing changes, the server is asked who it is every ``ASK_S`` seconds.
  3. While the catalog does not answer, ``problem`` and a metric say so, and the newest report waits.  Nothing else changes:
     the table is ready, and merges go on.
- 4. Another server, or another history of it, is logged, since the catalog may have lost its last changes.  The thread
-    then compares the catalog with the folders and mends what they prove (``catalog.check``).  It logs each difference,
-    but for tables that this flusher cannot read.  A check that fails is repeated, ``CHECKS_MAX`` times in all.
+ 4. Another server than that of the report before, or another history of it, is logged, since the catalog may have lost its
+    last changes.  The report before may be that of another process.  Before its next report the thread compares the
+    catalog with the folders and mends what they prove (``catalog.check``).  It logs each difference, but for tables that
+    this flusher cannot read.  A check that fails is repeated, ``CHECKS_MAX`` times in all.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ CHECKS_MAX = 5
 class ReportedTo(Protocol):
     """A catalog that takes reports: ``PostgresCatalog``."""
 
-    def report(self, report: TableReport) -> None: ...
+    def reported_to(self, table_uuid: str) -> Server | None: ...
+
+    def report(self, report: TableReport, server: Server) -> None: ...
 
     def server(self) -> Server: ...
 
@@ -108,19 +111,23 @@ class CatalogReports:
         """Send a report, or only ask who the server is.  Return False if that must be repeated."""
         try:
             server = self._catalog.server()
+            if self._server is None:
+                self._server = self._catalog.reported_to(self._table_uuid)
+            if self._server not in (None, server):
+                self._metrics.events.catalog_went_back(system=server.system, timeline=server.timeline)
+                self._checks_left = CHECKS_MAX
+            self._server = server
+            if not self._checked():
+                return False
             if report is not None:
-                self._catalog.report(report)
+                self._catalog.report(report, server)
         except LancewalError as error:
             self._failed(error)
             return False
         if self.problem is not None:
             self._metrics.events.catalog_answers_again()
         self._silent_since, self.problem = None, None
-        if self._server not in (None, server):
-            self._metrics.events.catalog_went_back(system=server.system, timeline=server.timeline)
-            self._checks_left = CHECKS_MAX
-        self._server = server
-        return self._checked()
+        return True
 
     def _checked(self) -> bool:
         """Check the catalog if that is due.  Return False if it is due again."""

@@ -259,7 +259,8 @@ def test_sql_tools_see_what_was_reported(postgres: PostgresServer) -> None:
         (TableReport("u1", 7, 1_700_000_000_000, 1.5), (7, 1_700_000_000, 1.5)),
         (TableReport("u1", 8, None, 0.0), (8, None, 0.0)),
     ):
-        catalog.report(report)
+        catalog.report(report, catalog.server())
+        assert catalog.reported_to("u1") == catalog.server()
         assert postgres.run(asked, DATABASE) == [(*named, *seen)]
 
 
@@ -272,7 +273,7 @@ def test_a_pooler_of_transactions_shares_its_sessions_among_clients(pgbouncer: P
         for client in clients:
             new = entry()
             assert client.swap_table("shop.orders", before, new)
-            client.report(TableReport("u1", 7, None, 0.0))
+            client.report(TableReport("u1", 7, None, 0.0), Server(1, 1))
             assert client.server() == clients[0].server()
             before = new
     assert all(client.table("shop.orders") == before for client in clients)

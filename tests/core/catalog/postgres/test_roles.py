@@ -48,7 +48,8 @@ def test_the_services_role_does_all_that_services_and_commands_do(server: Postgr
     assert catalog.swap_cut("live", None, moving)
     assert catalog.cuts() == {"live": moving}
     for version in (1, 2):
-        catalog.report(TableReport("u1", version, 1, 0.5))
+        catalog.report(TableReport("u1", version, 1, 0.5), catalog.server())
+    assert catalog.reported_to("u1") == catalog.server()
     assert server.run("SELECT name, merged_version FROM lancewal.tables", "by_page", SERVICE) == [("shop.orders", 2)]
     assert catalog.server() == PostgresCatalog(server.url("by_page"), PASSWORD).server()
     assert catalog.swap_cut("live", moving, None)

@@ -11,13 +11,16 @@ CREATE TABLE lancewal.cuts (
     content jsonb NOT NULL
 );
 
--- State of each table as its flusher reported it last.
+-- State of each table as its flusher reported it last, and the server that took the report.  Another server, or another
+-- timeline of it, may lack the last changes.
 CREATE TABLE lancewal.reports (
     table_uuid text PRIMARY KEY,
     merged_version bigint NOT NULL,
     merged_at timestamptz,
     lag_seconds double precision NOT NULL,
-    reported_at timestamptz NOT NULL DEFAULT now()
+    reported_at timestamptz NOT NULL DEFAULT now(),
+    system_identifier bigint,
+    timeline integer
 );
 
 CREATE VIEW lancewal.tables AS
