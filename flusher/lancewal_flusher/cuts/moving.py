@@ -312,7 +312,9 @@ class MovingCut:
         if any(self._moved(found, member, at.of[member.name]) for member in changed):
             self._moments.pause(SETTLE_S)  # the look after it shows a stop
         while waiting:
-            answers = self._tasks.map(lambda member: or_error(lambda: self._members[member.name].durable()), waiting)
+            answers = self._tasks.map(
+                lambda member: or_error(lambda: self._members[member.name].durable(at.of[member.name])), waiting
+            )
             left, now = [], {}
             for member, answer in zip(waiting, answers, strict=True):
                 if isinstance(answer, LancewalError):
@@ -408,16 +410,24 @@ class _Member:
     member: CutMember
     stack: ExitStack
     visible: VisiblePositions
+    reached: dict[int, Position] = field(default_factory=dict)
+    """Positions that are durable, by partition, as of the last looks."""
     planned_at: float | None = None
     """When its receipt was last planned, by the monotonic clock."""
 
-    def durable(self) -> dict[int, Position]:
-        """Return the position of each partition up to which a strong read sees now."""
+    def durable(self, wanted: Mapping[int, Position]) -> dict[int, Position]:
+        """Return the position of each partition up to which a strong read sees, as far as that matters for ``wanted``.
+
+        A partition that has its position is not looked at again.  A look for it would go back through the segments of all
+        others."""
         regions = self.member.contract.regions
-        seen = self.visible.look(regions)
-        if len(seen) < len(regions):
-            return durable_now(self.member)  # nobody has claimed a partition, or all of it is trimmed
-        return {region.partition: seen[region] for region in regions}
+        left = [region for region in regions if self.reached.get(region.partition, -1) < wanted[region.partition]]
+        seen = self.visible.look(left)
+        if len(seen) < len(left):  # nobody has claimed a partition, or all of it is trimmed
+            self.reached = durable_now(self.member)
+        else:
+            self.reached |= {region.partition: position for region, position in seen.items()}
+        return dict(self.reached)
 
 
 @dataclass(frozen=True, slots=True)

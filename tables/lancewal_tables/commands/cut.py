@@ -185,7 +185,8 @@ def drop(asked: CatalogAsked, name: NameArgument, dry_run: DryRunOption = False,
         if not dry_run:
             agree(yes, f"cut {name} is dropped" if cut is not None else f"snapshots of cut {name} are dropped")
             _drop(settings, catalog, cut, left, tasks)
-    dropped = [f"cut {name}"] if cut is not None else []
+    again = ". A flusher with this cut in flusher.cuts publishes it again" if cut is not None and cut.moving else ""
+    dropped = [f"cut {name}{again}"] if cut is not None else []
     dropped += [f"snapshot {one.branch.name} of {entry.name}, left over" for entry, one in left]
     text = "\n".join(f"{'would drop' if dry_run else 'dropped'} {one}" for one in dropped)
     content = {
@@ -202,7 +203,7 @@ def _drop(
     from lancewal_tables.cuts.drop import drop_cut
 
     if cut is not None:
-        tables = {table: _table(settings, of.uri) for table, of in cut.tables.items()}
+        tables = {table: _table(settings, of.uri) for table, of in cut.tables.items() if of.snapshot is not None}
         for table, error in drop_cut(catalog, cut, tables, tasks).items():
             say(f"table {table}: {error.kind}: {one_line(str(error))}", err=True)
     for entry, one in left:

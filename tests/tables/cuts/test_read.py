@@ -148,3 +148,18 @@ def test_outside_the_windows_the_error_names_them(lake: Lake) -> None:
         cut["shop.orders"].to_arrow()
     assert "number 1 of cut live can no longer be read in this table: " in str(raised.value)
     assert f"The history window is {window_s} s, and the version window " in str(raised.value)
+
+
+def test_a_moving_cut_is_dropped_until_it_is_published_again(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also if a folder of its tables is gone."""
+    publish(lake)
+    shutil.rmtree(lake.of[TABLES[0]].uri)
+    command = ("cut", "drop", "live", "-c", lake.config())
+    assert run([*command, "--dry-run"]) == 0
+    assert lake.catalog.cut("live") is not None
+    said = "cut live. A flusher with this cut in flusher.cuts publishes it again\n"
+    assert capsys.readouterr().out.startswith(f"would drop {said}")
+    assert run([*command, "--yes"]) == 0
+    assert capsys.readouterr().out == f"dropped {said}"
+    assert lake.catalog.cut("live") is None
+    assert run([*command, "--yes"]) == 2

@@ -1,0 +1,179 @@
+"""Publishing in a thread: what metrics, log and status say, and how many requests a publication costs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any, cast
+
+import pytest
+from structlog.testing import capture_logs
+
+from benchmarks.memory_source import MemorySource
+from benchmarks.tables import MemoryIngest, create
+from benchmarks.workload import upserts
+from lancewal_core.catalog.opened import open_directory
+from lancewal_core.errors import CatalogUnavailable, InvalidSettings, LancewalError
+from lancewal_core.names.ids import Position
+from lancewal_core.open import Address
+from lancewal_core.process.clock import SystemClock
+from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.settings.load import Settings
+from lancewal_core.table.contract import Contract
+from lancewal_flusher.cuts import moving
+from lancewal_flusher.cuts.members import open_member
+from lancewal_flusher.cuts.moving import CutTurn, Moments, MovingCut, MovingWanted
+from lancewal_flusher.cuts.positions import PositionSource
+from lancewal_flusher.cuts.publish import Publisher, publishers
+from lancewal_flusher.event_table import FlusherEvents
+from lancewal_flusher.open import Threads
+from lancewal_flusher.service.metrics import FlusherMetrics
+from tests.support.catalog_entries import entry
+from tests.support.scripted import ManualClock
+from tests.support.small_s3.server import SmallS3
+
+AWAITED_S = 60.0
+AGE, HELD = "lancewal_flusher_cut_age_seconds", "lancewal_flusher_cut_held_seconds"
+
+
+class Turns:
+    """A cut whose turns end as the test says, one after the other."""
+
+    def __init__(self) -> None:
+        self.next: list[CutTurn | LancewalError] = []
+        self.taken, self.may = threading.Semaphore(0), threading.Semaphore(0)
+        self.closed = False
+
+    def turn(self) -> CutTurn:
+        self.taken.release()
+        assert self.may.acquire(timeout=AWAITED_S)
+        ends = self.next.pop(0)
+        if isinstance(ends, LancewalError):
+            raise ends
+        return ends
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def shown(metrics: FlusherMetrics, name: str) -> dict[tuple[str, ...], float]:
+    """Samples of a metric by the labels behind ``table``."""
+    samples = [s for family in metrics._shown.registry.collect() for s in family.samples if s.name == name]
+    return {tuple(value for label, value in s.labels.items() if label != "table"): s.value for s in samples}
+
+
+def test_what_holds_a_cut_back_and_how_old_it_is_are_shown() -> None:
+    clock, turns = ManualClock(), Turns()
+    with capture_logs() as logged, ExitStack() as stack:
+        metrics = FlusherMetrics(clock, "t", FlusherEvents(table="t"))
+        made = cast(Callable[[Callable[[float], bool], ExitStack], MovingCut], lambda pause, stack: turns)
+        publisher = stack.enter_context(Publisher("live", 0.0, made, metrics, clock))
+
+        def problem() -> str | None:
+            return publisher.problem
+
+        def take(*ends: CutTurn | LancewalError) -> None:
+            for end in ends:
+                turns.next.append(end)
+                turns.may.release()
+                assert turns.taken.acquire(timeout=AWAITED_S)
+
+        assert turns.taken.acquire(timeout=AWAITED_S)
+        clock.sleep(7)
+        assert shown(metrics, AGE) == {("live",): 7.0}
+        take(CutTurn(None, current=True, asked_ms=clock.now_ms() - 2_000))
+        assert shown(metrics, AGE) == {("live",): 2.0}
+        assert not shown(metrics, HELD)
+        held = CutTurn(None, held={"a": "it is late", "b": "it has not moved"}, left_out={"c": "invalid_input: no"})
+        take(held)
+        clock.sleep(3)
+        take(held)
+        assert shown(metrics, HELD) == {("live", "a"): 3.0, ("live", "b"): 3.0}
+        assert problem() == "cut live is held back: table a: it is late, table b: it has not moved"
+        away = CatalogUnavailable("it does not answer")
+        take(away, away)
+        assert problem() == "cut live is not published: catalog_unavailable: it does not answer"
+        clock.sleep(1)
+        assert shown(metrics, AGE) == {("live",): 6.0}
+        take(CutTurn(None, current=True, asked_ms=clock.now_ms()))
+        assert shown(metrics, AGE) == {("live",): 0.0}
+        assert problem() is None
+        assert not shown(metrics, HELD)
+    turns.next.append(away)
+    turns.may.release()
+    until(lambda: turns.closed)
+    names = [line["event"] for line in logged if line["event"].startswith("cut_")]
+    assert names[:4] == ["cut_held", "cut_left_out", "cut_not_published", "cut_goes_on"]
+
+
+def until(seen: Callable[[], object]) -> None:
+    began = time.monotonic()
+    while not seen():
+        assert time.monotonic() - began < AWAITED_S
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("sections", "says"),
+    [
+        ({"catalog": {"root": "/lake"}}, "kafka.bootstrap_servers"),
+        ({"kafka": {"bootstrap_servers": "127.0.0.1:1"}}, "there is no catalog to publish them in"),
+    ],
+)
+def test_a_cut_without_a_catalog_or_brokers_is_refused(sections: Mapping[str, Any], says: str) -> None:
+    settings = Settings.model_validate({"flusher": {"cuts": [{"name": "live", "tables": "a"}]}, **sections})
+    with pytest.raises(InvalidSettings, match=says):
+        publishers(settings, FlusherMetrics(ManualClock(), "t", FlusherEvents(table="t")), ManualClock())
+
+
+def test_a_publication_costs_a_few_requests_for_each_table_that_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many tables there are, and however many segments their logs have."""
+    monkeypatch.setattr(moving, "SETTLE_S", 0.0)
+    with SmallS3() as store, ExitStack() as stack:
+        tasks = ThreadTasks(io_threads=4)
+        stack.callback(tasks.close)
+        settings = Settings.model_validate({"storage": {"options": store.options}})
+        threads, catalog = Threads.of(settings, stack), open_directory("s3://bucket/lake", store.options)
+        ingests: dict[str, MemoryIngest] = {}
+        for n in range(4):
+            address = Address(f"s3://bucket/lake/t{n}.lance", store.options)
+            contract = create(address, f"topic{n}", f"id{n}", 2)
+            ingests[contract.topic] = MemoryIngest(address, contract, MemorySource(contract.regions), 1_000_000, 100)
+            named = entry(f"t{n}", address.uri, table_uuid=contract.table_uuid, topic=contract.topic)
+            assert catalog.swap_table(f"t{n}", None, named)
+
+        def feed(topic: str, segments: int) -> None:
+            for _ in range(segments):
+                ingests[topic].feed(list(upserts(2, 1_000, 1)))
+
+        def ends(contracts: Sequence[Contract]) -> dict[str, dict[int, Position]]:
+            durable = {it.topic: ingests[it.topic].worker.durable for it in contracts}
+            return {
+                it.topic: {r.partition: durable[it.topic].get(r, Position(0)) for r in it.regions} for it in contracts
+            }
+
+        cut = MovingCut(
+            catalog,
+            MovingWanted("live", ("t*",), 60.0),
+            PositionSource(ends),
+            lambda found, to_close: open_member(settings, found, threads, to_close, 1 << 20),
+            tasks,
+            Moments(SystemClock(), iter(f"write{n}" for n in range(100)).__next__, lambda _: False),
+        )
+        stack.callback(cut.close)
+        for topic in ingests:
+            feed(topic, 2)
+        assert cut.turn().published
+        feed("topic0", 2)
+        assert cut.turn().published
+        store.take()
+        assert not cut.turn().published
+        assert len(store.take()) == 2
+        for changed in (["topic1"], ["topic1", "topic2", "topic3"]):
+            for topic in changed:
+                feed(topic, 120)
+            store.take()
+            assert cut.turn().published
+            assert len(store.take()) <= 4 + 12 * len(changed)
