@@ -14,7 +14,7 @@ from tests.soak.cuts import CutSoak
 from tests.support.postgres import PostgresServer
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
-CUTS = 5
+CUTS = 4
 
 
 def test_every_cut_is_the_fold_up_to_its_positions(kafka: KafkaBroker, tmp_path: Path, seed: int) -> None:
