@@ -38,7 +38,8 @@ class SegmentCache:
         self._bytes_max = bytes_max
         self._bytes = 0
         self._segments: dict[str, _Kept] = {}
-        self._grown: dict[LogId, int] = {}
+        self._grown: dict[LogId, tuple[int, int]] = {}
+        """Growth of each log at its last walk, and lately."""
         self._plan = 0
         self._looked_through = 0
         """The plan in which room was last made."""
@@ -51,12 +52,18 @@ class SegmentCache:
 
     def grown(self, log: LogId) -> int:
         """Return how many segments the last walk of this log found after the cached ones."""
-        return self._grown.get(log, 0)
+        return self._grown.get(log, (0, 0))[0]
+
+    def grown_lately(self, log: LogId) -> int:
+        """Return the largest growth at one walk, of which each later walk forgets a half.
+
+        Whoever looks twice in a row, once a minute, sees a log grow at each first look."""
+        return self._grown.get(log, (0, 0))[1]
 
     def has_grown(self, log: LogId, segments: int) -> None:
         with self._lock:
-            self._grown.pop(log, None)
-            self._grown[log] = segments
+            lately = self._grown.pop(log, (0, 0))[1]
+            self._grown[log] = segments, max(segments, lately // 2)
             if len(self._grown) > _LOGS_KNOWN:
                 del self._grown[next(iter(self._grown))]
 

@@ -103,9 +103,9 @@ def walk_cached(
     A segment that has no room in the cache comes as its trailer, unless it came in a bundle.
 
     The walk first asks for as many numbers as the log had grown by at the walk before, and two more.  So the walk finds
-    the end of an evenly growing log at once.  For a log that the cache does not know, the walk asks for a listing at
-    the same time.  After that it reads bundles instead of the segments, where they copy segments that the listing
-    shows.
+    the end of an evenly growing log at once.  For a log that the cache does not know, or that grew by more than
+    ``_WINDOW`` segments lately, the walk asks for a listing at the same time.  After that it reads bundles instead of the
+    segments, where they copy segments that the listing shows.
     """
 
     def read(sequence: Sequence) -> Segment | Trailer | Fence | None:
@@ -120,10 +120,9 @@ def walk_cached(
         known.append(segment)  # without the threads that a walk of the store uses
         at = Sequence(at + 1)
     cold = not known and before is None  # nothing of this log is known: it may be long, and have bundles
-    ahead = min(_FIRST + cache.grown(log), _WINDOW)
-    begin: _Begin[Segment | Trailer] = _Begin(ahead)
-    if cold:
-        begin = _Begin(ahead, partial(Listed.behind, store, log, at), ByBundles(store, tasks, read, cache.add))
+    begin: _Begin[Segment | Trailer] = _Begin(min(_FIRST + cache.grown(log), _WINDOW))
+    if cold or (before is None and cache.grown_lately(log) > _WINDOW):
+        begin = _Begin(_FIRST, partial(Listed.behind, store, log, at), ByBundles(store, tasks, read, cache.add))
     walked = _walk(tasks, log, at, before, read, begin)
     if before is None:
         cache.has_grown(log, 0 if cold else len(walked.segments))
