@@ -10,6 +10,9 @@ flusher with all of them, with default settings.
   that are produced while cuts are made, one after the other.  The freshness of a row is the end of the first strong read that
   shows it minus the time of its produce call.  Readers, a process for each, read ``READERS`` of the tables: twenty would
   measure themselves.
+* *moving*: the same services.  A quarter of the tables get rows, as many each as before.  A flusher of another table publishes
+  a cut of all, every ``every_s``.  Its requests are told by its access key, and those for its own table do not count.  The age
+  of the cut at a moment is the time since its positions were asked for, as a reader sees it then.
 * *entries*: a catalog of so many tables, in a folder and in PostgreSQL, which is on this machine.  A client opens it anew and
   lists it, changes an entry that it knows, and lists it again.
 
@@ -30,12 +33,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import uuid4
 
+import numpy as np
+
 import lancewal
 from benchmarks import cuts_without_catalog
 from benchmarks.distance import DELAY_S
 from benchmarks.elapsed import seconds
 from benchmarks.fresh_reads import FreshReader, p99
-from benchmarks.lake import PARTITIONS, ROOT, Lake
+from benchmarks.lake import PARTITIONS, PROGRAM, ROOT, Lake
 from benchmarks.steady import BROKER, PRODUCER_LINGER_MANY_MS, producing
 from lancewal_core.catalog.catalog import Catalog
 from lancewal_core.catalog.entry import TableEntry
@@ -46,10 +51,14 @@ from lancewal_demo.stack import KafkaBroker
 from lancewal_reader.table import open_table
 from tests.support.postgres import PASSWORD, PostgresServer
 from tests.support.small_s3.child import SmallS3Process
+from tests.support.small_s3.requests import by_kind
 
 READERS = 3
 INGESTS = 2
 CUTS = 3
+CHANGING = 4
+"""A quarter of the tables change."""
+PUBLICATIONS = 3
 RUNS = 15
 IDLE_RECORDS = 200
 
@@ -65,11 +74,12 @@ class Size:
     """Rows of a loaded table, all of which are upserted again and again."""
     warm_s: float = 60.0
     window_s: float = 30.0
+    every_s: float = 30.0
     entries: int = 10_000
     away: cuts_without_catalog.Size = field(default_factory=cuts_without_catalog.Size)
 
 
-SMALL = Size(3, 4, 500, 2_000, 10.0, 10.0, 1_000, cuts_without_catalog.Size(1_000, 20_000, 10.0, 10.0))
+SMALL = Size(3, 4, 500, 2_000, 10.0, 10.0, 10.0, 1_000, cuts_without_catalog.Size(1_000, 20_000, 10.0, 10.0))
 
 
 def run(size: Size = Size()) -> dict[str, float]:
@@ -89,7 +99,7 @@ def run(size: Size = Size()) -> dict[str, float]:
                 lake.fill(name, IDLE_RECORDS, IDLE_RECORDS)
             lake.create(loaded, size.rows)
             figures |= _idle(lake, idle) | _reads(lake, idle[0])
-            figures |= _loaded(lake, loaded, size)
+            figures |= _loaded(lake, loaded, idle[0], size)
             figures |= _told(cuts_without_catalog.run(folder, store, broker.bootstrap_servers, size.away))
             figures |= _entries(store, size.entries)
     finally:
@@ -145,7 +155,7 @@ def _reads(lake: Lake, name: str) -> dict[str, float]:
     )
 
 
-def _loaded(lake: Lake, names: list[str], size: Size) -> dict[str, float]:
+def _loaded(lake: Lake, names: list[str], other: str, size: Size) -> dict[str, float]:
     taken: list[tuple[float, float]] = []
     with lake.far(), ExitStack() as stack:
         lake.serve(stack, "flusher", names)
@@ -168,6 +178,7 @@ def _loaded(lake: Lake, names: list[str], size: Size) -> dict[str, float]:
             lake.check_services()
         first = -(-produced() // len(names))
         found = [reader.end(first) for reader in readers]
+        moved = _moving(lake, names, other, size)
     before, meanwhile = p99(found, began, making), p99(found, making, made)
     return _told(
         {
@@ -176,8 +187,48 @@ def _loaded(lake: Lake, names: list[str], size: Size) -> dict[str, float]:
             "fresh_meanwhile_p99_ms": meanwhile,
             "fresh_ratio": meanwhile / before,
             "rows_unseen": sum(one.unseen for one in found),
+            **moved,
         }
     )
+
+
+def _moving(lake: Lake, names: list[str], other: str, size: Size) -> dict[str, float]:
+    changing = names[::CHANGING]
+    options = {**lake.store.options, "aws_access_key_id": "publisher"}
+    cut = {"name": "live", "tables": "loaded.*", "every": f"{size.every_s:g}s"}
+    config = lake.config(other, storage={"options": options}, flusher={"cuts": [cut]})
+    objects = open_store(ROOT, lake.store.options)
+
+    def published() -> list[tuple[int, int]]:
+        """Return for each publication when its positions were asked for, and when it was there (ms since 1970)."""
+        found = {paths.parse_moving_cut_version(info.key): info for info in objects.list(paths.moving_cuts_prefix())}
+        stored = sorted((at[1], info) for at, info in found.items() if at is not None and at[0] == "live")
+        return [(json.loads(objects.get(info.key) or b"")["cut"]["asked_ms"], info.modified_ms) for _, info in stored]
+
+    with ExitStack() as stack:
+        lake.start(stack, "flusher", [*PROGRAM, "flusher", "run", "-c", config], [other])
+        rate = size.rows_per_s * len(changing) // len(names)
+        stack.enter_context(producing(lake.servers, changing, PRODUCER_LINGER_MANY_MS, size.rows, rate))
+        time.sleep(size.every_s + 5)  # the first publication opens the tables
+        lake.store.take()
+        began, seconds = time.time(), PUBLICATIONS * size.every_s
+        time.sleep(seconds)
+        requests = [
+            one for one in lake.store.take() if one.by == "publisher" and f"/{other}.lance/" not in f"/{one.key}"
+        ]
+        ended = time.time()
+        lake.check_services()
+    there = published()
+    moments = np.arange(began * 1000, ended * 1000, 100)
+    ages = [now - max(asked for asked, seen in there if seen <= now) for now in moments]
+    for kind, found in sorted(by_kind(requests, "lake").items()):
+        print(f"  {kind}: {found / seconds:.2f}/s", flush=True)
+    return {
+        "moving_requests_per_s": len(requests) / seconds,
+        "moving_age_p99_s": float(np.percentile(ages, 99)) / 1000,
+        "moving_every_s": size.every_s,
+        "moving_age_over_interval_s": float(np.percentile(ages, 99)) / 1000 - size.every_s,
+    }
 
 
 def _entries(store: SmallS3Process, number: int) -> dict[str, float]:

@@ -363,6 +363,9 @@ def _cuts_rows() -> Iterator[_Row]:
     yield "time of a read at a cut over that at its snapshot", "read_ratio", "at most 1.05", ".2f"
     yield "requests of a read at a cut beyond those at its snapshot", "read_more_requests", "at most 1", ",.0f"
     yield "read at a cut, s", "read_s", "-", ".2f"
+    said = "moving cut of 20 tables, 5 of them changing, every 30 s"
+    yield f"{said}: requests/s because of it", "moving_requests_per_s", "at most 4", ".1f"
+    yield f"{said}: its age, p99, beyond the interval, s", "moving_age_over_interval_s", "at most 3", ".1f"
     for kind, text in (("folder", "a folder"), ("postgres", "PostgreSQL")):
         said = f"catalog of 10,000 tables in {text}"
         yield f"{said}: list all, s", f"{kind}_list_s", "at most 0.5", ".2f"

@@ -27,6 +27,8 @@ class StoreRequest:
     status: int
     opened: bool = False
     """It is the first on its connection."""
+    by: str = ""
+    """Access key of who asks, without a secret."""
 
     def below(self, folder: str) -> str:
         """The key in a table's folder."""

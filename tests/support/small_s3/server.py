@@ -12,7 +12,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Self
@@ -24,6 +24,7 @@ from tests.support.small_s3.requests import StoreRequest
 
 REQUESTS = "/-/requests"
 DELAY = "/-/delay"
+_ACCESS_KEY = re.compile(r".*Credential=([^/]*)/.*")
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)$")
 _XML = '<?xml version="1.0" encoding="UTF-8"?>'
 
@@ -144,6 +145,7 @@ class _Handler(BaseHTTPRequestHandler):
             0,
             0,
             self._first,
+            _ACCESS_KEY.sub(r"\1", self.headers.get("Authorization") or ""),
         )
         self._first = False
         try:
@@ -257,8 +259,7 @@ class _Handler(BaseHTTPRequestHandler):
             headers += [("ETag", of.etag), ("Last-Modified", formatdate(of.modified_s, usegmt=True))]
         if range_:
             headers.append(("Content-Range", range_))
-        asked = self._noted
-        self.server.s3.note(StoreRequest(asked.method, asked.key, asked.begin, time.monotonic(), status, asked.opened))
+        self.server.s3.note(replace(self._noted, end=time.monotonic(), status=status))
         self._reply(status, body, headers)
 
     def _reply(self, status: int, body: bytes, headers: Sequence[tuple[str, str]] = ()) -> None:
