@@ -1,7 +1,8 @@
 """A catalog in PostgreSQL, which SQL tools read too.
 
 Guarantees, beside those of the door
- 1. Each call is one statement, and one more on a new connection.  ``connections`` has the time limits.
+ 1. Each call is one statement, and one more on a new connection.  A deletion that finds nothing to delete is two.
+    ``connections`` has the time limits.
  2. ``CatalogRefused``: the schema is missing, newer than this release, or older than the release before.
  3. Nothing that the protocol promises lies here.  A server that lost its last commits may confirm a swap a second time.
     ``server`` tells that another server, or another history, answers.

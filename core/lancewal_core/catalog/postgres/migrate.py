@@ -1,7 +1,8 @@
 """Making and upgrading the schema of a catalog in PostgreSQL, by numbered files that each run once.
 
 Only ``lancewal catalog init`` and ``lancewal catalog migrate`` do this, with a role that owns the schema.  All files run
-in one transaction, with the new version.  Two runs at once wait for each other.
+in one transaction, with the new version.  Of two runs at once, one waits for the other, at most ``STATEMENT_S`` seconds.
+Then it fails and has changed nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Documents of one table of the schema, each under a name, with the compare-and-swap of catalogs.
 
-Each swap is one statement.  It may run again after its answer was lost.  It then finds the new document, and returns True
-again.
+Each swap is one statement, and a deletion that finds nothing to delete is one more.  A swap may run again after its answer
+was lost.  It then finds the new document, and returns True again.
 """
 
 from __future__ import annotations
@@ -38,11 +38,8 @@ class Documents:
     def swap(self, name: str, instead_of: str | None, new: Document | None) -> bool:
         """Swap the document with the write id ``instead_of``; None is no document.  Return whether ``new`` is there now."""
         if new is None:
-            statement = (
-                b"WITH gone AS (DELETE FROM {} WHERE name = %s AND write_id = %s RETURNING 1) "
-                b"SELECT EXISTS (SELECT FROM gone) OR NOT EXISTS (SELECT FROM {} WHERE name = %s)"
-            )
-            return bool(self._run(statement, name, instead_of, name)[0][0])
+            gone = self._run(b"DELETE FROM {} WHERE name = %s AND write_id = %s RETURNING 1", name, instead_of)
+            return bool(gone) or self.one(name) is None  # another deletion may have come first
         if instead_of is None:
             statement = (
                 b"INSERT INTO {} AS old (name, write_id, content) VALUES (%s, %s, %s::jsonb) ON CONFLICT (name) "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from tests.support.pgbouncer import SESSIONS, PgBouncer
 from tests.support.postgres import DATABASE, PASSWORD, OneAnswer, PostgresServer
 from tests.support.tcp_fault_proxy import Damage
 from tests.support.tls_front import tls_front
+from tests.support.whole_path import until
 
 LIMIT_S = CONNECT_S + connections.STATEMENT_S
 """Longest time of a call to one host."""
@@ -177,6 +179,45 @@ def test_migrations_are_numbered_and_run_once(postgres: PostgresServer, monkeypa
         migrate.migrate(postgres.url(), PASSWORD)
 
 
+def test_two_runs_at_once_wait_for_each_other_for_a_time(
+    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = postgres.database()
+    with psycopg.connect(url, password=PASSWORD) as other:
+        other.execute(migrate._LOCK)
+        monkeypatch.setattr(connections, "STATEMENT_S", 0.5)
+        with pytest.raises(CatalogUnavailable, match="waits up to"):
+            migrate.migrate(url, PASSWORD)
+        monkeypatch.undo()
+        with ThreadPoolExecutor(1) as threads:
+            waits = threads.submit(migrate.migrate, url, PASSWORD)
+            waits_for_a_lock(postgres)
+            other.rollback()
+            assert waits.result() == connections.SCHEMA_NEWEST
+
+
+def waits_for_a_lock(server: PostgresServer) -> None:
+    until(lambda: bool(server.run("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'")))
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_of_two_deletions_at_once_both_are_done(postgres: PostgresServer, again: bool) -> None:
+    """Unless the name is taken again meanwhile."""
+    url = postgres.database()
+    catalog, first = PostgresCatalog(url, PASSWORD), entry()
+    assert catalog.swap_table("shop.orders", None, first)
+    with ThreadPoolExecutor(1) as threads, psycopg.connect(url, password=PASSWORD) as other:
+        other.execute("DELETE FROM lancewal.entries")
+        deleted = threads.submit(catalog.swap_table, "shop.orders", first, None)
+        waits_for_a_lock(postgres)
+        if again:
+            other.execute(
+                "INSERT INTO lancewal.entries (name, write_id, content) VALUES ('shop.orders', 'other', '{}')"
+            )
+        other.commit()
+        assert deleted.result() is not again
+
+
 def test_a_value_that_cannot_be_stored_is_named(postgres: PostgresServer) -> None:
     catalog = PostgresCatalog(postgres.database(), PASSWORD)
     with pytest.raises(InvalidInput, match="cannot store a value"):
@@ -198,6 +239,25 @@ def test_another_machine_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert "sslmode" not in parameters(f"postgresql://u@{host}/d", "x")
     assert "sslmode" not in parameters("postgresql:///d?host=/run/postgresql", "x")
     assert parameters("postgresql://u@localhost/d?sslmode=verify-full", "x")["sslrootcert"] == "/etc/ours.pem"
+
+
+@pytest.mark.parametrize("variable", ["PGHOST", "PGHOSTADDR", "PGSERVICE"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.0.0.1,localhost", ""])
+def test_the_address_alone_names_the_server(
+    variable: str, host: str, postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The environment leads to another server, without verification."""
+    url = postgres.database()
+    server = f"{host}:{postgres.port}".replace(",", f":{postgres.port},") if host else ""
+    services = tmp_path / "services.conf"
+    services.write_text("[other]\nhostaddr=127.0.0.2\nhost=other\nsslmode=disable\n")
+    monkeypatch.setenv("PGSERVICEFILE", str(services))
+    monkeypatch.setenv(variable, "other" if variable == "PGSERVICE" else "127.0.0.2")
+    catalog = PostgresCatalog(url.replace(f"127.0.0.1:{postgres.port}", server), PASSWORD)
+    if host:
+        assert catalog.tables() == {}
+    else:  # the server of the test has no socket where the client looks for one
+        assert "socket" in refusal(catalog, CatalogUnavailable)
 
 
 def test_a_certificate_that_is_not_trusted_is_refused(
