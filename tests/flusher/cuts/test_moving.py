@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -16,7 +17,14 @@ from lancewal_core.catalog.catalog import Catalog
 from lancewal_core.catalog.cut import Cut
 from lancewal_core.catalog.entry import TableEntry
 from lancewal_core.catalog.opened import open_postgres
-from lancewal_core.errors import CatalogUnavailable, InvalidInput, LancewalError, TopicReplaced
+from lancewal_core.errors import (
+    CatalogUnavailable,
+    InvalidInput,
+    LancewalError,
+    PartitionCountChanged,
+    TopicMissing,
+    TopicReplaced,
+)
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Position
 from lancewal_core.table.contract import Contract, encode_contract
@@ -284,15 +292,36 @@ def test_a_table_put_back_to_an_older_state_holds_the_cut_back_until_it_has_agai
     assert all(positions[1][region] >= at for region, at in positions[0].items())
 
 
-def test_a_topic_that_is_another_one_holds_the_cut_back(lake: Lake, live: Publishing) -> None:
-    live.source_fails = TopicReplaced("topic shop.items was made again", topic="shop.items")
+@pytest.mark.parametrize("kind", [TopicReplaced, TopicMissing, PartitionCountChanged])
+def test_a_topic_that_is_another_one_holds_the_cut_back(
+    lake: Lake, live: Publishing, kind: type[LancewalError]
+) -> None:
+    """Or one that is gone, or that has got partitions."""
+    live.source_fails = kind("the topic is not that of the contract", topic="shop.items")
     turn = live.turn()
     assert list(turn.held) == ["shop.items"]
-    assert turn.held["shop.items"].startswith("topic_replaced: ")
+    assert turn.held["shop.items"] == f"{kind.kind}: the topic is not that of the contract"
     live.source_fails = None
     opened = live.opened
     assert live.turn().current
     assert live.opened == opened + 1  # with its newest contract
+
+
+def test_a_table_whose_folder_vanished_holds_the_cut_back_until_somebody_forgets_it(
+    lake: Lake, live: Publishing
+) -> None:
+    first = check(lake)
+    lake.of["shop.items"].produce(3)
+    shutil.rmtree(lake.of["shop.items"].uri)
+    for _ in range(2):
+        turn = live.turn()
+        assert list(turn.held) == ["shop.items"]
+        assert not turn.published
+    assert cut_of(lake.catalog) == first
+    assert lake.catalog.swap_table("shop.items", lake.catalog.table("shop.items"), None)
+    live.clock.sleep(moving.LOOK_S)
+    assert live.turn().published
+    assert list(check(lake).tables) == ["shop.orders", "shop.people"]
 
 
 def test_a_table_that_cannot_be_opened_holds_back_the_first_cut(lake: Lake) -> None:
