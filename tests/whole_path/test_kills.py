@@ -15,7 +15,8 @@ from pathlib import Path
 import lance
 import pytest
 
-from lancewal_demo.stack import KafkaBroker, S3Server
+from lancewal_demo.stack import KafkaBroker
+from tests.support.store_addresses import REAL, at_real_server
 from tests.support.whole_path import Kill, Life, Service, Slot, shuffled, until
 from tests.whole_path.feed import Record
 from tests.whole_path.world import World, make_world, plain_rows, user_row
@@ -207,19 +208,14 @@ def test_local_folder(kafka: KafkaBroker, topic_name: str, tmp_path: Path, seed:
     append_between_plan_and_commit(world, killed=True)
 
 
-@pytest.mark.s3
-def test_s3(kafka: KafkaBroker, s3: S3Server, topic_name: str, tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize("kind", REAL)  # s3, azure, gcs
+def test_a_store(
+    kind: str, request: pytest.FixtureRequest, kafka: KafkaBroker, topic_name: str, tmp_path: Path, seed: int
+) -> None:
     """Fewer kills; the region key is the whole primary key, so that tombstones delete."""
     rng = random.Random(f"kills {seed}")
-    world = make_world(
-        kafka,
-        topic_name,
-        tmp_path,
-        seed,
-        region_key=("customer", "id"),
-        uri=f"s3://{s3.bucket(f'kills-{seed}')}/tables/one",
-        options={name.lower(): value for name, value in s3.environment.items()},
-    )
+    uri, options = at_real_server(request, kind, f"kills-{seed}", "tables/one")
+    world = make_world(kafka, topic_name, tmp_path, seed, region_key=("customer", "id"), uri=uri, options=options)
     plan = Plan(
         (
             shuffled(rng, ("seal.cas:before:2", "wal.put:after:4"), 1, 3.0, INSIDE),
