@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from lancewal_core.errors import CutMissing, InvalidInput, TokenTimeout
+from lancewal_core.errors import CatalogUnavailable, CutMissing, InvalidInput, StoreUnavailable, TokenTimeout
 from lancewal_core.names.ids import Position
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.snapshots import snapshots
+from lancewal_tables.cuts import make
 from lancewal_tables.cuts.left_over import drop_left_over, snapshots_of_cuts
+from lancewal_tables.snapshots.make import Made
 from tests.simulation.checker import require
 from tests.simulation.cutting import Cutting
 from tests.simulation.memory_kafka import MemoryTopic
@@ -70,6 +72,24 @@ class TwoTables:
         for stage in self.stages:
             stage.check()
 
+    def stopped_before_its_record(self) -> Callable[[], None]:
+        """A maker has made its snapshots, and the record is yet to come.  Return what it does then (steps 5 and 6)."""
+        cut = self.maker.make(_NAME)
+        require(self.catalog.swap_cut(_NAME, cut, None), "the record was not taken out")
+        members = self.maker.members
+        made = [
+            Made(found, 0, 0)
+            for member in members
+            for found in snapshots(member.context.table)
+            if found.name == cut.tables[member.name].snapshot
+        ]
+
+        def goes_on() -> None:
+            require(self.catalog.swap_cut(_NAME, None, cut), "the record was not written")
+            make.check_snapshots(self.catalog, cut, members, made, members[0].context.tasks)
+
+        return goes_on
+
     def left_over(self) -> list[str]:
         return [one.branch.name for stage in self.stages for one in snapshots_of_cuts(stage.checker.table, "memory")]
 
@@ -108,7 +128,7 @@ def snapshots_are_taken_for_left_over() -> None:
     """Right before the record is written, somebody drops what makings of that name have left over.  No cut lacks a
     snapshot afterwards."""
     two = TwoTables()
-    two.catalog.before.append(lambda: drop_left_over(two.first.checker.table, "memory", _NAME))
+    two.catalog.before.append(lambda: drop_left_over(two.catalog, two.first.checker.table, _NAME))
     with stops(CutMissing, says="of table orders meanwhile"):
         two.maker.make(_NAME)
     two.check()
@@ -116,6 +136,79 @@ def snapshots_are_taken_for_left_over() -> None:
     require(not two.left_over(), "left over are", two.left_over())
     two.maker.make(_NAME)
     two.check()
+
+
+def cut_is_recorded_before_left_over_ones_are_dropped() -> None:
+    """Somebody has seen the snapshots of a maker that has no record yet.  The maker then writes it, and finds all snapshots.
+    The cut stays whole."""
+    two = TwoTables()
+    goes_on = two.stopped_before_its_record()
+    table = two.somebody("c").members[0].context.table
+    two.first.scripts["c"].before("note branch", "table", goes_on)
+    drop_left_over(two.catalog, table, _NAME)
+    two.check()
+    require(two.catalog.cut(_NAME) is not None, "there is no cut")
+
+
+def cut_is_recorded_while_a_left_over_one_is_dropped() -> None:
+    """The maker writes its record when somebody has looked for the last time, and is about to drop a snapshot.  It takes
+    the record back."""
+    two = TwoTables()
+    goes_on = two.stopped_before_its_record()
+    table = two.somebody("c").members[0].context.table
+
+    def meanwhile() -> None:
+        with stops(CutMissing, says="of table orders meanwhile"):
+            goes_on()
+
+    two.first.scripts["c"].before("drop branch", "table", meanwhile)
+    drop_left_over(two.catalog, table, _NAME)
+    two.check()
+    require(two.catalog.cut(_NAME) is None, "there is a cut")
+    require(not two.left_over(), "left over are", two.left_over())
+
+
+def heirs_cut_is_dropped_while_it_drops_left_over_ones() -> None:
+    """B makes the cut, and has seen what A left over.  Somebody drops B's cut, and A, which still runs, writes its record.
+    A's cut stays whole."""
+    two = TwoTables()
+    goes_on = two.stopped_before_its_record()
+    heir = two.somebody("heir")
+
+    def meanwhile() -> None:
+        two.somebody("c").drop(_NAME)
+        goes_on()
+
+    two.first.scripts["heir"].before("note branch", "table", meanwhile, passing=3)  # after the two of its own snapshot
+    heir.make(_NAME)
+    two.check()
+    require(two.catalog.cut(_NAME) is not None, "there is no cut")
+
+
+def record_is_not_taken_back() -> None:
+    """Somebody has dropped a snapshot before the record, and the catalog does not answer when the maker takes it back.  The
+    error says that the cut is there, and incomplete."""
+    two = TwoTables()
+
+    def unavailable() -> None:
+        raise CatalogUnavailable("it does not answer")
+
+    two.catalog.before += [unavailable, lambda: drop_left_over(two.catalog, two.first.checker.table, _NAME)]
+    with stops(CatalogUnavailable, says="and it is incomplete: somebody dropped the snapshot june-"):
+        two.maker.make(_NAME)
+    require(two.catalog.cut(_NAME) is not None, "there is no cut")
+    two.somebody("c").drop(_NAME)
+    require(not two.left_over(), "left over are", two.left_over())
+
+
+def snapshots_are_not_found_for_lack_of_an_answer() -> None:
+    """The store does not answer when the maker looks for its snapshots.  The error says that the cut is there."""
+    two = TwoTables()
+    two.catalog.before.append(lambda: two.second.scripts[_BY].down.append(("branches", "table")))
+    with stops(StoreUnavailable, says="cut june is in the catalog. Nobody knows whether the snapshot june-"):
+        two.maker.make(_NAME)
+    two.check()
+    require(two.catalog.cut(_NAME) is not None, "there is no cut")
 
 
 def who_drops_a_cut_dies() -> None:
@@ -158,7 +251,21 @@ SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
     maker_dies_between_two_snapshots: ("a cut is recorded first", "lacks its snapshot of items"),
     records_come_while_positions_are_asked: ("positions are asked for by table", "a record is in one table alone"),
     snapshots_are_taken_for_left_over: ("snapshots of a cut are not looked for again", "CutMissing was expected"),
+    cut_is_recorded_before_left_over_ones_are_dropped: (
+        "left-over ones stay left over once seen",
+        "lacks its snapshot of orders",
+    ),
+    heirs_cut_is_dropped_while_it_drops_left_over_ones: (
+        "left-over ones stay left over once seen",
+        "lacks its snapshot of orders",
+    ),
+    cut_is_recorded_while_a_left_over_one_is_dropped: ("left-over ones are not marked", "CutMissing was expected"),
     who_drops_a_cut_dies: ("snapshots of a cut are dropped before its record", "lacks its snapshot of"),
 }
 
-ACCIDENTS: list[Callable[[], None]] = [two_make_a_cut_of_one_name, table_lags]
+ACCIDENTS: list[Callable[[], None]] = [
+    two_make_a_cut_of_one_name,
+    table_lags,
+    record_is_not_taken_back,
+    snapshots_are_not_found_for_lack_of_an_answer,
+]

@@ -66,6 +66,7 @@ import lancewal_reader.plan.strong
 import lancewal_reader.reading.reads
 import lancewal_reader.reading.result_columns
 import lancewal_tables.cuts.drop
+import lancewal_tables.cuts.left_over
 import lancewal_tables.cuts.make
 import lancewal_tables.define.alter
 import lancewal_tables.define.drop
@@ -1045,6 +1046,23 @@ def _snapshots_of_a_cut_are_not_looked_for_again(patch: pytest.MonkeyPatch) -> N
     patch.setattr(lancewal_tables.cuts.make, "check_snapshots", lambda *_: None)
 
 
+def _left_over_ones_stay_left_over_once_seen(patch: pytest.MonkeyPatch) -> None:
+    is_recorded = lancewal_tables.cuts.left_over._is_recorded
+    seen: set[str] = set()
+
+    def once(catalog: Any, one: Any) -> bool:
+        if one.branch.name not in seen and is_recorded(catalog, one):
+            return True
+        seen.add(one.branch.name)
+        return False
+
+    patch.setattr(lancewal_tables.cuts.left_over, "_is_recorded", once)
+
+
+def _left_over_ones_are_not_marked(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lancewal_tables.cuts.left_over, "marked_left_over", dict)
+
+
 def _snapshots_of_a_cut_are_dropped_before_its_record(patch: pytest.MonkeyPatch) -> None:
     def drop_cut(catalog: Any, cut: Cut, tables: Mapping[str, Any], tasks: Any) -> Any:
         for name, of in cut.tables.items():
@@ -1196,6 +1214,8 @@ MUTATIONS: dict[str, Patch] = {
     "who lags is left out unasked": _who_lags_is_left_out_unasked,
     "positions are asked for by table": _positions_are_asked_for_by_table,
     "snapshots of a cut are not looked for again": _snapshots_of_a_cut_are_not_looked_for_again,
+    "left-over ones stay left over once seen": _left_over_ones_stay_left_over_once_seen,
+    "left-over ones are not marked": _left_over_ones_are_not_marked,
     "snapshots of a cut are dropped before its record": _snapshots_of_a_cut_are_dropped_before_its_record,
 }
 
@@ -1259,6 +1279,8 @@ NOT_IN_SCHEDULES = {
     "a former topic is kept anyway",
     "positions are asked for by table",
     "snapshots of a cut are not looked for again",
+    "left-over ones stay left over once seen",
+    "left-over ones are not marked",
     "snapshots of a cut are dropped before its record",
     "a damaged subscription holds nothing",
     "a subscription is not looked at again",

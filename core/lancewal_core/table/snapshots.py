@@ -11,6 +11,7 @@ The notes of a branch are text by name, as plain Lance shows them (``dataset.bra
 ``lancewal.until``          time from which it may be dropped; without this note, never
 ``lancewal.left_out``       JSON: what the read left out of keys in conflict, if anything
 ``lancewal.cut``            JSON: of which cut of a catalog it is, if of one (``lancewal_core.catalog.cut_note``)
+``lancewal.left_over``      ``1`` once somebody began to drop it, since its cut had no record
 ==========================  ==============================================================================================
 
 A branch without ``lancewal.snapshot`` is a user's branch, not a snapshot.
@@ -38,6 +39,7 @@ _CREATED = "lancewal.created_at"
 _UNTIL = "lancewal.until"
 _LEFT_OUT = "lancewal.left_out"
 _CUT = "lancewal.cut"
+_LEFT_OVER = "lancewal.left_over"
 _MAKER = "lancewal.maker"
 _YEAR_10000_MS = 253_402_300_800_000
 NAME_MAX = 64
@@ -104,6 +106,11 @@ def _of_cut(cut: str) -> dict[str, str]:
 def cut_of(branch: Branch) -> str:
     """Return the text of the note that says of which cut a snapshot is, also an unfinished one; empty if it is of none."""
     return branch.notes.get(_CUT, "")
+
+
+def marked_left_over(notes: Mapping[str, str]) -> dict[str, str]:
+    """Return the notes of a snapshot of a cut with the mark of those that are left over."""
+    return {**notes, _LEFT_OVER: "1"}
 
 
 def is_ours(branch: Branch) -> bool:

@@ -184,30 +184,37 @@ def drop(asked: CatalogAsked, name: NameArgument, dry_run: DryRunOption = False,
             )
         if not dry_run:
             agree(yes, f"cut {name} is dropped" if cut is not None else f"snapshots of cut {name} are dropped")
-            _drop(settings, catalog, cut, left, tasks)
+            gone = _drop(settings, catalog, cut, left, tasks)
+        else:
+            gone = left
     again = ". A flusher with this cut in flusher.cuts publishes it again" if cut is not None and cut.moving else ""
     dropped = [f"cut {name}{again}"] if cut is not None else []
-    dropped += [f"snapshot {one.branch.name} of {entry.name}, left over" for entry, one in left]
-    text = "\n".join(f"{'would drop' if dry_run else 'dropped'} {one}" for one in dropped)
+    dropped += [f"snapshot {one.branch.name} of {entry.name}, left over" for entry, one in gone]
+    lines = [f"{'would drop' if dry_run else 'dropped'} {one}" for one in dropped]
+    lines += [
+        f"snapshot {one.branch.name} of {entry.name} stays, or was dropped already: its cut was made or dropped meanwhile"
+        for entry, one in left
+        if (entry, one) not in gone
+    ]
     content = {
         "dropped": [name] if cut is not None and not dry_run else [],
-        "left_over": [] if dry_run else [one.branch.name for _, one in left],
+        "left_over": [] if dry_run else [one.branch.name for _, one in gone],
     }
-    asked.report(content, f"{text}\n{NOTHING_CHANGED}" if dry_run else text)
+    asked.report(content, "\n".join([*lines, *([NOTHING_CHANGED] if dry_run else [])]))
 
 
 def _drop(
     settings: Settings, catalog: Catalog, cut: Cut | None, left: Sequence[tuple[TableEntry, OfCut]], tasks: Tasks
-) -> None:
-    from lancewal_flusher.garbage.snapshots import drop_same
+) -> list[tuple[TableEntry, OfCut]]:
+    """Drop the cut, and return those of ``left`` that were dropped."""
     from lancewal_tables.cuts.drop import drop_cut
+    from lancewal_tables.cuts.left_over import drop_if_left_over
 
     if cut is not None:
         tables = {table: _table(settings, of.uri) for table, of in cut.tables.items() if of.snapshot is not None}
         for table, error in drop_cut(catalog, cut, tables, tasks).items():
             say(f"table {table}: {error.kind}: {one_line(str(error))}", err=True)
-    for entry, one in left:
-        drop_same(_table(settings, entry.uri), one.branch.name, one.branch.notes)
+    return [(entry, one) for entry, one in left if drop_if_left_over(catalog, _table(settings, entry.uri), one)]
 
 
 def _table(settings: Settings, uri: str) -> Table:

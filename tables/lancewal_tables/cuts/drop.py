@@ -29,15 +29,15 @@ def drop_cut(catalog: Catalog, cut: Cut, tables: Mapping[str, Table], tasks: Tas
     if not dropped:
         raise CutMissing(f"cut {cut.name} was replaced by another one meanwhile: nothing was dropped", cut=cut.name)
     names = [name for name, of in cut.tables.items() if of.snapshot is not None and name in tables]
-    answers = tasks.map(lambda name: or_error(lambda: _drop(cut, name, tables[name])), names)
+    of = {name: cut.tables[name].snapshot or "" for name in names}
+    answers = tasks.map(lambda name: or_error(lambda: drop_of_cut(tables[name], of[name], cut.write_id)), names)
     return {name: one for name, one in zip(names, answers, strict=True) if isinstance(one, LancewalError)}
 
 
-def _drop(cut: Cut, name: str, table: Table) -> None:
-    """Drop the snapshot that the cut names, but no other one of its name."""
-    snapshot = cut.tables[name].snapshot
-    branch = None if snapshot is None else table.find_branch(snapshot)
+def drop_of_cut(table: Table, snapshot: str, write_id: str) -> None:
+    """Drop the snapshot that was made for this record of a cut, but no other one of its name."""
+    branch = table.find_branch(snapshot)
     if branch is None or not cut_of(branch):
         return
-    if cut_note(cut_of(branch), f"snapshot {branch.name}").write_id == cut.write_id:
+    if cut_note(cut_of(branch), f"snapshot {branch.name}").write_id == write_id:
         drop_same(table, branch.name, branch.notes)

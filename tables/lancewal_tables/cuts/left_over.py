@@ -1,19 +1,28 @@
 """Snapshots that are left over: made for a cut of this catalog that has no such record.
 
 A maker that died leaves them, and so does one that still runs: between its snapshots and its record nothing tells the two
-apart.  Whoever drops those of a running maker makes it fail by name.  Snapshots that were made for another catalog are
-left alone.
+apart.  Snapshots that were made for another catalog are left alone.
+
+Guarantee: no cut of the catalog loses a snapshot that is dropped here, whatever its maker does meanwhile.  A maker that writes
+its record after the look of step 3 finds the mark of step 2, and takes the record back.  Only if it dies between the two, or
+gets no answer, its cut stays, and is incomplete by name.
+
+Steps of a drop
+ 1. Look whether the cut of that name is the one that the snapshot was made for.  If so, leave the snapshot.
+ 2. Mark the snapshot as left over, in the metadata of its branch.
+ 3. Look at the catalog once more, as in step 1.  A mark on a snapshot of a cut that is there means nothing.
+ 4. Drop the snapshot, if it still has the mark.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lancewal_core.catalog.cut import Cut
+from lancewal_core.catalog.catalog import Catalog
 from lancewal_core.catalog.cut_note import CutNote, cut_note
 from lancewal_core.errors import Corrupt
 from lancewal_core.table.protocol import Branch, Table
-from lancewal_core.table.snapshots import cut_of
+from lancewal_core.table.snapshots import cut_of, has_notes, marked_left_over
 from lancewal_flusher.garbage.snapshots import drop_same
 
 
@@ -40,10 +49,25 @@ def snapshots_of_cuts(table: Table, where: str) -> list[OfCut]:
     return found
 
 
-def drop_left_over(table: Table, where: str, instead_of: Cut | str) -> list[str]:
-    """Drop the snapshots that earlier makings of a cut have left over, and return their names.
+def drop_left_over(catalog: Catalog, table: Table, name: str) -> list[str]:
+    """Drop the snapshots that makings of the cut ``name`` have left over in a table, and return their names."""
+    of_name = [one for one in snapshots_of_cuts(table, catalog.where) if one.note.cut == name]
+    return [one.branch.name for one in of_name if drop_if_left_over(catalog, table, one)]
 
-    ``instead_of`` is the cut of that name, whose own snapshots stay, or the name if there is no cut."""
-    name, kept = (instead_of, None) if isinstance(instead_of, str) else (instead_of.name, instead_of.write_id)
-    old = [one for one in snapshots_of_cuts(table, where) if one.note.cut == name and one.note.write_id != kept]
-    return [one.branch.name for one in old if drop_same(table, one.branch.name, one.branch.notes)]
+
+def drop_if_left_over(catalog: Catalog, table: Table, one: OfCut) -> bool:
+    """Drop the snapshot if it is left over (module docstring).  Return whether it was."""
+    name, notes = one.branch.name, one.branch.notes
+    # Step 1
+    if _is_recorded(catalog, one) or not has_notes(table, name, notes):
+        return False
+    # Step 2
+    marked = marked_left_over(notes)
+    table.note_branch(name, marked)
+    # Steps 3 and 4
+    return not _is_recorded(catalog, one) and drop_same(table, name, marked)
+
+
+def _is_recorded(catalog: Catalog, one: OfCut) -> bool:
+    cut = catalog.cut(one.note.cut)
+    return cut is not None and cut.write_id == one.note.write_id

@@ -5,11 +5,12 @@ Guarantees
     None the positions are those that are durable, by ``cuts.positions.durable``.
  2. Each table of the cut equals the fold of its records below its positions, until the cut is dropped.
  3. The cut's record is written last.  A process that dies before leaves snapshots without a cut, which a next making of
-    that name removes.  It never leaves a cut that lacks a snapshot.
+    that name removes.  A cut lacks a snapshot only if somebody took it for left over before step 5, and the maker died
+    before step 6 had ended, or got no answer there.  Then the error and `cut show` name the table.
  4. If two processes make a cut of the same name at once, one succeeds.  The other one drops its snapshots, and ends with
     ``InvalidInput``.
- 5. If the catalog does not answer at step 5, the cut may be made or not.  The snapshots stay, and the error says how to
-    find out.
+ 5. If the catalog does not answer at step 5, the cut may be made or not.  If it or a table does not answer at step 6, the
+    record is written.  The snapshots stay, and the error says how to find out.
 
 Steps
  1. Look whether the name is free.  A cut whose time is over, by this process's clock, is dropped.
@@ -17,10 +18,10 @@ Steps
  3. Wait until they are durable in every table.  Until here nothing is written.
  4. Make a snapshot of each table at its positions, several at the same time.  If one cannot be made, drop the others.
  5. Swap the cut's record for no record.
- 6. Look for the snapshots once more.  Between steps 4 and 5 somebody may have dropped one of them as left over, since
-    it had no cut yet.  Then take the record back.
- 7. Drop what earlier makings of that name have left over in these tables.  Their processes may still run: since step 5
-    their swaps fail.
+ 6. Look for the snapshots once more.  Between steps 4 and 5 somebody may have dropped one of them as left over, or marked
+    it for that (``left_over``), since it had no cut yet.  Then take the record back.
+ 7. Drop what earlier makings of that name have left over in these tables.  Their processes may still run, and write their
+    records once this cut is dropped.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from dataclasses import dataclass
 
 from lancewal_core.catalog.catalog import Catalog
 from lancewal_core.catalog.cut import Cut, CutTable, cut_name, snapshot_name
-from lancewal_core.catalog.cut_note import CutNote
+from lancewal_core.catalog.cut_note import CutNote, cut_note
 from lancewal_core.errors import (
     CutMissing,
     InvalidInput,
@@ -48,7 +49,7 @@ from lancewal_flusher.cuts import positions
 from lancewal_flusher.cuts.positions import CutAt, CutMember, PositionSource
 from lancewal_flusher.cuts.reached import await_reached
 from lancewal_flusher.garbage.snapshots import drop_made
-from lancewal_tables.cuts.drop import drop_cut
+from lancewal_tables.cuts.drop import drop_cut, drop_of_cut
 from lancewal_tables.cuts.left_over import drop_left_over
 from lancewal_tables.snapshots.make import Made, make_snapshot
 
@@ -125,7 +126,7 @@ def keep(catalog: Catalog, members: Sequence[CutMember], wanted: CutWanted, at: 
     # Step 6
     check_snapshots(catalog, cut, members, made, tasks)
     # Step 7.  An error does not matter: `cut list` still shows what is left over.
-    tasks.map(lambda it: or_error(lambda: drop_left_over(it.context.table, catalog.where, cut)), members)
+    tasks.map(lambda it: or_error(lambda: drop_left_over(catalog, it.context.table, cut.name)), members)
     return cut
 
 
@@ -170,18 +171,42 @@ def snapshots_of(members: Sequence[CutMember], wanted: CutWanted, at: CutAt, not
 def check_snapshots(
     catalog: Catalog, cut: Cut, members: Sequence[CutMember], made: Sequence[Made], tasks: Tasks
 ) -> None:
-    """Take the record back if a snapshot is gone (step 6).  ``CutMissing`` names its table."""
+    """Take the record back if a snapshot is gone, or marked as left over (step 6).  ``CutMissing`` names its table.
+
+    Errors of tables and of the catalog are raised, with a text that says what became of the cut."""
+
+    def look(it: tuple[CutMember, Made]) -> bool | LancewalError:
+        snapshot = it[1].snapshot
+        return or_error(lambda: has_notes(it[0].context.table, snapshot.name, snapshot.notes()))
+
     pairs = list(zip(members, made, strict=True))
-    there = tasks.map(lambda it: has_notes(it[0].context.table, it[1].snapshot.name, it[1].snapshot.notes()), pairs)
-    for (member, one), is_there in zip(pairs, there, strict=True):
-        if not is_there:
-            catalog.swap_cut(cut.name, cut, None)
+    answers = list(zip(pairs, tasks.map(look, pairs), strict=True))
+    for (member, one), answer in answers:
+        if answer is False:
+            lost = f"somebody dropped the snapshot {one.snapshot.name} of table {member.name} meanwhile"
+            _take_back(catalog, cut, lost)
             _drop_all(members, made, tasks)
-            raise CutMissing(
-                f"cut {cut.name} was not made: somebody dropped the snapshot {one.snapshot.name} of table {member.name} "
-                "meanwhile. Make it again",
-                cut=cut.name,
-            )
+            raise CutMissing(f"cut {cut.name} was not made: {lost}. Make it again", cut=cut.name)
+    for (member, one), answer in answers:
+        if isinstance(answer, LancewalError):
+            raise type(answer)(
+                f"cut {cut.name} is in the catalog. Nobody knows whether the snapshot {one.snapshot.name} of table "
+                f"{member.name} is still there: {answer}. `lancewal cut show {cut.name}` tells it. If it is not, drop the "
+                f"cut (`lancewal cut drop {cut.name}`), and make it again",
+                **answer.where,
+            ) from answer
+
+
+def _take_back(catalog: Catalog, cut: Cut, lost: str) -> None:
+    """Take the record of the cut back.  ``lost`` says why."""
+    try:
+        catalog.swap_cut(cut.name, cut, None)
+    except LancewalError as error:
+        raise type(error)(
+            f"cut {cut.name} may be in the catalog, and it is incomplete: {lost}. Its record was not taken back: {error}. "
+            f"Drop the cut (`lancewal cut drop {cut.name}`), and make it again",
+            **error.where,
+        ) from error
 
 
 def _check_apart(members: Sequence[CutMember]) -> None:
@@ -215,8 +240,11 @@ def _record(catalog: Catalog, cut: Cut, members: Sequence[CutMember], made: Sequ
 
 
 def _drop_all(members: Sequence[CutMember], made: Sequence[Made], tasks: Tasks) -> None:
-    pairs = list(zip(members, made, strict=True))
-    tasks.map(lambda it: or_error(lambda: drop_made(it[0].context.table, it[1].snapshot)), pairs)
+    def drop(it: tuple[CutMember, Made]) -> None:
+        snapshot = it[1].snapshot
+        drop_of_cut(it[0].context.table, snapshot.name, cut_note(snapshot.cut, f"snapshot {snapshot.name}").write_id)
+
+    tasks.map(lambda it: or_error(lambda: drop(it)), list(zip(members, made, strict=True)))
 
 
 def _entry(member: CutMember, made: Made) -> CutTable:

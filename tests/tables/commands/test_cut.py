@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import lancewal_tables.commands.cut as commands
 from lancewal_core.cli.program import run
 from lancewal_flusher.garbage.snapshots import drop_snapshot
 from tests.tables.cuts.lake import TABLES, Lake
@@ -94,6 +95,24 @@ def test_what_is_left_over_goes_and_the_cut_of_that_name_stays(lake: Lake, said:
     said(*line.split("`")[1].split()[1:], "--yes")
     assert json.loads(said("cut", "list", "-o", "json"))["left_over"] == []
     lake.check(lake.catalog.cuts()["june"])
+
+
+def test_a_cut_that_was_made_while_somebody_was_asked_stays_whole(
+    lake: Lake, said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command has seen snapshots whose maker goes on, and writes the record, while the person is asked."""
+    cut = lake.make("june")
+    assert lake.catalog.swap_cut("june", cut, None)
+
+    def agree(*_: object) -> None:
+        assert lake.catalog.swap_cut("june", None, cut)
+
+    monkeypatch.setattr(commands, "agree", agree)
+    shown = said("cut", "drop", "june")
+    assert shown.count("stays, or was dropped already: its cut was made or dropped meanwhile\n") == 2
+    assert "dropped snapshot" not in shown
+    assert lake.catalog.cut("june") == cut
+    lake.check(cut)
 
 
 def test_what_is_refused(lake: Lake, said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
