@@ -1,7 +1,8 @@
 """The door to a catalog, which each kind of catalog keeps, and the changes that are made through it.
 
 Guarantees of a ``Catalog``
- 1. ``tables`` and ``cuts`` show all entries as they were at one moment.  Of cuts, each is whole.
+ 1. ``tables`` shows all entries as they were at one moment.  ``cuts`` shows each cut as it was at one moment of the call.
+    ``Corrupt`` names an entry or a cut that cannot be read.  Until it is mended nobody knows which tables kept cuts hold.
  2. A swap succeeds (``True``) if the catalog held ``instead_of`` right before, and now holds ``new``.  ``None`` is no entry.
     Otherwise it changes nothing and returns ``False``.  Entries are compared by their ``write_id``, which is new for each
     version.

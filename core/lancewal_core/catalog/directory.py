@@ -11,6 +11,9 @@ Guarantees, beside those of the door
     A version is known for ``_KNOWN_MS`` only.  A swap that took longer counts if a listing shows it as the newest.
  3. A kept cut is compared, and then deleted.  Two people who drop a cut at once, while a third makes it again, may lose the
     third's record.  Its snapshots stay, and ``lancewal catalog rebuild`` brings it back.
+ 4. A name is taken by a kept cut or by a moving one.  Whoever makes one of them then looks for the other, and takes its own
+    back if it finds that one.  So of two that are made at once, both may fail.  A process that dies before it looks leaves
+    both, and ``cut`` shows the kept one.
 """
 
 from __future__ import annotations
@@ -131,8 +134,9 @@ class DirectoryCatalog:
     def _list(self, version: Version | None) -> _Tables:
         if version is None:
             return _NO_TABLES
-        if self._decoded[0] == version.version:
-            return self._decoded[1]
+        number, tables = self._decoded  # read once, since threads share it
+        if number == version.version:
+            return tables
         where = self._tables.key(version.version)
         found = decode_model(_Tables, version.data, where, "list of tables", ENTRY_FORMAT)
         for name, entry in found.tables.items():
@@ -163,19 +167,22 @@ class DirectoryCatalog:
         return self._swap_moving(name, instead_of, new) if moves == {True} else self._swap_kept(name, instead_of, new)
 
     def _swap_kept(self, name: str, instead_of: Cut | None, new: Cut | None) -> bool:
-        found = self.cut(name)
-        if _same(found, new):
-            return True
-        if not _same(found, instead_of):
-            return False
-        if new is None:
-            self._store.delete([paths.kept_cut(name)])
-            return True
-        if instead_of is not None:
+        if instead_of is not None and new is not None:
             raise AssertionError("a kept cut is never changed")
-        data = _json(new)
-        put = put_until_told(self._store, paths.kept_cut(name), self._clock, lambda: data)
-        return isinstance(put, Done)
+        found, key = self.cut(name), paths.kept_cut(name)
+        if not _same(found, new):
+            if not _same(found, instead_of):
+                return False
+            if new is None:
+                self._store.delete([key])
+                return True
+            data = _json(new)
+            if not isinstance(put_until_told(self._store, key, self._clock, lambda: data), Done):
+                return False
+        if new is not None and self._moving(name, self._newest_moving(name)) is not None:  # guarantee 4
+            self._store.delete([key])
+            return False
+        return True
 
     def _kept(self, name: str) -> Cut | None:
         key = paths.kept_cut(name)
@@ -196,6 +203,9 @@ class DirectoryCatalog:
         if isinstance(swapped, Declined):
             return _same(self._moving(name, swapped.found), new)
         self._delete_old(family, swapped.version.version)
+        if instead_of is None and new is not None and self._kept(name) is not None:  # guarantee 4
+            self._swap_moving(name, new, None)
+            return False
         return True
 
     def _newest_moving(self, name: str) -> Version | None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from lancewal_core.catalog import directory
 from lancewal_core.catalog.cut import Cut, CutTable
+from lancewal_core.catalog.directory import DirectoryCatalog
 from lancewal_core.catalog.opened import open_directory
 from lancewal_core.errors import InvalidInput
 from lancewal_core.names import paths
 from lancewal_core.process.clock import SystemClock
-from tests.support.catalog_entries import entry
+from tests.support.catalog_entries import cut, entry
 
 
 def moving(number: int) -> Cut:
@@ -68,6 +71,90 @@ def test_a_version_that_was_read_long_ago_is_not_looked_on_from(tmp_path: Path) 
     assert not (tmp_path / paths.moving_cut_version("live", 4)).exists()
     assert asleep.cut("live") == moving(159)
     assert not asleep.swap_cut("live", moving(3), moving(1000))
+
+
+@pytest.mark.parametrize("first", ["kept", "moving"])
+@pytest.mark.parametrize("then", ["lives", "dies"])
+def test_a_name_is_of_a_kept_cut_or_of_a_moving_one(tmp_path: Path, first: str, then: str) -> None:
+    """One maker has looked, and the other one comes to its end before the first one puts its cut, or dies right then."""
+    one, other = open_directory(str(tmp_path)), open_directory(str(tmp_path))
+    cuts = {"kept": cut("live"), "moving": moving(1)}
+    late, early = cuts.pop(first), next(iter(cuts.values()))
+    put = one._store.put_if_absent
+
+    def meanwhile(key: str, data: bytes) -> object:
+        one._store.put_if_absent = put  # type: ignore[method-assign] # the next ones are put at once
+        if then == "dies":
+            other._store.put_if_absent = dies_after(other._store.put_if_absent)  # type: ignore[method-assign,assignment]
+            with pytest.raises(Died):
+                other.swap_cut("live", None, early)
+        else:
+            assert other.swap_cut("live", None, early)
+        return put(key, data)
+
+    one._store.put_if_absent = meanwhile  # type: ignore[method-assign,assignment]
+    assert not one.swap_cut("live", None, late)
+    for catalog in (one, other, open_directory(str(tmp_path))):
+        assert catalog.cut("live") == early
+        assert dict(catalog.cuts()) == {"live": early}
+        assert not catalog.swap_cut("live", None, late)
+    assert open_directory(str(tmp_path)).swap_cut("live", early, None)
+    again = open_directory(str(tmp_path))
+    assert again.swap_cut("live", None, late)
+    assert again.cut("live") == late
+
+
+T = TypeVar("T")
+
+
+class Died(Exception):
+    """A maker dies."""
+
+
+def dies_after(put: Callable[[str, bytes], T]) -> Callable[[str, bytes], T]:
+    def act(key: str, data: bytes) -> T:
+        put(key, data)
+        raise Died
+
+    return act
+
+
+def test_threads_share_the_list_that_was_decoded(tmp_path: Path) -> None:
+    """Another thread decodes a later version of the list whenever this one has looked at the decoded one."""
+    catalog = open_directory(str(tmp_path))
+    first, second = entry("a"), entry("b")
+    assert catalog.swap_table("a", None, first)
+
+    class Shared(DirectoryCatalog):
+        @property
+        def _decoded(self) -> tuple[int, directory._Tables]:
+            found = self.__dict__["now"]
+            self.__dict__["now"] = 2, directory._Tables(write_id="w", tables={"b": second})
+            assert isinstance(found, tuple)
+            return found
+
+        @_decoded.setter
+        def _decoded(self, of: tuple[int, directory._Tables]) -> None:
+            self.__dict__["now"] = of
+
+    shared = Shared(catalog._store, catalog.where, catalog._tasks, SystemClock(), lambda: "w")
+    shared.__dict__["now"] = catalog._decoded
+    assert shared.tables() == {"a": first}
+
+
+@pytest.mark.parametrize("hours", [0, 2])
+def test_the_newest_hundred_versions_stay_and_those_of_an_hour(tmp_path: Path, hours: int) -> None:
+    clock = Shifted()
+    clock.ahead_ms = hours * 3600 * 1000
+    catalog = open_directory(str(tmp_path), clock=clock)
+    before = None
+    for _ in range(260):
+        new = entry("a")
+        assert catalog.swap_table("a", before, new)
+        before = new
+    found = {version for version in range(1, 261) if (tmp_path / paths.catalog_tables_version(version)).exists()}
+    assert found == ({1, *range(151, 261)} if hours else set(range(1, 261)))
+    assert open_directory(str(tmp_path)).table("a") == before
 
 
 def test_a_full_catalog_takes_changes_but_no_other_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
