@@ -97,7 +97,7 @@ class PostgresNamespace(LanceNamespace):
         """Return the table's address, which Lance opens."""
         name = _name(request.id)
         entry = self._active(name)
-        properties = {"table_uuid": entry.table_uuid, "topic": entry.topic}
+        properties = {"table_uuid": entry.table_uuid or "", "topic": entry.topic}
         return DescribeTableResponse(
             table=name, namespace=[], location=entry.uri, table_uri=entry.uri, properties=properties
         )

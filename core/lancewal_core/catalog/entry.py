@@ -32,8 +32,8 @@ class TableEntry(BaseModel):
     name: TableName
     uri: Annotated[str, Field(min_length=1, max_length=_URI_MAX)]
     """Address of the table's folder, without secrets."""
-    table_uuid: Word
-    """Id of the table in its contract when the entry was written."""
+    table_uuid: Word | None
+    """Id of the table in its contract when the entry was written; None: the catalog tells neither it nor topic and group."""
     topic: Annotated[str, Field(max_length=_TEXT_MAX)]
     group_id: Annotated[str, Field(max_length=_TEXT_MAX)] | None = None
     """Consumer group that takes the table's records; None: the contract names none."""
@@ -42,6 +42,14 @@ class TableEntry(BaseModel):
     """When the entry was written, in milliseconds since 1970."""
     write_id: Word
     """Differs in every version of every entry.  Two entries are the same version if it is equal."""
+
+
+def says_the_same(one: TableEntry, other: TableEntry) -> bool:
+    """Return whether two entries differ in nothing that both tell, but for when they were written."""
+    apart = {"changed_ms", "write_id"}
+    if one.table_uuid is None or other.table_uuid is None:
+        apart |= {"table_uuid", "topic", "group_id"}
+    return one.model_dump(exclude=apart) == other.model_dump(exclude=apart)
 
 
 def entry_of(contract: Contract, name: str, uri: str) -> TableEntry:

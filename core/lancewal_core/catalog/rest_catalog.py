@@ -4,7 +4,7 @@ The server keeps a table's name and address.  Names lie in its root namespace, a
 
 Guarantees, fewer than those of the door
  1. An entry's version is its address.  Two entries with one address are the same version.  The server does not tell the
-    other facts of an entry: uuid and topic are those of the table's contract.
+    other facts of an entry: its ``table_uuid`` is None.
  2. Adding a name and removing one are each one request, which the server decides.
  3. A swap to another address reads, removes and adds.  In between the name is missing, and another client's swap may be
     lost.  An entry with the state ``dropped`` is removed.
@@ -146,7 +146,7 @@ class RestCatalog:
         uri = self._uri(location)
         write_id = hashlib.sha256(uri.encode()).hexdigest()[:32]
         try:
-            entry = TableEntry(name=name, uri=uri, table_uuid="unknown", topic="", changed_ms=0, write_id=write_id)
+            entry = TableEntry(name=name, uri=uri, table_uuid=None, topic="", changed_ms=0, write_id=write_id)
         except ValidationError as error:
             raise CatalogRefused(
                 f"the catalog {self.where} gives the table {name} the location {location[:_LENGTH_MAX]!a}, which is not an "

@@ -148,6 +148,8 @@ def _compared(entry: TableEntry, contract: Contract | LancewalError) -> _Found |
                 f"`lancewal catalog register {entry.name} -t {entry.uri}`",
             )
         )
+    if entry.table_uuid is None:
+        return None  # the catalog tells no more than the address
     proved = entry_of(contract, entry.name, entry.uri)
     for kind, ours, theirs in (
         ("other-uuid", entry.table_uuid, contract.table_uuid),
@@ -164,10 +166,11 @@ def _compared(entry: TableEntry, contract: Contract | LancewalError) -> _Found |
 def _without_entry(
     new: Mapping[str, str], contracts: list[Contract | LancewalError], entries: Mapping[str, TableEntry]
 ) -> Iterator[_Found]:
-    """Yield the lancewal tables in the root that have no entry.  A Lance table without a contract is not lancewal's."""
+    """Yield the lancewal tables in the root that have no entry.  A Lance table without a contract is not lancewal's.  A
+    dropped table may have been forgotten."""
     taken = set(entries)
     for (folder_name, uri), contract in zip(new.items(), contracts, strict=True):
-        if isinstance(contract, TableMissing | NotALancewalTable):
+        if isinstance(contract, TableMissing | NotALancewalTable | TableDropped):
             continue
         if isinstance(contract, LancewalError):
             text = f"the contract cannot be read: {contract.kind}: {contract}"

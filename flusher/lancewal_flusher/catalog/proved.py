@@ -38,6 +38,7 @@ def proved_cuts(tables: Mapping[str, ProvedTable]) -> tuple[list[Cut], list[str]
                 findings.append(f"{name}: {error}")
                 continue
             uuid, uri = table.entry.table_uuid, table.entry.uri
+            assert uuid is not None, "a contract proves the entry"
             of = CutTable(uri=uri, table_uuid=uuid, receipt=snapshot.receipt, snapshot=snapshot.name)
             makings[note.cut, note.write_id][note.table] = note, of, snapshot
     cuts = []

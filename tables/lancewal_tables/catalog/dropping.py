@@ -1,6 +1,8 @@
 """Drop a table and take that back, with its entry and its cuts: ``lancewal table drop`` and ``undrop``.
 
 The contract is changed first, and counts (``define.drop``).  A command that dies before the entry is run again.
+
+A catalog may keep no entry of a dropped table, as one behind REST.  So ``undrop`` adds an entry if the name is free.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from dataclasses import dataclass
 
 from lancewal_core.catalog.catalog import Catalog, change_table
 from lancewal_core.catalog.cut_note import cut_note
-from lancewal_core.catalog.entry import TableEntry, TableState
+from lancewal_core.catalog.entry import TableEntry, TableState, entry_of
 from lancewal_core.errors import LancewalError, TableMissing
 from lancewal_core.names.ids import Region
 from lancewal_core.open import Address
@@ -92,18 +94,21 @@ def delete_table(settings: Settings, contract: Contract) -> tuple[Contract, int]
 
 
 def _put_state(settings: Settings, catalog: Catalog | None, contract: Contract, state: TableState) -> None:
-    """Write the state into the table's entry, if it has one.  An entry of another table of that name stays."""
+    """Write the state into the table's entry.  Without one, an active table gets it.  An entry of another table of that name
+    stays."""
     if catalog is None or contract.name is None:
         return
-    here = place_of(settings.table.uri)
+    name, here = contract.name, place_of(settings.table.uri)
 
     def decide(found: TableEntry | None) -> TableEntry | None:
-        if found is None or found.state == state or found.table_uuid != contract.table_uuid:
+        if found is None:
+            return entry_of(contract, name, here) if state == "active" else None
+        if found.state == state or found.table_uuid not in (None, contract.table_uuid):
             return found
         if not same_place(found.uri, here):
             return found
         changes = {"state": state, "changed_ms": SystemClock().now_ms(), "write_id": uuid.uuid4().hex}
         return found.model_copy(update=changes)
 
-    with point("catalog.swap", table=contract.name):
-        change_table(catalog, contract.name, decide)
+    with point("catalog.swap", table=name):
+        change_table(catalog, name, decide)

@@ -1,12 +1,14 @@
 """``lancewal catalog rebuild``: entries and kept cuts of a catalog, from the folders of the tables.
 
 Contracts name the tables, and the notes of snapshots name the cuts.  So an empty catalog becomes equal to one that was lost,
-or to one of another kind.  Moving cuts come again with their next publication.
+or to one of another kind.  Moving cuts come again with their next publication.  A dropped table gets its entry too, until
+its deletion has begun, so ``table undrop`` finds it by name.
 
 Guarantees
  1. Nothing that the catalog holds is changed.  An entry or a cut that says something else is a finding.
  2. A cut is written only if each of its tables has its snapshot.
  3. All that could not be found is a finding, by name.
+ 4. A dropped table takes no name that a table in use has.
 
 Tables are those that Lance lists in the roots, and those that a catalog in a root names at other addresses.
 """
@@ -18,18 +20,17 @@ from contextlib import closing
 from dataclasses import dataclass, field
 
 from lancewal_core.catalog.catalog import Catalog, change_table
-from lancewal_core.catalog.entry import TableEntry, entry_of
+from lancewal_core.catalog.entry import TableEntry, entry_of, says_the_same
 from lancewal_core.catalog.opened import open_directory
-from lancewal_core.errors import LancewalError, NotALancewalTable, TableMissing
+from lancewal_core.errors import LancewalError, TableMissing
 from lancewal_core.open import Address
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.address import place_of, same_place, whole_address
-from lancewal_core.table.contract import Contract
+from lancewal_core.table.contract import Contract, newest_contract
 from lancewal_core.table.snapshots import readable_snapshots
 from lancewal_flusher.catalog.below import tables_below
 from lancewal_flusher.catalog.proved import ProvedTable, proved_cuts
-from lancewal_tables.catalog.registration import says_the_same
 
 _TABLES_AT_ONCE = 16
 """Tables read at a time."""
@@ -60,11 +61,8 @@ def rebuild(catalog: Catalog, settings: Settings, roots: Sequence[str]) -> Rebui
         match found:
             case str():
                 done.findings.append(found)
-            case ProvedTable() if found.entry.name in tables:
-                other = tables[found.entry.name].entry.uri
-                done.findings.append(f"{found.entry.name}: {found.entry.uri} and {other} both have this name")
             case ProvedTable():
-                tables[found.entry.name] = found
+                _take(tables, found, done)
     for name, table in tables.items():
         _write_entry(catalog, name, table.entry, done)
     _write_cuts(catalog, tables, done)
@@ -76,22 +74,34 @@ def _named(settings: Settings, roots: Sequence[str], tasks: ThreadTasks) -> Mapp
     named: dict[str, str] = {}
     for root in (whole_address(root, settings.storage.options) for root in roots):
         entries = open_directory(root, settings.storage.options, tasks).tables()
+        named |= {entry.uri: name for name, entry in entries.items() if entry.state == "dropped"}
         named |= {place_of(uri): name for name, uri in tables_below(root, settings).items()}
         named |= {entry.uri: name for name, entry in entries.items() if entry.state == "active"}
     return named
 
 
+def _take(tables: dict[str, ProvedTable], found: ProvedTable, done: Rebuilt) -> None:
+    """Add a table under its name, unless another table has it (guarantee 4)."""
+    name, other = found.entry.name, tables.get(found.entry.name)
+    if other is None or (other.entry.state, found.entry.state) == ("dropped", "active"):
+        tables[name] = found
+    elif other.entry.state == found.entry.state:
+        done.findings.append(f"{name}: {found.entry.uri} and {other.entry.uri} both have this name")
+
+
 def _read(settings: Settings, uri: str, name: str) -> _Read:
     address = Address.of(settings, uri)
     try:
-        contract = address.contract()
+        contract = newest_contract(address.store())
+        if contract is None or (contract.drop is not None and contract.drop.deleting):
+            return None
         if contract.place is not None and not same_place(contract.place, place_of(uri)):
             return (
                 f"{name}: the contract at {uri} is that of the table at {contract.place}, whose folder was moved or copied. "
                 f"`lancewal catalog register {name} -t {uri}` makes it a table of its own"
             )
         snapshots, faults = readable_snapshots(address.table())
-    except (TableMissing, NotALancewalTable):
+    except TableMissing:
         return None
     except LancewalError as error:
         return f"{name}: the table at {uri} cannot be read: {error.kind}: {error}"
@@ -101,17 +111,21 @@ def _read(settings: Settings, uri: str, name: str) -> _Read:
 
 
 def _entry(contract: Contract, name: str, uri: str) -> TableEntry:
-    return entry_of(contract, contract.name or name, uri)
+    made = entry_of(contract, contract.name or name, uri)
+    return made if contract.drop is None else made.model_copy(update={"state": "dropped"})
 
 
 def _write_entry(catalog: Catalog, name: str, new: TableEntry, done: Rebuilt) -> None:
     found = change_table(catalog, name, lambda found: new if found is None else found)
     if found is new:
-        done.tables.append(name)
-    elif found is not None and not says_the_same(found, new):
+        if new.state == "active" or catalog.table(name) is not None:  # a catalog may keep no entry of a dropped table
+            done.tables.append(name)
+    elif found is None or says_the_same(found, new) or (new.state == "dropped" and found.uri != new.uri):
+        return  # a dropped table may have been forgotten, and its name given to another one
+    else:
         done.findings.append(
-            f"{name}: the catalog names the table {found.table_uuid} at {found.uri}, the contract {new.table_uuid} at "
-            f"{new.uri}. `lancewal catalog check` compares them"
+            f"{name}: the catalog names the table {found.table_uuid or 'of an unknown uuid'} at {found.uri}, {found.state}, "
+            f"the contract {new.table_uuid} at {new.uri}, {new.state}. `lancewal catalog check` compares them"
         )
 
 

@@ -20,7 +20,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from lancewal_core.catalog.catalog import Catalog, change_table, cuts_of, found_table
-from lancewal_core.catalog.entry import TableEntry, entry_of
+from lancewal_core.catalog.entry import TableEntry, entry_of, says_the_same
 from lancewal_core.catalog.table_name import table_name
 from lancewal_core.errors import InvalidInput, NotALancewalTable, TableExists, TableMissing
 from lancewal_core.open import Address
@@ -81,17 +81,26 @@ def put_entry(catalog: Catalog, settings: Settings, name: str, contract: Contrac
         return found if found is not None and says_the_same(found, new) else new
 
     with point("catalog.swap", table=name):
-        return change_table(catalog, name, decide) or new
+        written = change_table(catalog, name, decide)
+    return new if written is None or written.table_uuid is None else written
 
 
 def forget_table(catalog: Catalog, name: str, of_cuts: Collection[str] = ()) -> TableEntry:
     """Remove the entry of a table, and return it.  The table stays as it is.
 
     ``of_cuts``: names of kept cuts that may lose the table.  ``InvalidInput``: the table is in another kept cut, or a name is
-    none of a kept cut with the table.  ``TableUnknown``: there is no entry."""
+    none of a kept cut with the table.  Or the entry was changed meanwhile.  ``TableUnknown``: there is no entry."""
     entry = found_table(catalog, name)
     check_cuts(catalog, name, of_cuts)
-    change_table(catalog, name, lambda found: None)
+
+    def decide(found: TableEntry | None) -> None:
+        if found is not None and found != entry:
+            raise InvalidInput(
+                f"the entry of {name} was changed meanwhile, and leads to {found.uri}. Nothing was changed: look at it by "
+                f"`lancewal catalog show {name}`"
+            )
+
+    change_table(catalog, name, decide)
     return entry
 
 
@@ -114,12 +123,6 @@ def check_named_cuts(table: str, held: Collection[str], named: Collection[str]) 
         )
 
 
-def says_the_same(one: TableEntry, other: TableEntry) -> bool:
-    """Return whether two entries differ in nothing but when they were written."""
-    apart = {"changed_ms", "write_id"}
-    return one.model_dump(exclude=apart) == other.model_dump(exclude=apart)
-
-
 def _check_free(catalog: Catalog, settings: Settings, entry: TableEntry | None) -> None:
     if entry is None:
         return
@@ -130,7 +133,7 @@ def _check_free(catalog: Catalog, settings: Settings, entry: TableEntry | None) 
             there = Address.of(settings, entry.uri).contract()
         except (TableMissing, NotALancewalTable):
             return
-        if there.table_uuid != entry.table_uuid:
+        if entry.table_uuid not in (None, there.table_uuid):
             return
     what = "is" if entry.state == "active" else "was dropped, and its entry still names"
     raise TableExists(

@@ -259,8 +259,8 @@ def _said(entry: TableEntry) -> dict[str, str]:
         "name": entry.name,
         "state": entry.state,
         "address": entry.uri,
-        "table": entry.table_uuid,
-        "topic": entry.topic,
+        "table": entry.table_uuid or "-",
+        "topic": entry.topic or "-",
         "group": entry.group_id or "-",
         "written": utc_text(entry.changed_ms),
     }

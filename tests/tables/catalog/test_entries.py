@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import cast
 
 import lance
 import pytest
-from lance.namespace import DirectoryNamespace
+from lance.namespace import DirectoryNamespace, RestAdapter
 from lance_namespace import ListTablesRequest
 
 from lancewal_core.catalog.catalog import Catalog, change_table
@@ -25,7 +26,7 @@ from lancewal_flusher.catalog.below import tables_below
 from lancewal_flusher.catalog.check import check_catalog
 from lancewal_kafka.topic import TopicInspector
 from lancewal_reader.table import open_table
-from lancewal_tables.catalog import making
+from lancewal_tables.catalog import making, registration
 from lancewal_tables.catalog.making import make_named
 from lancewal_tables.catalog.overview import TableLine, overview, worst_first
 from lancewal_tables.catalog.registration import forget_table, register_table
@@ -36,17 +37,19 @@ from tests.tables.define.test_copies import ROWS, Crash, NoBroker, settings_of
 
 
 class Lake:
-    """A catalog in a folder, with tables that lie in it or beside it."""
+    """A catalog in a folder, with tables that lie in it or beside it.  ``url``: it is behind REST, and all lie in its root."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, url: str = "") -> None:
+        folder.mkdir(exist_ok=True)
         self.folder = folder
-        self.root = folder / "lake"
+        self.root = folder if url else folder / "lake"
+        self._of = CatalogSettings(kind="rest" if url else "directory", root=str(self.root), url=url)
         self.catalog: Catalog = make_root(self.settings())
 
     def settings(self, uri: Path | str = "") -> Settings:
         settings = settings_of(Path(uri) if uri else self.folder / "none")
         table = settings.table.model_copy(update={"uri": str(uri)})
-        return settings.model_copy(update={"table": table, "catalog": CatalogSettings(root=str(self.root))})
+        return settings.model_copy(update={"table": table, "catalog": self._of})
 
     def inside(self, name: str) -> Path:
         return self.root / f"{name}.lance"
@@ -63,8 +66,14 @@ class Lake:
 
     def register(self, name: str, uri: Path) -> tuple[str | None, str | None]:
         done = register_table(self.catalog, self.settings(uri), name)
-        assert self.catalog.table(name) == done.entry
+        found = self.catalog.table(name)
+        assert found is not None
+        assert (found.name, found.uri, self.told(done.entry)) == (name, done.entry.uri, self.told(found))
         return done.moved_from, done.former_uuid
+
+    def told(self, facts: TableEntry | Contract) -> tuple[str | None, str]:
+        """Uuid and topic, as far as the catalog tells them."""
+        return (None, "") if self._of.kind == "rest" else (facts.table_uuid, facts.topic)
 
     def contract(self, uri: Path) -> Contract:
         return Address(str(uri)).contract()
@@ -81,15 +90,28 @@ class Lake:
         change_table(self.catalog, name, decide)
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return Lake(tmp_path)
+def lakes(kind: str, folder: Path) -> Iterator[Lake]:
+    if kind == "directory":
+        yield Lake(folder)
+        return
+    folder.mkdir(exist_ok=True)
+    with RestAdapter("dir", {"root": str(folder), "dir_listing_enabled": "false"}, port=0) as server:
+        yield Lake(folder, f"http://127.0.0.1:{server.port}")
+
+
+@pytest.fixture(params=["directory", "rest"])
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lake]:
+    yield from lakes(request.param, tmp_path)
+
+
+in_folder = pytest.mark.parametrize("lake", ["directory"], indirect=True)
+"""A test of what a catalog tells beside names and addresses, or of a root that is a catalog."""
 
 
 def agrees(lake: Lake, name: str, uri: Path) -> None:
     entry, contract = lake.catalog.table(name), lake.contract(uri)
     assert entry is not None
-    assert (entry.uri, entry.table_uuid, entry.topic) == (str(uri), contract.table_uuid, contract.topic)
+    assert (entry.uri, (entry.table_uuid, entry.topic)) == (str(uri), lake.told(contract))
     assert contract.name == name
     assert lake.found() == []
 
@@ -248,6 +270,7 @@ def test_a_table_of_a_kept_cut_is_forgotten_only_if_the_cut_is_named(lake: Lake,
     assert lake.catalog.table("shop.orders") is None
 
 
+@in_folder
 def test_the_name_of_a_dropped_table_is_free_once_it_is_forgotten(lake: Lake, tmp_path: Path) -> None:
     lake.attach(tmp_path / "orders", "shop.orders")
     lake.change("shop.orders", state="dropped")
@@ -263,6 +286,7 @@ def test_the_name_of_a_dropped_table_is_free_once_it_is_forgotten(lake: Lake, tm
 # -- check -----------------------------------------------------------------------------------------------------
 
 
+@in_folder
 def test_check_finds_and_mends_what_folders_prove(lake: Lake, tmp_path: Path) -> None:
     for name in ("a", "b", "c", "d", "e"):
         lake.attach(lake.inside(name), name)
@@ -297,6 +321,7 @@ def test_check_finds_and_mends_what_folders_prove(lake: Lake, tmp_path: Path) ->
     assert damaged.name == "g"
 
 
+@in_folder
 def test_check_names_what_a_person_decides(lake: Lake, tmp_path: Path) -> None:
     lake.attach(tmp_path / "orders", "shop.orders")
     lake.attach(tmp_path / "twin", "twin")
@@ -320,6 +345,7 @@ def test_a_copy_in_the_root_gets_no_entry_by_itself(lake: Lake, tmp_path: Path) 
 # -- what else reads the root ----------------------------------------------------------------------------------
 
 
+@in_folder
 def test_lance_lists_and_opens_the_tables_of_the_root(lake: Lake) -> None:
     for name in ("shop.orders", "shop.items"):
         lake.attach(lake.inside(name), name)
@@ -333,6 +359,7 @@ def test_lance_lists_and_opens_the_tables_of_the_root(lake: Lake) -> None:
 
 
 @pytest.mark.s3
+@in_folder
 def test_the_tables_of_a_bucket_are_listed(s3: object, lake: Lake, request: pytest.FixtureRequest) -> None:
     server = request.getfixturevalue("s3")
     options = {key.lower(): value for key, value in server.environment.items()}
@@ -348,6 +375,7 @@ def test_the_tables_of_a_bucket_are_listed(s3: object, lake: Lake, request: pyte
 # -- list ------------------------------------------------------------------------------------------------------
 
 
+@in_folder
 def test_the_list_has_each_table_and_the_error_of_one_that_cannot_be_opened(lake: Lake, tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
         lake.attach(lake.inside(name), name)
@@ -368,3 +396,24 @@ def test_the_worst_come_first() -> None:
 
     lines = [line("gone", 9, "dropped"), line("few", 1), line("none"), line("many", 7), line("bad", error="e")]
     assert [one.name for one in worst_first(lines)] == ["bad", "none", "many", "few", "gone"]
+
+
+def test_an_entry_that_changed_meanwhile_is_not_forgotten(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("orders", "other"):
+        lake.attach(tmp_path / folder)
+    lake.register("shop.orders", tmp_path / "orders")
+
+    def checked(catalog: Catalog, name: str, of_cuts: object) -> None:
+        change_table(catalog, name, lambda found: None)
+        lake.register(name, tmp_path / "other")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(registration, "check_cuts", checked)
+        with pytest.raises(InvalidInput, match=r"shop\.orders was changed meanwhile, and leads to .*/other\. Nothing"):
+            forget_table(lake.catalog, "shop.orders")
+        agrees(lake, "shop.orders", tmp_path / "other")
+        patch.setattr(registration, "check_cuts", lambda catalog, name, of: change_table(catalog, name, lambda _: None))
+        forget_table(lake.catalog, "shop.orders")
+    assert lake.catalog.tables() == {}
