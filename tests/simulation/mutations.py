@@ -523,7 +523,7 @@ def _former_topics_are_not_held(patch: pytest.MonkeyPatch) -> None:
 
 
 def _a_former_topic_is_kept_anyway(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(lancewal_core.subscriptions.needs, "_is_behind", lambda *_: False)
+    patch.setattr(lancewal_core.subscriptions.needs, "is_behind", lambda *_: False)
 
 
 def _a_damaged_subscription_holds_nothing(patch: pytest.MonkeyPatch) -> None:
