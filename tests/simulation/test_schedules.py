@@ -44,7 +44,7 @@ EVENTS = [
     "read at timestamp: VersionGone", "read at least a receipt",
     "read at least", "read at least, awaited", "read at least: TokenTimeout", "read at least: TokenRejected",
     "read that may be stale",
-    "cut made", "cut read", "cut dropped",
+    "cut made", "cut read", "cut dropped", "moving cut published", "moving cut read",
     "subscription created", "subscription read, behind", "subscription committed", "subscription is over",
     "compaction", "compaction refused", "index extended",
     "user: append", "user: append to a shared key", "user: clean up", "user: compact", "user: lose files",

@@ -95,7 +95,8 @@ class Publisher:
                     self._not_published(error)
                 else:
                     again_s = turn.again_s
-                    self._show(turn, self._clock.monotonic() - began)
+                    if not self._over.is_set():  # a turn that was broken off names tables that do not lag
+                        self._show(turn, self._clock.monotonic() - began)
                 self._over.wait(again_s)
             if cut is not None:
                 cut.close()
