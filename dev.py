@@ -23,7 +23,7 @@ python3 dev.py check-ops      cause each fault on real services; check dashboard
 python3 dev.py check-spark [VERSION ...]  run the same reads on the oldest and the newest PySpark (local, standalone
                               cluster, Spark Connect), and compare with DuckDB.  It runs the recipes for histories with Delta.
                               It fetches PySpark from PyPI by version, not by hash
-python3 dev.py interop [VERSION ...]  open merged tables and a named snapshot with releases of pylance, and with
+python3 dev.py interop [VERSION ...]  open merged tables, a snapshot and tables by name with releases of pylance, and with
                               Lance's connector for Spark.  It fetches pylance from PyPI by version, not by hash
 python3 dev.py check-upgrade [FROM]  run the release of commit FROM (by default the newest release) and this checkout on
                               one table, on a real broker, there and back, and compare every row

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import venv
+from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks.peers.engines import ENGINES
@@ -36,8 +37,8 @@ Found = dict[str, dict[str, dict[str, str]]]
 
 
 def main(versions: list[str]) -> int:
-    with tempfile.TemporaryDirectory(prefix="lancewal-interop-") as place:
-        tables = made_tables(Path(place))
+    with tempfile.TemporaryDirectory(prefix="lancewal-interop-") as place, ExitStack() as stack:
+        tables = stack.enter_context(made_tables(Path(place)))
         pylance: Found = {}
         for version in versions or (*VERSIONS, *_before_release()):
             python = _environment(version)
@@ -73,6 +74,8 @@ def _environment(version: str) -> Path:
 def _asked(
     command: list[str | Path], made: Made, questions: tuple[str, ...], environment: dict[str, str] | None = None
 ) -> dict[str, str]:
+    """Of a table that is found by its name, the tables are listed first."""
+    questions = ("list", *questions) if made.namespace else questions
     done = subprocess.run(
         [*map(str, command), json.dumps(made.asked(questions))],
         check=False,
@@ -88,7 +91,7 @@ def _asked(
 
 def _by_duckdb(tables: dict[str, Made]) -> dict[str, dict[str, str]]:
     program: list[str | Path] = [sys.executable, _HERE / "by_duckdb.py"]
-    return {name: _asked(program, made, ASKED_OF_DUCKDB) for name, made in tables.items()}
+    return {name: _asked(program, made, ASKED_OF_DUCKDB) for name, made in tables.items() if not made.namespace}
 
 
 _SPARK = ENGINES["lance-spark"]
@@ -99,7 +102,7 @@ def _by_lance_spark(tables: dict[str, Made]) -> dict[str, dict[str, str]]:
         python, jars = python_of(_SPARK), checked_jars(jars_of(_SPARK))
     except StackFailed as error:
         why = f"not to be had: {str(error).splitlines()[0][:80]}"
-        return {name: dict.fromkeys(ASKED_OF_SPARK, why) for name in tables}
+        return {name: dict.fromkeys(("list", *ASKED_OF_SPARK), why) for name in tables}
     own = {
         "JAVA_HOME": str(spark_java_home()),
         "PYSPARK_PYTHON": str(python),

@@ -18,20 +18,31 @@ def main(asked: dict[str, Any]) -> None:
 
     jars = sorted(map(str, Path(os.environ["BENCHMARK_PEERS_JARS"]).glob("*.jar")))
     builder: Any = SparkSession.builder
-    spark = (
+    builder = (
         builder.master("local[2]")
         .config("spark.jars", ",".join(jars))
         .config("spark.ui.enabled", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.sql.extensions", "org.lance.spark.extensions.LanceSparkSessionExtensions")
-        .getOrCreate()
     )
+    if asked["namespace"]:
+        kind, properties = asked["namespace"]
+        builder = builder.config("spark.sql.catalog.lake", "org.lance.spark.LanceNamespaceSparkCatalog")
+        builder = builder.config("spark.sql.catalog.lake.impl", kind)
+        for key, value in properties.items():
+            builder = builder.config(f"spark.sql.catalog.lake.{key}", value)
+    spark = builder.getOrCreate()
     place = f"{asked['uri']}/tree/{asked['branch']}" if asked["branch"] else asked["uri"]
     try:
         for name in asked["questions"]:
             try:
-                found = _answer(spark.read.format("lance").load(place), name, asked)
+                if name == "list":
+                    tables = sorted(row.tableName for row in spark.sql("SHOW TABLES IN lake").collect())
+                    found = tables == asked["names"] and not spark.sql("SHOW NAMESPACES IN lake").collect()
+                else:
+                    opened = spark.table(f"lake.`{asked['name']}`") if asked["namespace"] else None
+                    found = _answer(opened or spark.read.format("lance").load(place), name, asked)
                 print(json.dumps([name, "right" if found else "WRONG"]))
             except BaseException as error:
                 print(
@@ -50,7 +61,10 @@ def _answer(df: Any, name: str, asked: dict[str, Any]) -> bool:
             tuple(df.selectExpr("count(id)", "sum(cast(a AS decimal(38, 0)))").first()) == (asked["rows"], asked["a"])
         )
     if name == "all columns":
-        return bool(len(df.collect()) == asked["rows"])
+        rows = df.collect()
+        if asked["expected"]:
+            return bool(sorted(map(list, rows)) == json.loads(Path(asked["expected"]).read_text()))
+        return bool(len(rows) == asked["rows"])
     return bool(df.filter("a = 77").count() == asked["patched"])
 
 

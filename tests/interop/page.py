@@ -13,6 +13,15 @@ _HEAD = """# Which readers work
 `python3 dev.py interop` writes this page. Readers without lancewal open merged tables and a named snapshot: releases of
 pylance from PyPI (and a pre-release, if there is a newer one), Lance's connector for Spark, and DuckDB's extension for
 Lance. *right* means that the answer equals the expected rows; otherwise the cell has the error.
+
+Tables of a [catalog](../how-to/tables-by-name.md) are found by name, through Lance's directory namespace, and through a REST
+server of Lance Namespace (pylance's own). *list* shows all its tables. The whole name `shop.orders` is one table of the root
+there, and `shop` is no namespace: in Spark it is ``lake.`shop.orders` ``. pylance up to 4.0.2 lists the tables, but its
+`dataset` takes no `namespace_client`: open a table by its address there.
+
+These readers know no cut. They read a table of a [cut](../how-to/read-tables-together.md) as the Lance branch that
+`lancewal cut show NAME -o json` names. lance-spark reads a branch by its folder, `tree/BRANCH` in the table's: none of its
+options names a branch.
 """
 
 Found = Mapping[str, Mapping[str, Mapping[str, str]]]
@@ -22,7 +31,7 @@ def page(pylance: Found, others: Found, about: Mapping[str, str]) -> str:
     lines = [_HEAD.rstrip()]
     for name, title in TITLES.items():
         lines += ["", f"## {title}", "", f"The table: {about[name]}."]
-        for readers in (pylance, *({reader: found} for reader, found in others.items())):
+        for readers in (pylance, *({reader: found} for reader, found in others.items() if name in found)):
             asked = list(next(iter(readers.values()))[name])
             first = "pylance" if readers is pylance else "reader"
             lines += ["", f"| {first} | {' | '.join(asked)} |", "|---" * (len(asked) + 1) + "|"]
