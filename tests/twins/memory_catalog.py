@@ -14,6 +14,8 @@ T = TypeVar("T", TableEntry, Cut)
 class MemoryCatalog:
     """A catalog in this process.  Its clients share one object."""
 
+    keeps_cuts = True
+
     def __init__(self, where: str = "memory", root: str | None = None) -> None:
         self.where, self.root = where, root
         self._tables: dict[str, TableEntry] = {}

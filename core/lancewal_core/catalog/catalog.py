@@ -7,7 +7,8 @@ Guarantees of a ``Catalog``
     Otherwise it changes nothing and returns ``False``.  Entries are compared by their ``write_id``, which is new for each
     version.
  3. A lost reply is recognised: a repeated swap returns ``True`` if the catalog holds ``new``.  ``CatalogUnavailable`` or
-    ``StoreUnavailable``: no answer came, and the swap may still be done.
+    ``StoreUnavailable``: no answer came, and the swap may still be done.  After
+    ``CatalogRefused`` and each ``ActionNeeded`` nothing is changed.
  4. A read after a swap that has returned shows its result, or a later one.
 
 A catalog does not check the tables that it names.
@@ -21,7 +22,7 @@ from typing import Protocol
 from lancewal_core.catalog.cut import Cut, cut_name
 from lancewal_core.catalog.entry import TableEntry
 from lancewal_core.catalog.table_name import matcher
-from lancewal_core.errors import CutMissing, InvalidInput, TableUnknown
+from lancewal_core.errors import CatalogRefused, CutMissing, InvalidInput, TableUnknown
 
 
 class Catalog(Protocol):
@@ -42,6 +43,10 @@ class Catalog(Protocol):
         """Return the entry of one table; None if there is none."""
 
     def swap_table(self, name: str, instead_of: TableEntry | None, new: TableEntry | None) -> bool: ...
+
+    @property
+    def keeps_cuts(self) -> bool:
+        """Whether it keeps cuts.  If not, it has none, and ``swap_cut`` raises ``CatalogRefused``."""
 
     def cuts(self) -> Mapping[str, Cut]:
         """Return all cuts by name, in the order of names."""
@@ -75,6 +80,12 @@ def found_cut(catalog: Catalog, name: str) -> Cut:
             cut=name,
         )
     return cut
+
+
+def check_keeps_cuts(catalog: Catalog) -> None:
+    """Raise ``CatalogRefused`` if the catalog keeps no cuts."""
+    if not catalog.keeps_cuts:
+        raise CatalogRefused(f"the catalog {catalog.where} keeps no cuts: set catalog.root to a folder for them")
 
 
 def cuts_of(catalog: Catalog, name: str) -> list[Cut]:

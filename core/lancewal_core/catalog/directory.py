@@ -83,6 +83,8 @@ _NO_TABLES = _Tables(write_id=_NONE)
 class DirectoryCatalog:
     """A catalog in a folder (module docstring).  ``where`` is the folder's address."""
 
+    keeps_cuts = True
+
     def __init__(self, store: ObjectStore, where: str, tasks: Tasks, clock: Clock, new_id: Callable[[], str]) -> None:
         self._store, self._tasks, self._clock, self._new_id = store, tasks, clock, new_id
         self.where = where

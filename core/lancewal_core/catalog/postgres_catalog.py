@@ -34,6 +34,8 @@ class PostgresCatalog:
 
     ``root`` is the address below which new tables lie; None: each needs an address."""
 
+    keeps_cuts = True
+
     def __init__(self, url: str, password: str = "", root: str | None = None) -> None:
         self._connections = Connections(url, password)
         self._entries, self._cuts = Documents(self._connections, "entries"), Documents(self._connections, "cuts")

@@ -35,7 +35,7 @@ from lance_namespace_urllib3_client.exceptions import ApiException
 from pydantic import ValidationError
 from urllib3.exceptions import HTTPError
 
-from lancewal_core.catalog.catalog import Catalog
+from lancewal_core.catalog.catalog import Catalog, check_keeps_cuts
 from lancewal_core.catalog.cut import Cut
 from lancewal_core.catalog.entry import TableEntry
 from lancewal_core.catalog.table_name import is_table_name, table_name
@@ -180,6 +180,10 @@ class RestCatalog:
 
     # -- cuts -----------------------------------------------------------------------------------------------------
 
+    @property
+    def keeps_cuts(self) -> bool:
+        return self._cuts is not None
+
     def cuts(self) -> Mapping[str, Cut]:
         return {} if self._cuts is None else self._cuts.cuts()
 
@@ -187,8 +191,8 @@ class RestCatalog:
         return None if self._cuts is None else self._cuts.cut(name)
 
     def swap_cut(self, name: str, instead_of: Cut | None, new: Cut | None) -> bool:
-        if self._cuts is None:
-            raise CatalogRefused(f"the catalog {self.where} keeps no cuts: set catalog.root to a folder for them")
+        check_keeps_cuts(self)
+        assert self._cuts is not None
         return self._cuts.swap_cut(name, instead_of, new)
 
     # -- requests -------------------------------------------------------------------------------------------------

@@ -9,11 +9,12 @@ Guarantees
     before step 6 had ended, or got no answer there.  Then the error and `cut show` name the table.
  4. If two processes make a cut of the same name at once, one succeeds.  The other one drops its snapshots, and ends with
     ``InvalidInput``.
- 5. If the catalog does not answer at step 5, the cut may be made or not.  If it or a table does not answer at step 6, the
-    record is written.  The snapshots stay, and the error says how to find out.
+ 5. If the catalog refuses the cut, no snapshot stays.  If it does not answer at step 5, the cut may be made or not.  If it
+    or a table does not answer at step 6, the record is written.  The snapshots stay, and the error says how to find out.
 
 Steps
- 1. Look whether the name is free.  A cut whose time is over, by this process's clock, is dropped.
+ 1. Look whether the catalog keeps cuts, and whether the name is free.  A cut whose time is over, by this process's clock,
+    is dropped.
  2. Ask for the positions of all topics, in one round.
  3. Wait until they are durable in every table.  Until here nothing is written.
  4. Make a snapshot of each table at its positions, several at the same time.  If one cannot be made, drop the others.
@@ -29,10 +30,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lancewal_core.catalog.catalog import Catalog
+from lancewal_core.catalog.catalog import Catalog, check_keeps_cuts
 from lancewal_core.catalog.cut import Cut, CutTable, cut_name, snapshot_name
 from lancewal_core.catalog.cut_note import CutNote, cut_note
 from lancewal_core.errors import (
+    ActionNeeded,
+    CatalogRefused,
     CutMissing,
     InvalidInput,
     LancewalError,
@@ -73,6 +76,7 @@ def make_cut(
     ``InvalidInput``: the name is taken or not valid, or there is no table.  ``TokenTimeout``: a table lags.  Errors of the
     source, of snapshots and of the catalog are raised too.  Those of one table name it."""
     cut_name(wanted.name)
+    check_keeps_cuts(catalog)
     if not members:
         raise InvalidInput(f"cut {wanted.name}: name at least one table")
     _check_apart(members)
@@ -228,6 +232,9 @@ def _record(catalog: Catalog, cut: Cut, members: Sequence[CutMember], made: Sequ
     try:
         with point("cut.put", cut=cut.name):
             written = catalog.swap_cut(cut.name, None, cut)
+    except (CatalogRefused, ActionNeeded):
+        _drop_all(members, made, tasks)
+        raise
     except Retry as error:
         raise type(error)(
             f"nobody knows whether cut {cut.name} was made: {error}. `lancewal cut show {cut.name}` tells it. If there is "

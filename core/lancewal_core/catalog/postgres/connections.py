@@ -6,7 +6,8 @@ Guarantees
  2. A statement runs again, once, if its connection was lost.  So each statement must allow that: the answer may have been
     lost after the commit.
  3. A connection keeps no session state, and no statement is prepared.  PgBouncer may pool transactions.
- 4. ``CatalogRefused``: a person must act.  The message says what to do.  No message has the password.
+ 4. ``CatalogRefused``: a person must act, and the statement was not done.  The message says what to do.  No message has the
+    password.
 
 Connections are opened by the caller's thread when they are needed, and kept open for the next statement.
 """
@@ -70,16 +71,23 @@ class Connections:
 
     def run(self, statement: bytes, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run a statement that may run twice, and return its rows."""
+        lost = False
         try:
             try:
                 return self._run(statement, values)
             except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-                if not _was_lost(error):
+                lost = _was_lost(error)
+                if not lost:
                     raise
                 _close(self._idle, self._lock)
                 return self._run(statement, values)
-        except psycopg.Error as error:
-            raise self.told(error) from error
+        except (psycopg.Error, CatalogRefused) as error:
+            told = self.told(error) if isinstance(error, psycopg.Error) else error
+            if lost and isinstance(told, CatalogRefused):
+                told = CatalogUnavailable(f"{told}. The statement may be done: its connection was lost")
+            if told is error:
+                raise
+            raise told from error
 
     def open(self) -> Connection:
         """Return a new connection, which the caller closes."""

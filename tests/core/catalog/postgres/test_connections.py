@@ -357,3 +357,20 @@ def test_no_session_state_is_left(postgres: PostgresServer) -> None:
     assert catalog._connections.run(b"SELECT count(*) FROM pg_prepared_statements") == [(0,)]
     assert catalog._connections.run(b"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == [(0,)]
     assert catalog._connections.run(b"SELECT pg_listening_channels()") == []
+
+
+def test_a_refusal_after_a_lost_connection_does_not_say_that_nothing_was_done(postgres: PostgresServer) -> None:
+    postgres.database()
+    postgres.run("CREATE ROLE fades LOGIN SUPERUSER PASSWORD 'x'")
+    catalog = PostgresCatalog(postgres.url(DATABASE, "fades"), "x")
+    try:
+        assert catalog.tables() == {}
+        postgres.run("ALTER ROLE fades NOLOGIN")
+        postgres.run("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE usename = 'fades'")
+        with pytest.raises(CatalogUnavailable, match=r"not permitted to log in.*The statement may be done") as first:
+            catalog.swap_table("shop.orders", None, entry())
+        assert not isinstance(first.value, CatalogRefused)
+        with pytest.raises(CatalogRefused, match="not permitted to log in"):
+            catalog.swap_table("shop.orders", None, entry())
+    finally:
+        postgres.run("DROP ROLE fades")
