@@ -111,7 +111,7 @@ class FlusherEvents(ServiceEvents):
     )
     cut_goes_on = info("No table holds a moving cut back any more.", "cut")
     cut_not_published = warning(
-        "A moving cut could not be published, and is tried again: the catalog or the brokers do not answer, or refuse.",
+        "A moving cut could not be published, and is tried again: `kind` and `error` say why.",
         *("cut", "kind", "error"),
     )
     catalog_silent = warning(

@@ -11,7 +11,7 @@ from lancewal_core.open import Address
 from lancewal_core.settings.load import Settings
 from lancewal_core.settings.sections import TableSettings
 from lancewal_core.store.object_store import ObjectStore
-from lancewal_flusher.cuts.positions import CutMember
+from lancewal_flusher.cuts.positions import CutMember, named
 from lancewal_flusher.open import Threads, open_on
 
 
@@ -33,11 +33,12 @@ def open_member(
     from lancewal_reader.table import reads_of
 
     of = settings
-    if entry.uri != settings.table.uri:
-        section = TableSettings.model_validate({"uri": entry.uri, "base_paths": settings.table.base_paths})
-        of = settings.model_copy(update={"table": section})
     try:
-        context = open_on(of, threads, stack, on_threads=True, store=observed(Address.of(of).store()))
+        store = observed(Address.of(settings, entry.uri).store())  # an address that lancewal does not take ends here
+        if entry.uri != settings.table.uri:
+            section = TableSettings.model_validate({"uri": entry.uri, "base_paths": settings.table.base_paths})
+            of = settings.model_copy(update={"table": section})
+        context = open_on(of, threads, stack, on_threads=True, store=store)
     except LancewalError as error:
-        raise type(error)(f"table {entry.name}: {error}", **error.where) from error
+        raise named(entry.name, error) from error
     return CutMember(entry.name, context, reads_of(context, entry.uri, cache_bytes_max))

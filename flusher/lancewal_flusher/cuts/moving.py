@@ -11,7 +11,8 @@ Guarantees
     catalog and one round of questions for positions.
  4. A table that lags, or cannot be read, holds the cut back, and the turn names it.  It is left out if ``leave_out`` says so.
     A table that is not in the cut yet holds back only the first publication: it joins once it has what is asked for.
- 5. An error of the catalog or of the brokers ends the turn, and nothing is published.  After a swap without an answer the
+ 5. An error of the catalog or of the brokers ends the turn, and nothing is published.  The same holds if the patterns name
+    no table any more: the cut stays as it is, and the error says so.  After a swap without an answer the
     next turn reads what is there.
  6. Nothing is written except the swap.  A publisher may die anywhere: the cut is the one before or the new one.
 
@@ -42,7 +43,7 @@ from functools import partial
 from lancewal_core.catalog.catalog import Catalog, tables_named
 from lancewal_core.catalog.cut import Cut, CutTable, cut_name
 from lancewal_core.catalog.entry import TableEntry
-from lancewal_core.errors import InvalidInput, LancewalError, Retry, or_error
+from lancewal_core.errors import InvalidInput, LancewalError, Retry, or_error, some_of
 from lancewal_core.names.ids import Position, Region
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.failpoints import point
@@ -58,6 +59,7 @@ SETTLE_S = 1.0
 """Time between two looks whether tables have their positions, the first one included.  Ingest makes records durable within
 about a second, and each look costs requests."""
 RENEW_S = 600.0
+_NAMED = 5
 _RENEWED_OF_WINDOW = 8
 """Part of the shorter window of a table after which its receipt is renewed.  A receipt is readable for the windows."""
 
@@ -137,7 +139,7 @@ class MovingCut:
     def turn(self) -> CutTurn:
         """Take a turn (module docstring).  Errors of the catalog and of the source are raised.
 
-        ``InvalidInput``: there is a kept cut of this name."""
+        ``InvalidInput``: there is a kept cut of this name, or no table that the patterns name."""
         # Step 1
         began = self._moments.clock.monotonic()
         found = self._catalog.cut(self.wanted.name)
@@ -151,6 +153,8 @@ class MovingCut:
         if found is not None and others_s is not None:
             return CutTurn(found, current=True, asked_ms=found.asked_ms, again_s=self.wanted.every_s - others_s)
         self._look(began)  # step 2
+        if not self._members and not self._faults:
+            raise self._no_table(found)
         at = self._ask(found)  # step 3
         if at is None:
             return self._held(found, self._faults, began)
@@ -220,6 +224,19 @@ class MovingCut:
                 self._faults[entry.name] = _why(opened)
             else:
                 self._members[entry.name] = opened
+
+    def _no_table(self, found: Cut | None) -> InvalidInput:
+        """Return the error of patterns that name no table: there is nothing to publish."""
+        stays = (
+            ""
+            if found is None
+            else f". Readers still see its number {found.number}, of {some_of([*found.tables], _NAMED)}"
+        )
+        return InvalidInput(
+            f"no table of the catalog {self._catalog.where} is named {' or '.join(self.wanted.tables)}{stays}. Correct the "
+            f"cut in flusher.cuts, register its tables (`lancewal catalog register`), or take the cut out of flusher.cuts and "
+            f"drop it (`lancewal cut drop {self.wanted.name}`)"
+        )
 
     def _close(self, name: str) -> None:
         self._members.pop(name).stack.close()
@@ -321,15 +338,15 @@ class MovingCut:
                     self._fail(member.name, answer)
                     late[member.name] = _why(answer)
                 elif lacking(answer, at.of[member.name]):
-                    first.setdefault(member.name, answer)
                     now[member.name] = answer
                     left.append(member)
             waiting = []
             for member in left:
                 if clock.monotonic() - began < self._patience_s(found, member.name):
+                    first.setdefault(member.name, now[member.name])
                     waiting.append(member)
                     continue
-                lag = or_error(partial(lag_of, member, at.of[member.name], first[member.name], now[member.name]))
+                lag = or_error(partial(lag_of, member, at.of[member.name], first.get(member.name), now[member.name]))
                 if lag is not None:
                     late[member.name] = _why(lag) if isinstance(lag, LancewalError) else f"{lag.why}: {lag.partitions}"
             if waiting and self._moments.pause(SETTLE_S):

@@ -45,7 +45,7 @@ class CutMember:
 
     def named(self, error: LancewalError) -> LancewalError:
         """Return the error with the table's name in its text."""
-        return type(error)(f"table {self.name}: {error}", **error.where)
+        return named(self.name, error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def durable(members: Sequence[CutMember], tasks: Tasks) -> CutAt:
 
     No broker is asked.  ``InvalidInput`` as of ``ask``; errors of a strong read, with the table's name."""
     groups = _by_topic(members)
-    reached, asked_ms, took_ms = _timed(members, lambda: tasks.map(_durable_of, members))
+    reached, asked_ms, took_ms = _timed(members, lambda: tasks.map(durable_of, members))
     cut_of = dict(zip((member.name for member in members), reached, strict=True))
     of: dict[str, Mapping[int, Position]] = {}
     for group in groups:
@@ -92,6 +92,11 @@ def durable(members: Sequence[CutMember], tasks: Tasks) -> CutAt:
         lowest = {p: min(cut_of[member.name][p] for member in group) for p in partitions}
         of |= {member.name: lowest for member in group}
     return CutAt(of, "positions", asked_ms, took_ms)
+
+
+def named(table: str, error: LancewalError) -> LancewalError:
+    """Return the error with the table's name in its text."""
+    return type(error)(f"table {table}: {error}", **error.where)
 
 
 def durable_now(member: CutMember) -> dict[int, Position]:
@@ -103,7 +108,8 @@ def durable_now(member: CutMember) -> dict[int, Position]:
     return {region.partition: positions.get(region, Position(0)) for region in member.contract.regions}
 
 
-def _durable_of(member: CutMember) -> dict[int, Position]:
+def durable_of(member: CutMember) -> dict[int, Position]:
+    """Return ``durable_now``.  An error names the table."""
     try:
         return durable_now(member)
     except LancewalError as error:

@@ -2,8 +2,8 @@
 
 Guarantees
  1. Each cut has a thread of its own.  No turn of a table and no end of the process waits for one.
- 2. An error of a turn is logged, and the turn is tried again after an interval.  Nothing else changes: merges go on, and the
-    process is ready.
+ 2. After any error of a turn, the turn is tried again after an interval, and status shows the error.  The log shows the first
+    error of each kind.  Nothing else changes: merges go on, and the process is ready.
  3. Metrics and status show the age of each cut, and the tables that hold it back.  The log names these tables once for each
     change of them.
 """
@@ -88,15 +88,17 @@ class Publisher:
             while not self._over.is_set():
                 again_s = self._every_s
                 try:
-                    cut = cut or self._made(self._over.wait, stack)
+                    if cut is None:
+                        with ExitStack() as begun:
+                            cut = self._made(self._over.wait, begun)
+                            stack.push(begun.pop_all())
                     began = self._clock.monotonic()
                     turn = cut.turn()
-                except LancewalError as error:
-                    self._not_published(error)
-                else:
                     again_s = turn.again_s
                     if not self._over.is_set():  # a turn that was broken off names tables that do not lag
                         self._show(turn, self._clock.monotonic() - began)
+                except Exception as error:  # the thread must not end: nobody would see that the cut grows old
+                    self._not_published(error)
                 self._over.wait(again_s)
             if cut is not None:
                 cut.close()
@@ -128,11 +130,12 @@ class Publisher:
         held = some_of([f"table {name}: {why}" for name, why in turn.held.items()], _NAMED)
         self.problem = f"cut {self.name} is held back: {held}" if turn.held else None
 
-    def _not_published(self, error: LancewalError) -> None:
-        if self._failed != error.kind:
-            self._shown.events.cut_not_published(cut=self.name, kind=error.kind, error=str(error))
-        self._failed = error.kind
-        self.problem = f"cut {self.name} is not published: {error.kind}: {error}"
+    def _not_published(self, error: Exception) -> None:
+        kind = error.kind if isinstance(error, LancewalError) else type(error).__name__
+        if self._failed != kind:
+            self._shown.events.cut_not_published(cut=self.name, kind=kind, error=str(error))
+        self._failed = kind
+        self.problem = f"cut {self.name} is not published: {kind}: {error}"
 
 
 def publishers(settings: Settings, shown: PublishingObserver, clock: Clock) -> Sequence[Publisher]:

@@ -1,10 +1,11 @@
 """Wait until the positions of a cut are durable in every table.
 
 Guarantees
- 1. It returns once a strong read of each table sees up to its positions.  What is above them does not matter.
+ 1. The wait is over once a strong read of each table sees up to its positions.  Records above them do not matter.
  2. The wait ends at one time for all tables, however many of them lag.
  3. If a table does not come so far in time, the error names each table and partition that lags.  Tables with stopped
     partitions come first, then those whose ingest is paused, those that did not move at all, and those that are only late.
+    Whether a table moved is told from its positions when the wait began, also if other tables took up the threads.
 
 A partition counts as stopped if the table's newest version says so, with the reason.  Other reasons are in the memory of
 the owner alone, so its partition has only not moved.
@@ -19,7 +20,7 @@ from lancewal_core.errors import LancewalError, TokenTimeout, or_error, some_of
 from lancewal_core.names.ids import Position
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.table.control import Service, read_control, until_text
-from lancewal_flusher.cuts.positions import CutAt, CutMember, durable_now
+from lancewal_flusher.cuts.positions import CutAt, CutMember, durable_now, durable_of
 
 _NAMED = 5
 
@@ -57,12 +58,15 @@ def await_reached(members: Sequence[CutMember], at: CutAt, timeout_s: float, tas
     clock = members[0].context.clock
     until = clock.monotonic() + timeout_s
 
-    def wait(member: CutMember) -> Lag | None:
-        return _await(member, at.of[member.name], max(0.0, until - clock.monotonic()))
+    first = dict(zip((member.name for member in members), tasks.map(durable_of, members), strict=True))
+    waiting = [member for member in members if lacking(first[member.name], at.of[member.name])]
 
-    answers = tasks.map(lambda member: or_error(lambda: wait(member)), members)
+    def wait(member: CutMember) -> Lag | None:
+        return _await(member, at.of[member.name], first[member.name], max(0.0, until - clock.monotonic()))
+
+    answers = tasks.map(lambda member: or_error(lambda: wait(member)), waiting)
     behind: list[Lag] = []
-    for member, answer in zip(members, answers, strict=True):
+    for member, answer in zip(waiting, answers, strict=True):
         if isinstance(answer, LancewalError):
             raise member.named(answer) from answer
         behind += [] if answer is None else [answer]
@@ -83,11 +87,11 @@ def lacking(reached: Mapping[int, Position], wanted: Mapping[int, Position]) -> 
 
 
 def lag_of(
-    member: CutMember, wanted: Mapping[int, Position], first: Mapping[int, Position], now: Mapping[int, Position]
+    member: CutMember, wanted: Mapping[int, Position], first: Mapping[int, Position] | None, now: Mapping[int, Position]
 ) -> Lag | None:
     """Return the lag of a table, with the reason; None if it has reached its positions.
 
-    ``now`` has the positions that it has reached, and ``first`` those of an earlier look."""
+    ``now`` has the positions that it has reached, and ``first`` those of an earlier look; None: there was none."""
     lacks = lacking(now, wanted)
     if not lacks:
         return None
@@ -101,20 +105,19 @@ def lag_of(
     paused = control.paused(Service.INGEST, member.context.clock.now_ms())
     if paused is not None:
         return Lag(member.name, lacks, f"ingest is paused {until_text(paused)}", 1)
-    if all(now[partition] == first[partition] for partition in lacks):
+    if first is not None and all(now[partition] == first[partition] for partition in lacks):
         return Lag(member.name, lacks, "it has not moved", 2)
     return Lag(member.name, lacks, "it is late", 3)
 
 
-def _await(member: CutMember, wanted: Mapping[int, Position], timeout_s: float) -> Lag | None:
-    """Wait for one table; return its lag if it does not come so far in time."""
+def _await(
+    member: CutMember, wanted: Mapping[int, Position], first: Mapping[int, Position], timeout_s: float
+) -> Lag | None:
+    """Wait for one table that had reached ``first``; return its lag if it does not come so far in time."""
     from lancewal_reader.point.read_options import read_options
     from lancewal_reader.point.token import Token
     from lancewal_reader.reading.reads import wanted_of
 
-    first = durable_now(member)
-    if not lacking(first, wanted):
-        return None
     topic = member.contract.topic
     token = Token({(topic, partition): at for partition, at in wanted.items() if at})
     try:

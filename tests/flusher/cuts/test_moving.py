@@ -242,9 +242,36 @@ def test_tables_join_and_leave(lake: Lake, live: Publishing, tmp_path: Path) -> 
         assert lake.catalog.swap_table(name, lake.catalog.table(name), None)
     live.clock.sleep(moving.LOOK_S)
     before = cut_of(lake.catalog)
-    turn = live.turn()
-    assert (turn.published, turn.current) == (False, False)  # no cut has no table
+    with pytest.raises(
+        InvalidInput, match=rf"is named shop\.\*\. Readers still see its number {before.number}, of shop\.new"
+    ):
+        live.turn()  # no cut has no table
     assert cut_of(lake.catalog) == before
+    table = lake.of["shop.people"]
+    assert lake.catalog.swap_table(
+        "shop.people", None, entry("shop.people", table.uri, table_uuid=table.contract.table_uuid)
+    )
+    live.clock.sleep(moving.LOOK_S)
+    assert live.turn().published
+    assert list(check(lake).tables) == ["shop.people"]
+
+
+def test_patterns_that_name_no_table_are_told(lake: Lake) -> None:
+    live = Publishing(lake)
+    live.cut.wanted = MovingWanted("live", ("shpo.*", "crm.*"), EVERY_S)
+    for _ in range(2):
+        with pytest.raises(
+            InvalidInput, match=r"no table of the catalog .* is named shpo\.\* or crm\.\*\. Correct the cut"
+        ):
+            live.turn()
+    assert lake.catalog.cut("live") is None
+
+
+def test_a_table_that_was_looked_at_once_is_late(lake: Lake, live: Publishing, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody knows whether it has moved."""
+    monkeypatch.setattr(moving, "SETTLE_S", 2 * EVERY_S)
+    lake.of["shop.items"].produce(3)
+    assert live.turn().held["shop.items"].startswith("it is late: partition ")
 
 
 def called_anew(table: Pipeline) -> None:

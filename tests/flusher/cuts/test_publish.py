@@ -15,7 +15,7 @@ from benchmarks.memory_source import MemorySource
 from benchmarks.tables import MemoryIngest, create
 from benchmarks.workload import upserts
 from lancewal_core.catalog.opened import open_directory
-from lancewal_core.errors import CatalogUnavailable, InvalidSettings, LancewalError
+from lancewal_core.errors import CatalogUnavailable, InvalidSettings
 from lancewal_core.names.ids import Position
 from lancewal_core.open import Address
 from lancewal_core.process.clock import SystemClock
@@ -42,7 +42,7 @@ class Turns:
     """A cut whose turns end as the test says, one after the other."""
 
     def __init__(self) -> None:
-        self.next: list[CutTurn | LancewalError] = []
+        self.next: list[CutTurn | Exception] = []
         self.taken, self.may = threading.Semaphore(0), threading.Semaphore(0)
         self.closed = False
 
@@ -50,7 +50,7 @@ class Turns:
         self.taken.release()
         assert self.may.acquire(timeout=AWAITED_S)
         ends = self.next.pop(0)
-        if isinstance(ends, LancewalError):
+        if isinstance(ends, Exception):
             raise ends
         return ends
 
@@ -74,7 +74,7 @@ def test_what_holds_a_cut_back_and_how_old_it_is_are_shown() -> None:
         def problem() -> str | None:
             return publisher.problem
 
-        def take(*ends: CutTurn | LancewalError) -> None:
+        def take(*ends: CutTurn | Exception) -> None:
             for end in ends:
                 turns.next.append(end)
                 turns.may.release()
@@ -95,6 +95,8 @@ def test_what_holds_a_cut_back_and_how_old_it_is_are_shown() -> None:
         away = CatalogUnavailable("it does not answer")
         take(away, away)
         assert problem() == "cut live is not published: catalog_unavailable: it does not answer"
+        take(ValueError("odd"))
+        assert publisher.problem == "cut live is not published: ValueError: odd"
         clock.sleep(1)
         assert shown(metrics, AGE) == {("live",): 6.0}
         take(CutTurn(None, current=True, asked_ms=clock.now_ms()))
@@ -105,7 +107,28 @@ def test_what_holds_a_cut_back_and_how_old_it_is_are_shown() -> None:
     turns.may.release()
     until(lambda: turns.closed)
     names = [line["event"] for line in logged if line["event"].startswith("cut_")]
-    assert names[:4] == ["cut_held", "cut_left_out", "cut_not_published", "cut_goes_on"]
+    assert names[:5] == ["cut_held", "cut_left_out", "cut_not_published", "cut_not_published", "cut_goes_on"]
+
+
+def test_a_cut_that_cannot_be_made_is_tried_again_and_leaves_nothing_open() -> None:
+    metrics = FlusherMetrics(ManualClock(), "t", FlusherEvents(table="t"))
+    closed: list[int] = []
+
+    def failing(_: Callable[[float], bool], stack: ExitStack) -> MovingCut:
+        stack.callback(closed.append, 1)
+        raise ValueError("odd")
+
+    with Publisher("live", 0.0, failing, metrics, ManualClock()) as publisher:
+        until(lambda: len(closed) > 2)
+        until(lambda: publisher.problem == "cut live is not published: ValueError: odd")
+
+
+def test_an_entry_with_an_address_that_is_not_taken_names_its_table() -> None:
+    named, settings = entry("shop.orders", "s3a://lake/orders"), Settings()
+    with ExitStack() as stack:
+        threads = Threads.of(settings, stack)
+        with pytest.raises(InvalidSettings, match=r"^table shop\.orders: address 's3a://lake/orders'"):
+            open_member(settings, named, threads, stack, 0)
 
 
 def until(seen: Callable[[], object]) -> None:

@@ -119,6 +119,24 @@ def test_the_wait_ends_once_for_all_tables(lake: Lake) -> None:
     assert 9 < clock.ahead_s < 11
 
 
+def test_a_table_that_moved_while_others_took_up_the_threads_is_late(lake: Lake) -> None:
+    """Its turn comes when the time is over."""
+    late = lake.of["shop.people"]
+    clock = SkippingClock(late.ingest)
+    for table in lake.of.values():
+        table.upsert("r", 99, a=1)
+        table.clock = clock
+    ends = lake.ends
+
+    def beyond(contracts: Sequence[Contract]) -> Mapping[str, Mapping[int, Position]]:
+        return {topic: {p: Position(at + 5) for p, at in of.items()} for topic, of in ends(contracts).items()}
+
+    one_by_one = ThreadTasks(io_threads=1)
+    with pytest.raises(TokenTimeout, match=r"orders \(it has not moved\).*people \(it is late\)"):
+        make_cut(lake.catalog, lake.members(), CutWanted("june", None, 10.0), PositionSource(beyond), one_by_one)
+    one_by_one.close()
+
+
 def test_without_a_wait_a_cut_needs_tables_that_are_there(lake: Lake) -> None:
     lake.check(lake.make("june", wait_s=0.0))
     lake.of["shop.items"].upsert("r", 99, a=1)
