@@ -170,6 +170,9 @@ def place_of(uri: str) -> str:
 
 def same_place(one: str, other: str) -> bool:
     """Return whether two places are one: equal texts, or local paths that lead to one folder on this machine."""
-    if one == other:
-        return True
-    return os.path.isabs(one) and os.path.isabs(other) and os.path.realpath(one) == os.path.realpath(other)
+    return one == other or one_text(one) == one_text(other)
+
+
+def one_text(place: str) -> str:
+    """Return a text that is equal for two places if they are one (``same_place``)."""
+    return os.path.realpath(place) if os.path.isabs(place) else place

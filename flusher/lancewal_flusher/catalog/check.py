@@ -21,7 +21,7 @@ from lancewal_core.open import Address
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.settings.load import Settings
-from lancewal_core.store.address import place_of, same_place
+from lancewal_core.store.address import one_text, place_of, same_place
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.snapshots import Snapshot, readable_snapshots
 from lancewal_flusher.catalog.below import tables_below
@@ -70,8 +70,8 @@ def check_catalog(catalog: Catalog, settings: Settings, *, mend: bool = False) -
     Dropped tables are left out.  Errors of the catalog, and of a listing of its root, are raised."""
 
     def read(uri: str) -> _Read:
-        address = Address.of(settings, uri)
         try:
+            address = Address.of(settings, uri)
             contract = address.contract()
         except LancewalError as error:
             return _Read(error)
@@ -82,8 +82,8 @@ def check_catalog(catalog: Catalog, settings: Settings, *, mend: bool = False) -
 
     entries = catalog.tables()
     below = {} if catalog.root is None else tables_below(catalog.root, settings)
-    known = [entry.uri for entry in entries.values()]
-    new = {name: uri for name, uri in below.items() if not any(same_place(place_of(uri), at) for at in known)}
+    known = {one_text(entry.uri) for entry in entries.values()}
+    new = {name: uri for name, uri in below.items() if one_text(place_of(uri)) not in known}
     active = [entry for entry in entries.values() if entry.state == "active"]
     with closing(ThreadTasks(io_threads=_TABLES_AT_ONCE)) as tasks:
         folders = tasks.map(read, [*(entry.uri for entry in active), *new.values()])
@@ -100,18 +100,20 @@ def check_catalog(catalog: Catalog, settings: Settings, *, mend: bool = False) -
 
 def _cuts_missing(catalog: Catalog, folders: Mapping[tuple[str, str], _Read]) -> Iterator[_Found]:
     """Yield the kept cuts that snapshots prove, whose time is not over, and that the catalog does not have."""
-    tables = {
-        name: ProvedTable(entry_of(folder.contract, name, uri), folder.snapshots)
+    tables = [
+        ProvedTable(entry_of(folder.contract, name, uri), folder.snapshots)
         for (name, uri), folder in folders.items()
         if isinstance(folder.contract, Contract)
-    }
+    ]
     cuts, now_ms = proved_cuts(tables)[0], SystemClock().now_ms()
     there = catalog.cuts() if cuts else {}
     for cut in cuts:
         if cut.name not in there and (cut.until_ms is None or cut.until_ms > now_ms):
-            text = (
+            snapshot = next(iter(cut.tables.values())).snapshot
+            text = (  # `lancewal cut drop` would look only at snapshots that were made for this catalog
                 f"its snapshots of {', '.join(cut.tables)} are there, and the catalog does not have the cut. If it was lost, "
-                f"`lancewal catalog rebuild` brings it back; if it was dropped, `lancewal cut drop {cut.name}`"
+                f"`lancewal catalog rebuild` brings it back; if it was dropped, `lancewal snapshot drop {snapshot} -t TABLE` "
+                "drops the snapshot of each of these tables"
             )
             yield _Found(CatalogFinding(cut.name, "", "no-cut", text))
 

@@ -1,18 +1,23 @@
 """Entries and kept cuts that the folders of tables prove.
 
 A contract proves the entry of its table.  The notes of snapshots prove a cut, if each of its tables has its snapshot.
+A copy of a table's folder has its snapshots too.  Their receipts are of the table at the former place, so the snapshots of a
+copy prove no cut, also once it is a table of its own.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+from pydantic import ValidationError
 
 from lancewal_core.catalog.cut import Cut, CutTable
 from lancewal_core.catalog.cut_note import CutNote, cut_note
 from lancewal_core.catalog.entry import TableEntry
-from lancewal_core.errors import Corrupt
+from lancewal_core.errors import Corrupt, InvalidInput
+from lancewal_core.store.address import place_of, same_place
 from lancewal_core.table.snapshots import Snapshot
 
 
@@ -24,41 +29,67 @@ class ProvedTable:
     snapshots: Sequence[Snapshot]
 
 
-def proved_cuts(tables: Mapping[str, ProvedTable]) -> tuple[list[Cut], list[str]]:
+def proved_cuts(tables: Iterable[ProvedTable]) -> tuple[list[Cut], list[str]]:
     """Return the cuts whose snapshots are all there, the newest first, and findings about others."""
-    makings: dict[tuple[str, str], dict[str, tuple[CutNote, CutTable, Snapshot]]] = defaultdict(dict)
+    notes: dict[tuple[str, str], CutNote] = {}
+    parts: dict[tuple[str, str], dict[str, tuple[CutTable, Snapshot]]] = defaultdict(dict)
     findings: list[str] = []
-    for name, table in tables.items():
+    for table in tables:
         for snapshot in table.snapshots:
             if not snapshot.cut:
                 continue
             try:
-                note = cut_note(snapshot.cut, f"snapshot {snapshot.name} of {name}")
-            except Corrupt as error:
-                findings.append(f"{name}: {error}")
+                note = cut_note(snapshot.cut, f"snapshot {snapshot.name}")
+                part = _part(table.entry, snapshot)
+            except (Corrupt, InvalidInput, ValidationError) as error:
+                findings.append(
+                    f"{table.entry.name}: the notes of snapshot {snapshot.name} prove no cut: {_said(error)}"
+                )
                 continue
-            uuid, uri = table.entry.table_uuid, table.entry.uri
-            assert uuid is not None, "a contract proves the entry"
-            of = CutTable(uri=uri, table_uuid=uuid, receipt=snapshot.receipt, snapshot=snapshot.name)
-            makings[note.cut, note.write_id][note.table] = note, of, snapshot
+            making = note.cut, note.write_id
+            notes[making] = note
+            if part is not None:
+                parts[making][note.table] = part, snapshot
     cuts = []
-    for (name, write_id), members in makings.items():
-        note = next(iter(members.values()))[0]
+    for (name, write_id), note in notes.items():
+        members = parts[name, write_id]
         missing = sorted(set(note.tables) - members.keys())
         if missing:
             findings.append(f"cut {name}: no snapshot of it was found in {', '.join(missing)}")
             continue
-        ends = [snapshot.until_ms for _, _, snapshot in members.values() if snapshot.until_ms is not None]
-        cut = Cut(
-            name=name,
-            moving=False,
-            holds=note.holds,
-            tables={table: members[table][1] for table in note.tables},
-            asked_ms=note.asked_ms,
-            took_ms=note.took_ms,
-            made_ms=max(snapshot.created_ms for _, _, snapshot in members.values()),
-            until_ms=min(ends, default=None),
-            write_id=write_id,
-        )
+        ends = [snapshot.until_ms for _, snapshot in members.values() if snapshot.until_ms is not None]
+        try:
+            cut = Cut(
+                name=name,
+                moving=False,
+                holds=note.holds,
+                tables={table: members[table][0] for table in note.tables},
+                asked_ms=note.asked_ms,
+                took_ms=note.took_ms,
+                made_ms=max(snapshot.created_ms for _, snapshot in members.values()),
+                until_ms=min(ends, default=None),
+                write_id=write_id,
+            )
+        except ValidationError as error:
+            findings.append(f"cut {name}: the notes of its snapshots prove no cut: {_said(error)}")
+            continue
         cuts.append(cut)
     return sorted(cuts, key=lambda cut: (-cut.asked_ms, cut.name)), findings
+
+
+def _part(entry: TableEntry, snapshot: Snapshot) -> CutTable | None:
+    """Return the state that a snapshot keeps for a cut; None if its receipt is of another table (module docstring)."""
+    from lancewal_reader.point.receipt import Receipt
+
+    receipt = Receipt.parse(snapshot.receipt)
+    if receipt.table_uuid != entry.table_uuid or not same_place(receipt.place, place_of(entry.uri)):
+        return None
+    uuid = receipt.table_uuid
+    return CutTable(uri=entry.uri, table_uuid=uuid, receipt=snapshot.receipt, snapshot=snapshot.name)
+
+
+def _said(error: Corrupt | InvalidInput | ValidationError) -> str:
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors(include_url=False, include_input=False)[0]
+    return f"{first['loc']}: {first['msg']}"

@@ -90,8 +90,8 @@ def _take(tables: dict[str, ProvedTable], found: ProvedTable, done: Rebuilt) -> 
 
 
 def _read(settings: Settings, uri: str, name: str) -> _Read:
-    address = Address.of(settings, uri)
     try:
+        address = Address.of(settings, uri)
         contract = newest_contract(address.store())
         if contract is None or (contract.drop is not None and contract.drop.deleting):
             return None
@@ -130,7 +130,7 @@ def _write_entry(catalog: Catalog, name: str, new: TableEntry, done: Rebuilt) ->
 
 
 def _write_cuts(catalog: Catalog, tables: Mapping[str, ProvedTable], done: Rebuilt) -> None:
-    cuts, findings = proved_cuts(tables)
+    cuts, findings = proved_cuts(tables.values())
     done.findings += findings
     for cut in cuts:
         before = catalog.cut(cut.name)
