@@ -49,22 +49,22 @@ def contract_of(settings: Settings) -> Contract:
 def check_kept_cuts(settings: Settings, catalog: Catalog | None, contract: Contract, named: Collection[str]) -> None:
     """Raise ``InvalidInput`` unless ``named`` has the kept cuts that hold the table, and no other.
 
-    The catalog knows them.  Without one, the table's own snapshots tell of which cuts they are."""
+    The catalog knows its own.  The table's snapshots tell of cuts of other catalogs."""
+    held = _cuts_of_snapshots(settings, None if catalog is None else catalog.where)
     if catalog is not None:
         kept = [cut for cut in catalog.cuts().values() if not cut.moving]
-        held = {cut.name for cut in kept if any(of.table_uuid == contract.table_uuid for of in cut.tables.values())}
-    else:
-        held = _cuts_of_snapshots(settings)
+        held |= {cut.name for cut in kept if any(of.table_uuid == contract.table_uuid for of in cut.tables.values())}
     check_named_cuts(settings.table.uri, held, named)
 
 
-def _cuts_of_snapshots(settings: Settings) -> set[str]:
+def _cuts_of_snapshots(settings: Settings, but_of: str | None) -> set[str]:
+    """Return the names of the cuts for which the table's snapshots were made, but for those of the catalog ``but_of``."""
     try:
         branches = Address.of(settings).table().branches()
     except TableMissing:
         return set()  # its deletion has begun
-    found = [branch for branch in branches if cut_of(branch)]
-    return {cut_note(cut_of(branch), f"snapshot {branch.name}").cut for branch in found}
+    notes = [cut_note(cut_of(branch), f"snapshot {branch.name}") for branch in branches if cut_of(branch)]
+    return {note.cut for note in notes if note.catalog != but_of}
 
 
 def drop_table(settings: Settings, catalog: Catalog | None, contract: Contract) -> DroppedTable:

@@ -297,6 +297,8 @@ def drop(
             contract, asked, f"{uri}: would be dropped{', and its objects deleted' if due else ''}", dry_run=True
         )
         return
+    if due:
+        agree(yes, f"all objects of the table at {uri} are deleted")
     if contract.drop is None or not contract.drop.deleting:
         dropped = drop_table(settings, catalog, contract)
         contract = dropped.contract
@@ -308,7 +310,6 @@ def drop(
             contract, asked, f"dropped {uri}\nundrop: possible; from {ends} on, run this command again to delete it"
         )
         return
-    agree(yes, f"all objects of the table at {uri} are deleted")
     contract, number = delete_table(settings, contract)
     _report_drop(contract, asked, f"deleted {counted(number, 'object')} of {uri}", number)
 

@@ -77,7 +77,8 @@ def contract_at(store: ObjectStore, uri: str) -> Contract:
 def drop(opened: OpenedTable, new_id: Callable[[], str]) -> tuple[Contract, dict[Region, LancewalError]]:
     """Drop the table (steps 1 and 2).  Return the contract, and the error of each partition that could not be ended.
 
-    A table that was dropped before stays so, and step 2 is repeated.  ``TableDropped``: its objects are deleted."""
+    A table that was dropped before stays so, and step 2 is repeated.  ``TableDropped``: its objects are deleted.
+    ``ContractMismatch``: the table was dropped in ``opened``, and undropped since."""
     contract = _put_drop(opened)
     return contract, _end_open(opened, new_id, contract)
 
@@ -87,6 +88,8 @@ def _put_drop(opened: OpenedTable) -> Contract:
     now_ms = opened.clock.now_ms()
 
     def dropped(newest: Contract) -> Contract | None:
+        if opened.contract.drop is not None:
+            _check_same_drop(newest, opened.contract)
         if newest.drop is None:
             return _next(newest, TableDrop(since_ms=now_ms))
         if newest.drop.deleting:
@@ -136,11 +139,8 @@ def begin_deletion(store: ObjectStore, clock: Clock, contract: Contract) -> Cont
     ``contract`` is the one that a person decided about.  ``ContractMismatch``: the table was undropped since."""
 
     def deleting(newest: Contract) -> Contract | None:
-        if newest.drop is None or contract.drop is None or newest.drop.since_ms != contract.drop.since_ms:
-            raise ContractMismatch("the table was undropped meanwhile: nothing was deleted", version=newest.version)
-        if newest.drop.deleting:
-            return None
-        return _next(newest, newest.drop.model_copy(update={"deleting": True}))
+        drop = _check_same_drop(newest, contract)
+        return None if drop.deleting else _next(newest, drop.model_copy(update={"deleting": True}))
 
     return _swapped(store, clock, contract, deleting)
 
@@ -164,6 +164,14 @@ def delete_objects(store: ObjectStore, tasks: Tasks, contract: Contract) -> int:
         tasks.map(delete, [keys[at : at + _AT_ONCE] for at in range(0, len(keys), _AT_ONCE)])
         number += len(keys)
     return number
+
+
+def _check_same_drop(newest: Contract, known: Contract) -> TableDrop:
+    """Return the drop of the newest contract.  ``ContractMismatch`` if it is not the one of ``known``."""
+    drop = newest.drop
+    if drop is None or known.drop is None or drop.since_ms != known.drop.since_ms:
+        raise ContractMismatch("the table was undropped meanwhile: nothing was deleted", version=newest.version)
+    return drop
 
 
 def _stays(key: str) -> bool:

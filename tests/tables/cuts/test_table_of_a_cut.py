@@ -28,7 +28,9 @@ def checking(settings: Settings) -> Callable[..., None]:
 def test_a_table_of_a_kept_cut_is_not_dropped_by_the_way(tmp_path: Path, seed: int) -> None:
     lake = Lake(tmp_path, seed=seed)
     lake.produce(20)
-    for place in ({"LANCEWAL_CATALOG__ROOT": str(lake.root)}, {}):
+    other = tmp_path / "other"
+    other.mkdir()
+    for place in ({"LANCEWAL_CATALOG__ROOT": str(lake.root)}, {"LANCEWAL_CATALOG__ROOT": str(other)}, {}):
         settings = settings_with(lake, place)
         check = checking(settings)
         check()
