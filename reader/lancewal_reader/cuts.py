@@ -12,6 +12,7 @@ Guarantees
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from lancewal_core.catalog.catalog import Catalog, found_cut
 from lancewal_core.catalog.cut import Cut, CutTable
@@ -54,8 +55,7 @@ class CutTables(Mapping[str, Table]):
 
     def positions(self, name: str) -> dict[int, int]:
         """Return the position of each partition at which the table ``name`` is cut."""
-        positions = Receipt.parse(_entry(self._cut, name).receipt).positions
-        return {region.partition: int(at) for region, at in positions.items()}
+        return positions_of(_entry(self._cut, name))
 
     def __getitem__(self, name: str) -> Table:
         if name not in self._tables:
@@ -68,6 +68,13 @@ class CutTables(Mapping[str, Table]):
                 ) from error
             self._tables[name] = at_point(opened, point)
         return self._tables[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._cut.tables
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return the table ``name``, or ``default`` if the cut does not have it."""
+        return self[name] if name in self._cut.tables else default
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._cut.tables)
@@ -101,7 +108,16 @@ def point_at_address(catalog: Catalog | None, text: str, uri: str) -> AtCut:
     for name, of in cut.tables.items():
         if same_place(place_of(of.uri), place):
             return point_of_table(cut, name)
+    if cut.left_out:
+        for entry in catalog.tables().values():
+            if entry.name in cut.left_out and same_place(place_of(entry.uri), place):
+                raise _not_in(cut, entry.name)
     raise _not_in(cut, uri)
+
+
+def positions_of(of: CutTable) -> dict[int, int]:
+    """Return the position of each partition at which a table is cut, in the order of partitions."""
+    return {region.partition: int(at) for region, at in sorted(Receipt.parse(of.receipt).positions.items())}
 
 
 def point_of_table(cut: Cut, name: str) -> AtCut:

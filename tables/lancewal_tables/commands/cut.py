@@ -264,13 +264,14 @@ def _open(settings: Settings, found: Mapping[str, TableEntry], stack: ExitStack,
 def _about(cut: Cut, held: Mapping[str, HeldByCut]) -> dict[str, object]:
     """Return a cut as a report shows it.  ``held`` has what was seen of its tables."""
     from lancewal_core.process.clock import utc_text
+    from lancewal_reader.cuts import positions_of
 
     tables = {}
     for name, of in cut.tables.items():
         seen = held.get(name)
         tables[name] = {
             "table": of.uri,
-            "positions": {str(partition): at for partition, at in _positions(of.receipt).items()},
+            "positions": {str(partition): at for partition, at in positions_of(of).items()},
             "snapshot": of.snapshot,
             "receipt": of.receipt,
             **({} if seen is None else {"bytes": seen.nbytes, "fault": seen.fault or None}),
@@ -290,12 +291,6 @@ def _about(cut: Cut, held: Mapping[str, HeldByCut]) -> dict[str, object]:
     }
 
 
-def _positions(receipt: str) -> dict[int, int]:
-    from lancewal_reader.point.receipt import Receipt
-
-    return {region.partition: int(at) for region, at in sorted(Receipt.parse(receipt).positions.items())}
-
-
 def _columns(cut: Cut) -> list[str]:
     from lancewal_core.process.clock import utc_text
 
@@ -309,11 +304,13 @@ def _line(cut: Cut) -> str:
 
 
 def _table_lines(cut: Cut, held: Mapping[str, HeldByCut]) -> list[str]:
+    from lancewal_reader.cuts import positions_of
+
     rows = []
     for name, of in cut.tables.items():
         seen = held.get(name)
         said = [] if seen is None else [f"{seen.nbytes} bytes held" if not seen.fault else one_line(seen.fault)]
-        at = ", ".join(f"{partition}={position}" for partition, position in _positions(of.receipt).items())
+        at = ", ".join(f"{partition}={position}" for partition, position in positions_of(of).items())
         rows.append([name, f"positions {at}", *said])
     left = [f"left out: {name}: {one_line(why)}" for name, why in cut.left_out.items()]
     return [*aligned(rows), *left]

@@ -64,6 +64,38 @@ def test_every_read_of_a_table_of_a_cut_is_at_it(lake: Lake) -> None:
             table.to_arrow(consistency="eventual")
 
 
+def test_a_cut_is_asked_for_a_table_without_opening_one(lake: Lake) -> None:
+    lake.make("june")
+    shutil.rmtree(lake.of["shop.items"].uri)
+    cut = open_cut(lake.catalog, "june", open_table)
+    assert "shop.items" in cut
+    assert "shop.people" not in cut
+    assert cut.get("shop.people") is None
+    assert cut.get("shop.orders") is cut["shop.orders"]
+    with pytest.raises(CutMissing, match=r"its table shop\.items is gone"):
+        cut.get("shop.items")
+
+
+def test_why_a_table_was_left_out_is_told_by_name_and_by_address(
+    lake: Lake, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = publish(lake)
+    late = {
+        "tables": {"shop.items": whole.tables["shop.items"]}, "left_out": {"shop.orders": "it is late"},
+        "number": 2, "write_id": "w2",
+    }  # fmt: skip
+    assert lake.catalog.swap_cut("live", whole, whole.model_copy(update=late))
+    said = "cut live does not have the table shop.orders: it was left out, since it is late. It has shop.items"
+    with pytest.raises(CutMissing, match=said):
+        open_cut(lake.catalog, "live", open_table)["shop.orders"]
+    for table in ("shop.orders", lake.of["shop.orders"].uri):
+        assert run(["read", "-t", table, "--at", "cut:live", "-c", lake.config()]) == 2
+        assert said in capsys.readouterr().err
+    assert lake.catalog.swap_table("shop.orders", lake.catalog.table("shop.orders"), None)
+    assert run(["read", "-t", lake.of["shop.orders"].uri, "--at", "cut:live", "-c", lake.config()]) == 2
+    assert f"does not have the table {lake.of['shop.orders'].uri}. It has" in capsys.readouterr().err
+
+
 def test_a_command_reads_a_table_at_a_cut(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
     made = lake.make("june")
     lake.produce(10)
