@@ -30,7 +30,7 @@ class Catalog(Protocol):
 
     @property
     def where(self) -> str:
-        """Address of the catalog without secrets, for messages."""
+        """Address of the catalog without secrets, for messages and for the notes of snapshots.  Two catalogs differ in it."""
 
     @property
     def root(self) -> str | None:

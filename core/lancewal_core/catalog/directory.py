@@ -32,6 +32,7 @@ from lancewal_core.errors import InvalidInput, ObjectCorrupt, Retry
 from lancewal_core.names import paths
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.tasks import Tasks
+from lancewal_core.store.address import place_of
 from lancewal_core.store.json_model import Version1, Word, decode_model
 from lancewal_core.store.object_store import Done, ObjectStore
 from lancewal_core.store.versioned import (
@@ -81,14 +82,13 @@ _NO_TABLES = _Tables(write_id=_NONE)
 
 
 class DirectoryCatalog:
-    """A catalog in a folder (module docstring).  ``where`` is the folder's address."""
+    """A catalog in a folder (module docstring).  ``root`` is the folder's address, and ``where`` its place."""
 
     keeps_cuts = True
 
-    def __init__(self, store: ObjectStore, where: str, tasks: Tasks, clock: Clock, new_id: Callable[[], str]) -> None:
+    def __init__(self, store: ObjectStore, root: str, tasks: Tasks, clock: Clock, new_id: Callable[[], str]) -> None:
         self._store, self._tasks, self._clock, self._new_id = store, tasks, clock, new_id
-        self.where = where
-        self.root = where
+        self.where, self.root = place_of(root), root
         self._tables = Family(
             paths.catalog_tables_prefix(), paths.catalog_tables_version, paths.parse_catalog_tables_version
         )

@@ -13,6 +13,7 @@ from lancewal_core.process.clock import Clock, SystemClock
 from lancewal_core.process.tasks import Tasks, ThreadTasks
 from lancewal_core.settings.catalog_url import kind_of_url
 from lancewal_core.settings.load import Settings
+from lancewal_core.store.address import whole_address
 from lancewal_core.store.obstore import open_store
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def open_directory(
             f"there is no catalog at {root}: the folder does not exist. Correct catalog.root, or make the catalog by "
             "`lancewal catalog init`"
         ) from None
+    root = whole_address(root, options)
     return DirectoryCatalog(store, root, tasks or ThreadTasks(), clock or SystemClock(), lambda: uuid.uuid4().hex)
 
 

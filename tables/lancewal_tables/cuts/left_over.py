@@ -1,7 +1,8 @@
 """Snapshots that are left over: made for a cut of this catalog that has no such record.
 
 A maker that died leaves them, and so does one that still runs: between its snapshots and its record nothing tells the two
-apart.  Snapshots that were made for another catalog are left alone.
+apart.  Snapshots that were made for another catalog are left alone, and so are those for this one by another name of its
+host.
 
 Guarantee: no cut of the catalog loses a snapshot that is dropped here, whatever its maker does meanwhile.  A maker that writes
 its record after the look of step 3 finds the mark of step 2, and takes the record back.  Only if it dies between the two, or
@@ -21,6 +22,7 @@ from dataclasses import dataclass
 from lancewal_core.catalog.catalog import Catalog
 from lancewal_core.catalog.cut_note import CutNote, cut_note
 from lancewal_core.errors import Corrupt
+from lancewal_core.store.address import same_place
 from lancewal_core.table.protocol import Branch, Table
 from lancewal_core.table.snapshots import cut_of, has_notes, marked_left_over
 from lancewal_flusher.garbage.snapshots import drop_same
@@ -44,7 +46,7 @@ def snapshots_of_cuts(table: Table, where: str) -> list[OfCut]:
             note = cut_note(text, f"snapshot {branch.name}") if text else None
         except Corrupt:
             continue
-        if note is not None and note.catalog == where:
+        if note is not None and same_place(note.catalog, where):
             found.append(OfCut(branch, note))
     return found
 

@@ -12,6 +12,7 @@ import pytest
 
 from lancewal_core.catalog.catalog import cuts_of
 from lancewal_core.catalog.cut import Cut
+from lancewal_core.catalog.opened import open_directory
 from lancewal_core.errors import CatalogUnavailable, CutMissing, InvalidInput, OutsideHistoryWindow, TokenTimeout
 from lancewal_core.names.ids import Position, TableVersion
 from lancewal_core.table.contract import Contract
@@ -188,7 +189,11 @@ def test_a_cut_whose_time_is_over_goes_and_makes_way(lake: Lake) -> None:
     lake.check(cut)
 
 
-def test_what_a_dead_maker_left_over_goes_with_the_next_making(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("root", ["{}", "{}/", "file://{}", "{}/../lake", "{}-link"])
+def test_what_a_dead_maker_left_over_goes_with_the_next_making(
+    lake: Lake, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the next one writes the address of the catalog in another way."""
     with monkeypatch.context() as patch:
         patch.setattr(type(lake.catalog), "swap_cut", _no_answer)
         with pytest.raises(CatalogUnavailable, match="nobody knows whether cut june was made"):
@@ -196,6 +201,8 @@ def test_what_a_dead_maker_left_over_goes_with_the_next_making(lake: Lake, monke
     left = {one.branch.name for table in lake.of.values() for one in snapshots_of_cuts(table.table, lake.catalog.where)}
     assert left == snapshot_names(lake)
     assert len(left) == 1
+    Path(f"{lake.root}-link").symlink_to(lake.root)
+    lake.catalog = open_directory(root.format(lake.root))
     cut = lake.make("june")
     assert snapshot_names(lake) == {of.snapshot for of in cut.tables.values()}
     assert not left & snapshot_names(lake)

@@ -23,10 +23,9 @@ from typing import Any
 import psycopg
 from psycopg.abc import RV, PQGen
 
-from lancewal_core.catalog.postgres.parameters import CONNECT_S, parameters
+from lancewal_core.catalog.postgres.parameters import CONNECT_S, parameters, shown
 from lancewal_core.errors import CatalogRefused, CatalogUnavailable, InvalidInput, LancewalError
 from lancewal_core.process.library_errors import without_secrets
-from lancewal_core.settings.catalog_url import shown_url
 
 STATEMENT_S = 5.0
 """Time limit for a statement and its answer, in seconds."""
@@ -64,7 +63,7 @@ class Connections:
     def __init__(self, url: str, password: str, *, checked: bool = True) -> None:
         self._parameters = parameters(url, password)
         self._checked = checked
-        self.shown = shown_url(url)
+        self.shown = shown(self._parameters)
         self._lock = Lock()
         self._idle: list[Connection] = []
         weakref.finalize(self, _close, self._idle, self._lock)

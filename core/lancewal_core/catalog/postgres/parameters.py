@@ -14,9 +14,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import Conninfo
 
 from lancewal_core.errors import InvalidSettings
 from lancewal_core.settings.catalog_url import catalog_url, is_local
@@ -24,6 +26,7 @@ from lancewal_core.settings.catalog_url import catalog_url, is_local
 CONNECT_S = 5
 """Time limit for connecting to one host, in seconds."""
 _VERIFIED = "verify-full"
+_PORT = "5432"
 
 
 def parameters(url: str, password: str) -> dict[str, Any]:
@@ -46,6 +49,27 @@ def parameters(url: str, password: str) -> dict[str, Any]:
         "application_name": "lancewal",
         "client_encoding": "UTF8",
     }
+
+
+def shown(of: Mapping[str, Any]) -> str:
+    """Return the address of the database that these parameters lead to, without user and parameters.
+
+    Two databases differ in it.  One database has one address, if its hosts are named alike."""
+    defaults = {option.keyword.decode(): (option.val or b"").decode() for option in Conninfo.get_defaults()}
+    database, ports = (
+        str(of.get("dbname") or defaults["dbname"] or of.get("user") or defaults["user"]),
+        str(of.get("port") or defaults["port"]).split(","),
+    )
+    hosts = str(of["host"]).split(",")
+    if len(ports) == 1:
+        ports *= len(hosts)
+    servers = [_server(host, port) for host, port in zip(hosts, ports, strict=False)]
+    return f"postgresql://{','.join(servers)}/{quote(database)}"
+
+
+def _server(host: str, port: str) -> str:
+    said = f"[{host}]" if ":" in host else quote(host.lower() if "/" not in host else host, safe="")
+    return said if port in ("", _PORT) else f"{said}:{port}"
 
 
 def _encryption(given: Mapping[str, Any]) -> dict[str, str]:

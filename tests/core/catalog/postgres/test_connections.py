@@ -241,6 +241,34 @@ def test_another_machine_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert parameters("postgresql://u@localhost/d?sslmode=verify-full", "x")["sslrootcert"] == "/etc/ours.pem"
 
 
+def test_one_database_has_one_address_and_two_have_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Snapshots of cuts note it, and those of another catalog are not touched."""
+    monkeypatch.delenv("PGPORT", raising=False)
+    for said, *texts in (
+        (
+            "a/lake",
+            "u@a/lake",
+            "a:5432/lake",
+            "v@A/lake?sslmode=verify-full",
+            "a?dbname=lake",
+            "/lake?host=a",
+            "lake@a",
+        ),
+        ("a,b/lake", "a:5432,b/lake", "/lake?host=a,b&port=5432"),
+        ("a:1,b:2/lake", "a:1,b:2/lake", "/lake?host=a,b&port=1,2"),
+        ("/lake", "/lake", "?dbname=lake"),
+        ("[::1]:1/other", "[::1]:1/other"),
+        ("%2Frun%2Fpg/lake", "/lake?host=/run/pg"),
+    ):
+        for text in texts:
+            for scheme in ("postgres", "postgresql"):
+                assert PostgresCatalog(f"{scheme}://{text}").where == f"postgresql://{said}", text
+    monkeypatch.setenv("PGPORT", "1")
+    assert PostgresCatalog("postgresql://a/lake").where == "postgresql://a:1/lake"
+    monkeypatch.setenv("PGDATABASE", "other")
+    assert PostgresCatalog("postgresql://a").where == "postgresql://a:1/other"
+
+
 @pytest.mark.parametrize("variable", ["PGHOST", "PGHOSTADDR", "PGSERVICE"])
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.0.0.1,localhost", ""])
 def test_the_address_alone_names_the_server(
