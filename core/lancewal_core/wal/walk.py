@@ -103,9 +103,9 @@ def walk_cached(
     A segment that has no room in the cache comes as its trailer, unless it came in a bundle.
 
     The walk first asks for as many numbers as the log had grown by at the walk before, and two more.  So the walk finds
-    the end of an evenly growing log at once.  For a log that the cache does not know, or that grew by more than
-    ``_WINDOW`` segments lately, the walk asks for a listing at the same time.  After that it reads bundles instead of the
-    segments, where they copy segments that the listing shows.
+    the end of an evenly growing log at once.  If the cache does not know the log, or it grew by more than ``_WINDOW`` segments
+    lately, the walk also asks for a listing.  After that it reads bundles instead of the segments, where they copy
+    segments that the listing shows.
     """
 
     def read(sequence: Sequence) -> Segment | Trailer | Fence | None:
