@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from lancewal._lazy import names_of
 
 if TYPE_CHECKING:
-    from lancewal_reader.namespace import PostgresNamespace
+    from lancewal_tables.catalog.namespace import PostgresNamespace
 
 __all__ = ["PostgresNamespace"]
 
-__getattr__ = names_of(__name__, {"PostgresNamespace": "lancewal_reader.namespace:PostgresNamespace"})
+__getattr__ = names_of(__name__, {"PostgresNamespace": "lancewal_tables.catalog.namespace:PostgresNamespace"})
 
 
 def __dir__() -> list[str]:

@@ -2,7 +2,8 @@
 
 ``root`` makes the root of a catalog.  ``registration`` adds a table that exists, ``making`` one that it makes, and
 ``dropping`` drops one with its entry.  ``overview`` is what ``lancewal catalog list`` shows.  ``rebuild`` makes entries and
-cuts of the folders.  ``schema`` is that of a catalog in PostgreSQL.
+cuts of the folders.  ``schema`` is that of a catalog in PostgreSQL, and ``namespace`` shows such a catalog to clients of
+Lance Namespace.
 
 May import: define, status.
 """

@@ -2,6 +2,9 @@
 
 All tables lie in the root namespace under their whole names, as in Lance's directory namespace.  ``["shop.orders"]`` is
 the id of a table, and ``["shop", "orders"]`` too.  Tables that were dropped are not shown.
+
+Tables are registered and deregistered by the rules of ``registration``, with two exceptions.  A name that is taken stays
+with its table.  A folder that was moved or copied is refused, since a person decides what becomes of it.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from lance_namespace import (
     DescribeNamespaceResponse,
     DescribeTableRequest,
     DescribeTableResponse,
+    InternalError,
     InvalidInputError,
     LanceNamespace,
     ListNamespacesRequest,
@@ -36,21 +40,26 @@ from lance_namespace import (
 )
 
 from lancewal_core.catalog.catalog import found_table
-from lancewal_core.catalog.entry import TableEntry, entry_of
+from lancewal_core.catalog.entry import TableEntry
 from lancewal_core.catalog.named import active
 from lancewal_core.catalog.opened import open_postgres
 from lancewal_core.catalog.table_name import table_name
 from lancewal_core.errors import (
+    ActionNeeded,
     CatalogRefused,
-    InvalidInput,
     InvalidSettings,
     LancewalError,
-    NotALancewalTable,
     Retry,
-    TableMissing,
+    StoreRefused,
+    TableExists,
     TableUnknown,
 )
 from lancewal_core.open import Address
+from lancewal_core.settings.load import Settings, with_accounts
+from lancewal_core.settings.sections import StorageSettings, TableSettings
+from lancewal_core.store.address import table_address
+from lancewal_core.table.checks import check_place
+from lancewal_tables.catalog.registration import forget_table, register_table
 
 _STORAGE = "storage."
 
@@ -87,6 +96,8 @@ class PostgresNamespace(LanceNamespace):
     def list_tables(self, request: ListTablesRequest) -> ListTablesResponse:
         """Return the names of the active tables, ``limit`` at most.  A page's token is the last name before it."""
         _only_root(request.id)
+        if request.limit is not None and request.limit < 1:
+            raise InvalidInputError(f"limit {request.limit} is not valid: a page has at least 1 table")
         with _told():
             names = [name for name, entry in self._catalog.tables().items() if entry.state == "active"]
         names = [name for name in names if name > (request.page_token or "")]
@@ -107,23 +118,32 @@ class PostgresNamespace(LanceNamespace):
         return TableExistsResponse()
 
     def register_table(self, request: RegisterTableRequest) -> RegisterTableResponse:
-        """Add the lancewal table at the address ``location``."""
+        """Add the lancewal table at the address ``location``, and write the name into its contract."""
         name = _name(request.id)
         with _told():
-            contract = Address(request.location, self._options).contract()
-            entry = entry_of(contract, name, request.location)
-            if not self._catalog.swap_table(name, None, entry):
+            settings = self._settings(request.location)
+            address = Address.of(settings)
+            check_place(address.uri, address.contract())
+            if self._catalog.table(name) is not None:
                 raise TableAlreadyExistsError(f"the catalog {self._catalog.where} has a table {name} already")
+            entry = register_table(self._catalog, settings, name).entry
         return RegisterTableResponse(location=entry.uri)
 
     def deregister_table(self, request: DeregisterTableRequest) -> DeregisterTableResponse:
-        """Remove the table's entry.  The table stays."""
+        """Remove the table's entry.  The table stays.  ``InvalidInputError``: it is in a kept cut."""
         name = _name(request.id)
-        entry = self._active(name)
+        self._active(name)
         with _told():
-            if not self._catalog.swap_table(name, entry, None):
-                raise TableNotFoundError(f"the entry of {name} was changed meanwhile: try again")
+            entry = forget_table(self._catalog, name)
         return DeregisterTableResponse(id=request.id, location=entry.uri)
+
+    def _settings(self, location: str) -> Settings:
+        """Return settings with this table and the storage options."""
+        table_address(location)
+        storage = StorageSettings(options=self._options)
+        settings = with_accounts(Settings(table=TableSettings(uri=location), storage=storage))
+        settings.need("table.uri")
+        return settings
 
     def _active(self, name: str) -> TableEntry:
         with _told():
@@ -144,13 +164,14 @@ def _only_root(parts: list[str] | None) -> None:
 
 _ERRORS: tuple[tuple[type[LancewalError], Callable[[str], Exception]], ...] = (
     (TableUnknown, TableNotFoundError),
+    (TableExists, TableAlreadyExistsError),
     (CatalogRefused, PermissionDeniedError),
+    (StoreRefused, PermissionDeniedError),
     (Retry, ServiceUnavailableError),
-    (TableMissing, InvalidInputError),
-    (NotALancewalTable, InvalidInputError),
-    (InvalidInput, InvalidInputError),
-    (InvalidSettings, InvalidInputError),
+    (ActionNeeded, InvalidInputError),
+    (LancewalError, InternalError),
 )
+"""The errors of the namespace.  Of several kinds that fit, the first one counts."""
 
 
 @contextmanager
@@ -159,7 +180,5 @@ def _told() -> Iterator[None]:
     try:
         yield
     except LancewalError as error:
-        for kind, of_namespace in _ERRORS:
-            if isinstance(error, kind):
-                raise of_namespace(str(error)) from error
-        raise
+        of_namespace = next(of_namespace for kind, of_namespace in _ERRORS if isinstance(error, kind))
+        raise of_namespace(str(error)) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -11,10 +12,16 @@ import lance_namespace as ns
 import pytest
 
 from lancewal.namespace import PostgresNamespace
+from lancewal_core.catalog.cut import CutTable
 from lancewal_core.catalog.postgres_catalog import PostgresCatalog
 from lancewal_core.errors import InvalidSettings
+from lancewal_core.open import Address
 from lancewal_kafka.topic import TopicInspector
+from lancewal_tables.catalog import registration
+from lancewal_tables.catalog.dropping import contract_of, drop_table
 from lancewal_tables.define.attach import attach_table
+from tests.golden.json_formats import CONTRACT
+from tests.support.catalog_entries import cut
 from tests.support.postgres import PASSWORD, PostgresServer
 from tests.tables.define.test_copies import ROWS, NoBroker, settings_of
 
@@ -64,9 +71,8 @@ def test_lances_clients_find_and_open_the_tables(postgres: PostgresServer, tmp_p
 def test_dropped_tables_are_not_shown_and_pages_follow(postgres: PostgresServer, tmp_path: Path) -> None:
     url = postgres.database()
     client, catalog = connected(url), PostgresCatalog(url, PASSWORD)
-    location = table(tmp_path / "t")
     for name in ("a", "b", "c", "d"):
-        client.register_table(ns.RegisterTableRequest(id=[name], location=location))
+        client.register_table(ns.RegisterTableRequest(id=[name], location=table(tmp_path / name)))
     found = catalog.table("b")
     assert found is not None
     assert catalog.swap_table("b", found, found.model_copy(update={"state": "dropped", "write_id": "gone"}))
@@ -76,6 +82,68 @@ def test_dropped_tables_are_not_shown_and_pages_follow(postgres: PostgresServer,
     assert names(client, page_token=first.page_token) == ["d"]
     with pytest.raises(ns.TableNotFoundError):
         client.describe_table(ns.DescribeTableRequest(id=["b"]))
+    for limit in (0, -1):
+        with pytest.raises(ns.InvalidInputError, match=rf"limit {limit} is not valid"):
+            names(client, limit=limit)
+
+
+def test_the_rules_of_registration_hold(postgres: PostgresServer, tmp_path: Path) -> None:
+    """The contract has the name, a table has one name, and a table of a kept cut is not deregistered."""
+    url = postgres.database()
+    client, catalog = connected(url), PostgresCatalog(url, PASSWORD)
+    orders = table(tmp_path / "orders")
+
+    def register(name: str, location: object) -> None:
+        client.register_table(ns.RegisterTableRequest(id=[name], location=str(location)))
+
+    register("shop.orders", orders)
+    contract = Address(orders).contract()
+    found = catalog.table("shop.orders")
+    assert found is not None
+    assert (contract.name, found.table_uuid) == ("shop.orders", contract.table_uuid)
+    with pytest.raises(ns.TableAlreadyExistsError, match=r"is shop\.orders in the catalog"):
+        register("crm.orders", orders)
+    shutil.copytree(orders, tmp_path / "copy")
+    with pytest.raises(ns.InvalidInputError, match=r"lancewal table moved --from"):
+        register("copy", tmp_path / "copy")
+    shutil.move(orders, tmp_path / "away")
+    with pytest.raises(ns.TableAlreadyExistsError):
+        register("shop.orders", table(tmp_path / "other"))
+    shutil.move(tmp_path / "away", orders)
+    held = CutTable(uri=orders, table_uuid=contract.table_uuid, receipt="lw1.x", snapshot="june-1")
+    june = cut("june").model_copy(update={"tables": {"shop.orders": held}})
+    assert catalog.swap_cut("june", None, june)
+    request = ns.DeregisterTableRequest(id=["shop.orders"])
+    with pytest.raises(ns.InvalidInputError, match=r"in kept cuts, .*: june"):
+        client.deregister_table(request)
+    assert names(client) == ["shop.orders"]
+    assert catalog.swap_cut("june", june, None)
+    client.deregister_table(request)
+    assert names(client) == []
+
+
+def test_tables_that_were_dropped_or_are_damaged_are_not_registered(postgres: PostgresServer, tmp_path: Path) -> None:
+    client = connected(postgres.database())
+    dropped, damaged = (table(tmp_path / name) for name in ("dropped", "damaged"))
+    settings = settings_of(Path(dropped))
+    drop_table(settings, None, contract_of(settings))
+    (contract,) = (Path(damaged) / "_lancewal" / "contract").glob("*.json")
+    contract.write_bytes(b"{}")
+    for location, error in ((dropped, ns.InvalidInputError), (damaged, ns.InternalError)):
+        with pytest.raises(error):
+            client.register_table(ns.RegisterTableRequest(id=["a"], location=location))
+    assert names(client) == []
+
+
+def test_the_entry_has_the_account_of_azure(postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The options name the account.  A reader without these options finds the same table."""
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
+    contract = CONTRACT.model_copy(update={"place": None, "drop": None})
+    monkeypatch.setattr(Address, "contract", lambda address: contract)
+    monkeypatch.setattr(registration, "give_name", lambda address, name: contract)
+    client = PostgresNamespace(postgres.database(), PASSWORD, **{"storage.azure_storage_account_name": "mine1"})
+    answer = client.register_table(ns.RegisterTableRequest(id=["a"], location="az://lake/orders"))
+    assert answer.location == "abfss://lake@mine1.dfs.core.windows.net/orders"
 
 
 def test_there_is_one_namespace_the_root(postgres: PostgresServer) -> None:
@@ -91,7 +159,14 @@ def test_there_is_one_namespace_the_root(postgres: PostgresServer) -> None:
 def test_errors_are_those_of_the_namespace(postgres: PostgresServer, tmp_path: Path) -> None:
     client = connected(postgres.database())
     lance.write_dataset(ROWS, str(tmp_path / "plain"))
-    for location in (tmp_path / "missing", tmp_path / "plain", "s3://user:secret@bucket/t"):
+    for location in (
+        tmp_path / "missing",
+        tmp_path / "plain",
+        "s3://user:secret@bucket/t",
+        "s3a://bucket/t",
+        "",
+        "az:///",
+    ):
         with pytest.raises(ns.InvalidInputError):
             client.register_table(ns.RegisterTableRequest(id=["a"], location=str(location)))
     with pytest.raises(ns.InvalidInputError, match="not the name of a table"):
