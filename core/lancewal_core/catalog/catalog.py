@@ -24,6 +24,9 @@ from lancewal_core.catalog.entry import TableEntry
 from lancewal_core.catalog.table_name import matcher
 from lancewal_core.errors import CatalogRefused, CutMissing, InvalidInput, TableUnknown
 
+TRIES_MAX = 20
+"""Most refusals of a swap while the entry that it names is shown.  Another client's change may be taken back in between."""
+
 
 class Catalog(Protocol):
     """A catalog (module docstring).  Every method may raise ``CatalogUnavailable`` or ``StoreUnavailable``."""
@@ -118,9 +121,17 @@ def change_table(
 ) -> TableEntry | None:
     """Swap the entry of a table for what ``decide`` makes of it; None is no entry.  Return the new entry.
 
-    ``decide`` may raise, and decides again after a lost race.  An entry that it returns unchanged is not written."""
-    while True:
+    ``decide`` may raise, and decides again after a lost race.  An entry that it returns unchanged is not written.
+    ``CatalogRefused``: the catalog refuses the swap, and still shows the entry that the swap names."""
+    seen, tries = None, 0
+    while tries < TRIES_MAX:
         found = catalog.table(name)
+        seen, tries = found, tries + 1 if found == seen else 1
         new = decide(found)
         if new == found or catalog.swap_table(name, found, new):
             return new
+    shown = "no such entry" if seen is None else f"it at {seen.uri}"
+    raise CatalogRefused(
+        f"the catalog {catalog.where} refused {TRIES_MAX} times to change the entry of {name}, and shows {shown}. Nothing was "
+        "changed. Correct the server"
+    )

@@ -4,8 +4,8 @@ Guarantees
  1. A text with a slash is an address, and no catalog is asked.  So a table is always opened by its address.
  2. A text without a slash is a name, if the catalog has an active table of this name.  Otherwise it is the address of a
     local folder, if there is one.  ``./orders`` names a folder in any case.
- 3. Any other text without a slash is an error, also the name of a table that was dropped.  With ``dropped`` this name is one
-    too: the table can be named to take the drop back.
+ 3. Any other text without a slash is an error.  The name of a dropped table is an error too, unless the caller asks for
+    dropped tables: the command that takes a drop back must find the table.
 """
 
 from __future__ import annotations

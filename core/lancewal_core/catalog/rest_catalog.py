@@ -27,7 +27,7 @@ from functools import partial
 from typing import Any, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
-from lance_namespace import DeclareTableRequest, DeregisterTableRequest, DescribeTableRequest, RegisterTableRequest
+from lance_namespace import DeregisterTableRequest, DescribeTableRequest, RegisterTableRequest
 from lance_namespace_urllib3_client.api.table_api import TableApi
 from lance_namespace_urllib3_client.api_client import ApiClient
 from lance_namespace_urllib3_client.configuration import Configuration
@@ -39,7 +39,7 @@ from lancewal_core.catalog.catalog import Catalog, check_keeps_cuts
 from lancewal_core.catalog.cut import Cut
 from lancewal_core.catalog.entry import TableEntry
 from lancewal_core.catalog.table_name import is_table_name, table_name
-from lancewal_core.errors import CatalogRefused, CatalogUnavailable, InvalidSettings, TableExists
+from lancewal_core.errors import CatalogRefused, CatalogUnavailable, InvalidSettings
 from lancewal_core.process.library_errors import without_secrets
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.settings.catalog_url import catalog_url, is_local, shown_url
@@ -127,14 +127,6 @@ class RestCatalog:
         if found is not None and not self._removed(name):
             return False
         return new is None or self._added(name, new.uri)
-
-    def declare(self, name: str) -> str:
-        """Let the server choose the address of a new table, and return it.  ``TableExists``: the name is taken."""
-        request = DeclareTableRequest(id=[table_name(name)])
-        answer = self._ask(lambda: self._api.declare_table(name, request, **_LIMIT), conflict=lambda: None)
-        if answer is None or not answer.location:
-            raise TableExists(f"the catalog {self.where} has a table {name} already: choose another name")
-        return self._uri(answer.location)
 
     def _described(self, name: str) -> tuple[TableEntry, bool] | None:
         """Return the entry of a table, and whether the server manages its versions."""

@@ -64,7 +64,7 @@ def _cuts_of_snapshots(settings: Settings, but_of: str | None) -> set[str]:
     except TableMissing:
         return set()  # its deletion has begun
     notes = [cut_note(cut_of(branch), f"snapshot {branch.name}") for branch in branches if cut_of(branch)]
-    return {note.cut for note in notes if note.catalog != but_of}
+    return {note.cut for note in notes if but_of is None or not same_place(note.catalog, but_of)}
 
 
 def drop_table(settings: Settings, catalog: Catalog | None, contract: Contract) -> DroppedTable:

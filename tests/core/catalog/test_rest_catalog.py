@@ -24,7 +24,7 @@ from lancewal_core.catalog.entry import TableEntry
 from lancewal_core.catalog.opened import catalog_of, open_rest
 from lancewal_core.catalog.rest_catalog import RestCatalog
 from lancewal_core.catalog.table_name import default_uri
-from lancewal_core.errors import CatalogRefused, CatalogUnavailable, InvalidSettings, TableExists
+from lancewal_core.errors import CatalogRefused, CatalogUnavailable, InvalidSettings
 from lancewal_core.settings.load import load_settings
 from tests.support import catalog_entries
 
@@ -98,13 +98,32 @@ def test_changes_decide_on_what_the_server_holds(client: Client, root: str) -> N
     assert catalog.table("shop.orders") is None
 
 
-def test_the_server_may_choose_the_address(client: Client, root: str) -> None:
-    catalog = client()
-    uri = catalog.declare("shop.new")
-    assert uri.startswith(f"{root}/")
-    assert addresses(catalog) == {"shop.new": uri}
-    with pytest.raises(TableExists, match=r"shop\.new"):
-        catalog.declare("shop.new")
+def test_a_server_that_contradicts_itself_is_named(client: Client, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It describes no table of the name, and has one when the name is registered.  Or it says that one is not there."""
+    catalog, first, second = client(), entry(root), entry(root)
+    assert catalog.swap_table("shop.orders", None, first)
+    with monkeypatch.context() as patch:
+        patch.setattr(RestCatalog, "_described", lambda self, name: None)
+        with pytest.raises(CatalogRefused, match=r"refused 20 times .* shop\.orders, and shows no such entry"):
+            change_table(catalog, "shop.orders", lambda found: second)
+    with monkeypatch.context() as patch:
+        patch.setattr(RestCatalog, "_removed", lambda self, name: False)
+        with pytest.raises(CatalogRefused, match=rf"shows it at {first.uri}\. Nothing was changed"):
+            change_table(catalog, "shop.orders", lambda found: second)
+    assert addresses(catalog) == {"shop.orders": first.uri}
+
+
+def test_a_change_outlasts_many_others(client: Client, root: str) -> None:
+    catalog, other, last = client(), client(), entry(root)
+    left = [entry(root) for _ in range(60)]
+
+    def decide(found: TableEntry | None) -> TableEntry:
+        if left:
+            assert other.swap_table("shop.orders", found, left.pop())
+        return last
+
+    assert change_table(catalog, "shop.orders", decide) == last
+    assert addresses(catalog) == {"shop.orders": last.uri}
 
 
 def test_tables_of_a_folder_are_found(root: str) -> None:
