@@ -63,6 +63,11 @@ class LancewalError(Exception):
         return (_rebuild, (type(self), str(self), self.where))
 
 
+def kind_of(error: Exception) -> str:
+    """Return the kind of an error; the name of its class if it is not one of lancewal's."""
+    return error.kind if isinstance(error, LancewalError) else type(error).__name__
+
+
 def or_error(call: Callable[[], T]) -> T | LancewalError:
     """Return the result of the call, or the ``LancewalError`` that it raises: the answer for one item of a batch call."""
     try:

@@ -19,7 +19,7 @@ from typing import Protocol, Self
 
 from lancewal_core.catalog.entry import TableEntry
 from lancewal_core.catalog.opened import catalog_of
-from lancewal_core.errors import InvalidSettings, LancewalError, some_of
+from lancewal_core.errors import InvalidSettings, kind_of, some_of
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.settings.load import Settings
@@ -131,7 +131,7 @@ class Publisher:
         self.problem = f"cut {self.name} is held back: {held}" if turn.held else None
 
     def _not_published(self, error: Exception) -> None:
-        kind = error.kind if isinstance(error, LancewalError) else type(error).__name__
+        kind = kind_of(error)
         if self._failed != kind:
             self._shown.events.cut_not_published(cut=self.name, kind=kind, error=str(error))
         self._failed = kind

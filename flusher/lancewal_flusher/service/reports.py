@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from lancewal_core.catalog.report import Server, TableReport
-from lancewal_core.errors import LancewalError
+from lancewal_core.errors import kind_of
 from lancewal_core.process.clock import Clock
 from lancewal_flusher.service.backlog import Backlog
 from lancewal_flusher.service.metrics import FlusherMetrics
@@ -121,7 +121,7 @@ class CatalogReports:
                 return False
             if report is not None:
                 self._catalog.report(report, server)
-        except LancewalError as error:
+        except Exception as error:  # the thread must not end: nobody would see that no report comes
             self._failed(error)
             return False
         if self.problem is not None:
@@ -135,9 +135,9 @@ class CatalogReports:
             return True
         try:
             found = self._check()
-        except LancewalError as error:
+        except Exception as error:  # reports go on
             self._checks_left -= 1
-            self._metrics.events.catalog_check_failed(kind=error.kind, error=str(error), left=self._checks_left)
+            self._metrics.events.catalog_check_failed(kind=kind_of(error), error=str(error), left=self._checks_left)
             return not self._checks_left
         self._checks_left = 0
         for one in found:
@@ -146,11 +146,11 @@ class CatalogReports:
             self._metrics.events.catalog_differs(name=one.name, kind=one.kind, mended=one.mended, text=one.text)
         return True
 
-    def _failed(self, error: LancewalError) -> None:
+    def _failed(self, error: Exception) -> None:
         if self._silent_since is None:
             self._silent_since = self._clock.monotonic()
-            self._metrics.events.catalog_silent(kind=error.kind, error=str(error))
-        self.problem = f"{error.kind}: {error}"
+            self._metrics.events.catalog_silent(kind=kind_of(error), error=str(error))
+        self.problem = f"{kind_of(error)}: {error}"
 
     def _silent_s(self) -> float:
         since = self._silent_since

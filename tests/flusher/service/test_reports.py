@@ -142,7 +142,8 @@ def test_a_catalog_that_takes_no_reports_holds_up_nothing(monkeypatch: pytest.Mo
 class Slow:
     """A catalog that answers when the test lets it."""
 
-    def __init__(self) -> None:
+    def __init__(self, error: Exception) -> None:
+        self.error = error
         self.asked, self.may = threading.Semaphore(0), threading.Semaphore(0)
         self.taken: list[int] = []
         self.fails = False
@@ -158,7 +159,7 @@ class Slow:
         self.asked.release()
         assert self.may.acquire(timeout=AWAITED_S)
         if self.fails:
-            raise CatalogUnavailable("away")
+            raise self.error
         self.taken.append(report.merged_version)
 
     def answers(self, *, fails: bool = False) -> None:
@@ -172,9 +173,12 @@ def backlog(version: int) -> Backlog:
     return Backlog(TableVersion(version), NOTHING_MERGED, {}, {})
 
 
-def test_of_reports_that_wait_the_newest_is_sent_and_faults_are_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [CatalogUnavailable("away"), ValueError("odd")])
+def test_of_reports_that_wait_the_newest_is_sent_and_faults_are_named_once(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(reports, "EVERY_S", 0.0)
-    catalog = Slow()
+    catalog = Slow(error)
     with ExitStack() as stack, capture_logs() as logged:
         metrics = Flusher("postgresql://127.0.0.1:1/x", stack).table.metrics
         sends = stack.enter_context(reports.CatalogReports(catalog, list, "u1", metrics, ManualClock()))
@@ -199,13 +203,14 @@ def test_of_reports_that_wait_the_newest_is_sent_and_faults_are_named_once(monke
     assert names == ["catalog_silent", "catalog_answers_again", "catalog_went_back"]
 
 
-def test_a_check_that_cannot_be_done_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [StoreUnavailable("no right to list"), ValueError("odd")])
+def test_a_check_that_cannot_be_done_is_given_up(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     """The flusher may not list the root.  Each failover is another reason to try; reports go on."""
     monkeypatch.setattr(reports, "EVERY_S", 0.0)
-    catalog = Slow()
+    catalog = Slow(CatalogUnavailable("away"))
 
     def check() -> list[CatalogFinding]:
-        raise StoreUnavailable("no right to list")
+        raise error
 
     with ExitStack() as stack, capture_logs() as logged:
         metrics = Flusher("postgresql://127.0.0.1:1/x", stack).table.metrics
@@ -227,7 +232,7 @@ def test_a_check_that_cannot_be_done_is_given_up(monkeypatch: pytest.MonkeyPatch
 
 def test_tables_that_the_flusher_cannot_read_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reports, "EVERY_S", 0.0)
-    catalog = Slow()
+    catalog = Slow(CatalogUnavailable("away"))
     found = [CatalogFinding(kind, f"s3://lake/{kind}", kind, "why") for kind in ("unreadable", "no-entry")]
     with ExitStack() as stack, capture_logs() as logged:
         metrics = Flusher("postgresql://127.0.0.1:1/x", stack).table.metrics
