@@ -1,20 +1,23 @@
-"""One suite for every catalog: the in-memory twin, a directory in memory, in a local folder and in a real S3 server, and a
-real PostgreSQL."""
+"""One suite for every catalog: the in-memory twin, a directory in memory, in a local folder and in a real S3 server, a
+real PostgreSQL, and pylance's server of Lance Namespace, which keeps fewer guarantees."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
 import pytest
+from lance.namespace import RestAdapter
 
 from lancewal_core.catalog.catalog import Catalog, change_table, found_table, tables_matching
 from lancewal_core.catalog.cut import Cut
 from lancewal_core.catalog.directory import DirectoryCatalog
 from lancewal_core.catalog.entry import TableEntry
+from lancewal_core.catalog.opened import open_rest
 from lancewal_core.catalog.postgres_catalog import PostgresCatalog
 from lancewal_core.errors import InvalidInput, TableUnknown
 from lancewal_core.process.clock import SystemClock
@@ -26,18 +29,48 @@ from tests.support.postgres import PASSWORD
 from tests.twins.memory_catalog import MemoryCatalog
 from tests.twins.memory_store import MemoryStore
 
-Client = Callable[[], Catalog]
-"""Makes a client of one catalog, as another process would."""
 _ids = count(1)
+WHOLE = ["memory", "directory", "folder", "postgres", "pgbouncer", pytest.param("s3", marks=pytest.mark.s3)]
+"""Catalogs that keep all guarantees."""
+whole = pytest.mark.parametrize("client", WHOLE, indirect=True)
+"""A test of what a catalog behind REST does not promise."""
+
+
+@dataclass(frozen=True)
+class Client:
+    """Makes clients of one catalog, as other processes would."""
+
+    make: Callable[[], Catalog]
+    root: str = "s3://lake"
+    """Where tables lie.  Each entry of the suite has an address of its own."""
+    addresses_only: bool = False
+    """Whether the catalog tells nothing but the addresses of tables."""
+
+    def __call__(self) -> Catalog:
+        return self.make()
+
+    def entry(self, name: str = "shop.orders", **terms: object) -> TableEntry:
+        return entry(name, f"{self.root}/t{next(_ids)}.lance", **terms)
+
+    def told(self, made: TableEntry) -> object:
+        """What the catalog tells of an entry."""
+        return made.uri if self.addresses_only else made
+
+    def table(self, name: str, catalog: Catalog | None = None) -> object:
+        """What a client sees of a table."""
+        found = (catalog or self()).table(name)
+        return None if found is None else self.told(found)
+
+    def tables(self, catalog: Catalog | None = None) -> list[tuple[str, object]]:
+        """What a client sees of all tables, in the catalog's order."""
+        return [(name, self.told(found)) for name, found in (catalog or self()).tables().items()]
 
 
 def over(store: ObjectStore, tasks: ThreadTasks) -> Client:
-    return lambda: DirectoryCatalog(store, "s3://lake", tasks, SystemClock(), lambda: secrets.token_hex(8))
+    return Client(lambda: DirectoryCatalog(store, "s3://lake", tasks, SystemClock(), lambda: secrets.token_hex(8)))
 
 
-@pytest.fixture(
-    params=["memory", "directory", "folder", "postgres", "pgbouncer", pytest.param("s3", marks=pytest.mark.s3)]
-)
+@pytest.fixture(params=[*WHOLE, "rest"])
 def client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Client]:
     tasks = ThreadTasks(2)
     yield from _clients(request, tmp_path, tasks)
@@ -48,17 +81,21 @@ def _clients(request: pytest.FixtureRequest, tmp_path: Path, tasks: ThreadTasks)
     match request.param:
         case "memory":
             shared = MemoryCatalog()
-            yield lambda: shared
+            yield Client(lambda: shared)
         case "directory":
             yield over(MemoryStore(SystemClock()), tasks)
         case "folder":
             yield over(open_store(str(tmp_path)), tasks)
         case "postgres":
             database = request.getfixturevalue("postgres").database()
-            yield lambda: PostgresCatalog(database, PASSWORD)
+            yield Client(lambda: PostgresCatalog(database, PASSWORD))
         case "pgbouncer":
             pooled = request.getfixturevalue("pgbouncer").database()
-            yield lambda: PostgresCatalog(pooled, PASSWORD)
+            yield Client(lambda: PostgresCatalog(pooled, PASSWORD))
+        case "rest":
+            root = str(tmp_path)
+            with RestAdapter("dir", {"root": root, "dir_listing_enabled": "false"}, port=0) as server:
+                yield Client(lambda: open_rest(f"http://127.0.0.1:{server.port}", root=root), root, True)
         case _:
             server = request.getfixturevalue("s3")
             options = {key.lower(): value for key, value in server.environment.items()}
@@ -75,29 +112,29 @@ def test_an_empty_catalog_has_nothing(client: Client) -> None:
 def test_each_client_sees_what_was_swapped(client: Client) -> None:
     one, other = client(), client()
     assert other.tables() == {}
-    first, second = entry("shop.orders"), entry("crm.orders")
+    first, second = client.entry("shop.orders"), client.entry("crm.orders")
     assert one.swap_table("shop.orders", None, first)
-    assert other.table("shop.orders") == first
+    assert client.table("shop.orders", other) == client.told(first)
     assert other.swap_table("crm.orders", None, second)
-    assert list(one.tables().items()) == [("crm.orders", second), ("shop.orders", first)]
-    moved = entry("shop.orders", "s3://lake/elsewhere")
+    assert client.tables(one) == [("crm.orders", client.told(second)), ("shop.orders", client.told(first))]
+    moved = client.entry("shop.orders")
     assert one.swap_table("shop.orders", first, moved)
     assert other.swap_table("crm.orders", second, None)
-    assert (dict(one.tables()), other.table("crm.orders")) == ({"shop.orders": moved}, None)
+    assert (client.tables(one), other.table("crm.orders")) == ([("shop.orders", client.told(moved))], None)
 
 
 def test_a_swap_instead_of_another_version_changes_nothing(client: Client) -> None:
     catalog = client()
-    first, second = entry("shop.orders"), entry("shop.orders")
+    first, second = client.entry(), client.entry()
     assert catalog.swap_table("shop.orders", None, first)
-    for instead_of, new in ((None, second), (second, entry("shop.orders")), (second, None)):
+    for instead_of, new in ((None, second), (second, client.entry()), (second, None)):
         assert not catalog.swap_table("shop.orders", instead_of, new)
-    assert not catalog.swap_table("crm.orders", first, entry("crm.orders"))
-    assert dict(client().tables()) == {"shop.orders": first}
+    assert not catalog.swap_table("crm.orders", first, client.entry("crm.orders"))
+    assert client.tables() == [("shop.orders", client.told(first))]
 
 
 def test_a_swap_that_was_done_may_be_repeated(client: Client) -> None:
-    catalog, first = client(), entry("shop.orders")
+    catalog, first = client(), client.entry()
     assert catalog.swap_table("shop.orders", None, first)
     assert client().swap_table("shop.orders", None, first)
     assert catalog.swap_table("shop.orders", first, None)
@@ -111,21 +148,30 @@ def test_a_swap_that_was_done_may_be_repeated(client: Client) -> None:
     assert (catalog.tables(), catalog.cuts()) == ({}, {})
 
 
+@whole
 def test_of_racing_swaps_one_succeeds(client: Client) -> None:
-    first = entry("shop.orders")
+    first = client.entry()
     assert client().swap_table("shop.orders", None, first)
-    wanted = [entry("shop.orders") for _ in range(8)]
+    wanted = [client.entry() for _ in range(8)]
     with ThreadPoolExecutor(8) as threads:
         done = list(threads.map(lambda new: client().swap_table("shop.orders", first, new), wanted))
     assert sum(done) == 1
     assert client().table("shop.orders") == wanted[done.index(True)]
 
 
+def test_of_racing_registrations_one_succeeds(client: Client) -> None:
+    wanted = [client.entry() for _ in range(6)]
+    with ThreadPoolExecutor(6) as threads:
+        done = list(threads.map(lambda new: client().swap_table("shop.orders", None, new), wanted))
+    assert sum(done) == 1
+    assert client.tables() == [("shop.orders", client.told(wanted[done.index(True)]))]
+
+
 def test_racing_swaps_of_different_tables_all_succeed(client: Client) -> None:
-    wanted = {f"shop.t{number}": entry(f"shop.t{number}") for number in range(8)}
+    wanted = {f"shop.t{number}": client.entry(f"shop.t{number}") for number in range(8)}
     with ThreadPoolExecutor(8) as threads:
         assert all(threads.map(lambda name: client().swap_table(name, None, wanted[name]), wanted))
-    assert dict(client().tables()) == wanted
+    assert client.tables() == [(name, client.told(made)) for name, made in wanted.items()]
 
 
 def test_cuts_are_kept_until_they_are_dropped(client: Client) -> None:
@@ -164,36 +210,49 @@ def test_a_moving_cut_goes_on_from_version_to_version(client: Client) -> None:
 
 def test_changes_decide_again_after_a_lost_race(client: Client) -> None:
     catalog = client()
-    meanwhile, seen = entry("shop.orders"), list[TableEntry | None]()
+    meanwhile, mine, seen = client.entry(), client.entry(), list[object]()
 
     def decide(found: TableEntry | None) -> TableEntry:
-        seen.append(found)
+        seen.append(found and client.told(found))
         if found is None:
             assert client().swap_table("shop.orders", None, meanwhile)
-        return entry("shop.orders", "s3://lake/mine")
+        return mine
 
-    changed = change_table(catalog, "shop.orders", decide)
-    assert seen == [None, meanwhile]
-    assert client().table("shop.orders") == changed
-    assert change_table(catalog, "shop.orders", lambda found: found) == changed
+    assert change_table(catalog, "shop.orders", decide) == mine
+    assert seen == [None, client.told(meanwhile)]
+    assert client.table("shop.orders") == client.told(mine)
+    changed = change_table(catalog, "shop.orders", lambda found: found)
+    assert changed is not None
+    assert client.told(changed) == client.told(mine)
 
 
 def test_tables_are_found_by_name_and_by_pattern(client: Client) -> None:
     catalog = client()
     for name in ("shop.orders", "shop.items", "crm.orders"):
-        assert catalog.swap_table(name, None, entry(name))
-    gone = entry("shop.gone", state="dropped")
-    assert catalog.swap_table("shop.gone", None, gone)
-    assert found_table(catalog, "shop.gone") == gone
+        assert catalog.swap_table(name, None, client.entry(name))
     with pytest.raises(TableUnknown, match=r"has no table shop\.bills"):
         found_table(catalog, "shop.bills")
     assert list(tables_matching(catalog, ("shop.*",))) == ["shop.items", "shop.orders"]
     assert list(tables_matching(catalog, ("*.orders", "shop.items"))) == ["crm.orders", "shop.items", "shop.orders"]
-    for wrong, said in (
-        ("bills.*", "is named bills"),
-        ("shop.gone", "is named shop.gone"),
-        ("", "not a pattern"),
-        ("a b", "not a"),
-    ):
+    for wrong, said in (("bills.*", "is named bills"), ("", "not a pattern"), ("a b", "not a")):
         with pytest.raises(InvalidInput, match=said):
             tables_matching(catalog, (wrong,))
+
+
+@whole
+def test_a_dropped_table_keeps_its_entry_and_no_pattern_names_it(client: Client) -> None:
+    catalog, gone = client(), client.entry("shop.gone", state="dropped")
+    assert catalog.swap_table("shop.gone", None, gone)
+    assert found_table(client(), "shop.gone") == gone
+    for pattern in ("shop.gone", "*"):
+        with pytest.raises(InvalidInput, match=r"no table of the catalog .* is named"):
+            tables_matching(catalog, (pattern,))
+
+
+def test_a_dropped_table_has_no_name_that_is_in_use(client: Client) -> None:
+    """Some catalogs keep its entry, and others remove it."""
+    catalog, made = client(), client.entry()
+    assert catalog.swap_table("shop.orders", None, made)
+    gone = made.model_copy(update={"state": "dropped", "write_id": "gone"})
+    assert change_table(catalog, "shop.orders", lambda found: gone) == gone
+    assert [name for name, one in client().tables().items() if one.state == "active"] == []

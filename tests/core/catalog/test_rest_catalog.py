@@ -1,11 +1,10 @@
-"""The catalog behind REST, at pylance's server: the laws of catalogs for tables, as far as the server keeps them."""
+"""The catalog behind REST, at pylance's server: what it does beside the laws that all catalogs keep."""
 
 from __future__ import annotations
 
 import socket
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import count
 from pathlib import Path
@@ -18,7 +17,7 @@ from lance_namespace import DescribeTableResponse, ListTablesResponse
 from lance_namespace_urllib3_client.api.table_api import TableApi
 
 from lancewal_core.catalog import rest_catalog
-from lancewal_core.catalog.catalog import change_table, tables_matching
+from lancewal_core.catalog.catalog import change_table
 from lancewal_core.catalog.cut import Cut, CutTable
 from lancewal_core.catalog.entry import TableEntry
 from lancewal_core.catalog.opened import catalog_of, open_rest
@@ -50,41 +49,6 @@ def entry(root: str, name: str = "shop.orders") -> TableEntry:
 
 def addresses(catalog: RestCatalog) -> dict[str, str]:
     return {name: found.uri for name, found in catalog.tables().items()}
-
-
-def test_each_client_sees_what_was_swapped(client: Client, root: str) -> None:
-    one, other = client(), client()
-    assert one.tables() == {}
-    assert one.table("shop.orders") is None
-    first, second, moved = entry(root), entry(root, "crm.orders"), entry(root)
-    assert one.swap_table("shop.orders", None, first)
-    assert other.swap_table("shop.orders", None, first)  # repeated after a lost reply
-    assert other.swap_table("crm.orders", None, second)
-    assert addresses(one) == {"crm.orders": second.uri, "shop.orders": first.uri}
-    assert list(tables_matching(one, ("shop.*",))) == ["shop.orders"]
-    found = other.table("shop.orders")
-    assert other.swap_table("shop.orders", found, moved)
-    assert addresses(one) == {"crm.orders": second.uri, "shop.orders": moved.uri}
-    assert one.swap_table("crm.orders", second, None)
-    assert one.swap_table("crm.orders", second, None)
-    assert addresses(other) == {"shop.orders": moved.uri}
-
-
-def test_a_swap_instead_of_another_address_changes_nothing(client: Client, root: str) -> None:
-    catalog, first = client(), entry(root)
-    assert catalog.swap_table("shop.orders", None, first)
-    for instead_of, new in ((None, entry(root)), (entry(root), entry(root)), (entry(root), None)):
-        assert not catalog.swap_table("shop.orders", instead_of, new)
-    assert not catalog.swap_table("crm.orders", entry(root), entry(root, "crm.orders"))
-    assert addresses(client()) == {"shop.orders": first.uri}
-
-
-def test_of_racing_registrations_one_succeeds(client: Client, root: str) -> None:
-    wanted = [entry(root) for _ in range(6)]
-    with ThreadPoolExecutor(6) as threads:
-        done = list(threads.map(lambda new: client().swap_table("shop.orders", None, new), wanted))
-    assert sum(done) == 1
-    assert addresses(client()) == {"shop.orders": wanted[done.index(True)].uri}
 
 
 def test_changes_decide_on_what_the_server_holds(client: Client, root: str) -> None:
