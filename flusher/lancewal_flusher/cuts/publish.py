@@ -127,8 +127,11 @@ class Publisher:
         if left_out - self._left_out:
             events.cut_left_out(cut=self.name, reasons=dict(turn.left_out))
         self._left_out = left_out
-        held = some_of([f"table {name}: {why}" for name, why in turn.held.items()], _NAMED)
-        self.problem = f"cut {self.name} is held back: {held}" if turn.held else None
+        late = turn.held or (
+            {} if turn.current else turn.left_out
+        )  # if all tables are left out, the cut stays as it is
+        held = some_of([f"table {name}: {why}" for name, why in late.items()], _NAMED)
+        self.problem = f"cut {self.name} is held back: {held}" if late else None
 
     def _not_published(self, error: Exception) -> None:
         kind = kind_of(error)

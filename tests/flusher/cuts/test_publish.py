@@ -103,6 +103,8 @@ def test_what_holds_a_cut_back_and_how_old_it_is_are_shown() -> None:
         assert shown(metrics, AGE) == {("live",): 0.0}
         assert problem() is None
         assert not shown(metrics, HELD)
+        take(CutTurn(None, left_out={"c": "it is late"}))  # the cut has no table but this one
+        assert problem() == "cut live is held back: table c: it is late"
     turns.next.append(away)
     turns.may.release()
     until(lambda: turns.closed)
