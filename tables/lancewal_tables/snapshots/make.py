@@ -51,6 +51,7 @@ from lancewal_core.errors import (
     PlanRetriesExhausted,
     SnapshotMissing,
     StoreUnavailable,
+    TableMissing,
     VersionGone,
 )
 from lancewal_core.keys.live import find_live
@@ -213,9 +214,11 @@ def _branch(
         version = _commit(context, name, found, {NOTE: maker, "lancewal.receipt": receipt})
         # Step 4
         context.table.at(found.version)
-    except LancewalError:
+    except LancewalError as error:
         if has_notes(context.table, name, mark) or has_notes(context.table, name, {}):
             context.table.drop_branch(name)
+        elif isinstance(error, TableMissing):  # the folder of the branch, not that of the table
+            raise _dropped(name) from error
         raise
     return version, mark
 
