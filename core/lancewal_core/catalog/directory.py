@@ -6,7 +6,8 @@ All lie below ``_lancewal/catalog/`` in the root.
 
 Guarantees, beside those of the door
  1. A known version costs one GET to look for a newer one.  A kept cut costs one GET, and a moving one that is known two.
- 2. Old versions are deleted with every fiftieth change.  The newest hundred stay, and those of the last hour.
+ 2. Old versions are deleted with every fiftieth change.  The newest hundred stay, and those of the last hour by the store's
+    clock.
     So a process that was paused for long may find no successor of the version that it knows, though there are newer ones.
     A version is known for ``_KNOWN_MS`` only.  A swap that took longer counts if a listing shows it as the newest.
  3. A kept cut is compared, and then deleted.  Two people who drop a cut at once, while a third makes it again, may lose the
@@ -259,11 +260,12 @@ class DirectoryCatalog:
         if newest % _DELETED_EVERY:
             return
         with suppress(Retry):  # the next time will do
-            until_ms = self._clock.now_ms() - _KEPT_MS
             old = []
             listed = [
                 (version, info) for info in self._store.list(family.prefix) if (version := family.parse(info.key))
             ]
+            # The newest was put right now.  Its time is that of the store, and this process's clock may be wrong.
+            until_ms = max((info.modified_ms for _, info in listed), default=0) - _KEPT_MS
             for version, info in sorted(listed, key=lambda of: of[0]):  # a folder lists in any order
                 if version == FIRST_VERSION:
                     continue
