@@ -3,8 +3,8 @@
 The server keeps a table's name and address.  Names lie in its root namespace, as in Lance's directory namespace.
 
 Guarantees, fewer than those of the door
- 1. An entry's version is its address.  Two entries with one address are the same version.  The server does not tell the
-    other facts of an entry: its ``table_uuid`` is None.
+ 1. An entry's version is its address, as a place (``store.address``).  The server does not tell the other facts of an
+    entry: its ``table_uuid`` is None.
  2. Adding a name and removing one are each one request, which the server decides.
  3. A swap to another address reads, removes and adds.  In between the name is missing, and another client's swap may be
     lost.  An entry with the state ``dropped`` is removed.
@@ -43,6 +43,7 @@ from lancewal_core.errors import CatalogRefused, CatalogUnavailable, InvalidSett
 from lancewal_core.process.library_errors import without_secrets
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.settings.catalog_url import catalog_url, is_local, shown_url
+from lancewal_core.store.address import place_of
 
 REQUEST_S = 5.0
 """Time limit for a request and its answer, in seconds."""
@@ -136,9 +137,14 @@ class RestCatalog:
         if answer is None or not location:
             return None
         uri = self._uri(location)
-        write_id = hashlib.sha256(uri.encode()).hexdigest()[:32]
         try:
+            uri = place_of(uri) if uri else uri
+            write_id = hashlib.sha256(uri.encode()).hexdigest()[:32]
             entry = TableEntry(name=name, uri=uri, table_uuid=None, topic="", changed_ms=0, write_id=write_id)
+        except InvalidSettings as error:  # the location may have a secret
+            raise CatalogRefused(
+                f"the catalog {self.where} gives the table {name} a wrong location: {error}"
+            ) from error
         except ValidationError as error:
             raise CatalogRefused(
                 f"the catalog {self.where} gives the table {name} the location {location[:_LENGTH_MAX]!a}, which is not an "

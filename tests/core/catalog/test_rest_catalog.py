@@ -123,6 +123,34 @@ def test_a_location_that_is_no_address_is_named(
         assert len(str(refused.value)) < 600
 
 
+def test_spellings_of_a_location_are_one_address(client: Client, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An entry whose address differs from that of its table would take the name from the table."""
+    catalog = client()
+    place = {
+        "s3://lake/orders": "s3://lake/orders",
+        "s3://lake/orders/": "s3://lake/orders",
+        "/lake/orders/": "/lake/orders",
+    }
+    for location in ("orders", "orders/", f"{root}/orders", f"{root}/orders/", f"file://{root}/orders"):
+        place[location] = f"{root}/orders"
+    for location, expected in place.items():
+        answer = DescribeTableResponse(location=location)
+        monkeypatch.setattr(TableApi, "describe_table", lambda *_, answer=answer, **__: answer)
+        found = catalog.table("shop.orders")
+        assert found is not None
+        assert found.uri == expected
+        made = catalog_entries.entry("shop.orders", expected)
+        assert catalog.swap_table("shop.orders", None, made)  # it was done before
+
+
+def test_a_location_with_a_secret_is_not_shown(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = DescribeTableResponse(location="s3://key:hunter2@lake/orders")
+    monkeypatch.setattr(TableApi, "describe_table", lambda *_, **__: answer)
+    with pytest.raises(CatalogRefused, match=r"the table shop\.orders a wrong location: .* not shown") as refused:
+        client().table("shop.orders")
+    assert "hunter2" not in str(refused.value)
+
+
 @pytest.mark.parametrize("endless", ["repeated", "new"])
 def test_a_listing_without_end_is_an_error(
     client: Client, root: str, monkeypatch: pytest.MonkeyPatch, endless: str
