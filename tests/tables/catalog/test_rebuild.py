@@ -16,7 +16,8 @@ import yaml
 from lancewal_core.catalog.catalog import Catalog
 from lancewal_core.catalog.opened import catalog_of, open_directory
 from lancewal_core.cli.program import run
-from lancewal_core.errors import TableMissing
+from lancewal_core.errors import InvalidInput, ObjectCorrupt, TableMissing
+from lancewal_core.names import paths
 from lancewal_core.open import Address
 from lancewal_core.settings.load import Settings
 from lancewal_core.settings.sections import CatalogSettings
@@ -24,7 +25,7 @@ from lancewal_core.table.contract import Contract
 from lancewal_flusher.catalog import check
 from lancewal_flusher.catalog.check import check_catalog
 from lancewal_tables.catalog.rebuild import rebuild
-from lancewal_tables.catalog.registration import register_table
+from lancewal_tables.catalog.registration import forget_table, register_table
 from lancewal_tables.catalog.schema import make_schema
 from tests.support.catalog_entries import entry
 from tests.support.postgres import DATABASE, PASSWORD, PostgresServer
@@ -135,6 +136,38 @@ def test_odd_notes_of_a_snapshot_prove_no_cut(lake: Lake, tmp_path: Path, note: 
     assert dict(catalog.cuts()) == {"july": kept} if said else {"july": kept, "june": cut}
     assert [one for one in done.findings if one.startswith(said)] or not said
     assert check_catalog(lake.catalog, Settings()) == []
+
+
+@pytest.mark.parametrize("kind", ["directory", "postgres"])
+def test_a_damaged_record_of_a_cut_is_named_and_comes_back(
+    lake: Lake, request: pytest.FixtureRequest, kind: str
+) -> None:
+    """Until then no table is forgotten: nobody knows which ones the cut holds."""
+    cut = lake.make("june")
+    settings, catalog, key = Settings(), lake.catalog, paths.kept_cut("june")
+    record, named = lake.root / key, key
+    if kind == "postgres":
+        server = request.getfixturevalue("postgres")
+        settings = of_postgres(server)
+        opened = catalog_of(settings)
+        assert opened is not None
+        catalog, named = opened, "june in lancewal.cuts"
+        rebuild(catalog, settings, [str(lake.root)])
+        server.run("UPDATE lancewal.cuts SET content = '{}'", DATABASE)
+    else:
+        server = None
+        record.write_bytes(b"{}")
+    with pytest.raises(ObjectCorrupt, match=re.escape(named)):
+        forget_table(catalog, "shop.items")
+    assert sorted(catalog.tables()) == sorted(TABLES)
+    if server is None:
+        record.unlink()
+    else:
+        server.run("DELETE FROM lancewal.cuts", DATABASE)
+    assert rebuild(catalog, settings, [str(lake.root)]).cuts == ["june"]
+    assert dict(catalog.cuts()) == {"june": cut}
+    with pytest.raises(InvalidInput, match="june"):
+        forget_table(catalog, "shop.items")
 
 
 def test_entries_that_no_settings_would_name_are_findings(lake: Lake, tmp_path: Path) -> None:
