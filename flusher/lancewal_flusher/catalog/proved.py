@@ -1,7 +1,7 @@
 """Entries and kept cuts that the folders of tables prove.
 
 A contract proves the entry of its table.  The notes of snapshots prove a cut, if each of its tables has its snapshot.
-A copy of a table's folder has its snapshots too.  Their receipts are of the table at the former place, so the snapshots of a
+A copy of a table's folder has its snapshots too.  Their receipts are of the table at the former place.  So the snapshots of a
 copy prove no cut, also once it is a table of its own.
 """
 

@@ -262,7 +262,7 @@ def _said(entry: TableEntry) -> dict[str, str]:
         "table": entry.table_uuid or "-",
         "topic": entry.topic or "-",
         "group": entry.group_id or "-",
-        "written": utc_text(entry.changed_ms),
+        "written": "-" if entry.table_uuid is None else utc_text(entry.changed_ms),
     }
     return {name: one_line(text) for name, text in found.items()}
 

@@ -10,6 +10,7 @@ from typing import cast
 
 import lance
 import pytest
+import yaml
 from lance.namespace import DirectoryNamespace, RestAdapter
 from lance_namespace import ListTablesRequest
 
@@ -17,6 +18,7 @@ from lancewal_core.catalog.catalog import Catalog, change_table
 from lancewal_core.catalog.cut import Cut, CutTable
 from lancewal_core.catalog.entry import TableEntry
 from lancewal_core.cli.options import read_settings
+from lancewal_core.cli.program import run
 from lancewal_core.errors import InvalidInput, LancewalError, TableExists, TableUnknown
 from lancewal_core.open import Address
 from lancewal_core.settings.load import Settings
@@ -417,3 +419,18 @@ def test_an_entry_that_changed_meanwhile_is_not_forgotten(
         patch.setattr(registration, "check_cuts", lambda catalog, name, of: change_table(catalog, name, lambda _: None))
         forget_table(lake.catalog, "shop.orders")
     assert lake.catalog.tables() == {}
+
+
+def test_facts_that_the_catalog_does_not_tell_are_shown_as_such(
+    lake: Lake, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    contract = lake.attach(lake.inside("shop.orders"), "shop.orders")
+    config = tmp_path / "lancewal.yaml"
+    config.write_text(yaml.safe_dump({"catalog": lake.settings().catalog.model_dump()}))
+    assert run(["catalog", "show", "shop.orders", "-c", str(config)]) == 0
+    shown = dict(line.split() for line in capsys.readouterr().out.splitlines())
+    uuid, topic = lake.told(contract)
+    assert (shown["address"], shown["table"], shown["topic"]) == (
+        str(lake.inside("shop.orders")), uuid or "-", topic or "-",
+    )  # fmt: skip
+    assert (shown["written"] == "-") is (uuid is None)
