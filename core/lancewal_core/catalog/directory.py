@@ -7,8 +7,8 @@ All lie below ``_lancewal/catalog/`` in the root.
 Guarantees, beside those of the door
  1. A known version costs one GET to look for a newer one.  A kept cut costs one GET, and a moving one that is known two.
  2. Old versions are deleted with every fiftieth change.  The newest hundred stay, and those of the last hour by the store's
-    clock.
-    So a process that was paused for long may find no successor of the version that it knows, though there are newer ones.
+    clock.  A failed deletion does not fail the change, so a role that may not delete keeps all versions.
+    A process that was paused for long may find no successor of the version that it knows, though there are newer ones.
     A version is known for ``_KNOWN_MS`` only.  A swap that took longer counts if a listing shows it as the newest.
  3. A kept cut is compared, and then deleted.  Two people who drop a cut at once, while a third makes it again, may lose the
     third's record.  Its snapshots stay, and ``lancewal catalog rebuild`` brings it back.
@@ -29,7 +29,7 @@ from lancewal_core.catalog.cut import FORMAT as CUT_FORMAT
 from lancewal_core.catalog.cut import Cut
 from lancewal_core.catalog.entry import FORMAT as ENTRY_FORMAT
 from lancewal_core.catalog.entry import TableEntry
-from lancewal_core.errors import InvalidInput, ObjectCorrupt, Retry
+from lancewal_core.errors import InvalidInput, LancewalError, ObjectCorrupt
 from lancewal_core.names import paths
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.tasks import Tasks
@@ -259,7 +259,7 @@ class DirectoryCatalog:
         """Delete old versions in ascending order, never version 1 and never the newest (``store.versioned``)."""
         if newest % _DELETED_EVERY:
             return
-        with suppress(Retry):  # the next time will do
+        with suppress(LancewalError):  # the change is made; the next time will do
             old = []
             listed = [
                 (version, info) for info in self._store.list(family.prefix) if (version := family.parse(info.key))

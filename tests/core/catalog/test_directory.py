@@ -13,7 +13,7 @@ from lancewal_core.catalog import directory
 from lancewal_core.catalog.cut import Cut, CutTable
 from lancewal_core.catalog.directory import DirectoryCatalog
 from lancewal_core.catalog.opened import open_directory
-from lancewal_core.errors import InvalidInput
+from lancewal_core.errors import InvalidInput, LancewalError, StoreNotWritable, StoreUnavailable
 from lancewal_core.names import paths
 from lancewal_core.process.clock import SystemClock
 from tests.support.catalog_entries import cut, entry
@@ -173,6 +173,23 @@ def test_the_newest_hundred_versions_stay_and_those_of_an_hour(tmp_path: Path, o
     found = {version for version in range(1, 261) if (tmp_path / paths.catalog_tables_version(version)).exists()}
     assert found == ({1, *range(151, 261)} if old else set(range(1, 261)))
     assert open_directory(str(tmp_path)).table("a") == before
+
+
+@pytest.mark.parametrize("error", [StoreNotWritable("no right to delete"), StoreUnavailable("no answer")])
+def test_a_change_counts_though_old_versions_cannot_be_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: LancewalError
+) -> None:
+    catalog, refused = open_directory(str(tmp_path)), []
+
+    def refuse(keys: object) -> None:
+        refused.append(keys)
+        raise error
+
+    monkeypatch.setattr(catalog._store, "delete", refuse)
+    for number in range(1, 61):
+        assert catalog.swap_cut("live", catalog.cut("live"), moving(number))
+    assert refused
+    assert open_directory(str(tmp_path)).cut("live") == moving(60)
 
 
 def test_a_full_catalog_takes_changes_but_no_other_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
