@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lancewal_core.catalog.catalog import Catalog
+from lancewal_core.catalog.catalog import TRIES_MAX, Catalog
 from lancewal_core.catalog.cut import Cut
 from lancewal_core.catalog.cut_note import cut_note
 from lancewal_core.errors import CutMissing, LancewalError, or_error
@@ -22,16 +22,30 @@ from lancewal_flusher.garbage.snapshots import drop_same
 def drop_cut(catalog: Catalog, cut: Cut, tables: Mapping[str, Table], tasks: Tasks) -> dict[str, LancewalError]:
     """Drop the cut.  ``tables`` are those of the cut that can be opened, by name.
 
+    A moving cut is dropped whichever publication it has by now: flushers publish it meanwhile.
     Return the error of each table whose snapshot could not be dropped.  ``CutMissing``: there is another cut of
     that name now."""
     with point("cut.drop", cut=cut.name):
-        dropped = catalog.swap_cut(cut.name, cut, None)
+        dropped = catalog.swap_cut(cut.name, cut, None) or (cut.moving and _drop_moving(catalog, cut.name))
     if not dropped:
         raise CutMissing(f"cut {cut.name} was replaced by another one meanwhile: nothing was dropped", cut=cut.name)
     names = [name for name, of in cut.tables.items() if of.snapshot is not None and name in tables]
     of = {name: cut.tables[name].snapshot or "" for name in names}
     answers = tasks.map(lambda name: or_error(lambda: drop_of_cut(tables[name], of[name], cut.write_id)), names)
     return {name: one for name, one in zip(names, answers, strict=True) if isinstance(one, LancewalError)}
+
+
+def _drop_moving(catalog: Catalog, name: str) -> bool:
+    """Drop the newest publication of a moving cut, and return whether it is gone."""
+    for _ in range(TRIES_MAX):
+        newest = catalog.cut(name)
+        if newest is None:
+            return True
+        if not newest.moving:
+            return False
+        if catalog.swap_cut(name, newest, None):
+            return True
+    return False
 
 
 def drop_of_cut(table: Table, snapshot: str, write_id: str) -> None:
