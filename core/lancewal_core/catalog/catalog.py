@@ -91,9 +91,17 @@ def check_keeps_cuts(catalog: Catalog) -> None:
         raise CatalogRefused(f"the catalog {catalog.where} keeps no cuts: set catalog.root to a folder for them")
 
 
-def cuts_of(catalog: Catalog, name: str) -> list[Cut]:
-    """Return the kept cuts that hold the table ``name``.  The table must not be dropped or forgotten before them."""
-    return [cut for cut in catalog.cuts().values() if not cut.moving and name in cut.tables]
+def cuts_of(catalog: Catalog, name: str, table_uuid: str | None) -> list[Cut]:
+    """Return the kept cuts that hold the table, also those whose time is over.
+
+    A cut is of the table with its uuid, whatever its name is by now.  The name counts if ``table_uuid`` is None."""
+
+    def has(cut: Cut) -> bool:
+        if table_uuid is None:
+            return name in cut.tables
+        return any(of.table_uuid == table_uuid for of in cut.tables.values())
+
+    return [cut for cut in catalog.cuts().values() if not cut.moving and has(cut)]
 
 
 def tables_named(catalog: Catalog, patterns: tuple[str, ...]) -> dict[str, TableEntry]:

@@ -26,7 +26,8 @@ from lancewal_core.settings.load import Settings
 from lancewal_core.store.address import place_of, same_place
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.snapshots import cut_of
-from lancewal_tables.catalog.registration import check_named_cuts
+from lancewal_flusher.garbage.snapshots import overdue
+from lancewal_tables.catalog.registration import check_cuts
 from lancewal_tables.define.drop import begin_deletion, contract_at, delete_objects, drop, undrop
 
 
@@ -50,20 +51,20 @@ def check_kept_cuts(settings: Settings, catalog: Catalog | None, contract: Contr
     """Raise ``InvalidInput`` unless ``named`` has the kept cuts that hold the table, and no other.
 
     The catalog knows its own.  The table's snapshots tell of cuts of other catalogs."""
-    held = _cuts_of_snapshots(settings, None if catalog is None else catalog.where)
-    if catalog is not None:
-        kept = [cut for cut in catalog.cuts().values() if not cut.moving]
-        held |= {cut.name for cut in kept if any(of.table_uuid == contract.table_uuid for of in cut.tables.values())}
-    check_named_cuts(settings.table.uri, held, named)
+    elsewhere = _cuts_of_snapshots(settings, None if catalog is None else catalog.where)
+    check_cuts(catalog, settings.table.uri, contract.table_uuid, named, elsewhere)
 
 
 def _cuts_of_snapshots(settings: Settings, but_of: str | None) -> set[str]:
-    """Return the names of the cuts for which the table's snapshots were made, but for those of the catalog ``but_of``."""
+    """Return the names of the cuts for which the table's snapshots were made, but for those of the catalog ``but_of`` and
+    those whose time is over."""
+    table = Address.of(settings).table()
     try:
-        branches = Address.of(settings).table().branches()
+        branches, over = table.branches(), set(overdue(table, SystemClock().now_ms()))
     except TableMissing:
         return set()  # its deletion has begun
-    notes = [cut_note(cut_of(branch), f"snapshot {branch.name}") for branch in branches if cut_of(branch)]
+    stay = [branch for branch in branches if cut_of(branch) and branch.name not in over]
+    notes = [cut_note(cut_of(branch), f"snapshot {branch.name}") for branch in stay]
     return {note.cut for note in notes if but_of is None or not same_place(note.catalog, but_of)}
 
 

@@ -24,6 +24,7 @@ from lancewal_core.catalog.entry import TableEntry, entry_of, says_the_same
 from lancewal_core.catalog.table_name import table_name
 from lancewal_core.errors import InvalidInput, NotALancewalTable, TableExists, TableMissing
 from lancewal_core.open import Address
+from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.failpoints import point
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.address import place_of, same_place
@@ -91,7 +92,7 @@ def forget_table(catalog: Catalog, name: str, of_cuts: Collection[str] = ()) -> 
     ``of_cuts``: names of kept cuts that may lose the table.  ``InvalidInput``: the table is in another kept cut, or a name is
     none of a kept cut with the table.  Or the entry was changed meanwhile.  ``TableUnknown``: there is no entry."""
     entry = found_table(catalog, name)
-    check_cuts(catalog, name, of_cuts)
+    check_cuts(catalog, name, entry.table_uuid, of_cuts)
 
     def decide(found: TableEntry | None) -> None:
         if found is not None and found != entry:
@@ -104,18 +105,21 @@ def forget_table(catalog: Catalog, name: str, of_cuts: Collection[str] = ()) -> 
     return entry
 
 
-def check_cuts(catalog: Catalog, name: str, of_cuts: Collection[str]) -> None:
-    """Raise ``InvalidInput`` unless ``of_cuts`` names the kept cuts that have the table, and no other."""
-    check_named_cuts(name, {cut.name for cut in cuts_of(catalog, name)}, of_cuts)
+def check_cuts(
+    catalog: Catalog | None, table: str, table_uuid: str | None, named: Collection[str], elsewhere: Collection[str] = ()
+) -> None:
+    """Raise ``InvalidInput`` unless ``named`` has the kept cuts that hold the table, and no other.
 
-
-def check_named_cuts(table: str, held: Collection[str], named: Collection[str]) -> None:
-    """Raise ``InvalidInput`` unless ``named`` has the kept cuts that hold the table, and no other."""
-    for cut in sorted(set(named) - set(held)):
+    ``table``: its name, or its address.  ``elsewhere``: cuts of other catalogs that hold it.  A cut whose time is over may be
+    named, and need not be: garbage collection drops its snapshots."""
+    kept = [] if catalog is None else cuts_of(catalog, table, table_uuid)
+    for cut in sorted(set(named) - {one.name for one in kept} - set(elsewhere)):
         raise InvalidInput(
             f"--cut {cut}: there is no kept cut of this name that has the table {table}. Nothing was changed"
         )
-    left = sorted(set(held) - set(named))
+    now_ms = SystemClock().now_ms()
+    held = {one.name for one in kept if one.until_ms is None or now_ms < one.until_ms}
+    left = sorted((held | set(elsewhere)) - set(named))
     if left:
         raise InvalidInput(
             f"the table {table} is in kept cuts, which would lack it: {', '.join(left)}. Nothing was changed. Drop the cuts "

@@ -256,8 +256,8 @@ def test_a_table_has_one_name(lake: Lake, tmp_path: Path) -> None:
 
 
 def test_a_table_of_a_kept_cut_is_forgotten_only_if_the_cut_is_named(lake: Lake, tmp_path: Path) -> None:
-    lake.attach(tmp_path / "orders", "shop.orders")
-    held = CutTable(uri=str(tmp_path / "orders"), table_uuid="u", receipt="lw1.x", snapshot="june-1")
+    uuid = lake.attach(tmp_path / "orders", "shop.orders").table_uuid
+    held = CutTable(uri=str(tmp_path / "orders"), table_uuid=uuid, receipt="lw1.x", snapshot="june-1")
     for name, moving in (("june", False), ("live", True)):
         cut = Cut(
             name=name, moving=moving, tables={"shop.orders": held}, asked_ms=1, took_ms=1, made_ms=1, write_id=name
@@ -270,6 +270,27 @@ def test_a_table_of_a_kept_cut_is_forgotten_only_if_the_cut_is_named(lake: Lake,
     agrees(lake, "shop.orders", tmp_path / "orders")
     forget_table(lake.catalog, "shop.orders", ["june"])
     assert lake.catalog.table("shop.orders") is None
+
+
+@in_folder
+def test_a_kept_cut_binds_the_table_and_not_the_name_that_the_table_had(lake: Lake, tmp_path: Path) -> None:
+    """The table of the cut gets another name, and another table gets its former one."""
+    table, other = tmp_path / "orders", tmp_path / "other"
+    uuid = lake.attach(table, "shop.orders").table_uuid
+    held = CutTable(uri=str(table), table_uuid=uuid, receipt="lw1.x", snapshot="june-1")
+    cut = Cut(
+        name="june", moving=False, tables={"shop.orders": held}, asked_ms=1, took_ms=1, made_ms=1, write_id="june"
+    )
+    assert lake.catalog.swap_cut("june", None, cut)
+    forget_table(lake.catalog, "shop.orders", ["june"])
+    lake.register("shop.again", table)
+    lake.attach(other, "shop.orders")
+    with pytest.raises(InvalidInput, match=r"the table shop\.again is in kept cuts, .*: june\. "):
+        forget_table(lake.catalog, "shop.again")
+    with pytest.raises(InvalidInput, match="--cut june: there is no kept cut of this name that has the table"):
+        forget_table(lake.catalog, "shop.orders", ["june"])
+    forget_table(lake.catalog, "shop.orders")
+    assert list(lake.catalog.tables()) == ["shop.again"]
 
 
 @in_folder
@@ -407,7 +428,7 @@ def test_an_entry_that_changed_meanwhile_is_not_forgotten(
         lake.attach(tmp_path / folder)
     lake.register("shop.orders", tmp_path / "orders")
 
-    def checked(catalog: Catalog, name: str, of_cuts: object) -> None:
+    def checked(catalog: Catalog, name: str, *of: object) -> None:
         change_table(catalog, name, lambda found: None)
         lake.register(name, tmp_path / "other")
 
@@ -416,7 +437,9 @@ def test_an_entry_that_changed_meanwhile_is_not_forgotten(
         with pytest.raises(InvalidInput, match=r"shop\.orders was changed meanwhile, and leads to .*/other\. Nothing"):
             forget_table(lake.catalog, "shop.orders")
         agrees(lake, "shop.orders", tmp_path / "other")
-        patch.setattr(registration, "check_cuts", lambda catalog, name, of: change_table(catalog, name, lambda _: None))
+        patch.setattr(
+            registration, "check_cuts", lambda catalog, name, *of: change_table(catalog, name, lambda _: None)
+        )
         forget_table(lake.catalog, "shop.orders")
     assert lake.catalog.tables() == {}
 

@@ -165,7 +165,8 @@ def test_of_two_at_once_one_is_made_and_the_other_is_told(lake: Lake, monkeypatc
 
 def test_a_dropped_cut_leaves_nothing(lake: Lake) -> None:
     cut, other = lake.make("june"), lake.make("july")
-    assert cuts_of(lake.catalog, "shop.items") == [other, cut]
+    uuid = lake.of["shop.items"].contract.table_uuid
+    assert cuts_of(lake.catalog, "shop.items", uuid) == cuts_of(lake.catalog, "shop.items", None) == [other, cut]
     tables = {name: table.table for name, table in lake.of.items()}
     assert drop_cut(lake.catalog, cut, tables, lake.tasks) == {}
     assert lake.catalog.cuts() == {"july": other}
@@ -176,7 +177,23 @@ def test_a_dropped_cut_leaves_nothing(lake: Lake) -> None:
         drop_cut(lake.catalog, cut, tables, lake.tasks)
     lake.check(again, other)
     drop_cut(lake.catalog, again, tables, lake.tasks)
-    assert cuts_of(lake.catalog, "shop.items") == [other]
+    assert cuts_of(lake.catalog, "shop.items", uuid) == cuts_of(lake.catalog, "shop.items", None) == [other]
+
+
+@pytest.mark.parametrize("then", ["published again", "dropped", "kept"])
+def test_a_moving_cut_is_dropped_while_it_is_published(lake: Lake, then: str) -> None:
+    """Somebody reads the cut, and decides to drop it.  It is published again meanwhile, or dropped, or a kept cut has its
+    name by then."""
+    kept = lake.make("june")
+    seen = kept.model_copy(update={"name": "live", "moving": True, "write_id": "w1"})
+    later = seen.model_copy(update={"number": 2, "write_id": "w2"})
+    assert lake.catalog.swap_cut("live", None, seen)
+    assert lake.catalog.swap_cut("live", seen, later if then == "published again" else None)
+    stays = {"june": kept}
+    if then == "kept":
+        stays["live"] = lake.make("live")
+    assert drop_cut(lake.catalog, seen, {}, lake.tasks) == {}
+    assert lake.catalog.cuts() == stays
 
 
 def test_a_cut_whose_time_is_over_goes_and_makes_way(lake: Lake) -> None:

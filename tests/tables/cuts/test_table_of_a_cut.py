@@ -11,6 +11,7 @@ from lancewal_core.catalog.opened import catalog_of
 from lancewal_core.errors import InvalidInput
 from lancewal_core.settings.load import Settings, load_settings
 from lancewal_tables.catalog.dropping import check_kept_cuts, contract_of
+from lancewal_tables.catalog.registration import forget_table
 from tests.tables.cuts.lake import Lake
 
 
@@ -46,4 +47,20 @@ def test_a_table_of_a_kept_cut_is_not_dropped_by_the_way(tmp_path: Path, seed: i
             for branch in table.table.branches():
                 table.table.drop_branch(branch.name)
         check()
+    lake.close()
+
+
+@pytest.mark.parametrize("catalog", ["own", "none"])
+def test_a_cut_whose_time_is_over_binds_no_table(tmp_path: Path, catalog: str) -> None:
+    """Its record and its snapshots are still there.  A command may name it all the same."""
+    lake = Lake(tmp_path)
+    lake.produce(20)
+    check = checking(settings_with(lake, {"LANCEWAL_CATALOG__ROOT": str(lake.root)} if catalog == "own" else {}))
+    for table in lake.of.values():
+        table.clock.ahead_s -= 60  # the cut is made a minute ago
+    lake.make("june", for_ms=1)
+    check()
+    if catalog == "own":
+        check("june")
+        forget_table(lake.catalog, "shop.orders")
     lake.close()
