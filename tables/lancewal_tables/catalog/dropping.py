@@ -56,8 +56,8 @@ def check_kept_cuts(settings: Settings, catalog: Catalog | None, contract: Contr
 
 
 def _cuts_of_snapshots(settings: Settings, but_of: str | None) -> set[str]:
-    """Return the names of the cuts for which the table's snapshots were made, but for those of the catalog ``but_of`` and
-    those whose time is over."""
+    """Return the names of the cuts for which the table's snapshots were made.  Cuts of the catalog ``but_of``, and those whose
+    time is over, are left out."""
     table = Address.of(settings).table()
     try:
         branches, over = table.branches(), set(overdue(table, SystemClock().now_ms()))
