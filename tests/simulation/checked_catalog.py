@@ -13,10 +13,13 @@ from tests.twins.memory_catalog import MemoryCatalog
 class CheckedCatalog(MemoryCatalog):
     """A catalog in which no moving cut goes back, for as long as it is not dropped.
 
-    What is in ``before`` happens first at a swap, one thing at each."""
+    What is in ``before`` happens first at a swap, one thing at each.  ``whole`` has the ids of cuts whose makers have looked
+    for their snapshots, and ``left_over`` the names of snapshots that somebody took for left over."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.whole: set[str] = set()
+        self.left_over: set[str] = set()
         self.before: list[Callable[[], object]] = []
 
     def swap_cut(self, name: str, instead_of: Cut | None, new: Cut | None) -> bool:

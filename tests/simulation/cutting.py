@@ -25,6 +25,7 @@ from lancewal_core.table.contract import Contract
 from lancewal_flusher.cuts.positions import CutMember, PositionSource
 from lancewal_reader.point.receipt import Receipt
 from lancewal_tables.cuts import drop
+from lancewal_tables.cuts.left_over import drop_left_over, snapshots_of_cuts
 from lancewal_tables.cuts.make import CutWanted, make_cut
 from tests.simulation.checked_catalog import CheckedCatalog
 from tests.simulation.checker import require
@@ -64,6 +65,7 @@ class Cutting:
         known = {table: dict(world.acknowledged) for table, world in self._worlds.items()}
         source = PositionSource(ask or self.ends)
         cut = make_cut(self.catalog, self.members, CutWanted(name, wait_s=WAIT_S), source, self._process.tasks)
+        self.catalog.whole.add(cut.write_id)
         by_table = {
             table: {region.partition: n for region, n in Receipt.parse(of.receipt).positions.items()}
             for table, of in cut.tables.items()
@@ -92,10 +94,10 @@ class Cutting:
                 world.check_rows(planned.to_reader(), positions, receipt.version, f"cut {name} of {table}")
             except (SnapshotMissing, VersionGone) as error:
                 there = self.catalog.cut(name)
-                require(
-                    there is None or there.write_id != cut.write_id, f"cut {name} lacks its snapshot of {table}:", error
-                )
-                world.note("cut read: it is dropped")
+                dropped = there is None or there.write_id != cut.write_id
+                taken = of.snapshot in self.catalog.left_over and cut.write_id not in self.catalog.whole
+                require(dropped or taken, f"cut {name} lacks its snapshot of {table}:", error)
+                world.note("cut read: it is dropped" if dropped else "cut read: its maker has not looked, or is dead")
                 return
         self._world.note("cut read")
 
@@ -106,17 +108,36 @@ class Cutting:
         drop.drop_cut(self.catalog, cut, {one.name: one.context.table for one in self.members}, self._process.tasks)
         self._world.note("cut dropped")
 
+    def not_recorded(self) -> list[str]:
+        """Names of cuts that are under way, or whose makers are dead, as snapshots of the first table tell."""
+        recorded = {cut.write_id for cut in self.catalog.cuts().values()}
+        found = snapshots_of_cuts(self.members[0].context.table, self.catalog.where)
+        return sorted({one.note.cut for one in found if one.note.write_id not in recorded})
+
+    def drop_left_over(self, name: str) -> None:
+        """Drop what makings of a cut have left over, also that of one that is under way."""
+        for member in self.members:
+            table = member.context.table
+            self.catalog.left_over |= {
+                one.branch.name for one in snapshots_of_cuts(table, self.catalog.where) if one.note.cut == name
+            }
+            if drop_left_over(self.catalog, table, name):
+                self._world.note("left-over snapshots of a cut dropped")
+
 
 def cutter(world: World, process: Process) -> None:
-    """Makes cuts under two names of its own; reads and drops them, and reads those of others."""
+    """Makes cuts under two names of its own, reads and drops them; reads those of others, and drops what is left over."""
     cutting, rng = Cutting({"orders": (world, process)}), process.rng
     own = [f"{process.group}-{number}" for number in range(2)]
     while True:
         try:
             if rng.random() < 0.4:
                 cutting.make(rng.choice(own))
-            elif rng.random() < 0.7:
+            elif rng.random() < 0.6:
                 cutting.read(rng.choice([*own, *world.catalog.cuts()]))
+            elif rng.random() < 0.6:
+                for name in cutting.not_recorded():
+                    cutting.drop_left_over(name)
             else:
                 cutting.drop(rng.choice(own))
         except InvalidInput as error:
