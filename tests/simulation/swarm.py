@@ -16,7 +16,7 @@ from tests.simulation.settings import BRISK, Delay, Limits, Mishap, Settings, Sl
 from tests.twins.faults import Rates
 
 OF_COLUMNS = ("columns.bring", "columns.grow", "columns.widen", "contract.put")
-OF_CATALOGS = ("catalog.swap", "cut.snapshot", "cut.put", "cut.drop", "drop.contract", "drop.delete")
+OF_CATALOGS = ("catalog.swap", "cut.snapshot", "cut.put", "cut.drop", "cut.publish", "drop.contract", "drop.delete")
 PLACES = tuple(
     f"{name} {when}"
     for name in sorted(POINTS - {"spark.task", *OF_COLUMNS, *OF_CATALOGS})
