@@ -16,18 +16,20 @@ from lancewal_reader.cuts import CutTables, open_cut
 from lancewal_reader.table import Table, open_table
 
 
-def open_catalog(catalog: str | os.PathLike[str], *, storage_options: Mapping[str, str] | None = None) -> Catalog:
+def open_catalog(
+    catalog: str | os.PathLike[str], *, password: str = "", storage_options: Mapping[str, str] | None = None
+) -> Catalog:
     """Open the catalog at an address, and read tables by their names: ``open_catalog("s3://lake")["shop.orders"]``.
 
     ``catalog``: the root of a catalog in a folder: a local path, ``file://`` or ``s3://``.  Or the address of a server
-    without a secret: ``postgresql://...``, ``https://...``.  ``storage_options`` are Lance's, for the catalog and for its
-    tables.
+    without a secret: ``postgresql://...``, ``https://...``, with its ``password`` or token apart.  ``storage_options`` are
+    Lance's, for the catalog and for its tables.
 
     Raises ``InvalidSettings`` for an address that is none; ``InvalidInput`` for a wrong argument."""
     text: object = os.fspath(catalog) if isinstance(catalog, os.PathLike) else catalog
     if not isinstance(text, str) or not text:
         raise InvalidInput(f"catalog {catalog!r}: expected its address, as text or a pathlib.Path")
-    return Catalog(open_by_text(text, storage_options), storage_options)
+    return Catalog(open_by_text(text, storage_options, password), storage_options)
 
 
 class Catalog:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,16 @@ def test_what_names_no_table_is_refused(made: Pipeline, tmp_path: Path) -> None:
     for nothing in ("", None, 3):
         with pytest.raises(InvalidInput, match="expected its address"):
             lancewal.open_catalog(nothing)  # type: ignore[arg-type] # as a program without types may
+
+
+def test_a_server_gets_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[str] = []
+    monkeypatch.setattr("lancewal_core.catalog.opened.open_postgres", lambda url, password: given.append(password))
+    lancewal.open_catalog("postgresql://127.0.0.1/lake", password="one")
+    monkeypatch.setenv("LANCEWAL_CATALOG__PASSWORD", "two")
+    with suppress(AttributeError):  # what opened is no catalog
+        parse_options({"catalog": "postgresql://127.0.0.1/lake", "table": "shop.orders"})
+    assert given == ["one", "two"]
 
 
 def test_spark_gets_the_address_of_a_name(made: Pipeline, tmp_path: Path) -> None:

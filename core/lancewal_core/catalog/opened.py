@@ -69,15 +69,16 @@ def open_rest(
     return RestCatalog(url, token, root, open_directory(root, options, tasks) if root else None, tasks)
 
 
-def open_by_text(text: str, options: Mapping[str, str] | None = None) -> Catalog:
+def open_by_text(text: str, options: Mapping[str, str] | None = None, password: str = "") -> Catalog:
     """Return the catalog that ``text`` names: ``postgresql://...``, ``https://...``, or the root of a directory.
 
-    ``options`` are Lance's storage options.  ``InvalidSettings``: the address is not valid, or holds a secret."""
+    ``options`` are Lance's storage options.  ``password`` is that of a server.  ``InvalidSettings``: the address is not
+    valid, or holds a secret."""
     match kind_of_url(text):
         case "postgres":
-            return open_postgres(text)
+            return open_postgres(text, password)
         case "rest":
-            return open_rest(text, options=options)
+            return open_rest(text, password, options=options)
         case _:
             return open_directory(text, options)
 

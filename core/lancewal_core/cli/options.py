@@ -165,15 +165,16 @@ def _of_table(settings: Settings, table: str, *, defining: bool) -> Settings:
 
 
 def _with_addresses(settings: Settings, table: str, name: str) -> tuple[Settings, str]:
-    """Return the settings, and ``table``, with addresses in the place of names.  If ``table`` is given, the configured one
-    may be unknown to the catalog.  Without an address a table of a new ``name`` lies in the catalog's root."""
+    """Return the settings, and ``table``, with addresses in the place of names.  If ``table`` is a name, the configured one
+    may be unknown to the catalog.  If it is an address, no catalog is asked: a table is always opened by its address.
+    Without an address a table of a new ``name`` lies in the catalog's root."""
     from lancewal_core.catalog.named import may_be_name
     from lancewal_core.catalog.opened import catalog_of
 
     configured = settings.table.uri
     if name and not table and (not configured or may_be_name(configured)):
         table = _in_root(settings, name)
-    if not (may_be_name(table) or may_be_name(configured)):
+    if not may_be_name(table or configured):
         return settings, table
     catalog = catalog_of(settings)
     assert catalog is not None

@@ -10,8 +10,12 @@ import functools
 import gc
 import os
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from lancewal_core.process import failpoints
+
+if TYPE_CHECKING:
+    from lancewal_core.settings.load import Settings
 
 
 def storage_options(environ: Mapping[str, str]) -> dict[str, str]:
@@ -21,12 +25,23 @@ def storage_options(environ: Mapping[str, str]) -> dict[str, str]:
     themselves.
     """
     # What the section was called once is no silent nothing: ``load_settings`` names it.
-    ours = ("LANCEWAL_STORAGE__", "LANCEWAL_STORE__")
+    settings = _settings(environ, "LANCEWAL_STORAGE__", "LANCEWAL_STORE__")
+    return {} if settings is None else dict(settings.storage.options)
+
+
+def catalog_password(environ: Mapping[str, str]) -> str:
+    """Return ``catalog.password`` of the settings that the environment names; empty if it names none."""
+    settings = _settings(environ, "LANCEWAL_CATALOG__")
+    return "" if settings is None else settings.catalog.password
+
+
+def _settings(environ: Mapping[str, str], *ours: str) -> Settings | None:
+    """Return the settings, unless no variable begins with one of ``ours`` or names a file or a folder of settings."""
     if not any(n.startswith(ours) or n in ("LANCEWAL_CONFIG", "LANCEWAL_SECRETS_DIR") for n in environ):
-        return {}
+        return None
     from lancewal_core.settings.load import load_settings
 
-    return dict(load_settings(None, environ).storage.options)
+    return load_settings(None, environ)
 
 
 @functools.cache

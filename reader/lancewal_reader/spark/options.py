@@ -17,7 +17,7 @@ from lancewal_core.catalog.named import address_of, may_be_name
 from lancewal_core.catalog.opened import open_by_text
 from lancewal_core.errors import InvalidInput
 from lancewal_core.settings.durations import duration_s
-from lancewal_core.settings.executor import storage_options
+from lancewal_core.settings.executor import catalog_password, storage_options
 from lancewal_core.store.address import as_spark_writes, table_address, whole_address
 from lancewal_core.table.lance.base_paths import BasePaths
 from lancewal_reader.cuts import is_cut, point_at_address
@@ -167,7 +167,7 @@ def _point(at: str | None, table: str, catalog: Catalog | None) -> Point | str |
 
 def _catalog(found: Mapping[str, str]) -> Catalog | None:
     named = found.get("catalog")
-    return open_by_text(named, storage_options(os.environ)) if named else None
+    return open_by_text(named, storage_options(os.environ), catalog_password(os.environ)) if named else None
 
 
 def _seconds(found: Mapping[str, str], name: str) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -54,7 +55,20 @@ def test_a_name_on_the_command_line_stands_for_the_address(lake: Path) -> None:
 def test_name_and_address_are_one_table(lake: Path, configured: str, named: str) -> None:
     texts = {"ADDRESS": f"{lake}/shop.orders.lance"}
     table = read_settings(config(lake, uri=texts.get(configured, configured)), texts.get(named, named)).table
-    assert (table.uri, table.primary_key) == (f"{lake}/shop.orders.lance", ("id",))
+    # An address asks no catalog, which could tell that the configured name is the same table.
+    terms = () if (configured, named) == ("shop.orders", "ADDRESS") else ("id",)
+    assert (table.uri, table.primary_key) == (f"{lake}/shop.orders.lance", terms)
+
+
+@pytest.mark.parametrize(
+    "catalog", [{"root": "/nowhere"}, {"kind": "postgres", "url": "postgresql://127.0.0.1:1/lake"}]
+)
+def test_an_address_is_read_though_the_catalog_of_the_configured_name_is_gone(
+    lake: Path, catalog: Mapping[str, str]
+) -> None:
+    Path("gone.yaml").write_text(yaml.safe_dump({"table": {"uri": "shop.orders"}, "catalog": dict(catalog)}))
+    address = f"{lake}/shop.orders.lance"
+    assert read_settings(Path("gone.yaml"), address).table.uri == address
 
 
 def test_a_configured_name_that_is_unknown_matters_only_where_it_is_used(lake: Path) -> None:

@@ -169,7 +169,8 @@ class Connections:
                 return InvalidInput(said.format("cannot store a value"))
             case psycopg.OperationalError() if error.sqlstate is None and _REFUSED.search(whole):
                 return CatalogRefused(
-                    f"{said.format('refuses the connection')}. Correct catalog.url and catalog.password, or the server"
+                    f"{said.format('refuses the connection')}. Correct catalog.url and catalog.password (in Python the "
+                    "argument password), or the server"
                 )
             case _ if "session is read-only" in whole:
                 return CatalogUnavailable(f"{said.format('takes no writes')}. Name the primary server in catalog.url")
