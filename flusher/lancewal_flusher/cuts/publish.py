@@ -65,7 +65,9 @@ class Publisher:
     ) -> None:
         self.name, self._every_s, self._made, self._shown, self._clock = name, every_s, made, shown, clock
         self._over = threading.Event()
-        self._as_of_ms = clock.now_ms()
+        self._began_ms = clock.now_ms()
+        self._as_of_ms: int | None = None
+        """Time as of which the cut has what was asked for; None before the first turn that tells."""
         self._held_since: dict[str, float] = {}
         self._left_out: frozenset[str] = frozenset()
         self._failed = ""
@@ -73,7 +75,7 @@ class Publisher:
         """Why the cut is not as new as it should be; None if it is."""
 
     def __enter__(self) -> Self:
-        self._shown.cut_age(self.name, lambda: max(0.0, (self._clock.now_ms() - self._as_of_ms) / 1000))
+        self._shown.cut_age(self.name, self._age_s)
         threading.Thread(target=self._run, name=f"lancewal-cut-{self.name}", daemon=True).start()
         return self
 
@@ -106,8 +108,7 @@ class Publisher:
     def _show(self, turn: CutTurn, seconds: float) -> None:
         events, cut = self._shown.events, turn.cut
         self._failed = ""
-        if turn.current:
-            self._as_of_ms = max(self._as_of_ms, turn.asked_ms)
+        self._take_time(turn)
         if turn.published and cut is not None:
             events.cut_published(
                 cut=cut.name,
@@ -132,6 +133,20 @@ class Publisher:
         )  # if all tables are left out, the cut stays as it is
         held = some_of([f"table {name}: {why}" for name, why in late.items()], _NAMED)
         self.problem = f"cut {self.name} is held back: {held}" if late else None
+
+    def _take_time(self, turn: CutTurn) -> None:
+        """Take the time as of which the cut is.  At first a cut that is held back is as old as its publication says."""
+        now_ms, known = self._clock.now_ms(), self._as_of_ms
+        if turn.current:
+            # The clock of another flusher may be ahead: its time would hide for so long that the cut grows old.
+            asked_ms = min(turn.asked_ms, now_ms)
+            self._as_of_ms = asked_ms if known is None else max(known, asked_ms)
+        elif known is None and turn.cut is not None:
+            self._as_of_ms = min(turn.cut.asked_ms, now_ms)
+
+    def _age_s(self) -> float:
+        as_of_ms = self._began_ms if self._as_of_ms is None else self._as_of_ms
+        return max(0.0, (self._clock.now_ms() - as_of_ms) / 1000)
 
     def _not_published(self, error: Exception) -> None:
         kind = kind_of(error)

@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 from benchmarks.memory_source import MemorySource
 from benchmarks.tables import MemoryIngest, create
 from benchmarks.workload import upserts
+from lancewal_core.catalog.cut import Cut, CutTable
 from lancewal_core.catalog.opened import open_directory
 from lancewal_core.errors import CatalogUnavailable, InvalidSettings
 from lancewal_core.names.ids import Position
@@ -56,6 +57,17 @@ class Turns:
 
     def close(self) -> None:
         self.closed = True
+
+
+NOW_MS = 10**12
+
+
+def published(age_s: int) -> Cut:
+    of = CutTable(uri="s3://lake/a", table_uuid="u", receipt="lw1.x")
+    asked_ms = NOW_MS - age_s * 1000
+    return Cut(
+        name="live", moving=True, tables={"a": of}, asked_ms=asked_ms, took_ms=1, made_ms=asked_ms, write_id="w1"
+    )
 
 
 def shown(metrics: FlusherMetrics, name: str) -> dict[tuple[str, ...], float]:
@@ -110,6 +122,35 @@ def test_what_holds_a_cut_back_and_how_old_it_is_are_shown() -> None:
     until(lambda: turns.closed)
     names = [line["event"] for line in logged if line["event"].startswith("cut_")]
     assert names[:5] == ["cut_held", "cut_left_out", "cut_not_published", "cut_not_published", "cut_goes_on"]
+
+
+@pytest.mark.parametrize(
+    ("first", "age_s"),
+    [
+        (CutTurn(None, held={"a": "late"}), 0.0),
+        (CutTurn(published(5 * 3_600), held={"a": "late"}), 5 * 3_600.0),
+        (CutTurn(published(5 * 3_600), current=True, asked_ms=NOW_MS - 2_000), 2.0),
+        (CutTurn(published(-86_400), held={"a": "late"}), 0.0),
+        (CutTurn(published(-86_400), current=True, asked_ms=NOW_MS + 86_400_000), 0.0),
+    ],
+    ids=["no cut", "old cut", "old cut without changes", "clock ahead, held", "clock ahead"],
+)
+def test_a_flusher_that_starts_shows_how_old_the_cut_is(first: CutTurn, age_s: float) -> None:
+    """Another flusher's clock may be a day ahead.  The age grows from then on."""
+    clock, turns = ManualClock(epoch_ms=NOW_MS), Turns()
+    metrics = FlusherMetrics(clock, "t", FlusherEvents(table="t"))
+    made = cast(Callable[[Callable[[float], bool], ExitStack], MovingCut], lambda pause, stack: turns)
+    with Publisher("live", 0.0, made, metrics, clock):
+        for turn in (first, CutTurn(first.cut, held={"a": "late"})):
+            assert turns.taken.acquire(timeout=AWAITED_S)
+            turns.next.append(turn)
+            turns.may.release()
+        assert turns.taken.acquire(timeout=AWAITED_S)
+        assert shown(metrics, AGE) == {("live",): age_s}
+        clock.sleep(3_600)
+        assert shown(metrics, AGE) == {("live",): age_s + 3_600}
+    turns.next.append(ValueError("over"))
+    turns.may.release()
 
 
 def test_a_cut_that_cannot_be_made_is_tried_again_and_leaves_nothing_open() -> None:
