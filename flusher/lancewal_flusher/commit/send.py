@@ -14,6 +14,9 @@ Guarantees
     ``send`` runs.  ``send`` then raises ``MergeUnproven`` if the commit undid a change (``check_nothing_undone``).  The
     check passes if a version that it needs is gone.  Files of a column that was dropped in between do not count.
     Finishing a merge repeats it.
+ 5. ``send`` looks right before the commit whether the table is still at its place (``check_present``).  Lance would commit
+    into another table that was made there, if it has a version of this number.  A table that is made between the look
+    and the commit is not seen.
 
 A commit that was lost may still land after ``send`` has given it up.  The sentinel makes that harmless.  Either the
 commit lands before our next commit, which is then refused, or it is refused itself.
@@ -37,6 +40,7 @@ from lancewal_core.names import paths
 from lancewal_core.names.ids import TableVersion
 from lancewal_core.process.failpoints import point
 from lancewal_core.table.columns.restored import check_fit
+from lancewal_core.table.contract import check_present
 from lancewal_core.table.protocol import (
     CommitLost,
     Committed,
@@ -90,7 +94,8 @@ class Landed:
 def send(context: FlusherContext, commit: TableCommit, uuid_property: str) -> Landed | Refused:
     """Commit, and find out whether the commit landed; ``uuid_property`` names the property with the commit's uuid.
 
-    ``CommitUnknown``: this cannot be found out now.  The next round learns it from the watermarks.
+    ``CommitUnknown``: this cannot be found out now.  The next round learns it from the watermarks.  ``TableMissing``,
+    ``TableReplaced``: the table was deleted, and nothing is committed.
     """
     checkpoint(context, commit.read_version)
     gone = _first_gone(context, commit.read_version)
@@ -101,6 +106,7 @@ def send(context: FlusherContext, commit: TableCommit, uuid_property: str) -> La
             f"version {gone} was cleaned up: what it did to the fragments of {commit.read_version} is not known",
             Why.CLEANED_UP,
         )
+    check_present(context.store, context.contract)
     with point("commit.send", read_version=commit.read_version):
         outcome = context.table.commit(commit)
     with point("commit.recv", read_version=commit.read_version):

@@ -22,7 +22,7 @@ Steps
 ``ContractChanged``, ``ContractMismatch``: rows are of a newer contract, or the newest version does not fit.  The caller
 takes up a newer contract, and runs the round again (``by_newest_contract``).  After a merge the round ends instead.
 
-Rounds of requests, as counted: 13 ("merge round"), 1 ("merge round, nothing to merge").
+Rounds of requests, as counted: 14 ("merge round"), 1 ("merge round, nothing to merge").
 """
 
 from __future__ import annotations
