@@ -3,7 +3,8 @@
 Guarantees
  1. An entry is written after the table's contract has the name, and names what the contract says.
  2. A name that leads to a table leads to no other until it is forgotten.  One exception: nothing of the entry's table lies
-    at the entry's address any more.
+    at the entry's address any more.  An empty folder there, or above a missing one, may be a mount point without its disk,
+    and is no exception.
  3. A table whose folder was moved or copied becomes a table of its own before (``define.move``).  ``Registered.former_uuid``
     is the uuid that it had.
 
@@ -27,7 +28,7 @@ from lancewal_core.open import Address
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.failpoints import point
 from lancewal_core.settings.load import Settings
-from lancewal_core.store.address import place_of, same_place
+from lancewal_core.store.address import local_folder, place_of, same_place
 from lancewal_core.table.contract import Contract
 from lancewal_tables.define.move import move_table
 from lancewal_tables.define.name import give_name
@@ -136,7 +137,12 @@ def _check_free(catalog: Catalog, settings: Settings, entry: TableEntry | None) 
         try:
             there = Address.of(settings, entry.uri).contract()
         except (TableMissing, NotALancewalTable):
-            return
+            if not _looks_unmounted(entry.uri):
+                return
+            raise TableExists(
+                f"in the catalog {catalog.where}, {entry.name} is the table at {entry.uri}, where an empty folder may be a "
+                f"mount point: mount the disk. If the table is gone, run `lancewal catalog forget {entry.name}` before"
+            ) from None
         if entry.table_uuid not in (None, there.table_uuid):
             return
     what = "is" if entry.state == "active" else "was dropped, and its entry still names"
@@ -144,6 +150,18 @@ def _check_free(catalog: Catalog, settings: Settings, entry: TableEntry | None) 
         f"in the catalog {catalog.where}, {entry.name} {what} the table at {entry.uri}: choose another name, or run "
         f"`lancewal catalog forget {entry.name}` before"
     )
+
+
+def _looks_unmounted(uri: str) -> bool:
+    """Whether a local folder is empty, or missing below an empty one: a mount point without its disk looks like that."""
+    folder = local_folder(uri)
+    there = None if folder is None else next((one for one in (folder, *folder.parents) if one.is_dir()), None)
+    if there is None:
+        return False
+    try:
+        return not any(there.iterdir())
+    except OSError:
+        return True  # nobody knows what lies there
 
 
 def _check_no_other_name(catalog: Catalog, contract: Contract, name: str, uri: str) -> None:

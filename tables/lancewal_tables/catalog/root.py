@@ -9,10 +9,12 @@ from uuid import uuid4
 from lancewal_core.catalog.catalog import Catalog
 from lancewal_core.catalog.opened import catalog_of
 from lancewal_core.errors import InvalidSettings, StoreNotWritable
+from lancewal_core.names import paths
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.settings.load import Settings
-from lancewal_core.store.address import local_folder
+from lancewal_core.store.address import local_folder, place_of
 from lancewal_core.store.obstore import open_store
+from lancewal_core.table.contract import newest_contract
 from lancewal_core.table.proof.store_proof import StoreWay, prove_store
 
 
@@ -29,6 +31,7 @@ def set_catalog(settings: Settings) -> Catalog:
 def make_root(settings: Settings) -> Catalog:
     """Make the root of the catalog that the settings name, and return the catalog.  A root that is there stays as it is.
 
+    ``InvalidSettings``: the root is the folder of a table, with which the catalog would be moved or deleted.
     The store must keep put-if-absent, by which entries are changed.  ``StoreNotWritable`` and the errors of
     ``prove_store`` if it does not, or if nothing can be written there."""
     root = settings.catalog.root
@@ -44,5 +47,10 @@ def make_root(settings: Settings) -> Catalog:
         options = settings.storage.options
         with closing(ThreadTasks()) as tasks:
             way = StoreWay.of(root, options, os.environ)
-            prove_store(open_store(root, options), tasks, way, root, lambda: uuid4().hex)
+            store = open_store(root, options)
+            if store.list(paths.VERSIONS) or newest_contract(store) is not None:
+                raise InvalidSettings(
+                    f"catalog.root is {place_of(root)}, the folder of a table: set it to a folder in which tables lie"
+                )
+            prove_store(store, tasks, way, root, lambda: uuid4().hex)
     return set_catalog(settings)

@@ -19,7 +19,7 @@ from lancewal_core.catalog.cut import Cut, CutTable
 from lancewal_core.catalog.entry import TableEntry
 from lancewal_core.cli.options import read_settings
 from lancewal_core.cli.program import run
-from lancewal_core.errors import InvalidInput, LancewalError, TableExists, TableUnknown
+from lancewal_core.errors import InvalidInput, InvalidSettings, LancewalError, TableExists, TableUnknown
 from lancewal_core.open import Address
 from lancewal_core.settings.load import Settings
 from lancewal_core.settings.sections import CatalogSettings
@@ -229,6 +229,41 @@ def test_a_name_does_not_go_over_to_a_copy_while_the_original_is_there(lake: Lak
     assert lake.register("copy", tmp_path / "copy") == (str(tmp_path / "orders"), original.table_uuid)
     agrees(lake, "copy", tmp_path / "copy")
     agrees(lake, "shop.orders", tmp_path / "orders")
+
+
+@pytest.mark.parametrize("mount", ["disk", "disk/orders"])
+def test_a_copy_does_not_take_the_name_while_the_disk_of_the_original_is_not_mounted(
+    lake: Lake, tmp_path: Path, mount: str
+) -> None:
+    original = tmp_path / "disk" / "orders"
+    original.parent.mkdir()
+    lake.attach(original, "shop.orders")
+    shutil.copytree(original, tmp_path / "copy")
+    shutil.move(tmp_path / mount, tmp_path / "unmounted")
+    (tmp_path / mount).mkdir()
+    before = lake.contract(tmp_path / "copy")
+    with pytest.raises(TableExists, match=r"mount the disk\. .*lancewal catalog forget shop\.orders"):
+        lake.register("shop.orders", tmp_path / "copy")
+    assert lake.contract(tmp_path / "copy") == before
+    (tmp_path / mount).rmdir()
+    shutil.move(tmp_path / "unmounted", tmp_path / mount)
+    agrees(lake, "shop.orders", original)
+    shutil.rmtree(tmp_path / "disk")
+    lake.register("shop.orders", tmp_path / "copy")
+    agrees(lake, "shop.orders", tmp_path / "copy")
+
+
+@in_folder
+def test_the_folder_of_a_table_is_no_root(lake: Lake, tmp_path: Path) -> None:
+    lake.attach(tmp_path / "orders", "shop.orders")
+    lance.write_dataset(ROWS, str(tmp_path / "foreign"))
+    for table in ("orders", "foreign"):
+        root = CatalogSettings(kind="directory", root=str(tmp_path / table))
+        before = sorted((tmp_path / table).rglob("*"))
+        with pytest.raises(InvalidSettings, match="the folder of a table"):
+            make_root(lake.settings().model_copy(update={"catalog": root}))
+        assert sorted((tmp_path / table).rglob("*")) == before
+    assert make_root(lake.settings()).tables().keys() == {"shop.orders"}
 
 
 def test_a_registration_that_is_killed_is_repeated(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
