@@ -40,6 +40,15 @@ class DroppedTable:
     """Partitions whose logs could not be ended.  Ingest ends by itself once it meets the contract."""
 
 
+@dataclass(frozen=True, slots=True)
+class UndroppedTable:
+    """Result of ``undrop_table``."""
+
+    contract: Contract
+    name_is_at: str | None
+    """Address of another table that has the table's name in the catalog by now; None if none has."""
+
+
 def contract_of(settings: Settings) -> Contract:
     """Return the newest contract of the table at ``table.uri``, in use or dropped (``contract_at``)."""
     settings.need("table.uri")
@@ -78,12 +87,13 @@ def drop_table(settings: Settings, catalog: Catalog | None, contract: Contract) 
     return DroppedTable(contract, failed)
 
 
-def undrop_table(settings: Settings, catalog: Catalog | None) -> Contract:
-    """Take back that the table at ``table.uri`` was dropped, and return its contract.  ``TableDropped``: too late."""
+def undrop_table(settings: Settings, catalog: Catalog | None) -> UndroppedTable:
+    """Take back that the table at ``table.uri`` was dropped.  ``TableDropped``: too late."""
     known = contract_of(settings)
     contract = undrop(Address.of(settings).store(), SystemClock(), known)
-    _put_state(settings, catalog, contract, "active")
-    return contract
+    entry = _put_state(settings, catalog, contract, "active")
+    elsewhere = entry is not None and not same_place(entry.uri, place_of(settings.table.uri))
+    return UndroppedTable(contract, entry.uri if entry is not None and elsewhere else None)
 
 
 def delete_table(settings: Settings, contract: Contract) -> tuple[Contract, int]:
@@ -94,11 +104,11 @@ def delete_table(settings: Settings, contract: Contract) -> tuple[Contract, int]
         return last, delete_objects(store, tasks, last)
 
 
-def _put_state(settings: Settings, catalog: Catalog | None, contract: Contract, state: TableState) -> None:
+def _put_state(settings: Settings, catalog: Catalog | None, contract: Contract, state: TableState) -> TableEntry | None:
     """Write the state into the table's entry.  Without one, an active table gets it.  An entry of another table of that name
-    stays."""
+    stays.  Return the entry of that name."""
     if catalog is None or contract.name is None:
-        return
+        return None
     name, here = contract.name, place_of(settings.table.uri)
 
     def decide(found: TableEntry | None) -> TableEntry | None:
@@ -112,4 +122,4 @@ def _put_state(settings: Settings, catalog: Catalog | None, contract: Contract, 
         return found.model_copy(update=changes)
 
     with point("catalog.swap", table=name):
-        change_table(catalog, name, decide)
+        return change_table(catalog, name, decide)

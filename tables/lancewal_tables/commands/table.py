@@ -324,7 +324,14 @@ def undrop(asked: Asked) -> None:
     """
     from lancewal_tables.catalog.dropping import undrop_table
 
-    _show(undrop_table(*asked.settings_and_catalog()), asked)
+    settings, catalog = asked.settings_and_catalog()
+    undropped = undrop_table(settings, catalog)
+    if undropped.name_is_at is not None:
+        _warn(
+            f"the name {undropped.contract.name} leads to the table at {undropped.name_is_at} by now. Give this one another "
+            f"name: `lancewal catalog register NAME -t {settings.table.uri}`"
+        )
+    _show(undropped.contract, asked)
 
 
 app.command("load")(load_command)

@@ -31,8 +31,8 @@ def drop(lake: Lake, uri: Path) -> None:
     drop_table(settings, lake.catalog, contract_of(settings))
 
 
-def undrop(lake: Lake, uri: Path) -> None:
-    undrop_table(lake.settings(uri), lake.catalog)
+def undrop(lake: Lake, uri: Path) -> str | None:
+    return undrop_table(lake.settings(uri), lake.catalog).name_is_at
 
 
 def active(lake: Lake) -> dict[str, str]:
@@ -47,7 +47,7 @@ def test_a_table_goes_and_comes_again_with_its_entry(lake: Lake) -> None:
             drop(lake, uri)
             assert (active(lake), lake.found()) == ({}, [])
         for _ in range(2):
-            undrop(lake, uri)
+            assert undrop(lake, uri) is None
             agrees(lake, "shop.orders", uri)
 
 
@@ -58,7 +58,7 @@ def test_a_name_that_went_to_another_table_stays_there(lake: Lake) -> None:
     if lake.catalog.table("shop.orders") is not None:
         forget_table(lake.catalog, "shop.orders")
     lake.attach(other, "shop.orders")
-    undrop(lake, uri)
+    assert undrop(lake, uri) == str(other)
     assert active(lake) == {"shop.orders": str(other)}
     drop(lake, uri)
     assert active(lake) == {"shop.orders": str(other)}

@@ -12,6 +12,7 @@ from lancewal_core.store.obstore import open_store
 from lancewal_core.table.contract import Contract, newest_contract
 from lancewal_reader.table import open_table
 from lancewal_tables.catalog.dropping import undrop_table
+from lancewal_tables.catalog.registration import forget_table
 from lancewal_tables.commands import table as commands
 from tests.tables.catalog.test_entries import Lake
 from tests.tables.define.test_copies import ROWS
@@ -75,3 +76,20 @@ def test_a_table_that_is_undropped_while_a_person_is_asked_stays(
     if again:
         undrop_table(lake.settings(lake.inside(NAME)), lake.catalog)
     assert open_table(lake.inside(NAME)).to_arrow().to_pylist() == ROWS.to_pylist()
+
+
+def test_an_undrop_tells_that_another_table_has_the_name(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
+    assert drop(lake) == 0
+    forget_table(lake.catalog, NAME)
+    lake.attach(lake.inside("other"), NAME)
+    capsys.readouterr()
+    address = str(lake.inside(NAME))
+    words = ["-t", address, "-c", str(lake.folder / "lancewal.yaml")]
+    assert run(["table", "undrop", *words]) == 0
+    said = capsys.readouterr().err
+    assert f"the name {NAME} leads to the table at {lake.inside('other')} by now" in said
+    assert f"`lancewal catalog register NAME -t {address}`" in said
+    assert run(["table", "undrop", *words]) == 0
+    assert "by now" in capsys.readouterr().err
+    assert run(["catalog", "register", "shop.again", *words]) == 0
+    assert lake.found() == []
