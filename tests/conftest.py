@@ -14,9 +14,10 @@ import re
 import secrets
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 import structlog
@@ -28,6 +29,7 @@ from tests.support import budget, durations, fuzzing, turns
 if TYPE_CHECKING:
     from lancewal_demo.stack import KafkaBroker, S3Server
     from lancewal_demo.stack.clouds import AzureServer, GcsServer
+    from lancewal_demo.stack.processes import Restartable
     from tests.support.pgbouncer import PgBouncer
     from tests.support.postgres import PostgresServer
     from tests.support.spark import LocalSpark
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 # No deadline: the machine is shared, and a slow example is no failure.  Failures print a blob that repeats them.
 settings.register_profile("lancewal", deadline=None, print_blob=True)
 settings.load_profile("lancewal")
+
+Server = TypeVar("Server", bound="Restartable")
 
 _SERVERS = {
     "kafka": "kafka",
@@ -150,7 +154,7 @@ def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AzureServer]:
     """One Azure server for the whole run; tests keep apart by container: ``azure.container(name)``."""
     from lancewal_demo.stack.clouds import AzureServer
 
-    with AzureServer(tmp_path_factory.mktemp("azure")) as server:
+    with _if_it_can_be_had(AzureServer(tmp_path_factory.mktemp("azure"))) as server:
         yield server
 
 
@@ -159,8 +163,23 @@ def gcs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GcsServer]:
     """One server of Google Cloud Storage for the whole run; tests keep apart by bucket: ``gcs.bucket(name)``."""
     from lancewal_demo.stack.clouds import GcsServer
 
-    with GcsServer(tmp_path_factory.mktemp("gcs")) as server:
+    with _if_it_can_be_had(GcsServer(tmp_path_factory.mktemp("gcs"))) as server:
         yield server
+
+
+@contextmanager
+def _if_it_can_be_had(server: Server) -> Iterator[Server]:
+    """Run the server, or skip the test on a machine that cannot fetch or build it."""
+    from lancewal_demo.stack import StackFailed
+
+    try:
+        server.start()
+    except StackFailed as error:
+        pytest.skip(str(error))
+    try:
+        yield server
+    finally:
+        server.stop()
 
 
 @pytest.fixture(scope="session")

@@ -44,15 +44,22 @@ def trust_options() -> list[str]:
 
 
 def machine_certificates() -> list[bytes]:
-    """Return the machine's trusted certificates as DER bytes; empty if no bundle is found.
+    """Return the machine's trusted certificates as DER bytes; empty if no bundle is found."""
+    bundle = machine_bundle()
+    if bundle is None:
+        return []
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(bundle)
+    return context.get_ca_certs(binary_form=True)
 
-    The first existing bundle counts: SSL_CERT_FILE, OpenSSL's default file, the places of distributions."""
+
+def machine_bundle() -> Path | None:
+    """Return the file with the machine's trusted certificates: the first that exists of SSL_CERT_FILE, OpenSSL's default
+    file, and the places of distributions."""
     for name in (os.environ.get("SSL_CERT_FILE"), ssl.get_default_verify_paths().cafile, *_BUNDLES):
         if name and Path(name).is_file():
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-            context.load_verify_locations(name)
-            return context.get_ca_certs(binary_form=True)
-    return []
+            return Path(name)
+    return None
 
 
 def key_store(certificates: list[bytes]) -> bytes:

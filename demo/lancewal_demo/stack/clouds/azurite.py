@@ -18,6 +18,7 @@ from pathlib import Path
 from lancewal_demo.stack import cache
 from lancewal_demo.stack.clouds.node import OLDEST_NODE, Node, installed_node
 from lancewal_demo.stack.processes import StackFailed, run_logged
+from lancewal_demo.stack.trust_store import machine_bundle
 
 SOURCE = Path(__file__).with_name("azurite_npm")
 LOCK = SOURCE / "package-lock.json"
@@ -58,6 +59,9 @@ def _npm(folder: Path, command: str) -> None:
     node = find_node()
     # npm's scripts look for a node on the PATH.
     environment = {"PATH": os.pathsep.join([str(node.program.parent), os.environ.get("PATH", os.defpath)])}
+    bundle = machine_bundle()
+    if bundle is not None and "NODE_EXTRA_CA_CERTS" not in os.environ:
+        environment["NODE_EXTRA_CA_CERTS"] = str(bundle)  # Node.js trusts its own authorities alone
     arguments: list[str | Path] = [node.program, node.npm, command, "--prefix", folder, *_OPTIONS]
     arguments += ["--cache", folder / "npm", "--omit-lockfile-registry-resolved"]
     run_logged(arguments, folder / "npm.log", "installing Azurite", environment=environment)
