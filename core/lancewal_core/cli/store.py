@@ -9,6 +9,7 @@ import typer
 from lancewal_core.cli.groups import CommandApp
 from lancewal_core.cli.options import Asked, ConfigOption, Output, OutputOption, StorageOption, read_settings
 from lancewal_core.cli.output import aligned
+from lancewal_core.errors import InvalidInput
 
 app = CommandApp(help="Find out whether a store is fit for tables.")
 
@@ -47,7 +48,8 @@ def check(
     uri = f"{whole_address(address, options).rstrip('/')}/check-{uuid4().hex[:8]}"
     folder = local_folder(uri)
     if folder is not None:
-        open_store(str(folder.parent))
+        if not folder.parent.is_dir():
+            raise InvalidInput(f"{address} is no folder here: make it first")
         folder.mkdir()
     try:
         with closing(ThreadTasks()) as tasks:

@@ -309,7 +309,9 @@ def _table_lines(cut: Cut, held: Mapping[str, HeldByCut]) -> list[str]:
     rows = []
     for name, of in cut.tables.items():
         seen = held.get(name)
-        said = [] if seen is None else [f"{seen.nbytes} bytes held" if not seen.fault else one_line(seen.fault)]
+        said = [] if seen is None or not seen.fault else [one_line(seen.fault)]
+        if not said and seen is not None and seen.nbytes is not None:  # a moving cut holds nothing
+            said = [f"{seen.nbytes} bytes held"]
         at = ", ".join(f"{partition}={position}" for partition, position in positions_of(of).items())
         rows.append([name, f"positions {at}", *said])
     left = [f"left out: {name}: {one_line(why)}" for name, why in cut.left_out.items()]

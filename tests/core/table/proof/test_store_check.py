@@ -106,3 +106,8 @@ def test_a_store_that_takes_nothing_ends_the_check_by_its_own_words(scheme: str,
         uri, options = at_server(scheme, endpoint)
         with pytest.raises(StoreRefused, match=code):
             check_promises(open_store(uri, options), uri, options, ThreadTasks(), lambda: uuid4().hex)
+
+
+def test_a_folder_that_is_not_there_is_to_be_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["store", "check", str(tmp_path / "nowhere")]) == 2
+    assert "nowhere is no folder here: make it first" in capsys.readouterr().err
