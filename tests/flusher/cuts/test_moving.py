@@ -5,15 +5,12 @@ from __future__ import annotations
 import itertools
 import random
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-import lance
 import pytest
 
-from lancewal_core.catalog.catalog import Catalog
 from lancewal_core.catalog.cut import Cut
 from lancewal_core.catalog.entry import TableEntry
 from lancewal_core.catalog.opened import open_postgres
@@ -25,100 +22,20 @@ from lancewal_core.errors import (
     TopicMissing,
     TopicReplaced,
 )
-from lancewal_core.names import paths
-from lancewal_core.names.ids import Position
-from lancewal_core.table.contract import Contract, encode_contract
-from lancewal_core.table.watermarks import TABLE_UUID
 from lancewal_flusher.cuts import moving
-from lancewal_flusher.cuts.moving import CutTurn, Moments, MovingCut, MovingWanted
-from lancewal_flusher.cuts.positions import CutMember, PositionSource
-from lancewal_reader.cuts import open_cut
+from lancewal_flusher.cuts.moving import MovingWanted
+from lancewal_flusher.cuts.positions import CutMember
 from lancewal_reader.point.receipt import Receipt
-from lancewal_reader.table import open_table, reads_of
+from tests.flusher.cuts.publishing import EVERY_S, NAMES, Publishing, called_anew, changed, check, cut_of, late
 from tests.support.catalog_entries import entry
-from tests.support.pipeline import Pipeline, by_key
+from tests.support.pipeline import Pipeline
 from tests.support.postgres import PASSWORD, PostgresServer
-from tests.support.scripted import ManualClock
 from tests.tables.cuts.lake import Lake
-
-EVERY_S = 10.0
-NAMES = ("shop.orders", "shop.items", "shop.people")
-
-
-class Publishing:
-    """A publisher of the cut ``live`` of a lake, with a clock of its own that the test moves."""
-
-    def __init__(self, lake: Lake, catalog: Catalog | None = None, *, leave_out: bool = False) -> None:
-        self.lake, self.clock, self.opened = lake, ManualClock(), 0
-        self.source_fails: LancewalError | None = None
-        self.ids = iter(f"{random.Random().getrandbits(64):016x}" for _ in range(1_000))
-        self.cut = MovingCut(
-            catalog or lake.catalog,
-            MovingWanted("live", ("shop.*",), EVERY_S, leave_out),
-            PositionSource(self.ends),
-            self.open_table,
-            lake.tasks,
-            Moments(self.clock, lambda: next(self.ids), self.pause),
-        )
-
-    def ends(self, contracts: Sequence[Contract]) -> Mapping[str, Mapping[int, Position]]:
-        for contract in contracts:
-            if self.source_fails is not None and self.source_fails.where["topic"] == contract.topic:
-                raise self.source_fails
-        return self.lake.ends(contracts)
-
-    def pause(self, seconds: float) -> bool:
-        self.clock.sleep(seconds)
-        return False
-
-    def open_table(self, found: TableEntry, stack: ExitStack) -> CutMember:
-        self.opened += 1
-        table = self.lake.of[found.name]
-        context = table.flusher()
-        return CutMember(found.name, context, reads_of(context, table.uri, 0))
-
-    def turn(self) -> CutTurn:
-        """A turn, after an interval."""
-        self.clock.sleep(EVERY_S)
-        return self.cut.turn()
 
 
 @pytest.fixture(params=["directory", "postgres"])
 def catalog_kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
-
-
-@pytest.fixture
-def lake(tmp_path: Path, seed: int) -> Iterator[Lake]:
-    made = Lake(tmp_path, NAMES, seed)
-    made.produce(10)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def live(lake: Lake) -> Publishing:
-    made = Publishing(lake)
-    assert made.turn().published
-    return made
-
-
-def cut_of(catalog: Catalog) -> Cut:
-    cut = catalog.cut("live")
-    assert cut is not None
-    return cut
-
-
-def check(lake: Lake, catalog: Catalog | None = None) -> Cut:
-    """Each table of the cut has the rows of the records below its positions, by the oracle alone."""
-    cut = cut_of(catalog or lake.catalog)
-    for name, table in open_cut(catalog or lake.catalog, "live", open_table).items():
-        assert by_key(table.to_arrow()) == lake.expected(cut, name), name
-    return cut
-
-
-def changed(before: Cut, after: Cut) -> list[str]:
-    return [name for name in after.tables if before.tables.get(name) != after.tables[name]]
 
 
 def test_only_tables_that_changed_get_new_receipts(lake: Lake, live: Publishing) -> None:
@@ -171,12 +88,6 @@ def test_a_merge_gives_a_new_receipt_when_it_is_renewed(lake: Lake, live: Publis
     assert changed(first, second) == ["shop.items"]
     positions = [Receipt.parse(cut.tables["shop.items"].receipt).positions for cut in (first, second)]
     assert positions[0] == positions[1]
-
-
-def late(lake: Lake, name: str = "shop.items") -> Pipeline:
-    """Records of a table that its ingest does not take yet."""
-    lake.of[name].produce(5)
-    return lake.of[name]
 
 
 def test_a_table_that_lags_holds_the_cut_back_and_is_named(lake: Lake, live: Publishing) -> None:
@@ -272,15 +183,6 @@ def test_a_table_that_was_looked_at_once_is_late(lake: Lake, live: Publishing, m
     monkeypatch.setattr(moving, "SETTLE_S", 2 * EVERY_S)
     lake.of["shop.items"].produce(3)
     assert live.turn().held["shop.items"].startswith("it is late: partition ")
-
-
-def called_anew(table: Pipeline) -> None:
-    """Give the table another uuid, before it has rows."""
-    lance.dataset(table.uri).update_config({TABLE_UUID: "another-uuid"})
-    table.contract = table.contract.model_copy(update={"table_uuid": "another-uuid"})
-    key = paths.contract_version(1, table.contract.making)
-    (Path(table.uri) / key).write_bytes(encode_contract(table.contract))
-    table.replace_worker()
 
 
 def test_a_table_made_again_under_its_name_begins_anew(lake: Lake, live: Publishing, tmp_path: Path) -> None:
