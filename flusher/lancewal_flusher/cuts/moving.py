@@ -11,21 +11,24 @@ Guarantees
     catalog and one round of questions for positions.
  4. A table that lags, or cannot be read, holds the cut back, and the turn names it.  It is left out if ``leave_out`` says so.
     A table that is not in the cut yet holds back only the first publication: it joins once it has what is asked for.
+    A table that was made again under its name is such a table.
  5. An error of the catalog or of the brokers ends the turn, and nothing is published.  The same holds if the patterns name
     no table any more: the cut stays as it is, and the error says so.  After a swap without an answer the
     next turn reads what is there.
- 6. Nothing is written except the swap.  A publisher may die anywhere: the cut is the one before or the new one.
+ 6. Nothing is written except the swap.  A publisher may die anywhere: the cut is the one before or the new one.  A publisher
+    that is told to stop while it waits for tables publishes nothing more.
 
 Steps of a turn
  1. Read the published cut.  If somebody else published it less than an interval ago, that one is as good: wait.
  2. Look which tables the patterns name, every ``LOOK_S``.  Open those that joined, and close those that left: dropped,
     forgotten, or at another address now.
  3. Ask for positions in one round.  A position below one that was published before gives way to it: a broker may show an end
-    late.
+    late.  Each turn asks, also one that waits for earlier positions: a topic may be gone meanwhile.
  4. Wait until each table that changed has its positions: those of the cut for an interval, the others for half of it.  If
-    some hold the cut back then, the next turn waits for the same positions again.  So a table that is always late by the same
-    time does not hold back the cut for ever.
- 5. Find the receipt of each such table at its positions: the newest version that holds nothing after them.
+    some hold the cut back then, the next turn waits for the same positions again, if the tables and their regions are the
+    same.  So a table that is always late by the same time does not hold back the cut for ever.
+ 5. Find the receipt of each such table at its positions: the newest version that holds nothing after them.  A table that
+    took up partitions, or another topic, after step 3 has no receipt: the next turn opens it again, and asks.
  6. Swap the new cut for the one of step 1.  If it is another one by now, nothing is written.
 
 The swap compares with the cut that was read before the positions were compared with it (steps 1, 3, 6).  So the positions in
@@ -124,6 +127,8 @@ class MovingCut:
         self._members: dict[str, _Member] = {}
         self._faults: dict[str, str] = {}
         """Tables that could not be opened or asked for, each with the error.  They are opened again in the next turn."""
+        self._uuids: dict[str, str | None] = {}
+        """The uuid of each table at the last look, also of those that could not be opened; None: nobody knows it."""
         self._looked_at: float | None = None
         self._seen: Cut | None = None
         """The newest publication, by number, that this process saw."""
@@ -160,6 +165,8 @@ class MovingCut:
             return self._held(found, self._faults, began)
         changed = self._changed(found, at)
         late = self._await(found, changed, at)  # step 4
+        if late is None:
+            return CutTurn(found)
         if any(self._holds(found, name) for name in late):
             return self._held(found, late, began)
         self._waits_for = None
@@ -208,9 +215,7 @@ class MovingCut:
         due = self._looked_at is None or now - self._looked_at >= LOOK_S
         if not due and not self._faults:
             return
-        self._faults = {}
         entries = tables_named(self._catalog, self.wanted.tables)
-        self._looked_at = now
         for name, member in list(self._members.items()):
             if entries.get(name) != member.entry:
                 self._close(name)
@@ -219,11 +224,16 @@ class MovingCut:
         def open_one(entry: TableEntry) -> _Member | LancewalError:
             return or_error(lambda: _opened(entry, self._open_table, self._moments.clock))
 
+        faults: dict[str, str] = {}
         for entry, opened in zip(joined, self._tasks.map(open_one, joined), strict=True):
             if isinstance(opened, LancewalError):
-                self._faults[entry.name] = _why(opened)
+                faults[entry.name] = _why(opened)
             else:
                 self._members[entry.name] = opened
+        # A look that an error ends changes nothing here.  A table with a fault would else leave the cut unasked.
+        self._faults, self._looked_at = faults, now
+        self._uuids = {name: entry.table_uuid for name, entry in entries.items()}
+        self._uuids |= {name: one.member.contract.table_uuid for name, one in self._members.items()}
 
     def _no_table(self, found: Cut | None) -> InvalidInput:
         """Return the error of patterns that name no table: there is nothing to publish."""
@@ -252,34 +262,31 @@ class MovingCut:
         """Return the positions of all tables that can be asked for.  None: tables that cannot hold the cut back."""
         if any(self._holds(found, name) for name in self._faults):
             return None
-        kept, self._waits_for = self._waits_for, None
-        if kept is not None and kept.instead_of == _id(found) and kept.partitions() == self._partitions():
-            self._waits_for = kept
-            return kept.at
-        while True:
-            members = [one.member for one in self._members.values()]
+        at, members = None, [one.member for one in self._members.values()]
+        while at is None:
             if not members:
+                self._waits_for = None
                 now_ms = self._moments.clock.now_ms()
                 return CutAt({}, self._source.holds, now_ms, 0)
             try:
                 at = positions.ask(self._source, members)
-                break
             except Retry:
                 raise
             except LancewalError as error:
                 of = [member.name for member in members if member.contract.topic == error.where.get("topic")]
                 if not of:
                     raise
-                for name in of:
+                # A table that is not in the cut may have another contract than those in it, which then do without it.
+                for name in [name for name in of if not self._is_in(found, name)] or of:
                     self._fail(name, error)
-                if any(self._holds(found, name) for name in of):
+                if any(self._holds(found, name) for name in self._faults):
                     return None
-        at = replace(at, of=self._not_back(members, at))
-        self._waits_for = _Pending(at, _id(found))
-        return at
-
-    def _partitions(self) -> dict[str, set[int]]:
-        return {name: {r.partition for r in one.member.contract.regions} for name, one in self._members.items()}
+                members = [one.member for one in self._members.values()]
+        kept, asked_for = self._waits_for, {member.name: _identity(member) for member in members}
+        if kept is None or kept.instead_of != _id(found) or kept.asked_for != asked_for:
+            kept = _Pending(replace(at, of=self._not_back(members, at)), _id(found), asked_for)
+        self._waits_for = kept
+        return kept.at
 
     def _not_back(self, members: Sequence[CutMember], at: CutAt) -> dict[str, Mapping[int, Position]]:
         """Return the positions, none of them below what was published for any table of the same topic (guarantee 2)."""
@@ -319,15 +326,18 @@ class MovingCut:
         published = _positions(of)
         return any(published.get(region, 0) != at[region.partition] for region in member.contract.regions)
 
-    def _await(self, found: Cut | None, changed: Sequence[CutMember], at: CutAt) -> dict[str, str]:
-        """Wait until the tables have their positions.  Return those that do not in time, each with the reason."""
+    def _await(self, found: Cut | None, changed: Sequence[CutMember], at: CutAt) -> dict[str, str] | None:
+        """Wait until the tables have their positions.  Return those that do not in time, each with the reason.
+
+        None: the publisher must end, and nobody knows which tables are late."""
         clock = self._moments.clock
         began = clock.monotonic()
         late = dict(self._faults)
         waiting = list(changed)
         first: dict[str, Mapping[int, Position]] = {}
-        if any(self._moved(found, member, at.of[member.name]) for member in changed):
-            self._moments.pause(SETTLE_S)  # the look after it shows a stop
+        moved = any(self._moved(found, member, at.of[member.name]) for member in changed)
+        if moved and self._moments.pause(SETTLE_S):
+            return None
         while waiting:
             answers = self._tasks.map(
                 lambda member: or_error(lambda: self._members[member.name].durable(at.of[member.name])), waiting
@@ -350,16 +360,20 @@ class MovingCut:
                 if lag is not None:
                     late[member.name] = _why(lag) if isinstance(lag, LancewalError) else f"{lag.why}: {lag.partitions}"
             if waiting and self._moments.pause(SETTLE_S):
-                late |= {member.name: "the flusher is told to stop" for member in waiting}
-                break
+                return None
         return late
 
     def _patience_s(self, found: Cut | None, name: str) -> float:
-        return self.wanted.every_s / (1 if found is None or name in found.tables else 2)
+        return self.wanted.every_s / (1 if found is None or self._is_in(found, name) else 2)
 
     def _holds(self, found: Cut | None, name: str) -> bool:
         """Whether a table that lags holds the cut back (guarantee 4)."""
-        return not self.wanted.leave_out and (found is None or name in found.tables)
+        return not self.wanted.leave_out and (found is None or self._is_in(found, name))
+
+    def _is_in(self, found: Cut | None, name: str) -> bool:
+        """Whether the cut has the table that the catalog has under this name, and not a former one."""
+        of = None if found is None else found.tables.get(name)
+        return of is not None and self._uuids.get(name) in (None, of.table_uuid)
 
     def _held(self, found: Cut | None, late: Mapping[str, str], began: float) -> CutTurn:
         held = {name: why for name, why in sorted(late.items()) if self._holds(found, name)}
@@ -375,7 +389,8 @@ class MovingCut:
 
     def _receipts(self, members: Sequence[CutMember], at: CutAt) -> dict[str, str | LancewalError]:
         def receipt(member: CutMember) -> str:
-            return str(member.reads.receipt_at(at.of[member.name]))
+            wanted = at.of[member.name]  # of these regions, also if the table has others by now
+            return str(member.reads.receipt_at({r: wanted[r.partition] for r in member.contract.regions}))
 
         answers = self._tasks.map(lambda member: or_error(lambda: receipt(member)), members)
         now = self._moments.clock.monotonic()
@@ -453,9 +468,8 @@ class _Pending:
 
     at: CutAt
     instead_of: str | None
-
-    def partitions(self) -> dict[str, set[int]]:
-        return {name: set(at) for name, at in self.at.of.items()}
+    asked_for: Mapping[str, tuple[str | None, Sequence[Region]]]
+    """The identity of each table whose positions these are."""
 
 
 def _opened(entry: TableEntry, open_table: Callable[[TableEntry, ExitStack], CutMember], clock: Clock) -> _Member:
@@ -467,6 +481,11 @@ def _opened(entry: TableEntry, open_table: Callable[[TableEntry, ExitStack], Cut
 
 def _id(cut: Cut | None) -> str | None:
     return None if cut is None else cut.write_id
+
+
+def _identity(member: CutMember) -> tuple[str | None, Sequence[Region]]:
+    """Return what makes positions those of a table: its uuid and its regions."""
+    return member.contract.table_uuid, member.contract.regions
 
 
 def _why(error: LancewalError) -> str:

@@ -16,10 +16,11 @@ Steps
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Collection, Container, Mapping
 
-from lancewal_core.errors import InvalidInput, MergedPositionUnknown, TableRestored, VersionGone
+from lancewal_core.errors import InvalidInput, MergedPositionUnknown, PartitionCountChanged, TableRestored, VersionGone
 from lancewal_core.names.ids import Position, Region, TableVersion
+from lancewal_core.table.contract import Contract
 from lancewal_core.table.protocol import version_exists
 from lancewal_core.table.watermarks import InForce
 from lancewal_reader.plan.at_receipt import plan_at
@@ -67,13 +68,24 @@ def plan_at_cut(context: PlanContext, place: str, newest: ReadPlan, cut: Mapping
     return plan_at(context, _receipt_at_cut(context, place, newest, cut))
 
 
-def receipt_at_positions(context: PlanContext, place: str, newest: ReadPlan, wanted: Mapping[int, Position]) -> Receipt:
+def receipt_at_positions(
+    context: PlanContext, place: str, newest: ReadPlan, wanted: Mapping[Region, Position]
+) -> Receipt:
     """Return the receipt of a read at positions that are durable, without planning the read.  No log is read.
 
     ``newest`` needs no deltas.  The caller knows that keys in conflict are left out of no read of this table.  Errors: those
-    of the module docstring."""
-    cut = {region: wanted[region.partition] for region in context.contract.regions}
-    return _receipt_at_cut(context, place, newest, {**closed_regions(newest, cut), **cut})
+    of the module docstring, and of ``check_regions``."""
+    check_regions(context.contract, wanted)
+    return _receipt_at_cut(context, place, newest, {**closed_regions(newest, wanted), **wanted})
+
+
+def check_regions(contract: Contract, wanted: Collection[Region]) -> None:
+    """Raise ``PartitionCountChanged`` unless these are the regions of the contract.  A position of one topic says nothing
+    about another topic with the same partitions."""
+    if {*wanted} != {*contract.regions}:
+        raise PartitionCountChanged(
+            "the table took up partitions, or another topic, after its positions were asked for. Ask for them again"
+        )
 
 
 def _receipt_at_cut(context: PlanContext, place: str, newest: ReadPlan, cut: Mapping[Region, Position]) -> Receipt:

@@ -47,7 +47,7 @@ from lancewal_core.table.watermarks import TABLE_UUID
 from lancewal_reader.forms.expressions import sql_of
 from lancewal_reader.plan.at_least import Goal, check_rejected, plan_at_least
 from lancewal_reader.plan.at_point import order_not_told, plan_at_point
-from lancewal_reader.plan.at_positions import receipt_at_positions
+from lancewal_reader.plan.at_positions import check_regions, receipt_at_positions
 from lancewal_reader.plan.strong import (
     PLANS_MAX,
     PlanContext,
@@ -213,20 +213,23 @@ class Reads:
             return self._make(wanted, begin=False)[0]
         return self._lookup.beside(lambda: self._make(wanted, begin=False)[0], wanted.keys)
 
-    def receipt_at(self, positions: Mapping[int, Position]) -> Receipt:
-        """Return the receipt of a read at positions that are durable, one for each partition.
+    def receipt_at(self, positions: Mapping[Region, Position]) -> Receipt:
+        """Return the receipt of a read at positions that are durable, one for each region.
 
         No unmerged row is looked for, unless the receipt must say which ones the read leaves out.  Errors: those of a read
-        at these positions."""
+        at these positions.  ``PartitionCountChanged``: the newest contract has other regions."""
         if not self.context.contract.rows_tell_partition:
-            return self.plan(wanted_of(None, None, read_options(at=At.positions(positions)))).receipt
+            by_partition = {region.partition: at for region, at in positions.items()}
+            receipt = self.plan(wanted_of(None, None, read_options(at=At.positions(by_partition)))).receipt
+            check_regions(self.context.contract, positions)  # planning may have taken up a newer contract
+            return receipt
         try:
             return self._receipt_at(positions)
         except ContractChanged:
             self._take_up_contract()
             return self._receipt_at(positions)
 
-    def _receipt_at(self, positions: Mapping[int, Position]) -> Receipt:
+    def _receipt_at(self, positions: Mapping[Region, Position]) -> Receipt:
         context = self.context
         pinned, in_force = pin_newest(context)
         check_table_uuid(pinned, context.contract, self.uri)
