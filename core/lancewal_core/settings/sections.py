@@ -556,9 +556,9 @@ class MovingCutSettings(Section):
         tuple[str, ...], BeforeValidator(_list_of_names), AfterValidator(_table_patterns), Field(min_length=1)
     ]
     """Names of its tables in the catalog, in which ``*`` stands for any characters."""
-    every: Seconds = 30.0
-    """Time between two publications, such as ``30s``.  Half a minute, because each asks the brokers and, for each table that
-    changed, the store."""
+    every: Annotated[float, BeforeValidator(_seconds), Field(ge=1, allow_inf_nan=False)] = 30.0
+    """Time between two publications, such as ``30s``, a second at least.  Half a minute, because each asks the brokers and,
+    for each table that changed, the store."""
     lagging: Literal["hold", "leave-out"] = "hold"
     """Handling of a table that lags, or cannot be read: it may ``hold`` the cut back, or the cut does not have it
     (``leave-out``).  Hold, because whoever joins tables would miss its rows unasked."""

@@ -24,9 +24,10 @@ Steps of a turn
     forgotten, or at another address now.
  3. Ask for positions in one round.  A position below one that was published before gives way to it: a broker may show an end
     late.  Each turn asks, also one that waits for earlier positions: a topic may be gone meanwhile.
- 4. Wait until each table that changed has its positions: those of the cut for an interval, the others for half of it.  If
-    some hold the cut back then, the next turn waits for the same positions again, if the tables and their regions are the
-    same.  So a table that is always late by the same time does not hold back the cut for ever.
+ 4. Wait until each table that changed has its positions: those of the cut for an interval, the others for half of it, all
+    for ``PATIENCE_S`` at least.  If some hold the cut back then, the next turn waits for the same positions again, if the
+    tables and their regions are the same.  So a table that is always late by the same time does not hold back the cut for
+    ever.
  5. Find the receipt of each such table at its positions: the newest version that holds nothing after them.  A table that
     took up partitions, or another topic, after step 3 has no receipt: the next turn opens it again, and asks.
  6. Swap the new cut for the one of step 1.  If it is another one by now, nothing is written.
@@ -61,6 +62,9 @@ LOOK_S = 60.0
 SETTLE_S = 1.0
 """Time between two looks whether tables have their positions, the first one included.  Ingest makes records durable within
 about a second, and each look costs requests."""
+PATIENCE_S = 5.0
+"""Least time that a table gets for its positions.  Ingest needs a second or two.  With less time, a table that is always busy
+would never join, and would hold the cut back now and then."""
 RENEW_S = 600.0
 _NAMED = 5
 _RENEWED_OF_WINDOW = 8
@@ -364,7 +368,7 @@ class MovingCut:
         return late
 
     def _patience_s(self, found: Cut | None, name: str) -> float:
-        return self.wanted.every_s / (1 if found is None or self._is_in(found, name) else 2)
+        return max(PATIENCE_S, self.wanted.every_s / (1 if found is None or self._is_in(found, name) else 2))
 
     def _holds(self, found: Cut | None, name: str) -> bool:
         """Whether a table that lags holds the cut back (guarantee 4)."""
@@ -489,7 +493,9 @@ def _identity(member: CutMember) -> tuple[str | None, Sequence[Region]]:
 
 
 def _why(error: LancewalError) -> str:
-    return f"{error.kind}: {error}"
+    """Return the reason as the catalog can store it: JSON and PostgreSQL take no half of a surrogate pair, and no NUL."""
+    text = f"{error.kind}: {error}".encode(errors="backslashreplace").decode()
+    return text.replace("\0", r"\x00")
 
 
 def _positions(of: CutTable) -> Mapping[Region, Position]:

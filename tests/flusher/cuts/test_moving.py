@@ -128,6 +128,53 @@ def test_a_table_that_lags_is_left_out_if_the_setting_says_so(lake: Lake) -> Non
     assert list(check(lake).tables) == sorted(NAMES)
 
 
+class Busy(Publishing):
+    """A publisher with a short interval.  Some tables have each record two seconds after it was produced."""
+
+    def __init__(self, lake: Lake) -> None:
+        super().__init__(lake)
+        self.cut.wanted = MovingWanted("live", ("shop.*",), 1.0)
+        self.busy: list[Pipeline] = []
+        self.pauses = 0
+
+    def pause(self, seconds: float) -> bool:
+        self.pauses += 1
+        if self.pauses % 2 == 0:
+            for table in self.busy:
+                table.ingest()
+        return super().pause(seconds)
+
+
+def test_tables_that_are_always_busy_join_and_hold_back_nothing_with_a_short_interval(
+    lake: Lake, tmp_path: Path
+) -> None:
+    live = Busy(lake)
+    assert live.cut.turn().published
+    joined = Pipeline(tmp_path / "shop.new", seed=9, seal_rows=20, batch=15, topic="shop.new", partitions=2)
+    lake.add("shop.new", joined)
+    live.busy = [joined, lake.of["shop.items"]]
+    live.clock.sleep(moving.LOOK_S)
+    for _ in range(10):
+        for table in live.busy:
+            table.produce(2)
+        turn = live.cut.turn()
+        assert (turn.published, turn.held, turn.left_out) == (True, {}, {})
+        live.clock.sleep(turn.again_s)
+    assert list(check(lake).tables) == sorted([*NAMES, "shop.new"])
+
+
+def test_a_reason_that_no_catalog_can_store_is_escaped(lake: Lake, catalog_kind: str, postgres: PostgresServer) -> None:
+    catalog = lake.catalog
+    if catalog_kind == "postgres":
+        catalog = open_postgres(postgres.database(), PASSWORD)
+        for name, found in lake.catalog.tables().items():
+            assert catalog.swap_table(name, None, found)
+    live = Publishing(lake, catalog, leave_out=True)
+    live.source_fails = TopicMissing("no \udcff and no \0", topic="shop.items")
+    assert live.turn().published
+    assert cut_of(catalog).left_out == {"shop.items": r"topic_missing: no \udcff and no \x00"}
+
+
 def test_tables_join_and_leave(lake: Lake, live: Publishing, tmp_path: Path) -> None:
     joined = Pipeline(tmp_path / "shop.new", seed=9, seal_rows=20, batch=15, topic="shop.new", partitions=2)
     lake.add("shop.new", joined)
