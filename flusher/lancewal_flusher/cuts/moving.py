@@ -8,20 +8,21 @@ Guarantees
     uuid, begins anew.
  3. A table gets a new receipt if its positions changed, or if its newest version is another one when the receipt is renewed.
     Otherwise the receipt stays.  If no receipt and no table changed, nothing is published: the turn costs one query of the
-    catalog and one round of questions for positions.
+    catalog and one round of questions for positions, beside the looks of step 2.
  4. A table that lags, or cannot be read, holds the cut back, and the turn names it.  It is left out if ``leave_out`` says so.
     A table that is not in the cut yet holds back only the first publication: it joins once it has what is asked for.
     A table that was made again under its name is such a table.
- 5. An error of the catalog or of the brokers ends the turn, and nothing is published.  The same holds if the patterns name
-    no table any more: the cut stays as it is, and the error says so.  After a swap without an answer the
-    next turn reads what is there.
+ 5. An error of the catalog or of the brokers ends the turn, and nothing is published.  If it names a topic whose tables are
+    not in the cut yet, only these tables are left out.  Nothing is published either if the patterns name no table any more:
+    the cut stays as it is, and the error says so.  After a swap without an answer the next turn reads what is there.
  6. Nothing is written except the swap.  A publisher may die anywhere: the cut is the one before or the new one.  A publisher
     that is told to stop while it waits for tables publishes nothing more.
 
 Steps of a turn
  1. Read the published cut.  If somebody else published it less than an interval ago, that one is as good: wait.
  2. Look which tables the patterns name, every ``LOOK_S``.  Open those that joined, and close those that left: dropped,
-    forgotten, or at another address now.
+    forgotten, or at another address now.  Look too whether each table is still at its place, also one at rest.  Open those
+    with a newer contract again: its windows tell when the receipt is renewed.
  3. Ask for positions in one round.  A position below one that was published before gives way to it: a broker may show an end
     late.  Each turn asks, also one that waits for earlier positions: a topic may be gone meanwhile.
  4. Wait until each table that changed has its positions: those of the cut for an interval, the others for half of it, all
@@ -52,13 +53,15 @@ from lancewal_core.names.ids import Position, Region
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import Tasks
+from lancewal_core.table.contract import check_present, newer_contract
 from lancewal_flusher.cuts import positions
 from lancewal_flusher.cuts.positions import CutAt, CutMember, PositionSource, durable_now
 from lancewal_flusher.cuts.reached import lacking, lag_of
 from lancewal_flusher.cuts.visible_positions import VisiblePositions
 
 LOOK_S = 60.0
-"""Time between two looks at the list of tables.  A list of 10,000 tables takes half a second."""
+"""Time between two looks at the list of tables, and at each table, which costs two requests.  A list of 10,000 tables takes
+half a second."""
 SETTLE_S = 1.0
 """Time between two looks whether tables have their positions, the first one included.  Ingest makes records durable within
 about a second, and each look costs requests."""
@@ -223,12 +226,12 @@ class MovingCut:
         for name, member in list(self._members.items()):
             if entries.get(name) != member.entry:
                 self._close(name)
-        joined = [entry for name, entry in entries.items() if name not in self._members]
+        faults = self._look_at_tables() if due else {}
+        joined = [entry for name, entry in entries.items() if name not in self._members.keys() | faults.keys()]
 
         def open_one(entry: TableEntry) -> _Member | LancewalError:
             return or_error(lambda: _opened(entry, self._open_table, self._moments.clock))
 
-        faults: dict[str, str] = {}
         for entry, opened in zip(joined, self._tasks.map(open_one, joined), strict=True):
             if isinstance(opened, LancewalError):
                 faults[entry.name] = _why(opened)
@@ -238,6 +241,19 @@ class MovingCut:
         self._faults, self._looked_at = faults, now
         self._uuids = {name: entry.table_uuid for name, entry in entries.items()}
         self._uuids |= {name: one.member.contract.table_uuid for name, one in self._members.items()}
+
+    def _look_at_tables(self) -> dict[str, str]:
+        """Close the tables that have a newer contract, and those that are gone.  Return the reason for each of the latter.
+
+        A store that does not answer says nothing about its table."""
+        answers = self._tasks.map(lambda one: or_error(one.is_outdated), list(self._members.values()))
+        faults: dict[str, str] = {}
+        for name, answer in zip(list(self._members), answers, strict=True):
+            if isinstance(answer, LancewalError) and not isinstance(answer, Retry):
+                faults[name] = _why(answer)
+            if name in faults or answer is True:
+                self._close(name)
+        return faults
 
     def _no_table(self, found: Cut | None) -> InvalidInput:
         """Return the error of patterns that name no table: there is nothing to publish."""
@@ -274,14 +290,15 @@ class MovingCut:
                 return CutAt({}, self._source.holds, now_ms, 0)
             try:
                 at = positions.ask(self._source, members)
-            except Retry:
-                raise
             except LancewalError as error:
                 of = [member.name for member in members if member.contract.topic == error.where.get("topic")]
-                if not of:
+                joining = [name for name in of if not self._is_in(found, name)]
+                # A fault that may pass is one of the brokers.  But a topic of tables that are not in the cut yet may have no
+                # leader for long, and the cut needs nothing of it.
+                if not of or (isinstance(error, Retry) and (found is None or joining != of)):
                     raise
                 # A table that is not in the cut may have another contract than those in it, which then do without it.
-                for name in [name for name in of if not self._is_in(found, name)] or of:
+                for name in joining or of:
                     self._fail(name, error)
                 if any(self._holds(found, name) for name in self._faults):
                     return None
@@ -450,6 +467,12 @@ class _Member:
     """Positions that are durable, by partition, as of the last looks."""
     planned_at: float | None = None
     """When its receipt was last planned, by the monotonic clock."""
+
+    def is_outdated(self) -> bool:
+        """Return whether the table has a newer contract.  Errors: those of ``check_present`` and ``newer_contract``."""
+        store, contract = self.member.context.store, self.member.contract
+        check_present(store, contract)
+        return newer_contract(store, contract) is not None
 
     def durable(self, wanted: Mapping[int, Position]) -> dict[int, Position]:
         """Return the position of each partition up to which a strong read sees, as far as that matters for ``wanted``.

@@ -4,6 +4,8 @@ The positions of a publication are always those of the table and of the topic th
 
 from __future__ import annotations
 
+import shutil
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,14 @@ from typing import Any
 import pytest
 
 from lancewal_core.catalog.cut import Cut
-from lancewal_core.errors import LancewalError, PartitionCountChanged, StoreUnavailable, TopicMissing, TopicReplaced
+from lancewal_core.errors import (
+    KafkaUnavailable,
+    LancewalError,
+    PartitionCountChanged,
+    StoreUnavailable,
+    TopicMissing,
+    TopicReplaced,
+)
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Position
 from lancewal_core.store.object_store import put_once
@@ -22,6 +31,7 @@ from lancewal_flusher.cuts.positions import PositionSource
 from lancewal_reader.cuts import open_cut
 from lancewal_reader.point.receipt import Receipt
 from lancewal_reader.table import open_table
+from lancewal_tables.define.drop import drop
 from tests.flusher.cuts.publishing import EVERY_S, Publishing, called_anew, check, cut_of, late
 from tests.support.catalog_entries import entry
 from tests.support.pipeline import Pipeline, by_key
@@ -294,3 +304,86 @@ def test_a_publisher_that_is_told_to_stop_leaves_no_table_out(lake: Lake, stop_a
     assert len(pauses) == stop_at
     assert stop_at * moving.SETTLE_S < EVERY_S
     assert cut_of(lake.catalog) == before
+
+
+def at_rest(lake: Lake) -> None:
+    """Records of shop.orders alone."""
+    lake.of["shop.orders"].produce(2)
+    lake.of["shop.orders"].ingest()
+
+
+def vanishes(table: Pipeline) -> None:
+    shutil.rmtree(table.uri)
+
+
+def is_dropped(table: Pipeline) -> None:
+    drop(table._opened(), lambda: uuid.uuid4().hex)
+
+
+@pytest.mark.parametrize(("goes", "why"), [(vanishes, "table_missing: "), (is_dropped, "table_dropped: ")])
+def test_a_table_at_rest_that_is_gone_holds_the_cut_back_within_a_look(
+    lake: Lake, live: Publishing, goes: Callable[[Pipeline], None], why: str
+) -> None:
+    goes(lake.of["shop.items"])
+    at_rest(lake)
+    assert live.turn().published  # nobody looks at the table
+    before = cut_of(lake.catalog)
+    at_rest(lake)
+    live.clock.sleep(moving.LOOK_S)
+    turn = live.turn()
+    assert list(turn.held) == ["shop.items"]
+    assert turn.held["shop.items"].startswith(why)
+    assert cut_of(lake.catalog) == before
+
+
+def test_a_store_that_does_not_answer_a_look_says_nothing_about_the_table(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = Publishing(lake, leave_out=True)
+    assert live.turn().published
+    at_rest(lake)
+    live.clock.sleep(moving.LOOK_S)
+
+    def fails(*of: object) -> None:
+        raise StoreUnavailable("one request timed out")
+
+    monkeypatch.setattr(moving, "check_present", fails)
+    turn = live.turn()
+    assert turn.published
+    assert not turn.left_out
+
+
+def test_a_window_that_gets_shorter_renews_the_receipt(lake: Lake, live: Publishing) -> None:
+    """The receipt was to be renewed after ten minutes, when nobody could read it any more."""
+    first = cut_of(lake.catalog)
+    items = lake.of["shop.items"]
+    alter(items, history_window_s=60, version_window_s=60)
+    items.merge_all()
+    live.clock.sleep(moving.LOOK_S)
+    assert live.turn().published
+    second = check(lake)
+    assert first.tables["shop.items"] != second.tables["shop.items"]
+    assert regions(first, "shop.items") == regions(second, "shop.items")
+
+
+@pytest.mark.parametrize("leave_out", [False, True])
+def test_a_topic_without_a_leader(lake: Lake, leave_out: bool, tmp_path: Path) -> None:
+    """It holds up the cut if the cut has its table.  A table that is not in the cut yet is left out."""
+    live = Publishing(lake, leave_out=leave_out)
+    assert live.turn().published
+    joined = Pipeline(tmp_path / "joined", seed=9, seal_rows=20, batch=15, topic="shop.new", partitions=2)
+    lake.add("shop.new", joined)
+    live.clock.sleep(moving.LOOK_S)
+    live.source_fails = KafkaUnavailable("nobody leads it", topic="shop.new")
+    at_rest(lake)
+    turn = live.turn()
+    assert turn.published
+    assert not turn.held
+    assert turn.left_out == {"shop.new": "kafka_unavailable: nobody leads it"}
+    assert list(check(lake).tables) == ["shop.items", "shop.orders", "shop.people"]
+    live.source_fails = KafkaUnavailable("nobody leads it", topic="shop.items")
+    with pytest.raises(KafkaUnavailable):
+        live.turn()
+    live.source_fails = None
+    assert live.turn().published
+    assert "shop.new" in check(lake).tables
