@@ -139,8 +139,8 @@ class MovingCut:
         self._looked_at: float | None = None
         self._seen: Cut | None = None
         """The newest publication, by number, that this process saw."""
-        self._floor: dict[str, CutTable] = {}
-        """The newest entry of each table in any publication that this process saw."""
+        self._floor: dict[str, tuple[str, dict[Region, Position]]] = {}
+        """The uuid of each table, and its greatest positions in all publications that this process saw."""
         self._waits_for: _Pending | None = None
 
     def close(self) -> None:
@@ -204,10 +204,16 @@ class MovingCut:
         if found is None:
             return self._seen
         for name, of in found.tables.items():
-            known = self._floor.get(name)
-            if known is None or known.table_uuid != of.table_uuid or not _goes_back(known, of):
-                self._floor[name] = of
+            floor = dict(self._published(name, of.table_uuid))
+            for region, position in _positions(of).items():
+                floor[region] = max(position, floor.get(region, position))
+            self._floor[name] = of.table_uuid, floor
         return found if self._seen is None or found.number >= self._seen.number else self._seen
+
+    def _published(self, name: str, table_uuid: str) -> Mapping[Region, Position]:
+        """Return the greatest positions at which this table was published under this name."""
+        uuid, floor = self._floor.get(name, (table_uuid, {}))
+        return floor if uuid == table_uuid else {}
 
     def _others_age_s(self, before: Cut | None, found: Cut | None) -> float | None:
         """Return how long ago somebody else published the cut, if that is less than an interval and was not known."""
@@ -313,10 +319,8 @@ class MovingCut:
         """Return the positions, none of them below what was published for any table of the same topic (guarantee 2)."""
         floor: dict[Region, Position] = {}
         for member in members:
-            published = self._floor.get(member.name)
-            if published is not None and published.table_uuid == member.contract.table_uuid:
-                for region, position in _positions(published).items():
-                    floor[region] = max(position, floor.get(region, position))
+            for region, position in self._published(member.name, member.contract.table_uuid).items():
+                floor[region] = max(position, floor.get(region, position))
         return {
             member.name: {
                 region.partition: max(at.of[member.name][region.partition], floor.get(region, Position(0)))
@@ -525,9 +529,3 @@ def _positions(of: CutTable) -> Mapping[Region, Position]:
     from lancewal_reader.point.receipt import Receipt
 
     return Receipt.parse(of.receipt).positions
-
-
-def _goes_back(known: CutTable, new: CutTable) -> bool:
-    """Whether a position of ``new`` is below that of ``known``, of the same table."""
-    after = _positions(new)
-    return any(after.get(region, 0) < position for region, position in _positions(known).items())

@@ -268,6 +268,27 @@ def test_a_topic_made_again_while_its_positions_are_waited_for(lake: Lake, live:
     assert [found["t2", partition] for partition in range(2)] == [0, 0]
 
 
+def test_an_end_that_is_late_after_a_topic_was_made_again(lake: Lake, live: Publishing) -> None:
+    """Records of the former topic that were never merged are gone from the table.  The new topic's positions still count."""
+    orders = lake.of["shop.orders"]
+    make_topic_again(orders)
+    brokers(live, {"shop.orders": ("t2", 2)})
+    assert list(live.turn().held) == ["shop.orders"]
+    assert live.turn().published
+    orders.produce(5)
+    orders.ingest()
+    assert live.turn().published
+    before = regions(cut_of(lake.catalog), "shop.orders")
+    assert before["t2", 0] + before["t2", 1] == 5
+
+    def late_ends(contracts: Sequence[Contract]) -> Mapping[str, Mapping[int, Position]]:
+        return {it.topic: dict.fromkeys(range(it.partitions), Position(0)) for it in contracts}
+
+    live.cut._source = PositionSource(late_ends)
+    assert live.turn().current
+    assert regions(cut_of(lake.catalog), "shop.orders") == before
+
+
 def test_brokers_that_are_away_do_not_change_what_is_waited_for(lake: Lake, live: Publishing) -> None:
     items = late(lake)
     assert list(live.turn().held) == ["shop.items"]
