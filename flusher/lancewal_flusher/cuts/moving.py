@@ -53,7 +53,7 @@ from lancewal_core.names.ids import Position, Region
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import Tasks
-from lancewal_core.table.contract import check_present, newer_contract
+from lancewal_core.table.contract import Contract, check_present, newer_contract
 from lancewal_flusher.cuts import positions
 from lancewal_flusher.cuts.positions import CutAt, CutMember, PositionSource, durable_now
 from lancewal_flusher.cuts.reached import lacking, lag_of
@@ -102,6 +102,8 @@ class CutTurn:
     """Tables that are not in the cut though its patterns name them, each with the reason."""
     again_s: float = 0.0
     """Time until the next turn."""
+    short: Mapping[str, str] = field(default_factory=dict)
+    """Tables whose receipts may end before the next publication, each with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +154,12 @@ class MovingCut:
         """Take a turn (module docstring).  Errors of the catalog and of the source are raised.
 
         ``InvalidInput``: there is a kept cut of this name, or no table that the patterns name."""
+        turn, every_s = self._turn(), self.wanted.every_s
+        windows = {name: _window_s(one.member.contract) for name, one in sorted(self._members.items())}
+        why = "its shorter window is {:g} s, and the cut is published every {:g} s"
+        return replace(turn, short={n: why.format(s, every_s) for n, s in windows.items() if s < every_s})
+
+    def _turn(self) -> CutTurn:
         # Step 1
         began = self._moments.clock.monotonic()
         found = self._catalog.cut(self.wanted.name)
@@ -336,11 +344,9 @@ class MovingCut:
         return [one.member for name, one in self._members.items() if self._is_due(found, one, at.of[name])]
 
     def _is_due(self, found: Cut | None, one: _Member, at: Mapping[int, Position]) -> bool:
-        contract = one.member.contract
         if self._moved(found, one.member, at):
             return True
-        window_s = min(contract.history_window_s, contract.version_window_s)
-        renew_s = min(RENEW_S, window_s / _RENEWED_OF_WINDOW)
+        renew_s = min(RENEW_S, _window_s(one.member.contract) / _RENEWED_OF_WINDOW)
         return one.planned_at is None or self._moments.clock.monotonic() - one.planned_at >= renew_s
 
     def _moved(self, found: Cut | None, member: CutMember, at: Mapping[int, Position]) -> bool:
@@ -508,6 +514,11 @@ def _opened(entry: TableEntry, open_table: Callable[[TableEntry, ExitStack], Cut
         member = open_table(entry, stack)
         visible = VisiblePositions(member.context.store, member.context.states, clock)
         return _Member(entry, member, stack.pop_all(), visible)
+
+
+def _window_s(contract: Contract) -> float:
+    """Return for how long a receipt of the table is readable at least."""
+    return min(contract.history_window_s, contract.version_window_s)
 
 
 def _id(cut: Cut | None) -> str | None:

@@ -133,6 +133,9 @@ class Publisher:
         )  # if all tables are left out, the cut stays as it is
         held = some_of([f"table {name}: {why}" for name, why in late.items()], _NAMED)
         self.problem = f"cut {self.name} is held back: {held}" if late else None
+        if turn.short and not late:
+            short = some_of([f"table {name}: {why}" for name, why in turn.short.items()], _NAMED)
+            self.problem = f"cut {self.name} may become unreadable between two publications: {short}. Lower its `every`"
 
     def _take_time(self, turn: CutTurn) -> None:
         """Take the time as of which the cut is.  At first a cut that is held back is as old as its publication says."""

@@ -387,6 +387,14 @@ def test_a_window_that_gets_shorter_renews_the_receipt(lake: Lake, live: Publish
     assert regions(first, "shop.items") == regions(second, "shop.items")
 
 
+def test_a_window_that_is_shorter_than_the_interval_is_named(lake: Lake, live: Publishing) -> None:
+    assert not live.turn().short
+    alter(lake.of["shop.items"], history_window_s=int(EVERY_S), version_window_s=100)
+    alter(lake.of["shop.people"], history_window_s=100, version_window_s=int(EVERY_S) - 1)
+    live.clock.sleep(moving.LOOK_S)
+    assert live.turn().short == {"shop.people": "its shorter window is 9 s, and the cut is published every 10 s"}
+
+
 @pytest.mark.parametrize("leave_out", [False, True])
 def test_a_topic_without_a_leader(lake: Lake, leave_out: bool, tmp_path: Path) -> None:
     """It holds up the cut if the cut has its table.  A table that is not in the cut yet is left out."""

@@ -115,6 +115,10 @@ def test_what_holds_a_cut_back_and_how_old_it_is_are_shown() -> None:
         assert shown(metrics, AGE) == {("live",): 0.0}
         assert problem() is None
         assert not shown(metrics, HELD)
+        take(CutTurn(None, current=True, asked_ms=clock.now_ms(), short={"a": "its window is 9 s"}))
+        assert problem() == (
+            "cut live may become unreadable between two publications: table a: its window is 9 s. Lower its `every`"
+        )
         take(CutTurn(None, left_out={"c": "it is late"}))  # the cut has no table but this one
         assert problem() == "cut live is held back: table c: it is late"
     turns.next.append(away)
