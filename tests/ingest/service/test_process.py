@@ -66,6 +66,8 @@ class Served:
 
     def __init__(self, process: IngestProcess, name: str, topic: str) -> None:
         self.place = place = Place(topic=topic)
+        key = paths.contract_version(place.contract.version, place.contract.making)
+        put_once(place.store, key, encode_contract(place.contract))  # else the table counts as deleted
         settings = Settings.model_validate({"table": {"uri": f"memory/{name}"}})
         brokers = Topic(place.contract.topic_id)
         batches = BatchCheck(topic, lambda: STORED, 1 << 30, "warn", place.clock, lambda _: None)

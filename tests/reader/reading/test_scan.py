@@ -310,7 +310,7 @@ def test_an_address_may_be_a_path(pipeline: Pipeline) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ({"table": None}, r"table None: expected its address: a local path, file:// or s3://"),
+        ({"table": None}, r"table None: expected its address: a local path, file://, or in a store"),
         ({"table": b"/t"}, r"table b'/t': expected its address"),
         ({"storage_options": {"allow_http": True}}, r"storage_options: expected texts, as in"),
     ],

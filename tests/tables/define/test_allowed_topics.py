@@ -170,7 +170,7 @@ def test_a_running_ingest_takes_up_no_dead_letter_topic_that_is_not_allowed(
             kafka = SimpleNamespace(dead_letters=letters_of)
             terms = Terms(Preparer(context.contract), NoDeadLetters())
             worker = SimpleNamespace(terms=terms)
-            table: Any = SimpleNamespace(_settings=settings, context=context, _kafka=kafka, worker=worker)
+            table: Any = SimpleNamespace(settings=settings, context=context, _kafka=kafka, worker=worker)
             table._terms = partial(IngestTable._terms, table)
             IngestTable.prepare(table, newer)
 
