@@ -22,6 +22,7 @@ from lancewal_core.errors import (
     ObjectCorrupt,
     ObjectMissing,
     StoreUnavailable,
+    TableMissing,
 )
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Sequence
@@ -218,7 +219,7 @@ MISSING: Mapping[str, Outcomes] = {
     "a snapshot's deletes": (RIGHT, RIGHT, RIGHT),
     "a snapshot's patches": (RIGHT, RIGHT, RIGHT),
     "a snapshot's data file": (RIGHT, RIGHT, RIGHT),
-    "the contract": (NotALancewalTable.kind, RIGHT, RIGHT),
+    "the contract": (NotALancewalTable.kind, TableMissing.kind, RIGHT),
     "the newest record of a merge": (RIGHT, RIGHT, RIGHT),
 }
 MATRIX: Mapping[str, Mapping[str, Outcomes]] = {

@@ -21,6 +21,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field
 from lancewal_core.errors import (
     ActionNeeded,
     ContractMismatch,
+    Corrupt,
     InvalidInput,
     InvalidSchema,
     LancewalError,
@@ -535,12 +536,16 @@ def check_present(store: ObjectStore, contract: Contract) -> None:
     """Raise ``TableMissing`` if the table was deleted, and ``TableReplaced`` if another one was made at its place since.
 
     This costs one request while the table is there.  Objects that were listed before are the table's own, since version 1
-    of its contract never comes back.
+    of its contract never comes back.  A damaged version 1 counts as there: whoever reads the contract names the damage.
     """
     key, ours = paths.contract_version(FIRST_VERSION, None), contract.making
     data = store.get(key)
     if data is not None:
-        if decode_contract(data, key).making != ours:
+        try:
+            making = decode_contract(data, key).making
+        except Corrupt:
+            return
+        if making != ours:
             raise TableReplaced(
                 f"another table was made at {contract.place or 'the place of this table'}: {key} does not belong to the "
                 "table that this process works on. Start the process again to work on the new table",
