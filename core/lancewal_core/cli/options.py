@@ -111,6 +111,21 @@ class Asked(TableAsked):
         self.report({"dropped": [] if dry_run else [name]}, text)
 
 
+@dataclass(frozen=True, slots=True)
+class SettingsAsked(Options):
+    """Options of a command that is about no single table, and reports something."""
+
+    config: ConfigOption = None
+    storage_option: StorageOption = None
+    output: OutputOption = Output.TEXT
+
+    def settings(self) -> Settings:
+        return read_settings(self.config, "", self.storage_option, find="none")
+
+    def report(self, content: object, text: str) -> None:
+        Asked("", self.config, self.storage_option, self.output).report(content, text)
+
+
 def read_settings(
     config: Path | None,
     table: str = "",

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from lancewal_core.cli.groups import CommandApp
-from lancewal_core.cli.options import Asked, ConfigOption, Output, OutputOption, StorageOption, read_settings
+from lancewal_core.cli.options import SettingsAsked
 from lancewal_core.cli.output import aligned
 from lancewal_core.errors import InvalidInput
 
@@ -20,13 +20,11 @@ def group() -> None: ...
 
 @app.command()
 def check(
+    asked: SettingsAsked,
     address: Annotated[
         str,
         typer.Argument(metavar="ADDRESS", help="A bucket, container or folder, such as s3://lake.", show_default=False),
     ],
-    config: ConfigOption = None,
-    storage_option: StorageOption = None,
-    output: OutputOption = Output.TEXT,
 ) -> None:
     """Try all that tables need of a store, in a new folder there, and delete the folder.
 
@@ -44,7 +42,7 @@ def check(
     from lancewal_core.store.obstore import open_store
     from lancewal_core.table.proof.store_check import check_promises
 
-    options = read_settings(config, "", storage_option, find="none").storage.options
+    options = asked.settings().storage.options
     uri = f"{whole_address(address, options).rstrip('/')}/check-{uuid4().hex[:8]}"
     folder = local_folder(uri)
     if folder is not None:
@@ -62,7 +60,7 @@ def check(
         f"{address}: {broken} of {len(promises)} promises are broken" if broken else f"{address} is fit for tables"
     )
     lines = aligned([("kept" if p.fault is None else "BROKEN", p.text, p.fault or "") for p in promises])
-    Asked("", config, storage_option, output).report(
+    asked.report(
         {
             "address": address,
             "promises": [{"text": p.text, "kept": p.fault is None, "fault": p.fault} for p in promises],

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lancewal_core.cli.groups import CommandApp, Options
-from lancewal_core.cli.options import (
-    Asked,
-    ConfigOption,
-    Output,
-    OutputOption,
-    StorageOption,
-    read_settings,
-)
+from lancewal_core.cli.groups import CommandApp
+from lancewal_core.cli.options import Asked, Output, SettingsAsked
 from lancewal_core.cli.output import aligned, one_line, say, terms
 from lancewal_core.errors import InvalidInput, counted
 from lancewal_core.process.clock import utc_text
 
 if TYPE_CHECKING:
     from lancewal_core.catalog.entry import TableEntry
-    from lancewal_core.settings.load import Settings
     from lancewal_flusher.catalog.check import CatalogFinding
     from lancewal_tables.catalog.overview import TableLine
     from lancewal_tables.catalog.registration import Registered
@@ -38,23 +30,8 @@ class Order(StrEnum):
     LAG = "lag"
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogAsked(Options):
-    """Options of a command about a catalog as a whole."""
-
-    config: ConfigOption = None
-    storage_option: StorageOption = None
-    output: OutputOption = Output.TEXT
-
-    def settings(self) -> Settings:
-        return read_settings(self.config, "", self.storage_option, find="none")
-
-    def report(self, content: object, text: str) -> None:
-        Asked("", self.config, self.storage_option, self.output).report(content, text)
-
-
 @app.command()
-def init(asked: CatalogAsked) -> None:
+def init(asked: SettingsAsked) -> None:
     """Make the catalog that the settings name. A catalog that is there stays as it is.
 
     A root is made, and its store is proved to hold one. In PostgreSQL the schema lancewal is made or upgraded, by a role
@@ -75,7 +52,7 @@ def init(asked: CatalogAsked) -> None:
 
 
 @app.command()
-def migrate(asked: CatalogAsked) -> None:
+def migrate(asked: SettingsAsked) -> None:
     """Upgrade the schema of a catalog in PostgreSQL, after all services have been upgraded.
 
     Services refuse a schema that is newer than they are. They work with the schema of the release before. The role must
@@ -93,7 +70,7 @@ def migrate(asked: CatalogAsked) -> None:
 
 @app.command("list")
 def list_all(
-    asked: CatalogAsked,
+    asked: SettingsAsked,
     by: Annotated[Order, typer.Option("--by", help="Order of the tables; lag: the worst first.")] = Order.NAME,
 ) -> None:
     """List the catalog's tables. Each has its state, rows, newest version and lag.
@@ -114,7 +91,7 @@ def list_all(
 
 
 @app.command()
-def show(asked: CatalogAsked, name: NameArgument) -> None:
+def show(asked: SettingsAsked, name: NameArgument) -> None:
     """Show the catalog's entry of a table. `lancewal table show -t NAME` shows its contract.
 
     Example: lancewal catalog show shop.orders
@@ -146,7 +123,7 @@ def register(asked: Asked, name: NameArgument) -> None:
 
 @app.command()
 def forget(
-    asked: CatalogAsked,
+    asked: SettingsAsked,
     name: NameArgument,
     cut: Annotated[
         list[str] | None,
@@ -166,7 +143,7 @@ def forget(
 
 @app.command()
 def check(
-    asked: CatalogAsked,
+    asked: SettingsAsked,
     mend: Annotated[
         bool,
         typer.Option(
@@ -197,7 +174,7 @@ def check(
 
 @app.command()
 def rebuild(
-    asked: CatalogAsked,
+    asked: SettingsAsked,
     root: Annotated[
         list[str] | None,
         typer.Option("--root", metavar="ADDRESS", help="Folder of tables; repeatable. By default catalog.root."),
@@ -227,7 +204,7 @@ def rebuild(
     _end(asked, len(done.findings))
 
 
-def _end(asked: CatalogAsked, findings: int) -> None:
+def _end(asked: SettingsAsked, findings: int) -> None:
     """End the command with exit code 1 if there are findings."""
     if not findings:
         return

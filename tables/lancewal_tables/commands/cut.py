@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lancewal_core.cli.groups import CommandApp
-from lancewal_core.cli.options import NOTHING_CHANGED, DryRunOption, YesOption, agree
+from lancewal_core.cli.options import NOTHING_CHANGED, DryRunOption, SettingsAsked, YesOption, agree
 from lancewal_core.cli.output import aligned, one_line, say
 from lancewal_core.errors import CutMissing, LancewalError, counted
-from lancewal_tables.commands.catalog import CatalogAsked
 
 if TYPE_CHECKING:
     from lancewal_core.catalog.catalog import Catalog
@@ -42,7 +41,7 @@ class UpTo(StrEnum):
 
 @app.command()
 def make(
-    asked: CatalogAsked,
+    asked: SettingsAsked,
     name: NameArgument,
     tables: Annotated[
         list[str],
@@ -101,7 +100,7 @@ def make(
 
 
 @app.command("list")
-def list_all(asked: CatalogAsked) -> None:
+def list_all(asked: SettingsAsked) -> None:
     """List the cuts of the catalog, and snapshots that unfinished makings of cuts have left over.
 
     Example: lancewal cut list
@@ -140,7 +139,7 @@ def _left_over(entry: TableEntry, one: OfCut, *, made: bool) -> str:
 
 
 @app.command()
-def show(asked: CatalogAsked, name: NameArgument) -> None:
+def show(asked: SettingsAsked, name: NameArgument) -> None:
     """Show a cut: its moment, its tables with their positions, and what it holds in bytes.
 
     Exit code 1: the cut is incomplete. A table or its snapshot was dropped, or its folder is gone.
@@ -162,7 +161,7 @@ def show(asked: CatalogAsked, name: NameArgument) -> None:
 
 
 @app.command()
-def drop(asked: CatalogAsked, name: NameArgument, dry_run: DryRunOption = False, yes: YesOption = False) -> None:
+def drop(asked: SettingsAsked, name: NameArgument, dry_run: DryRunOption = False, yes: YesOption = False) -> None:
     """Drop a cut and its snapshots. Also drop snapshots that unfinished makings of that name have left over.
 
     Example: lancewal cut drop june --yes
