@@ -58,7 +58,7 @@ def drop_same(table: Table, name: str, notes: Mapping[str, str]) -> bool:
 
 def overdue(table: Table, now_ms: int) -> Sequence[str]:
     """Return the names of the snapshots whose time is over."""
-    return [branch.name for branch in table.branches() if _is_over(branch, now_ms)]
+    return [branch.name for branch in table.branches() if is_over(branch, now_ms)]
 
 
 def drop_overdue(table: Table, now_ms: int) -> tuple[str, ...]:
@@ -69,10 +69,11 @@ def drop_overdue(table: Table, now_ms: int) -> tuple[str, ...]:
 
 def _drop_if_over(table: Table, name: str, now_ms: int) -> bool:
     branch = table.find_branch(name)
-    return branch is not None and _is_over(branch, now_ms) and table.drop_branch(name)
+    return branch is not None and is_over(branch, now_ms) and table.drop_branch(name)
 
 
-def _is_over(branch: Branch, now_ms: int) -> bool:
+def is_over(branch: Branch, now_ms: int) -> bool:
+    """Return whether the time of a snapshot is over."""
     try:
         begun, made = begun_ms(branch), snapshot_of(branch)
     except Corrupt:

@@ -26,7 +26,7 @@ from lancewal_core.settings.load import Settings
 from lancewal_core.store.address import place_of, same_place
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.snapshots import cut_of
-from lancewal_flusher.garbage.snapshots import overdue
+from lancewal_flusher.garbage.snapshots import is_over
 from lancewal_tables.catalog.registration import check_cuts
 from lancewal_tables.define.drop import begin_deletion, contract_at, delete_objects, drop, undrop
 
@@ -67,12 +67,12 @@ def check_kept_cuts(settings: Settings, catalog: Catalog | None, contract: Contr
 def _cuts_of_snapshots(settings: Settings, but_of: str | None) -> set[str]:
     """Return the names of the cuts for which the table's snapshots were made.  Cuts of the catalog ``but_of``, and those whose
     time is over, are left out."""
-    table = Address.of(settings).table()
     try:
-        branches, over = table.branches(), set(overdue(table, SystemClock().now_ms()))
+        branches = Address.of(settings).table().branches()
     except TableMissing:
         return set()  # its deletion has begun
-    stay = [branch for branch in branches if cut_of(branch) and branch.name not in over]
+    now_ms = SystemClock().now_ms()
+    stay = [branch for branch in branches if cut_of(branch) and not is_over(branch, now_ms)]
     notes = [cut_note(cut_of(branch), f"snapshot {branch.name}") for branch in stay]
     return {note.cut for note in notes if but_of is None or not same_place(note.catalog, but_of)}
 
