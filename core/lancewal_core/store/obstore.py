@@ -276,7 +276,7 @@ def _wrong_options(scheme: Scheme, config: Mapping[str, str], account: str) -> s
         # Azure's own clusters set AZURE_AUTHORITY_HOST in every container with an identity.
         if (advice := scheme.unfit.get(plain)) and (option in config or plain != "authority_host"):
             return f"{option if option in config else option.upper()}: {advice}"
-    if google_key(said).get("type") == "external_account" and scheme.client == "GCSStore":
+    if google_key(scheme, said).get("type") == "external_account":
         return (
             "the key file of Google is of the type external_account. The store's client does not know this type. Give a "
             "key of a service account, or let the machine have one"

@@ -217,11 +217,14 @@ def any_of(names: tuple[str, ...], said: Mapping[str, str]) -> str:
 
 def endpoint_of(scheme: Scheme, said: Mapping[str, str]) -> str:
     """Return the endpoint that options name, whose names are in lower case; empty: the one of the cloud."""
-    return any_of(scheme.endpoints, said) or str(google_key(said).get("gcs_base_url", "") if scheme is _GCS else "")
+    return any_of(scheme.endpoints, said) or str(google_key(scheme, said).get("gcs_base_url", ""))
 
 
-def google_key(said: Mapping[str, str]) -> Mapping[str, object]:
-    """Return the content of the key file that options name or hold; empty if there is none, or none that can be read."""
+def google_key(scheme: Scheme, said: Mapping[str, str]) -> Mapping[str, object]:
+    """Return the content of the key file that options name or hold.  Empty if there is none, or none that can be read.
+    Empty too for other stores than Google's."""
+    if scheme is not _GCS:
+        return {}
     text = any_of(("google_service_account_key", "service_account_key"), said)
     path = any_of(
         ("google_service_account", "google_service_account_path", "service_account", "service_account_path"), said
