@@ -40,7 +40,7 @@ from lancewal_core.names import paths
 from lancewal_core.names.ids import TableVersion
 from lancewal_core.process.failpoints import point
 from lancewal_core.table.columns.restored import check_fit
-from lancewal_core.table.contract import check_present
+from lancewal_core.table.presence import check_present
 from lancewal_core.table.protocol import (
     CommitLost,
     Committed,

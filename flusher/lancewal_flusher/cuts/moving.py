@@ -53,7 +53,8 @@ from lancewal_core.names.ids import Position, Region
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import Tasks
-from lancewal_core.table.contract import Contract, check_present, newer_contract
+from lancewal_core.table.contract import Contract, newer_contract
+from lancewal_core.table.presence import check_present
 from lancewal_flusher.cuts import positions
 from lancewal_flusher.cuts.positions import CutAt, CutMember, PositionSource, durable_now
 from lancewal_flusher.cuts.reached import lacking, lag_of

@@ -31,7 +31,7 @@ from lancewal_core.region.states import page_family
 from lancewal_core.region.transitions import trim
 from lancewal_core.store.object_store import ANSWER_OBJECTS, ObjectInfo, ObjectStore
 from lancewal_core.store.versioned import FIRST_VERSION, Family
-from lancewal_core.table.contract import check_present
+from lancewal_core.table.presence import check_present
 from lancewal_core.table.watermarks import InForce
 from lancewal_core.wal.segment import Fence, decode_segment
 from lancewal_flusher.context import FlusherContext, check_contract

@@ -33,8 +33,8 @@ from lancewal_core.region.states import RegionStates
 from lancewal_core.rows.ttl import Ttl
 from lancewal_core.settings.load import Settings
 from lancewal_core.status.report import TableStatus
-from lancewal_core.table.contract import Presence
 from lancewal_core.table.control import POLL_S, ControlReader, Service
+from lancewal_core.table.presence import Presence
 from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.context import FlusherContext, T, by_newest_contract, with_newer_contract
 from lancewal_flusher.cuts.publish import publishers

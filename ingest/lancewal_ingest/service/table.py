@@ -31,8 +31,9 @@ from lancewal_core.process.silence import SilenceWatch
 from lancewal_core.settings.load import Settings
 from lancewal_core.status.report import TableStatus
 from lancewal_core.table.checks import check_topics
-from lancewal_core.table.contract import POLICIES, Contract, Presence, changed_terms
+from lancewal_core.table.contract import POLICIES, Contract, changed_terms
 from lancewal_core.table.control import ControlReader, ControlWatch, Service
+from lancewal_core.table.presence import Presence
 from lancewal_ingest.append.draining import check_not_altered
 from lancewal_ingest.append.job import DeadLetters, Terms
 from lancewal_ingest.append.prepare import Preparer

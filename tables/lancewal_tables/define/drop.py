@@ -54,9 +54,9 @@ from lancewal_core.table.contract import (
     TableDrop,
     change_contract,
     check_in_use,
-    check_present,
     newest_contract,
 )
+from lancewal_core.table.presence import check_present
 
 _DROP = OwnerId("drop")
 _AT_ONCE = 100
