@@ -47,6 +47,7 @@ from lancewal_demo.stack import KafkaBroker, S3Server
 from lancewal_reader.point.receipt import Receipt, receipt_of
 from lancewal_reader.table import open_table
 from tests.soak import changes, columns, cuts, drops, hostile
+from tests.soak.journal import Journal
 from tests.soak.outage import Outage
 from tests.soak.pace import PROTOCOLS, SCALED, Pace, paces
 from tests.soak.place import Place
@@ -78,14 +79,13 @@ class Soak:
         self._proxy = proxy
         self._broker = broker
         self._store = store
-        self._log = log
+        self._log = Journal(log)
         self._receipts: deque[tuple[Receipt, list[str]]] = deque(maxlen=RECEIPTS)
         self.note("begin", seed=seed)
 
     def note(self, act: str, **more: object) -> None:
         self.counts[act] += 1
-        with self._log.open("a") as file:
-            file.write(json.dumps({"at": round(time.time(), 3), "act": act, **more}) + "\n")
+        self._log.note(act, **more)
 
     def soon(self, span: tuple[float, float]) -> float:
         return time.monotonic() + self.rng.uniform(*span)

@@ -51,6 +51,7 @@ from lancewal_reader.point.receipt import Receipt, receipt_of
 from lancewal_reader.table import open_table
 from tests.soak.column_draws import Changes, ColumnFeed, first_columns
 from tests.soak.column_model import Change, Columns, Row
+from tests.soak.journal import Journal
 from tests.soak.letters import letters_found
 from tests.support.spark import LocalSpark, local_spark
 from tests.support.whole_path import Life, Service, Slot, until
@@ -224,7 +225,7 @@ class ColumnSoak:
         """Names that the table may have of a change that was given up."""
         self._letters: set[str] = set()
         self._kept: list[Kept] = []
-        self._log = (folder / "columns.jsonl").open("a")
+        self._log = Journal(folder / "columns.jsonl")
         self._slots = [
             self._slot("ingest", INGEST, 3),
             self._slot("ingest", INGEST, 2),
@@ -263,7 +264,7 @@ class ColumnSoak:
             columns = {c.path[0] for c in call} | {c.to for c in call}
             other = self._changes.draw(before, [], 1, columns)
             calls += [other] if other and other[0].act != "forget" else []
-        self._note("change", way=way, calls=[[c.option for c in one] for one in calls])
+        self._log.note("change", way=way, calls=[[c.option for c in one] for one in calls])
         known.begin(*calls)
         self._run(way, calls)
         known.look(self.world.uri)
@@ -474,7 +475,7 @@ class ColumnSoak:
     def _count_kill(self, who: str, where: str) -> None:
         self.counts["kills"] += 1
         self.counts[f"kill: {who} {where}"] += 1
-        self._note("kill", who=who, where=where)
+        self._log.note("kill", who=who, where=where)
 
     def _until_caught_up(self, consistency: str = "strong") -> None:
         def there() -> bool:
@@ -517,10 +518,6 @@ class ColumnSoak:
             if slot.service.running:
                 slot.service.kill()
         self._log.close()
-
-    def _note(self, act: str, **more: object) -> None:
-        self._log.write(json.dumps({"at": round(time.time(), 3), "act": act, **more}) + "\n")
-        self._log.flush()
 
 
 def _ends_well(service: Service) -> bool:

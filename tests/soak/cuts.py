@@ -53,6 +53,7 @@ from lancewal_reader.point.receipt import Receipt
 from lancewal_reader.table import open_table
 from lancewal_tables.define.create import create_table
 from tests.soak.columns import FLUSHER, INGEST
+from tests.soak.journal import Journal
 from tests.support.postgres import PASSWORD, PostgresServer
 from tests.support.spark import LocalSpark, local_spark
 from tests.support.whole_path import Lancewal, Life, Service, Slot, until
@@ -95,7 +96,7 @@ class CutSoak:
         self._live_at: tuple[int, Positions] = (0, {})
         """Number and positions of the newest publication that was seen."""
         self._catalog_settings = {"kind": "postgres", "url": postgres.database(), "password": PASSWORD}
-        self._log = (folder / "cuts.jsonl").open("a")
+        self._log = Journal(folder / "cuts.jsonl")
         self.tables: dict[str, World] = {}
         for name in names:
             self.tables[name] = self._table(name, broker, folder / name, seed)
@@ -303,7 +304,7 @@ class CutSoak:
         """Run a command to its end, or kill it: the kind of the error of each process, None if it succeeded."""
         way = self.rng.choices(["run", "two", "point", "moment", "catalog"], [30, 10, 40, 10, 10])[0]
         self.counts[f"way: {way}"] += 1
-        self._note("run", command=command, way=way)
+        self._log.note("run", command=command, way=way)
         match way:
             case "run":
                 return [self._ended(self._start(command), LAGS)]
@@ -385,7 +386,7 @@ class CutSoak:
                 who = kill.name.partition("-")[2]
                 self.counts["kills"] += 1
                 self.counts[f"kill: {who}"] += 1
-                self._note("kill", who=who, where=kill.reached)
+                self._log.note("kill", who=who, where=kill.reached)
 
     def _finish(self) -> None:
         """All is merged, and every cut is read once more, by Spark too."""
@@ -433,10 +434,6 @@ class CutSoak:
             if slot.service.running:
                 slot.service.kill()
         self._log.close()
-
-    def _note(self, act: str, **more: object) -> None:
-        self._log.write(json.dumps({"at": round(time.time(), 3), "act": act, **more}) + "\n")
-        self._log.flush()
 
 
 def main(arguments: Sequence[str]) -> int:

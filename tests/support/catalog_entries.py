@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import count
+from typing import Any
 
+from lancewal_core.catalog.catalog import Catalog
 from lancewal_core.catalog.cut import Cut, CutTable
 from lancewal_core.catalog.entry import TableEntry
 
@@ -23,3 +26,9 @@ def cut(name: str, number: int = 1, *, moving: bool = False) -> Cut:
         name=name, moving=moving, number=number, tables=tables, asked_ms=1, took_ms=2, made_ms=3,
         write_id=f"write-{next(_writes)}",
     )  # fmt: skip
+
+
+def shown(catalog: Catalog) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return all that a catalog holds, but when and by which write an entry was written."""
+    entries = {name: one.model_dump(exclude={"changed_ms", "write_id"}) for name, one in catalog.tables().items()}
+    return entries, dict(catalog.cuts())

@@ -24,6 +24,7 @@ from lancewal_tables.catalog.making import make_named
 from lancewal_tables.catalog.rebuild import rebuild
 from lancewal_tables.define.attach import attach_table
 from tests.flusher.service.test_reports import Flusher, reported, until
+from tests.support.catalog_entries import shown
 from tests.support.postgres import DATABASE, PASSWORD, PostgresServer
 from tests.tables.cuts.lake import TABLES, Lake
 from tests.tables.define.test_copies import ROWS, NoBroker, settings_of
@@ -35,12 +36,6 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
     made.produce(20)
     yield made
     made.close()
-
-
-def shown(catalog: Catalog) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Return all that a catalog holds, but when and by which write an entry was written."""
-    entries = {name: one.model_dump(exclude={"changed_ms", "write_id"}) for name, one in catalog.tables().items()}
-    return entries, dict(catalog.cuts())
 
 
 def opened(settings: Settings) -> Catalog:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import lance
 import pytest
 import yaml
 
-from lancewal_core.catalog.catalog import Catalog
 from lancewal_core.catalog.opened import catalog_of, open_directory
 from lancewal_core.cli.program import run
 from lancewal_core.errors import InvalidInput, ObjectCorrupt, TableMissing
@@ -27,7 +25,7 @@ from lancewal_flusher.catalog.check import check_catalog
 from lancewal_tables.catalog.rebuild import rebuild
 from lancewal_tables.catalog.registration import forget_table, register_table
 from lancewal_tables.catalog.schema import make_schema
-from tests.support.catalog_entries import entry
+from tests.support.catalog_entries import entry, shown
 from tests.support.postgres import DATABASE, PASSWORD, PostgresServer
 from tests.tables.cuts.lake import TABLES, Lake
 
@@ -38,12 +36,6 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
     made.produce(20)
     yield made
     made.close()
-
-
-def shown(catalog: Catalog) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """All that a catalog holds, but when and by which write an entry was written."""
-    entries = {name: one.model_dump(exclude={"changed_ms", "write_id"}) for name, one in catalog.tables().items()}
-    return entries, dict(catalog.cuts())
 
 
 def of_postgres(server: PostgresServer) -> Settings:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +32,6 @@ from lancewal_tables.snapshots import make as snapshots_make
 from lancewal_tables.snapshots.make import make_snapshot
 from tests.support.pipeline import Pipeline, by_key
 from tests.tables.cuts.lake import TABLES, Lake
-
-
-@pytest.fixture
-def lake(tmp_path: Path, seed: int) -> Iterator[Lake]:
-    made = Lake(tmp_path, seed=seed)
-    made.produce(40)
-    yield made
-    made.close()
 
 
 def snapshot_names(lake: Lake) -> set[str]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -19,14 +17,6 @@ from lancewal_reader.point.at import point_of
 from lancewal_reader.table import open_table
 from tests.support.pipeline import by_key
 from tests.tables.cuts.lake import TABLES, Lake
-
-
-@pytest.fixture
-def lake(tmp_path: Path, seed: int) -> Iterator[Lake]:
-    made = Lake(tmp_path, seed=seed)
-    made.produce(40)
-    yield made
-    made.close()
 
 
 def publish(lake: Lake, before: Cut | None = None) -> Cut:

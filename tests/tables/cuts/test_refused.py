@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from lancewal_core.catalog.opened import open_rest
@@ -14,14 +11,6 @@ from lancewal_flusher.cuts.positions import PositionSource
 from lancewal_tables.cuts.make import CutWanted, make_cut
 from tests.support.postgres import DATABASE, PASSWORD, PostgresServer
 from tests.tables.cuts.lake import Lake
-
-
-@pytest.fixture
-def lake(tmp_path: Path, seed: int) -> Iterator[Lake]:
-    made = Lake(tmp_path, seed=seed)
-    made.produce(20)
-    yield made
-    made.close()
 
 
 def snapshots_of(lake: Lake) -> list[str]:

@@ -6,7 +6,7 @@ The page docs/how-to/read-tables-together.md has the answers as a table.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -49,14 +49,6 @@ from tests.tables.cuts.lake import Lake
 from tests.tables.cuts.test_lagging import key_to
 
 NAME = "shop.orders"
-
-
-@pytest.fixture
-def lake(tmp_path: Path, seed: int) -> Iterator[Lake]:
-    made = Lake(tmp_path, seed=seed)
-    made.produce(40)
-    yield made
-    made.close()
 
 
 def rows_now(table: Pipeline) -> dict[Key, Row]:
