@@ -1,0 +1,72 @@
+"""Interface of a format whose values name their schema: payloads of one schema in; columns, operations and refusals out.
+
+A value is a frame, which names the schema, and a *payload*.  A ``PayloadDecoder`` decodes the payloads of one *writer
+schema* for the columns of one contract.  Guarantees
+
+ 1. Each payload is one row or is refused, whatever its bytes are.  No error is raised.  The bytes cost at most four times
+    their length and 64 MB of memory, and a second of time each.
+ 2. The result for a payload depends only on its bytes, its operation, the writer schema, and the contract's columns and
+    names.
+ 3. Guarantees 3 to 7 of ``value_decoder`` hold.
+ 4. A field of the writer schema for which there is no column, and that the contract passes over by none of its names, makes
+    ``unknown`` true.  Then every payload is refused as ``unknown_column``, and ``DecodedValues.new_fields`` has the type of
+    each such field at the top level that can be a column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from lancewal_ingest.decode.value_decoder import DecodedValues, Ops
+
+SchemaKind = Literal["avro", "protobuf", "json-schema"]
+
+
+@dataclass(frozen=True, slots=True)
+class WriterSchema:
+    """The schema that values were written under, as a registry has it."""
+
+    kind: SchemaKind
+    text: str
+    references: tuple[tuple[str, str], ...] = ()
+    """Name and text of each schema that this one refers to, after those that it refers to itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Payloads:
+    """Payloads in one buffer."""
+
+    data: npt.NDArray[np.uint8]
+    """The values one after the other, frames included."""
+    starts: npt.NDArray[np.int64]
+    """Index in ``data`` of the first byte of each payload."""
+    ends: npt.NDArray[np.int64]
+    """Index in ``data`` after the last byte of each payload, never below its start."""
+
+    @staticmethod
+    def of(values: Sequence[bytes], skipped: npt.NDArray[np.int64] | int = 0) -> Payloads:
+        """Return the payloads of ``values``, whose first ``skipped`` bytes are the frame."""
+        ends = np.cumsum(np.fromiter(map(len, values), np.int64, len(values)))
+        starts = np.concatenate([np.zeros(1, np.int64), ends[:-1]])[: len(values)] + skipped
+        return Payloads(np.frombuffer(b"".join(values), np.uint8), starts, ends)
+
+
+class PayloadDecoder(Protocol):
+    """Decoder of the payloads of one writer schema; see the guarantees of the module."""
+
+    @property
+    def unknown(self) -> Sequence[str]:
+        """Paths of the fields that guarantee 4 is about; empty if there are none."""
+
+    @property
+    def growth(self) -> tuple[int, int]:
+        """Upper bound of the bytes that a row takes in Arrow beyond its slots of fixed size: a factor for each byte of the
+        payload, and bytes for each row.  Enumerations' names, defaults and packed numbers count."""
+
+    def decode(self, payloads: Payloads, ops: Ops) -> DecodedValues:
+        """Return the rows and the refusals of ``payloads``.  ``ops`` has the operation of each."""
