@@ -140,6 +140,17 @@ class KafkaRefused(KafkaUnavailable):
     exit_code = ASKS_FOR_A_PERSON
 
 
+class RegistryUnavailable(Retry):
+    """The schema registry did not answer, or answered with a passing fault.  Partitions that need a schema of it wait."""
+
+
+class RegistryRefused(RegistryUnavailable):
+    """The schema registry refuses access: user, password, a certificate or a right is wrong.  A service waits until the
+    cause is mended."""
+
+    exit_code = ASKS_FOR_A_PERSON
+
+
 class KafkaBehind(Retry):
     """The topic lost its newest records, and a person accepted the loss.  The topic has not grown past the durable position
     yet."""
@@ -327,6 +338,18 @@ class BadRecord(ActionNeeded):
 
 class WrongFormat(ActionNeeded):
     """The first records of a partition are of another format than the table's, or are all bad of one kind."""
+
+
+class SchemaUnknown(ActionNeeded):
+    """The schema registry does not know the schema that records name, under the policy ``stop``."""
+
+
+class SchemaIdReused(ActionNeeded):
+    """The schema registry has another schema for an id than the one by which records of the table were decoded."""
+
+
+class TooManySchemas(ActionNeeded):
+    """A table has as many stored schemas as are allowed, or a schema is too large to be stored."""
 
 
 class RecordsUnreadable(ActionNeeded):

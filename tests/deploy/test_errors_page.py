@@ -22,6 +22,7 @@ from lancewal_core.errors import (
     KafkaRefused,
     LancewalError,
     Refresh,
+    RegistryRefused,
     Retry,
     StartAgain,
     StoreRefused,
@@ -68,7 +69,9 @@ def test_the_page_has_every_error_as_it_is_declared() -> None:
 @pytest.mark.parametrize(("branch", "code"), BRANCHES.items())
 def test_a_branch_has_its_exit_code(branch: type[LancewalError], code: int) -> None:
     others = {error: error.exit_code for error in (branch, *below(branch)) if error.exit_code != code}
-    assert others == ({CatalogRefused: 2, StoreRefused: 2, KafkaRefused: 2} if branch is Retry else {})
+    assert others == (
+        {CatalogRefused: 2, StoreRefused: 2, KafkaRefused: 2, RegistryRefused: 2} if branch is Retry else {}
+    )
 
 
 def test_every_error_has_one_branch_and_a_kind_of_its_own() -> None:

@@ -27,7 +27,17 @@ from lancewal_core.keys.conflicts import Conflicts, decode_conflicts, encode_con
 from lancewal_core.keys.origin import MergedFrom
 from lancewal_core.keys.run import Entries, decode_part, encode_part
 from lancewal_core.names import paths
-from lancewal_core.names.ids import Generation, LogId, Page, Position, Region, Sequence, TableVersion, TopicId
+from lancewal_core.names.ids import (
+    Generation,
+    LogId,
+    Page,
+    Position,
+    Region,
+    SchemaKey,
+    Sequence,
+    TableVersion,
+    TopicId,
+)
 from lancewal_core.names.paths import FlushFile
 from lancewal_core.names.proto import mem_wal_pb2, wal_segment_pb2
 from lancewal_core.region.flush_files import side_rows
@@ -44,6 +54,7 @@ from lancewal_core.table.proof.store_proof import decode_way
 from lancewal_core.table.watermarks import decode_merge_finished, decode_merge_record
 from lancewal_core.wal.bundle import decode_bundle
 from lancewal_core.wal.segment import decode_segment
+from lancewal_core.wal.writer_schemas import decode_schema
 from tests.fuzz.test_segments import seal
 from tests.golden import core_formats as core
 from tests.golden import json_formats as texts
@@ -86,6 +97,7 @@ CATALOG_KEY = paths.key_catalog_version(1, None)
 MERGE_KEY = paths.merge_record(TableVersion(7), None)
 HELD_KEY = paths.subscription_version("0badcafe", 1, None)
 NAMES_KEY = paths.subscription_names(1, None)
+SCHEMA_KEY = paths.writer_schema_version(SchemaKey("id-7"), 2, None)
 WAY_KEY = paths.store_proof("0f" * 32)
 KINDS: dict[str, Kind] = {
     name: Kind(key, decode, made)
@@ -99,6 +111,7 @@ KINDS: dict[str, Kind] = {
         ("merge", MERGE_KEY, lambda d: decode_merge_record(d, MERGE_KEY), plain),
         ("subscription", HELD_KEY, lambda d: decode_subscription(d, HELD_KEY), plain),
         ("subscriptions", NAMES_KEY, lambda d: decode_names(d, NAMES_KEY), plain),
+        ("schema", SCHEMA_KEY, lambda d: decode_schema(d, SCHEMA_KEY), plain),
         ("way", WAY_KEY, lambda d: decode_way(d, WAY_KEY), plain),
         ("flush", FLUSH_KEY, lambda d: decode_flush(d, FLUSH_KEY), flush),
     )
@@ -113,6 +126,7 @@ MEMBERS: dict[str, tuple[str, ...]] = {
     "drain": ("to", "new"),
     "subscription": ("merged", "receipt", "name"),
     "subscriptions": ("ids",),
+    "schema": ("text", "references", "since"),
     "way": ("endpoint",),
     "flush": ("fragments", "parts"),
 }
@@ -157,6 +171,7 @@ SOUND: dict[str, dict[str, Any]] = {
         "created_at_ms": 1, "committed_at_ms": 1, "write_id": "w",
     },
     "subscriptions": {"format": 1, "ids": {}, "write_id": "w"},
+    "schema": {"format": 1, "kind": "avro", "text": "\"long\"", "references": [], "since": {}, "write_id": "w"},
     "way": {"format": 1, "endpoint": "https://s3", "bucket": "b", "addressing": "path"},
     "flush": {"format": 1, "name": "0badcafe", "contract_version": 1, "fragments": [], "parts": [PART]},
 }  # fmt: skip
@@ -344,7 +359,7 @@ def test_keys_in_conflict() -> None:
 TESTED = {
     "contract": "contract", "control": "control", "key catalog": "catalog", "beginning of a load": "load",
     "accepted loss": "loss", "merge record": "merge", "flush": "flush", "drain": "drain",
-    "store proof": "way", "subscription": "subscription", "list of subscriptions": "subscriptions",
+    "store proof": "way", "writer schema": "schema", "subscription": "subscription", "list of subscriptions": "subscriptions",
     "state page": test_state_pages, "history page": test_indexes, "segment": test_segments, "bundle": test_bundles,
     "deleted keys": test_side_files,
     "patches": test_side_files, "part of a key run": test_parts_of_key_runs,

@@ -31,6 +31,7 @@ from lancewal_core.table.drain import Drain, encode_drain
 from lancewal_core.table.load_record import LoadRecord, encode_load
 from lancewal_core.table.proof.store_proof import StoreWay, encode_way
 from lancewal_core.table.watermarks import InForce, Watermark, Watermarks, encode_merge_record
+from lancewal_core.wal.writer_schemas import WriterSchema, encode_schema, stored_schema
 from lancewal_reader.point.receipt import Receipt
 from tests.golden.core_formats import NORTH, ROWS, SOUTH
 from tests.twins.memory_store import MemoryStore
@@ -184,6 +185,15 @@ SUBSCRIPTION = StoredSubscription(
     committed_at_ms=1_700_000_060_000,
     write_id="00112233445566778899aabbccddeeff",
 )
+WRITER_SCHEMA = stored_schema(
+    WriterSchema(
+        "avro",
+        '{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}, {"name": "to", "type": "Place"}]}',
+        (("Place", '{"type": "record", "name": "Place", "fields": [{"name": "city", "type": "string"}]}'),),
+    ),
+    "0badcafe",
+)
+UNKNOWN_SCHEMA = stored_schema(None, "0badcaff")
 SUBSCRIPTION_NAMES = SubscriptionNames(
     ids={"warehouse": "0badcafe", "cache": "cafe0bad"}, write_id="00112233445566778899aabbccddeeff"
 )
@@ -238,6 +248,8 @@ def encoded() -> dict[str, bytes]:
         "load_record_1.json": encode_load(LOAD),
         "subscription_1.json": encode_subscription(SUBSCRIPTION),
         "subscription_names_1.json": encode_names(SUBSCRIPTION_NAMES),
+        "writer_schema_1.json": encode_schema(WRITER_SCHEMA),
+        "writer_schema_1_unknown.json": encode_schema(UNKNOWN_SCHEMA),
         "store_proof_1.json": encode_way(STORE_WAY),
         "control_1.json": encode_control(CONTROL),
         "drain_1.json": encode_drain(DRAIN),

@@ -20,6 +20,7 @@ from lancewal_core.table.drain import decode_drain
 from lancewal_core.table.load_record import decode_load
 from lancewal_core.table.proof.store_proof import decode_way
 from lancewal_core.table.watermarks import InForce, Watermarks
+from lancewal_core.wal.writer_schemas import decode_schema
 from lancewal_ingest.decode.naming import Naming, naming_of
 from lancewal_reader.point.receipt import Receipt
 from tests.golden import json_formats as golden
@@ -124,6 +125,8 @@ def test_a_subscription_is_read() -> None:
 
 def test_a_list_of_subscriptions_is_read() -> None:
     assert decode_names(stored("subscription_names_1.json"), "here") == golden.SUBSCRIPTION_NAMES
+    assert decode_schema(stored("writer_schema_1.json"), "here") == golden.WRITER_SCHEMA
+    assert decode_schema(stored("writer_schema_1_unknown.json"), "here") == golden.UNKNOWN_SCHEMA
 
 
 def test_the_drain_is_read() -> None:

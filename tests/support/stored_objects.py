@@ -14,7 +14,7 @@ from lancewal_core.keys.conflicts import Conflicts, encode_conflicts
 from lancewal_core.keys.origin import MergedFrom
 from lancewal_core.keys.run import encode_part
 from lancewal_core.names import paths
-from lancewal_core.names.ids import Position, TableVersion
+from lancewal_core.names.ids import Position, SchemaKey, TableVersion
 from lancewal_core.names.paths import FlushFile
 from lancewal_core.region.flushes.manifest import encode_flush
 from lancewal_core.region.loss_record import encode_loss
@@ -30,6 +30,7 @@ from lancewal_core.table.proof.store_proof import encode_way
 from lancewal_core.table.watermarks import encode_merge_record
 from lancewal_core.wal.bundle import encode_bundle
 from lancewal_core.wal.segment import encode_segment
+from lancewal_core.wal.writer_schemas import encode_schema
 from tests.golden import core_formats as core
 from tests.golden import json_formats as texts
 
@@ -104,6 +105,10 @@ SOUND: dict[str, Sound] = {
         paths.subscription_version("0badcafe", 3, None), (encode_subscription(texts.SUBSCRIPTION),)
     ),
     "list of subscriptions": Sound(paths.subscription_names(2, None), (encode_names(texts.SUBSCRIPTION_NAMES),)),
+    "writer schema": Sound(
+        paths.writer_schema_version(SchemaKey("id-7"), 1, None),
+        (encode_schema(texts.WRITER_SCHEMA), encode_schema(texts.UNKNOWN_SCHEMA)),
+    ),
     "store proof": Sound(texts.STORE_WAY.key, (encode_way(texts.STORE_WAY),)),
     "probe": Sound(paths.probe("00aa"), (b"who",)),
 }  # fmt: skip

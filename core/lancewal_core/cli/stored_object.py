@@ -56,6 +56,7 @@ from lancewal_core.table.watermarks import decode_merge_finished, decode_merge_r
 from lancewal_core.table.watermarks import kind_of as kind_of_record
 from lancewal_core.wal.bundle import decode_bundle
 from lancewal_core.wal.segment import EntryHeader, Fence, decode_segment, decode_trailer
+from lancewal_core.wal.writer_schemas import decode_schema
 
 T = TypeVar("T")
 Content = Mapping[str, Any]
@@ -136,6 +137,12 @@ def show_control(stored: StoredObject) -> tuple[str, Content]:
 def show_drain(stored: StoredObject) -> tuple[str, Content]:
     version = paths.parse_drain_version(stored.key)
     return "drain", {"version": version, **decode_drain(stored.data, stored.key).model_dump(mode="json")}
+
+
+def show_writer_schema(stored: StoredObject) -> tuple[str, Content]:
+    key, version = paths.parse_writer_schema_version(stored.key) or ("", 0)
+    found = decode_schema(stored.data, stored.key).model_dump(mode="json")
+    return "writer schema", {"schema": key, "version": version, **found}
 
 
 def show_subscription(stored: StoredObject) -> tuple[str, Content]:
@@ -436,6 +443,7 @@ SHOWERS: Mapping[str, Callable[[StoredObject], tuple[str, Content]]] = {
     "beginning of a load": show_load,
     "subscription": show_subscription,
     "list of subscriptions": show_subscription_names,
+    "writer schema": show_writer_schema,
     "store proof": show_store_proof,
 }
 """Name of an object kind -> the function that checks and shows its objects.  Only its writer reads a kind that is not here."""

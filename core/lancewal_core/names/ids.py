@@ -14,6 +14,8 @@ Making = NewType("Making", str)
 """Id drawn when a table is made at its place, by ``create`` or ``attach``.  A table that is dropped and made again has
 another making."""
 TopicId = NewType("TopicId", str)
+SchemaKey = NewType("SchemaKey", str)
+"""Name by which values call the schema they were written under: ``id-`` and the registry's number, or ``guid-`` and a UUID."""
 LogId = NewType("LogId", str)
 """The WAL of one ingest process incarnation and table."""
 OwnerId = NewType("OwnerId", str)

@@ -22,8 +22,19 @@ from enum import Enum
 from functools import lru_cache
 
 from lancewal_core.errors import InvalidInput
-from lancewal_core.names.ids import Generation, LogId, Making, Page, Position, Region, Sequence, TableVersion, TopicId
-from lancewal_core.names.words import FORM, TOPIC_MAX, WORD_MAX, is_word
+from lancewal_core.names.ids import (
+    Generation,
+    LogId,
+    Making,
+    Page,
+    Position,
+    Region,
+    SchemaKey,
+    Sequence,
+    TableVersion,
+    TopicId,
+)
+from lancewal_core.names.words import FORM, SCHEMA_KEY_FORM, TOPIC_MAX, WORD_MAX, is_schema_key, is_word
 
 ROOT = "_lancewal/"
 """Folder for all state of lancewal, below the table's root."""
@@ -395,6 +406,31 @@ def parse_moving_cut_version(key: str) -> tuple[str, int] | None:
     match = re.fullmatch(rf"{moving_cuts_prefix()}({_WORD})/({_DIGITS_20})\.json", key)
     version = None if match is None or not is_word(match[1]) else _uninverted(match[2])
     return None if match is None or version is None else (match[1], version)
+
+
+# -- writer schemas --------------------------------------------------------------------------------------------
+
+
+def writer_schemas_prefix(making: Making | None) -> str:
+    """Folder of all writer schemas."""
+    return f"{made_folder(making)}schemas/"
+
+
+def writer_schema_prefix(key: SchemaKey, making: Making | None) -> str:
+    """Folder of the versions of one writer schema."""
+    if not is_schema_key(key):
+        raise InvalidInput(f"{key[:200]!r} is not the key of a schema: expected {SCHEMA_KEY_FORM}")
+    return f"{writer_schemas_prefix(making)}{key}/"
+
+
+def writer_schema_version(key: SchemaKey, version: int, making: Making | None) -> str:
+    return f"{writer_schema_prefix(key, making)}{inverted_version(version)}.json"
+
+
+def parse_writer_schema_version(key: str) -> tuple[SchemaKey, int] | None:
+    match = re.fullmatch(rf"{writer_schemas_prefix(None)}({_WORD})/({_DIGITS_20})\.json", _without_making(key))
+    version = None if match is None or not is_schema_key(match[1]) else _uninverted(match[2])
+    return None if match is None or version is None else (SchemaKey(match[1]), version)
 
 
 # -- logs ------------------------------------------------------------------------------------------------------

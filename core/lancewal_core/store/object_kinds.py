@@ -138,6 +138,9 @@ KINDS: tuple[ObjectKind, ...] = (
         "control", "control versions", paths.parse_control_version, SMALL_BYTES_MAX, None, Collected.NEVER,
     ),
     ObjectKind(
+        "writer schema", "writer schemas", paths.parse_writer_schema_version, 8 * _MIB, None, Collected.NEVER,
+    ),
+    ObjectKind(
         "drain", "ends of old partitions", paths.parse_drain_version, 16 * _MIB, None, Collected.NEVER,
     ),
     ObjectKind(

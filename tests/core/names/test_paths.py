@@ -12,7 +12,18 @@ from hypothesis import strategies as st
 
 from lancewal_core.errors import InvalidInput
 from lancewal_core.names import paths
-from lancewal_core.names.ids import Generation, LogId, Making, Page, Position, Region, Sequence, TableVersion, TopicId
+from lancewal_core.names.ids import (
+    Generation,
+    LogId,
+    Making,
+    Page,
+    Position,
+    Region,
+    SchemaKey,
+    Sequence,
+    TableVersion,
+    TopicId,
+)
 
 words = st.text("abzAZ059._-", min_size=1, max_size=30).filter(lambda word: word not in (".", ".."))
 u64 = st.integers(0, 2**64 - 1)
@@ -50,6 +61,8 @@ def test_the_keys_are_those_of_the_format() -> None:
     assert paths.load_record("orders-2026", None) == "_lancewal/loads/orders-2026.json"
     assert paths.subscription_names(2, None) == "_lancewal/subscriptions/names/18446744073709551613.json"
     assert paths.subscription_version("a1", 2, None) == "_lancewal/subscriptions/of/a1/18446744073709551613.json"
+    schema = SchemaKey("id-7")
+    assert paths.writer_schema_version(schema, 1, None) == "_lancewal/schemas/id-7/18446744073709551614.json"
     assert paths.probe("run-1") == "_lancewal/probe/run-1"
     assert paths.store_proof("ab" * 32) == f"_lancewal/store/{'ab' * 32}.json"
     assert paths.parcel_part("a1", 3) == "_lancewal/parcels/a1/00003"
@@ -72,6 +85,10 @@ def test_keys_of_a_making_lie_in_its_folder() -> None:
     assert paths.page_version(page, 1) == folder + "18446744073709551614.binpb"
     assert paths.parse_page_version(paths.page_version(page, 1)) == (page, 1)
     assert paths.making_of(folder) == making
+    guid = SchemaKey("guid-0f8fad5b-d9cb-469f-a165-70867728950e")
+    key = paths.writer_schema_version(guid, 2, making)
+    assert key == f"_lancewal/made/0a1b/schemas/{guid}/18446744073709551613.json"
+    assert paths.parse_writer_schema_version(key) == (guid, 2)
     subscriptions = "_lancewal/subscriptions/made/0a1b/"
     assert paths.subscription_names(1, making) == f"{subscriptions}names/18446744073709551614.json"
     key = paths.subscription_version("c", 1, making)
@@ -104,6 +121,8 @@ def test_keys_lie_under_their_prefixes() -> None:
         (paths.flush_prefix("a"), paths.flushes_prefix()),
         (paths.history_prefix(REGION, None), paths.region_prefix(REGION, None)),
         (paths.subscription_names(1, None), paths.subscription_names_prefix(None)),
+        (paths.writer_schema_version(SchemaKey("id-1"), 1, None), paths.writer_schema_prefix(SchemaKey("id-1"), None)),
+        (paths.writer_schema_prefix(SchemaKey("id-1"), None), paths.writer_schemas_prefix(None)),
         (paths.subscription_version("a", 1, None), paths.subscription_prefix("a", None)),
         (paths.subscription_prefix("a", Making("b")), paths.subscriptions_prefix(Making("b"))),
         (paths.subscriptions_prefix(Making("b")), paths.subscriptions_root()),
@@ -179,6 +198,7 @@ PARSERS: list[Callable[[str], object]] = [
     paths.parse_load_record,
     paths.parse_subscription_names,
     paths.parse_subscription_version,
+    paths.parse_writer_schema_version,
 ]
 ONE_OF_EACH = [
     paths.contract_version(1, None),
@@ -198,6 +218,7 @@ ONE_OF_EACH = [
     paths.load_record("a", None),
     paths.subscription_names(1, None),
     paths.subscription_version("a", 1, None),
+    paths.writer_schema_version(SchemaKey("id-12"), 1, None),
 ]
 
 
@@ -223,6 +244,8 @@ def test_a_changed_key_is_parsed_only_if_it_would_be_built(key: str, data: st.Da
     loss = paths.parse_loss_record(changed)
     assert loss is None or paths.loss_record(loss[0], loss[1], None, loss[2]) == changed
     assert flush is None or paths.flush_file(*flush) == changed
+    schema = paths.parse_writer_schema_version(changed)
+    assert schema is None or paths.writer_schema_version(*schema, None) == changed
     assert contract is None or paths.contract_version(contract, None) == changed
 
 

@@ -76,7 +76,7 @@ def test_a_key_is_of_one_kind(kind: ObjectKind) -> None:
 
 IN_A_MAKING = {
     "state page", "key catalog", "history page", "contract", "control", "drain", "merge record", "finished merge",
-    "accepted loss", "beginning of a load",
+    "accepted loss", "beginning of a load", "writer schema",
 }  # fmt: skip
 """Swapped, or put if absent under a name that another process may choose."""
 MADE_WITHIN = {"subscription", "list of subscriptions"}
@@ -297,7 +297,7 @@ def test_a_catalog_that_is_too_large_is_not_written_and_the_one_before_counts(mo
 
 KEPT = {
     "contract", "control", "drain", "merge record", "finished merge", "accepted loss", "beginning of a load", "store proof",
-    "probe",
+    "probe", "writer schema",
 }  # fmt: skip
 
 

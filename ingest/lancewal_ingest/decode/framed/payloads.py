@@ -17,24 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from lancewal_core.wal.writer_schemas import WriterSchema
 from lancewal_ingest.decode.value_decoder import DecodedValues, Ops
-
-SchemaKind = Literal["avro", "protobuf", "json-schema"]
-
-
-@dataclass(frozen=True, slots=True)
-class WriterSchema:
-    """The schema that values were written under, as a registry has it."""
-
-    kind: SchemaKind
-    text: str
-    references: tuple[tuple[str, str], ...] = ()
-    """Name and text of each schema that this one refers to, after those that it refers to itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +41,20 @@ class Payloads:
     def of(values: Sequence[bytes], skipped: npt.NDArray[np.int64] | int = 0) -> Payloads:
         """Return the payloads of ``values``, whose first ``skipped`` bytes are the frame."""
         ends = np.cumsum(np.fromiter(map(len, values), np.int64, len(values)))
-        starts = np.concatenate([np.zeros(1, np.int64), ends[:-1]])[: len(values)] + skipped
+        starts: npt.NDArray[np.int64] = ends - np.diff(ends, prepend=0) + skipped
         return Payloads(np.frombuffer(b"".join(values), np.uint8), starts, ends)
+
+
+class Formats(Protocol):
+    """Maker of the payload decoders of one format, for the columns of one contract."""
+
+    def __call__(self, schema: WriterSchema) -> PayloadDecoder:
+        """Return the decoder of payloads of one writer schema.  ``SchemaUnusable`` if the schema is not valid, or of another
+        kind, or cannot fill the columns."""
+
+
+class SchemaUnusable(Exception):
+    """Error about a writer schema of which no payload can become a row.  The message holds no content of a value."""
 
 
 class PayloadDecoder(Protocol):
@@ -65,8 +66,10 @@ class PayloadDecoder(Protocol):
 
     @property
     def growth(self) -> tuple[int, int]:
-        """Upper bound of the bytes that a row takes in Arrow beyond its slots of fixed size: a factor for each byte of the
-        payload, and bytes for each row.  Enumerations' names, defaults and packed numbers count."""
+        """Upper bound of the bytes that a row takes in Arrow beyond its slots of fixed size.
+
+        The first number counts for each byte of the payload, the second for each row.  Enumerations' names, defaults and
+        packed numbers count."""
 
     def decode(self, payloads: Payloads, ops: Ops) -> DecodedValues:
         """Return the rows and the refusals of ``payloads``.  ``ops`` has the operation of each."""

@@ -1,0 +1,237 @@
+"""Writer schemas: the schemas under which producers wrote values, as objects of the table.
+
+A schema registry may lose a schema, or give its id to another one.  So the table keeps what the registry said first.  Rows
+follow from a record's value, the contract and these objects, never from the registry.
+
+Guarantees
+ 1. Version 1 of a schema is put before the first entry that has a row of it.  No version is ever changed or deleted.
+ 2. All processes decode a record by the same version.  Version 1 counts from the first record on.  A later version counts
+    in the partitions and from the positions that it names, for entries whose contract version names it.
+ 3. The kind ``unknown`` says that the registry did not know the schema.  Its records are bad for ever, whatever the
+    registry says later, unless a later version counts for them.
+ 4. Reading asks the objects alone.
+
+Steps
+ 1. ``WriterSchemas.read`` gets version 1, then the following ones until one is absent.
+ 2. ``WriterSchemas.put_first`` puts version 1 if absent.  If another process has put other content, ``SchemaIdReused``.
+
+The caller asks the registry, and keeps guarantee 1: it puts no entry with a row of a schema before ``put_first`` returned.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from lancewal_core.errors import ObjectCorrupt, SchemaIdReused, TooManySchemas
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Making, Position, SchemaKey
+from lancewal_core.process.clock import Clock
+from lancewal_core.store.json_model import Version1, Word, decode_model
+from lancewal_core.store.json_object import WHOLE_MAX
+from lancewal_core.store.object_store import ObjectStore
+from lancewal_core.store.versioned import Declined, Family, Version, swap
+
+FORMAT = 1
+SCHEMA_BYTES_MAX = 1 << 20
+"""Most bytes of a schema's texts, those of its references included.  Confluent's registry stores at most as much."""
+SCHEMAS_MAX = 10_000
+"""Most schemas of a table.  A producer that registers one for each record does not fill the store."""
+REFERENCES_MAX = 1_000
+SchemaKind = Literal["avro", "protobuf", "json-schema"]
+
+
+@dataclass(frozen=True, slots=True)
+class WriterSchema:
+    """A schema as a registry has it."""
+
+    kind: SchemaKind
+    text: str
+    references: tuple[tuple[str, str], ...] = ()
+    """Name and text of each schema that this one refers to, after those that it refers to itself."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all texts and names."""
+        return sum(len(text.encode()) for text in (self.text, *(part for pair in self.references for part in pair)))
+
+    def same(self, other: WriterSchema) -> bool:
+        """Return whether both say the same.  Spaces between the parts of a JSON text do not count."""
+        if (self.kind, len(self.references)) != (other.kind, len(other.references)):
+            return False
+        ours = [self.text, *(part for pair in self.references for part in pair)]
+        theirs = [other.text, *(part for pair in other.references for part in pair)]
+        return all(a == b or _same_json(a, b) for a, b in zip(ours, theirs, strict=True))
+
+
+class SchemaReference(BaseModel):
+    """A schema that another one refers to."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    text: str
+
+
+class StoredSchema(BaseModel):
+    """One version of a writer schema."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Version1 = 1
+    kind: SchemaKind | Literal["unknown"]
+    text: str = ""
+    references: Annotated[tuple[SchemaReference, ...], Field(max_length=REFERENCES_MAX)] = ()
+    since: dict[str, Annotated[int, Field(ge=0, le=WHOLE_MAX)]] = {}
+    """By the partition's number, the position from which this version counts.  Empty in version 1, which counts from the
+    first record on, in every partition."""
+    write_id: Word
+    """Differs in every version: tells a lost reply from a lost race."""
+
+    @property
+    def writer(self) -> WriterSchema | None:
+        """The schema; None if the registry did not know it."""
+        if self.kind == "unknown":
+            return None
+        return WriterSchema(self.kind, self.text, tuple((one.name, one.text) for one in self.references))
+
+    def counts_at(self, partition: int, position: Position) -> bool:
+        """Return whether a version after the first counts for the record of a partition at ``position``."""
+        since = self.since.get(str(partition))
+        return since is not None and since <= position
+
+
+def stored_schema(
+    schema: WriterSchema | None, write_id: str, since: Mapping[int, Position] | None = None
+) -> StoredSchema:
+    """Return a version to be put; None stands for a schema that the registry does not know."""
+    counts = {str(partition): int(position) for partition, position in (since or {}).items()}
+    if schema is None:
+        return StoredSchema(kind="unknown", since=counts, write_id=write_id)
+    references = tuple(SchemaReference(name=name, text=text) for name, text in schema.references)
+    return StoredSchema(kind=schema.kind, text=schema.text, references=references, since=counts, write_id=write_id)
+
+
+def schema_family(key: SchemaKey, making: Making | None) -> Family:
+    """Return the keys of the versions of one schema."""
+
+    def parse(found: str) -> int | None:
+        parsed = paths.parse_writer_schema_version(found)
+        return None if parsed is None or parsed[0] != key else parsed[1]
+
+    prefix = paths.writer_schema_prefix(key, making)
+    return Family(prefix, lambda version: paths.writer_schema_version(key, version, making), parse)
+
+
+def encode_schema(schema: StoredSchema) -> bytes:
+    return schema.model_dump_json(indent=1).encode()
+
+
+def decode_schema(data: bytes, where: str) -> StoredSchema:
+    """Decode a version of a schema.  Raise ``FormatUnknown`` for a later format, ``ObjectCorrupt`` for anything else that is
+    not one."""
+    found = decode_model(StoredSchema, data, where, "writer schema", FORMAT)
+    parsed = paths.parse_writer_schema_version(where)
+    if parsed is not None and parsed[1] == 1 and found.since:
+        raise ObjectCorrupt(f"{where} is corrupt: version 1 of a schema counts from the first record on", object=where)
+    return found
+
+
+class WriterSchemas:
+    """The writer schemas of one table.  Several threads may call at the same time.
+
+    Versions that were read stay in memory, and a running process reads no later ones unless it is told to."""
+
+    def __init__(self, store: ObjectStore, making: Making | None) -> None:
+        self._store = store
+        self._making = making
+        self._known: dict[SchemaKey, tuple[StoredSchema, ...]] = {}
+        self._number: int | None = None
+        """Number of schemas of the table, as counted before the first one was put."""
+
+    def known(self, key: SchemaKey) -> tuple[StoredSchema, ...]:
+        """Return all versions of a schema that were read or put before, the first one first; empty if none was."""
+        return self._known.get(key, ())
+
+    @property
+    def keys(self) -> tuple[SchemaKey, ...]:
+        """Keys of the schemas that were read or put before."""
+        return tuple(self._known)
+
+    def read(self, key: SchemaKey, *, again: bool = False) -> tuple[StoredSchema, ...]:
+        """Return all versions of a schema, the first one first; empty if the table has none.
+
+        ``again``: ask for versions after those that are known."""
+        versions = self.known(key)
+        if versions and not again:
+            return versions
+        family, found = schema_family(key, self._making), list(versions)
+        while (data := self._store.get(family.key(len(found) + 1))) is not None:
+            found.append(decode_schema(data, family.key(len(found) + 1)))
+        if found:
+            self._known[key] = tuple(found)
+        return tuple(found)
+
+    def put_first(
+        self, key: SchemaKey, schema: WriterSchema | None, clock: Clock, new_id: Callable[[], str]
+    ) -> tuple[StoredSchema, ...]:
+        """Put version 1 of a schema unless there is one, and return all versions.
+
+        ``SchemaIdReused`` if there is one with other content, ``TooManySchemas`` if it is too large or one too many,
+        ``StoreUnavailable`` if the store gave no verdict."""
+        if schema is not None and schema.nbytes > SCHEMA_BYTES_MAX:
+            raise TooManySchemas(
+                f"schema {key} has {schema.nbytes} bytes with its references, and at most {SCHEMA_BYTES_MAX} are stored. "
+                "Have the producers write under a smaller schema",
+                schema=key,
+            )
+
+        def decide(found: Version | None) -> StoredSchema | None:
+            if found is not None:
+                return None
+            self._check_room(key)
+            return stored_schema(schema, new_id())
+
+        family = schema_family(key, self._making)
+        outcome = swap(self._store, family, clock, decide, encode_schema)
+        if self._number is not None and not isinstance(outcome, Declined):
+            self._number += 1
+        versions = self.read(key, again=True)
+        if versions:
+            check_same(key, schema, versions)
+        return versions
+
+    def _check_room(self, key: SchemaKey) -> None:
+        """Raise ``TooManySchemas`` if the table may have no further schema.  Other processes' newest ones do not count."""
+        if self._number is None:
+            listed = self._store.list(paths.writer_schemas_prefix(self._making))
+            self._number = len({found[0] for one in listed if (found := paths.parse_writer_schema_version(one.key))})
+        if self._number >= SCHEMAS_MAX:
+            raise TooManySchemas(
+                f"the table has {self._number} stored schemas, and at most {SCHEMAS_MAX} are allowed. A producer registers a "
+                "new schema again and again: have it reuse one",
+                schema=key,
+            )
+
+
+def check_same(key: SchemaKey, schema: WriterSchema | None, versions: tuple[StoredSchema, ...]) -> None:
+    """Raise ``SchemaIdReused`` unless the newest version has the content of ``schema``, or says that nobody knew it."""
+    newest = versions[-1].writer
+    if newest is None or (schema is not None and schema.same(newest)):
+        return
+    raise SchemaIdReused(
+        f"the registry has {'no schema' if schema is None else 'another schema'} for {key} than the table has stored (version "
+        f"{len(versions)}). Was the registry rebuilt, or do several registries write to this topic?",
+        schema=key,
+    )
+
+
+def _same_json(a: str, b: str) -> bool:
+    try:
+        return bool(json.dumps(json.loads(a)) == json.dumps(json.loads(b)))
+    except (ValueError, RecursionError):
+        return False
