@@ -19,10 +19,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from lancewal_core.catalog.cut import Cut, cut_name
+from lancewal_core.catalog.cut import Cut
 from lancewal_core.catalog.entry import TableEntry
 from lancewal_core.catalog.table_name import matcher
 from lancewal_core.errors import CatalogRefused, CutMissing, InvalidInput, TableUnknown
+from lancewal_core.names.words import cut_name
 
 TRIES_MAX = 20
 """Most refusals of a swap while the entry that it names is shown.  Another client's change may be taken back in between."""

@@ -11,8 +11,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from lancewal_core.catalog.entry import TableName
-from lancewal_core.errors import InvalidInput
-from lancewal_core.names.words import CUT_FORM, is_cut_name
+from lancewal_core.names.words import cut_name
 from lancewal_core.store.json_model import Version1, Word
 from lancewal_core.store.json_object import WHOLE_MAX
 
@@ -23,13 +22,6 @@ _Whole = Annotated[int, Field(ge=0, le=WHOLE_MAX)]
 Holds = Literal["positions", "transactions"]
 """``positions``: each table has the records up to its positions.  ``transactions``: no transaction of the source is cut in
 two either."""
-
-
-def cut_name(text: str) -> str:
-    """Return ``text``; ``InvalidInput`` if it cannot be the name of a cut."""
-    if not is_cut_name(text):
-        raise InvalidInput(f"{text[:60]!a} is not the name of a cut: expected {CUT_FORM}")
-    return text
 
 
 def snapshot_name(name: str, write_id: str) -> str:

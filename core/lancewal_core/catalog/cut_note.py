@@ -9,8 +9,9 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from lancewal_core.catalog.cut import Holds, cut_name
+from lancewal_core.catalog.cut import Holds
 from lancewal_core.catalog.entry import TableName
+from lancewal_core.names.words import cut_name
 from lancewal_core.store.json_model import Version1, Word, decode_model
 from lancewal_core.store.json_object import WHOLE_MAX
 

@@ -14,7 +14,7 @@ import fnmatch
 import re
 
 from lancewal_core.errors import InvalidInput
-from lancewal_core.names.words import TABLE_NAME_MAX, TABLE_PATTERN_FORM, is_table_pattern
+from lancewal_core.names.words import TABLE_NAME_MAX, table_pattern
 
 NAME_MAX = TABLE_NAME_MAX
 NAME_FORM = f"1 to {NAME_MAX} characters: parts of [a-zA-Z0-9_-], joined by dots"
@@ -43,7 +43,5 @@ def default_uri(root: str, name: str) -> str:
 def matcher(pattern: str) -> re.Pattern[str]:
     """Return the expression that fully matches the names for which ``pattern`` stands.  ``InvalidInput``: it can match no
     name."""
-    if not is_table_pattern(pattern):
-        raise InvalidInput(f"{pattern[:_SHOWN]!a} is not a pattern of table names: expected {TABLE_PATTERN_FORM}")
     # Many stars take no time: the expression of `fnmatch` never looks for an earlier star's end twice.
-    return re.compile(fnmatch.translate(pattern))
+    return re.compile(fnmatch.translate(table_pattern(pattern)))

@@ -12,6 +12,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from lancewal_core.errors import InvalidInput
+
 WORD_MAX = 255
 """Longest name of a file."""
 FORM = rf"1 to {WORD_MAX} characters of [a-zA-Z0-9._-], neither '.' nor '..'"
@@ -20,10 +22,10 @@ TOPIC_MAX = 249
 TOPIC_FORM = rf"1 to {TOPIC_MAX} characters of [a-zA-Z0-9._-], neither '.' nor '..'"
 CUT_NAME_MAX = 48
 """Longest name of a cut.  A snapshot's name has the cut's name in it, and 64 characters at most."""
-CUT_FORM = f"1 to {CUT_NAME_MAX} characters of [a-zA-Z0-9_-]"
+_CUT_FORM = f"1 to {CUT_NAME_MAX} characters of [a-zA-Z0-9_-]"
 TABLE_NAME_MAX = 200
 """Longest name of a table in a catalog.  With ``.lance`` behind it, it is still the name of a file."""
-TABLE_PATTERN_FORM = f"1 to {TABLE_NAME_MAX} characters of [a-zA-Z0-9_.-] and *, which stands for any characters"
+_TABLE_PATTERN_FORM = f"1 to {TABLE_NAME_MAX} characters of [a-zA-Z0-9_.-] and *, which stands for any characters"
 SCHEMA_KEY_FORM = "id- and a number below 2^32, or guid- and a UUID in lower case"
 _SCHEMA_KEY = re.compile(r"id-(0|[1-9][0-9]{0,9})|guid-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _CUT = re.compile(rf"[a-zA-Z0-9_-]{{1,{CUT_NAME_MAX}}}")
@@ -51,9 +53,11 @@ def is_topic(text: str) -> bool:
     return len(text) <= TOPIC_MAX and is_word(text)
 
 
-def is_cut_name(text: str) -> bool:
-    """Return whether a catalog can have a cut of this name."""
-    return _CUT.fullmatch(text) is not None
+def cut_name(text: str) -> str:
+    """Return ``text``; ``InvalidInput`` if it cannot be the name of a cut in a catalog."""
+    if _CUT.fullmatch(text) is None:
+        raise InvalidInput(f"{text[:_SHOWN]!a} is not the name of a cut: expected {_CUT_FORM}")
+    return text
 
 
 def is_schema_key(text: str) -> bool:
@@ -62,9 +66,11 @@ def is_schema_key(text: str) -> bool:
     return match is not None and (match[1] is None or int(match[1]) < 1 << 32)
 
 
-def is_table_pattern(text: str) -> bool:
-    """Return whether the text may stand for names of tables in a catalog."""
-    return _TABLE_PATTERN.fullmatch(text) is not None
+def table_pattern(text: str) -> str:
+    """Return ``text``; ``InvalidInput`` if it cannot stand for names of tables in a catalog."""
+    if _TABLE_PATTERN.fullmatch(text) is None:
+        raise InvalidInput(f"{text[:_SHOWN]!a} is not a pattern of table names: expected {_TABLE_PATTERN_FORM}")
+    return text
 
 
 def dead_letters_of(topic: str) -> str:

@@ -23,13 +23,11 @@ from pydantic_core import PydanticCustomError
 
 from lancewal_core.errors import InvalidSchema, InvalidSettings
 from lancewal_core.names.words import (
-    CUT_FORM,
-    TABLE_PATTERN_FORM,
     TOPIC_FORM,
+    cut_name,
     dead_letters_of,
-    is_cut_name,
-    is_table_pattern,
     is_topic,
+    table_pattern,
 )
 from lancewal_core.process.clock import moment_of
 from lancewal_core.settings.catalog_url import catalog_url
@@ -80,17 +78,8 @@ def _topic_names(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-def _cut_name(name: str) -> str:
-    if not is_cut_name(name):
-        raise ValueError(f"{name[:60]!a} is not the name of a cut: expected {CUT_FORM}")
-    return name
-
-
 def _table_patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
-    wrong = [pattern for pattern in patterns if not is_table_pattern(pattern)]
-    if wrong:
-        raise ValueError(f"{wrong[0][:60]!a} is not a pattern of table names: expected {TABLE_PATTERN_FORM}")
-    return patterns
+    return tuple([table_pattern(pattern) for pattern in patterns])
 
 
 def _start(value: object) -> object:
@@ -550,7 +539,7 @@ class IngestSettings(Section):
 class MovingCutSettings(Section):
     """A moving cut that a flusher publishes."""
 
-    name: Annotated[str, AfterValidator(_cut_name)]
+    name: Annotated[str, AfterValidator(cut_name)]
     """Name of the cut in the catalog."""
     tables: Annotated[
         tuple[str, ...], BeforeValidator(_list_of_names), AfterValidator(_table_patterns), Field(min_length=1)

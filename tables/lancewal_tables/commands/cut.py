@@ -166,7 +166,7 @@ def drop(asked: SettingsAsked, name: NameArgument, dry_run: DryRunOption = False
 
     Example: lancewal cut drop june --yes
     """
-    from lancewal_core.catalog.cut import cut_name
+    from lancewal_core.names.words import cut_name
     from lancewal_core.process.tasks import ThreadTasks
     from lancewal_tables.catalog.root import set_catalog
 

@@ -31,7 +31,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lancewal_core.catalog.catalog import Catalog, check_keeps_cuts
-from lancewal_core.catalog.cut import Cut, CutTable, cut_name, snapshot_name
+from lancewal_core.catalog.cut import Cut, CutTable, snapshot_name
 from lancewal_core.catalog.cut_note import CutNote, cut_note
 from lancewal_core.errors import (
     ActionNeeded,
@@ -44,6 +44,7 @@ from lancewal_core.errors import (
     or_error,
     or_raised,
 )
+from lancewal_core.names.words import cut_name
 from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.store.address import same_place
