@@ -2,8 +2,8 @@
 
 ``members`` opens the tables.  ``positions`` asks for their positions in one round, and ``ends`` asks Kafka's brokers.
 ``reached`` waits until they are durable in every table.  ``visible_positions`` follows
-what strong reads see.  ``moving`` publishes a moving cut, and ``publish`` does so in
-threads, as the settings say.
+what strong reads see.  ``open_tables`` has the tables of a moving cut that are open, ``moving``
+publishes the cut, and ``publish`` does so in threads, as the settings say.
 
 May import: context, event_table, open.
 """

@@ -20,9 +20,9 @@ Guarantees
 
 Steps of a turn
  1. Read the published cut.  If somebody else published it less than an interval ago, that one is as good: wait.
- 2. Look which tables the patterns name, every ``LOOK_S``.  Open those that joined, and close those that left: dropped,
-    forgotten, or at another address now.  Look too whether each table is still at its place, also one at rest.  Open those
-    with a newer contract again: its windows tell when the receipt is renewed.
+ 2. Look which tables the patterns name, and open or close tables accordingly (``open_tables``).  Look too whether each table
+    is still at its place, also one at rest.  Open those with a newer contract again: its windows tell when the receipt is
+    renewed.
  3. Ask for positions in one round.  A position below one that was published before gives way to it: a broker may show an end
     late.  Each turn asks, also one that waits for earlier positions: a topic may be gone meanwhile.
  4. Wait until each table that changed has its positions: those of the cut for an interval, the others for half of it, all
@@ -45,24 +45,20 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from lancewal_core.catalog.catalog import Catalog, tables_named
-from lancewal_core.catalog.cut import Cut, CutTable, cut_name
+from lancewal_core.catalog.catalog import Catalog
+from lancewal_core.catalog.cut import Cut, CutTable
 from lancewal_core.catalog.entry import TableEntry
 from lancewal_core.errors import InvalidInput, LancewalError, Retry, or_error, some_of
 from lancewal_core.names.ids import Position, Region
+from lancewal_core.names.words import cut_name
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import Tasks
-from lancewal_core.table.contract import Contract, newer_contract
-from lancewal_core.table.presence import check_present
 from lancewal_flusher.cuts import positions
-from lancewal_flusher.cuts.positions import CutAt, CutMember, PositionSource, durable_now
+from lancewal_flusher.cuts.open_tables import TableOfCut, TablesOfCut, why
+from lancewal_flusher.cuts.positions import CutAt, CutMember, PositionSource
 from lancewal_flusher.cuts.reached import lacking, lag_of
-from lancewal_flusher.cuts.visible_positions import VisiblePositions
 
-LOOK_S = 60.0
-"""Time between two looks at the list of tables, and at each table, which costs two requests.  A list of 10,000 tables takes
-half a second."""
 SETTLE_S = 1.0
 """Time between two looks whether tables have their positions, the first one included.  Ingest makes records durable within
 about a second, and each look costs requests."""
@@ -131,32 +127,27 @@ class MovingCut:
         tasks: Tasks,
         moments: Moments,
     ) -> None:
-        self._catalog, self.wanted, self._source = catalog, wanted, source
-        self._open_table, self._tasks, self._moments = open_table, tasks, moments
+        self._catalog, self.wanted, self._source, self._tasks, self._moments = catalog, wanted, source, tasks, moments
         cut_name(wanted.name)
-        self._members: dict[str, _Member] = {}
-        self._faults: dict[str, str] = {}
-        """Tables that could not be opened or asked for, each with the error.  They are opened again in the next turn."""
-        self._uuids: dict[str, str | None] = {}
-        """The uuid of each table at the last look, also of those that could not be opened; None: nobody knows it."""
-        self._looked_at: float | None = None
+        self._open = TablesOfCut(catalog, wanted.tables, open_table, tasks, moments.clock)
         self._seen: Cut | None = None
         """The newest publication, by number, that this process saw."""
         self._floor: dict[str, tuple[str, dict[Region, Position]]] = {}
         """The uuid of each table, and its greatest positions in all publications that this process saw."""
+        self._parsed: dict[str, Mapping[Region, Position]] = {}
+        """Positions of each receipt of the publication that was read or made last, by the receipt's text."""
         self._waits_for: _Pending | None = None
 
     def close(self) -> None:
         """Close all tables."""
-        for name in list(self._members):
-            self._close(name)
+        self._open.close()
 
     def turn(self) -> CutTurn:
         """Take a turn (module docstring).  Errors of the catalog and of the source are raised.
 
         ``InvalidInput``: there is a kept cut of this name, or no table that the patterns name."""
         turn, every_s = self._turn(), self.wanted.every_s
-        windows = {name: _window_s(one.member.contract) for name, one in sorted(self._members.items())}
+        windows = {name: one.window_s for name, one in sorted(self._open.by_name.items())}
         why = "its shorter window is {:g} s, and the cut is published every {:g} s"
         return replace(turn, short={n: why.format(s, every_s) for n, s in windows.items() if s < every_s})
 
@@ -173,12 +164,12 @@ class MovingCut:
         others_s = self._others_age_s(before, found)
         if found is not None and others_s is not None:
             return CutTurn(found, current=True, asked_ms=found.asked_ms, again_s=self.wanted.every_s - others_s)
-        self._look(began)  # step 2
-        if not self._members and not self._faults:
+        self._open.look()  # step 2
+        if not self._open.by_name and not self._open.faults:
             raise self._no_table(found)
         at = self._ask(found)  # step 3
         if at is None:
-            return self._held(found, self._faults, began)
+            return self._held(found, self._open.faults, began)
         changed = self._changed(found, at)
         late = self._await(found, changed, at)  # step 4
         if late is None:
@@ -189,8 +180,8 @@ class MovingCut:
         receipts = self._receipts([one for one in changed if one.name not in late], at)  # step 5
         failed = {name: text for name, text in receipts.items() if isinstance(text, LancewalError)}
         for name, error in failed.items():
-            self._fail(name, error)
-        late |= {name: _why(error) for name, error in failed.items()}
+            self._open.fail(name, error)
+        late |= {name: why(error) for name, error in failed.items()}
         if any(self._holds(found, name) for name in late):
             return self._held(found, late, began)
         tables = self._tables_of(found, {n: t for n, t in receipts.items() if isinstance(t, str)}, late)
@@ -212,9 +203,11 @@ class MovingCut:
         """Return the newest publication, and remember the positions of its tables."""
         if found is None:
             return self._seen
+        known = self._parsed
+        self._parsed = {of.receipt: known.get(of.receipt) or _positions(of) for of in found.tables.values()}
         for name, of in found.tables.items():
             floor = dict(self._published(name, of.table_uuid))
-            for region, position in _positions(of).items():
+            for region, position in self._parsed[of.receipt].items():
                 floor[region] = max(position, floor.get(region, position))
             self._floor[name] = of.table_uuid, floor
         return found if self._seen is None or found.number >= self._seen.number else self._seen
@@ -231,45 +224,6 @@ class MovingCut:
         age_s = max(0.0, (self._moments.clock.now_ms() - found.asked_ms) / 1000)
         return age_s if age_s < self.wanted.every_s else None
 
-    # -- step 2 ---------------------------------------------------------------------------------------------------
-
-    def _look(self, now: float) -> None:
-        due = self._looked_at is None or now - self._looked_at >= LOOK_S
-        if not due and not self._faults:
-            return
-        entries = tables_named(self._catalog, self.wanted.tables)
-        for name, member in list(self._members.items()):
-            if entries.get(name) != member.entry:
-                self._close(name)
-        faults = self._look_at_tables() if due else {}
-        joined = [entry for name, entry in entries.items() if name not in self._members.keys() | faults.keys()]
-
-        def open_one(entry: TableEntry) -> _Member | LancewalError:
-            return or_error(lambda: _opened(entry, self._open_table, self._moments.clock))
-
-        for entry, opened in zip(joined, self._tasks.map(open_one, joined), strict=True):
-            if isinstance(opened, LancewalError):
-                faults[entry.name] = _why(opened)
-            else:
-                self._members[entry.name] = opened
-        # A look that an error ends changes nothing here.  A table with a fault would else leave the cut unasked.
-        self._faults, self._looked_at = faults, now
-        self._uuids = {name: entry.table_uuid for name, entry in entries.items()}
-        self._uuids |= {name: one.member.contract.table_uuid for name, one in self._members.items()}
-
-    def _look_at_tables(self) -> dict[str, str]:
-        """Close the tables that have a newer contract, and those that are gone.  Return the reason for each of the latter.
-
-        A store that does not answer says nothing about its table."""
-        answers = self._tasks.map(lambda one: or_error(one.is_outdated), list(self._members.values()))
-        faults: dict[str, str] = {}
-        for name, answer in zip(list(self._members), answers, strict=True):
-            if isinstance(answer, LancewalError) and not isinstance(answer, Retry):
-                faults[name] = _why(answer)
-            if name in faults or answer is True:
-                self._close(name)
-        return faults
-
     def _no_table(self, found: Cut | None) -> InvalidInput:
         """Return the error of patterns that name no table: there is nothing to publish."""
         stays = (
@@ -283,21 +237,13 @@ class MovingCut:
             f"drop it (`lancewal cut drop {self.wanted.name}`)"
         )
 
-    def _close(self, name: str) -> None:
-        self._members.pop(name).stack.close()
-
-    def _fail(self, name: str, error: LancewalError) -> None:
-        """Note the fault of a table, which the next turn opens again: its contract may be a newer one by then."""
-        self._faults[name] = _why(error)
-        self._close(name)
-
     # -- step 3 ---------------------------------------------------------------------------------------------------
 
     def _ask(self, found: Cut | None) -> CutAt | None:
         """Return the positions of all tables that can be asked for.  None: tables that cannot hold the cut back."""
-        if any(self._holds(found, name) for name in self._faults):
+        if any(self._holds(found, name) for name in self._open.faults):
             return None
-        at, members = None, [one.member for one in self._members.values()]
+        at, members = None, self._open.members
         while at is None:
             if not members:
                 self._waits_for = None
@@ -314,10 +260,10 @@ class MovingCut:
                     raise
                 # A table that is not in the cut may have another contract than those in it, which then do without it.
                 for name in joining or of:
-                    self._fail(name, error)
-                if any(self._holds(found, name) for name in self._faults):
+                    self._open.fail(name, error)
+                if any(self._holds(found, name) for name in self._open.faults):
                     return None
-                members = [one.member for one in self._members.values()]
+                members = self._open.members
         kept, asked_for = self._waits_for, {member.name: _identity(member) for member in members}
         if kept is None or kept.instead_of != _id(found) or kept.asked_for != asked_for:
             kept = _Pending(replace(at, of=self._not_back(members, at)), _id(found), asked_for)
@@ -342,12 +288,12 @@ class MovingCut:
 
     def _changed(self, found: Cut | None, at: CutAt) -> list[CutMember]:
         """Return the tables that need another receipt, or must show whether they do."""
-        return [one.member for name, one in self._members.items() if self._is_due(found, one, at.of[name])]
+        return [one.member for name, one in self._open.by_name.items() if self._is_due(found, one, at.of[name])]
 
-    def _is_due(self, found: Cut | None, one: _Member, at: Mapping[int, Position]) -> bool:
+    def _is_due(self, found: Cut | None, one: TableOfCut, at: Mapping[int, Position]) -> bool:
         if self._moved(found, one.member, at):
             return True
-        renew_s = min(RENEW_S, _window_s(one.member.contract) / _RENEWED_OF_WINDOW)
+        renew_s = min(RENEW_S, one.window_s / _RENEWED_OF_WINDOW)
         return one.planned_at is None or self._moments.clock.monotonic() - one.planned_at >= renew_s
 
     def _moved(self, found: Cut | None, member: CutMember, at: Mapping[int, Position]) -> bool:
@@ -355,7 +301,7 @@ class MovingCut:
         of = None if found is None else found.tables.get(member.name)
         if of is None or of.table_uuid != member.contract.table_uuid or of.uri != member.reads.uri:
             return True
-        published = _positions(of)
+        published = self._parsed[of.receipt]
         return any(published.get(region, 0) != at[region.partition] for region in member.contract.regions)
 
     def _await(self, found: Cut | None, changed: Sequence[CutMember], at: CutAt) -> dict[str, str] | None:
@@ -364,7 +310,7 @@ class MovingCut:
         None: the publisher must end, and nobody knows which tables are late."""
         clock = self._moments.clock
         began = clock.monotonic()
-        late = dict(self._faults)
+        late = dict(self._open.faults)
         waiting = list(changed)
         first: dict[str, Mapping[int, Position]] = {}
         moved = any(self._moved(found, member, at.of[member.name]) for member in changed)
@@ -372,13 +318,13 @@ class MovingCut:
             return None
         while waiting:
             answers = self._tasks.map(
-                lambda member: or_error(lambda: self._members[member.name].durable(at.of[member.name])), waiting
+                lambda member: or_error(lambda: self._open.by_name[member.name].durable(at.of[member.name])), waiting
             )
             left, now = [], {}
             for member, answer in zip(waiting, answers, strict=True):
                 if isinstance(answer, LancewalError):
-                    self._fail(member.name, answer)
-                    late[member.name] = _why(answer)
+                    self._open.fail(member.name, answer)
+                    late[member.name] = why(answer)
                 elif lacking(answer, at.of[member.name]):
                     now[member.name] = answer
                     left.append(member)
@@ -390,7 +336,7 @@ class MovingCut:
                     continue
                 lag = or_error(partial(lag_of, member, at.of[member.name], first.get(member.name), now[member.name]))
                 if lag is not None:
-                    late[member.name] = _why(lag) if isinstance(lag, LancewalError) else f"{lag.why}: {lag.partitions}"
+                    late[member.name] = why(lag) if isinstance(lag, LancewalError) else f"{lag.why}: {lag.partitions}"
             if waiting and self._moments.pause(SETTLE_S):
                 return None
         return late
@@ -405,7 +351,7 @@ class MovingCut:
     def _is_in(self, found: Cut | None, name: str) -> bool:
         """Whether the cut has the table that the catalog has under this name, and not a former one."""
         of = None if found is None else found.tables.get(name)
-        return of is not None and self._uuids.get(name) in (None, of.table_uuid)
+        return of is not None and self._open.uuids.get(name) in (None, of.table_uuid)
 
     def _held(self, found: Cut | None, late: Mapping[str, str], began: float) -> CutTurn:
         held = {name: why for name, why in sorted(late.items()) if self._holds(found, name)}
@@ -427,16 +373,16 @@ class MovingCut:
         answers = self._tasks.map(lambda member: or_error(lambda: receipt(member)), members)
         now = self._moments.clock.monotonic()
         for member in members:
-            self._members[member.name].planned_at = now
+            self._open.by_name[member.name].planned_at = now
         return {member.name: answer for member, answer in zip(members, answers, strict=True)}
 
     def _tables_of(
         self, found: Cut | None, receipts: Mapping[str, str], late: Mapping[str, str]
     ) -> dict[str, CutTable]:
         """Return the entries of all tables that the cut is to have."""
-        tables = {} if found is None else {n: of for n, of in found.tables.items() if n in self._members}
+        tables = {} if found is None else {n: of for n, of in found.tables.items() if n in self._open.by_name}
         for name, receipt in receipts.items():
-            member = self._members[name].member
+            member = self._open.by_name[name].member
             tables[name] = CutTable(uri=member.reads.uri, table_uuid=member.contract.table_uuid, receipt=receipt)
         return {name: of for name, of in sorted(tables.items()) if name not in late}
 
@@ -466,40 +412,6 @@ class MovingCut:
             return self._catalog.swap_cut(cut.name, found, cut)
 
 
-@dataclass(slots=True)
-class _Member:
-    """A table that is open, with the entry by which it was found."""
-
-    entry: TableEntry
-    member: CutMember
-    stack: ExitStack
-    visible: VisiblePositions
-    reached: dict[int, Position] = field(default_factory=dict)
-    """Positions that are durable, by partition, as of the last looks."""
-    planned_at: float | None = None
-    """When its receipt was last planned, by the monotonic clock."""
-
-    def is_outdated(self) -> bool:
-        """Return whether the table has a newer contract.  Errors: those of ``check_present`` and ``newer_contract``."""
-        store, contract = self.member.context.store, self.member.contract
-        check_present(store, contract)
-        return newer_contract(store, contract) is not None
-
-    def durable(self, wanted: Mapping[int, Position]) -> dict[int, Position]:
-        """Return the position of each partition up to which a strong read sees, as far as that matters for ``wanted``.
-
-        A partition that has its position is not looked at again.  A look for it would go back through the segments of all
-        others."""
-        regions = self.member.contract.regions
-        left = [region for region in regions if self.reached.get(region.partition, -1) < wanted[region.partition]]
-        seen = self.visible.look(left)
-        if len(seen) < len(left):  # nobody has claimed a partition, or all of it is trimmed
-            self.reached = durable_now(self.member)
-        else:
-            self.reached |= {region.partition: position for region, position in seen.items()}
-        return dict(self.reached)
-
-
 @dataclass(frozen=True, slots=True)
 class _Pending:
     """Positions that tables have not reached yet, and the ``write_id`` of the publication at the time."""
@@ -510,18 +422,6 @@ class _Pending:
     """The identity of each table whose positions these are."""
 
 
-def _opened(entry: TableEntry, open_table: Callable[[TableEntry, ExitStack], CutMember], clock: Clock) -> _Member:
-    with ExitStack() as stack:
-        member = open_table(entry, stack)
-        visible = VisiblePositions(member.context.store, member.context.states, clock)
-        return _Member(entry, member, stack.pop_all(), visible)
-
-
-def _window_s(contract: Contract) -> float:
-    """Return for how long a receipt of the table is readable at least."""
-    return min(contract.history_window_s, contract.version_window_s)
-
-
 def _id(cut: Cut | None) -> str | None:
     return None if cut is None else cut.write_id
 
@@ -529,12 +429,6 @@ def _id(cut: Cut | None) -> str | None:
 def _identity(member: CutMember) -> tuple[str | None, Sequence[Region]]:
     """Return what makes positions those of a table: its uuid and its regions."""
     return member.contract.table_uuid, member.contract.regions
-
-
-def _why(error: LancewalError) -> str:
-    """Return the reason as the catalog can store it: JSON and PostgreSQL take no half of a surrogate pair, and no NUL."""
-    text = f"{error.kind}: {error}".encode(errors="backslashreplace").decode()
-    return text.replace("\0", r"\x00")
 
 
 def _positions(of: CutTable) -> Mapping[Region, Position]:

@@ -32,13 +32,20 @@ NAMES = ("shop.orders", "shop.items", "shop.people")
 class Publishing:
     """A publisher of the cut ``live`` of a lake, with a clock of its own that the test moves."""
 
-    def __init__(self, lake: Lake, catalog: Catalog | None = None, *, leave_out: bool = False) -> None:
+    def __init__(
+        self,
+        lake: Lake,
+        catalog: Catalog | None = None,
+        *,
+        leave_out: bool = False,
+        tables: tuple[str, ...] = ("shop.*",),
+    ) -> None:
         self.lake, self.clock, self.opened = lake, ManualClock(), 0
         self.source_fails: LancewalError | None = None
         self.ids = iter(f"{random.Random().getrandbits(64):016x}" for _ in range(1_000))
         self.cut = MovingCut(
             catalog or lake.catalog,
-            MovingWanted("live", ("shop.*",), EVERY_S, leave_out),
+            MovingWanted("live", tables, EVERY_S, leave_out),
             PositionSource(self.ends),
             self.open_table,
             lake.tasks,

@@ -22,7 +22,7 @@ from lancewal_core.errors import (
     TopicMissing,
     TopicReplaced,
 )
-from lancewal_flusher.cuts import moving
+from lancewal_flusher.cuts import moving, open_tables
 from lancewal_flusher.cuts.moving import MovingWanted
 from lancewal_flusher.cuts.positions import CutMember
 from lancewal_reader.point.receipt import Receipt
@@ -153,7 +153,7 @@ def test_tables_that_are_always_busy_join_and_hold_back_nothing_with_a_short_int
     joined = Pipeline(tmp_path / "shop.new", seed=9, seal_rows=20, batch=15, topic="shop.new", partitions=2)
     lake.add("shop.new", joined)
     live.busy = [joined, lake.of["shop.items"]]
-    live.clock.sleep(moving.LOOK_S)
+    live.clock.sleep(open_tables.LOOK_S)
     for _ in range(10):
         for table in live.busy:
             table.produce(2)
@@ -180,7 +180,7 @@ def test_tables_join_and_leave(lake: Lake, live: Publishing, tmp_path: Path) -> 
     lake.add("shop.new", joined)
     joined.produce(5)
     live.turn()
-    live.clock.sleep(moving.LOOK_S)
+    live.clock.sleep(open_tables.LOOK_S)
     turn = live.turn()
     assert not turn.held  # who has not been in the cut does not hold it back
     assert list(turn.left_out) == ["shop.new"]
@@ -193,12 +193,12 @@ def test_tables_join_and_leave(lake: Lake, live: Publishing, tmp_path: Path) -> 
     assert lake.catalog.swap_table(
         "shop.items", there, entry(**{**there.model_dump(), "state": "dropped", "write_id": "w"})
     )
-    live.clock.sleep(moving.LOOK_S)
+    live.clock.sleep(open_tables.LOOK_S)
     assert live.turn().published
     assert "shop.items" not in check(lake).tables
     for name in ("shop.new", "shop.orders", "shop.people"):
         assert lake.catalog.swap_table(name, lake.catalog.table(name), None)
-    live.clock.sleep(moving.LOOK_S)
+    live.clock.sleep(open_tables.LOOK_S)
     before = cut_of(lake.catalog)
     with pytest.raises(
         InvalidInput, match=rf"is named shop\.\*\. Readers still see its number {before.number}, of shop\.new"
@@ -209,14 +209,13 @@ def test_tables_join_and_leave(lake: Lake, live: Publishing, tmp_path: Path) -> 
     assert lake.catalog.swap_table(
         "shop.people", None, entry("shop.people", table.uri, table_uuid=table.contract.table_uuid)
     )
-    live.clock.sleep(moving.LOOK_S)
+    live.clock.sleep(open_tables.LOOK_S)
     assert live.turn().published
     assert list(check(lake).tables) == ["shop.people"]
 
 
 def test_patterns_that_name_no_table_are_told(lake: Lake) -> None:
-    live = Publishing(lake)
-    live.cut.wanted = MovingWanted("live", ("shpo.*", "crm.*"), EVERY_S)
+    live = Publishing(lake, tables=("shpo.*", "crm.*"))
     for _ in range(2):
         with pytest.raises(
             InvalidInput, match=r"no table of the catalog .* is named shpo\.\* or crm\.\*\. Correct the cut"
@@ -241,7 +240,7 @@ def test_a_table_made_again_under_its_name_begins_anew(lake: Lake, live: Publish
     lake.of["shop.items"] = again
     made = entry("shop.items", again.uri, table_uuid=again.contract.table_uuid, topic="shop.items")
     assert lake.catalog.swap_table("shop.items", there, made)
-    live.clock.sleep(moving.LOOK_S)
+    live.clock.sleep(open_tables.LOOK_S)
     assert live.turn().published
     cut = check(lake)
     assert (cut.tables["shop.items"].table_uuid, cut.tables["shop.items"].uri) == ("another-uuid", again.uri)
@@ -258,7 +257,7 @@ def test_a_table_put_back_to_an_older_state_holds_the_cut_back_until_it_has_agai
     assert lake.catalog.swap_table(
         "shop.items", there, entry("shop.items", back.uri, table_uuid="table-uuid", topic="t")
     )
-    live.clock.sleep(moving.LOOK_S)
+    live.clock.sleep(open_tables.LOOK_S)
     assert list(live.turn().held) == ["shop.items"]
     assert cut_of(lake.catalog) == first
     back.produce(60)
@@ -295,7 +294,7 @@ def test_a_table_whose_folder_vanished_holds_the_cut_back_until_somebody_forgets
         assert not turn.published
     assert cut_of(lake.catalog) == first
     assert lake.catalog.swap_table("shop.items", lake.catalog.table("shop.items"), None)
-    live.clock.sleep(moving.LOOK_S)
+    live.clock.sleep(open_tables.LOOK_S)
     assert live.turn().published
     assert list(check(lake).tables) == ["shop.orders", "shop.people"]
 
@@ -309,12 +308,12 @@ def test_a_table_that_cannot_be_opened_holds_back_the_first_cut(lake: Lake) -> N
             raise InvalidInput("there is no table")
         return Publishing.open_table(live, found, stack)
 
-    live.cut._open_table = refuse
+    live.cut._open._open_table = refuse
     turn = live.turn()
     assert turn.held == {"shop.items": "invalid_input: there is no table"}
     assert turn.cut is None
     lake.of["shop.items"] = table
-    live.cut._open_table = live.open_table
+    live.cut._open._open_table = live.open_table
     assert live.turn().published
 
 

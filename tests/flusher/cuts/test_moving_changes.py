@@ -25,7 +25,7 @@ from lancewal_core.names import paths
 from lancewal_core.names.ids import Position
 from lancewal_core.store.object_store import put_once
 from lancewal_core.table.contract import Contract, encode_contract
-from lancewal_flusher.cuts import moving
+from lancewal_flusher.cuts import moving, open_tables
 from lancewal_flusher.cuts.moving import Moments
 from lancewal_flusher.cuts.positions import PositionSource
 from lancewal_reader.cuts import open_cut
@@ -155,7 +155,7 @@ def test_positions_that_are_waited_for_are_not_those_of_another_table_of_the_nam
         twin._messages[partition].extend(orders.messages(partition))
     twin.ingest()
     register_again(lake, "shop.items", twin)
-    live.clock.sleep(moving.LOOK_S)
+    live.clock.sleep(open_tables.LOOK_S)
     assert live.turn().published
     cut = check(lake)
     assert regions(cut, "shop.items") == regions(cut, "shop.orders")
@@ -175,7 +175,7 @@ def test_a_table_made_again_with_a_backlog_does_not_hold_back_the_others(
     called_anew(again)
     again.produce(50)
     register_again(lake, "shop.items", again)
-    live.clock.sleep(moving.LOOK_S)
+    live.clock.sleep(open_tables.LOOK_S)
     turn = live.turn()
     assert turn.published
     assert not turn.held
@@ -224,7 +224,7 @@ def test_two_tables_of_a_topic_take_up_its_partitions_one_after_the_other(
     lake: Lake, live: Publishing, tmp_path: Path
 ) -> None:
     twin = twin_of_items(lake, tmp_path, "shop.twin")
-    live.clock.sleep(moving.LOOK_S)
+    live.clock.sleep(open_tables.LOOK_S)
     assert live.turn().published
     both = ["shop.items", "shop.twin"]
     brokers(live, {"shop.items": (twin.contract.topic_id, 3)})
@@ -248,7 +248,7 @@ def test_a_table_that_joins_with_other_partitions_of_a_topic_is_left_out(
     twin_of_items(lake, tmp_path, "shop.a_twin", partitions=3)
     lake.of["shop.orders"].produce(3)
     lake.of["shop.orders"].ingest()
-    live.clock.sleep(moving.LOOK_S)
+    live.clock.sleep(open_tables.LOOK_S)
     for published in (True, False):
         turn = live.turn()
         assert (turn.published, turn.held, list(turn.left_out)) == (published, {}, ["shop.a_twin"])
@@ -350,7 +350,7 @@ def test_a_table_at_rest_that_is_gone_holds_the_cut_back_within_a_look(
     assert live.turn().published  # nobody looks at the table
     before = cut_of(lake.catalog)
     at_rest(lake)
-    live.clock.sleep(moving.LOOK_S)
+    live.clock.sleep(open_tables.LOOK_S)
     turn = live.turn()
     assert list(turn.held) == ["shop.items"]
     assert turn.held["shop.items"].startswith(why)
@@ -363,12 +363,12 @@ def test_a_store_that_does_not_answer_a_look_says_nothing_about_the_table(
     live = Publishing(lake, leave_out=True)
     assert live.turn().published
     at_rest(lake)
-    live.clock.sleep(moving.LOOK_S)
+    live.clock.sleep(open_tables.LOOK_S)
 
     def fails(*of: object) -> None:
         raise StoreUnavailable("one request timed out")
 
-    monkeypatch.setattr(moving, "check_present", fails)
+    monkeypatch.setattr(open_tables, "check_present", fails)
     turn = live.turn()
     assert turn.published
     assert not turn.left_out
@@ -380,7 +380,7 @@ def test_a_window_that_gets_shorter_renews_the_receipt(lake: Lake, live: Publish
     items = lake.of["shop.items"]
     alter(items, history_window_s=60, version_window_s=60)
     items.merge_all()
-    live.clock.sleep(moving.LOOK_S)
+    live.clock.sleep(open_tables.LOOK_S)
     assert live.turn().published
     second = check(lake)
     assert first.tables["shop.items"] != second.tables["shop.items"]
@@ -391,7 +391,7 @@ def test_a_window_that_is_shorter_than_the_interval_is_named(lake: Lake, live: P
     assert not live.turn().short
     alter(lake.of["shop.items"], history_window_s=int(EVERY_S), version_window_s=100)
     alter(lake.of["shop.people"], history_window_s=100, version_window_s=int(EVERY_S) - 1)
-    live.clock.sleep(moving.LOOK_S)
+    live.clock.sleep(open_tables.LOOK_S)
     assert live.turn().short == {"shop.people": "its shorter window is 9 s, and the cut is published every 10 s"}
 
 
@@ -402,7 +402,7 @@ def test_a_topic_without_a_leader(lake: Lake, leave_out: bool, tmp_path: Path) -
     assert live.turn().published
     joined = Pipeline(tmp_path / "joined", seed=9, seal_rows=20, batch=15, topic="shop.new", partitions=2)
     lake.add("shop.new", joined)
-    live.clock.sleep(moving.LOOK_S)
+    live.clock.sleep(open_tables.LOOK_S)
     live.source_fails = KafkaUnavailable("nobody leads it", topic="shop.new")
     at_rest(lake)
     turn = live.turn()

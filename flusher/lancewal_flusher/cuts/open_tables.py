@@ -1,0 +1,157 @@
+"""The tables of a moving cut that are open, and those that cannot be.
+
+Guarantees
+ 1. A table is open if a pattern of the cut names its entry in the catalog, and the entry is the one by which it was opened.
+ 2. Each table that a pattern names is open, or has a fault.  A fault says why, and the next look opens the table again.
+ 3. A look that an error of the catalog ends changes neither faults nor uuids.  A table with a fault would else leave the
+    cut unasked.
+ 4. A store that does not answer says nothing about its table, which stays open.
+
+Every ``LOOK_S`` a look costs the list of the catalog, and two requests for each open table.  They ask for version 1 of the
+contract, and for the version after the known one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from lancewal_core.catalog.catalog import Catalog, tables_named
+from lancewal_core.catalog.entry import TableEntry
+from lancewal_core.errors import LancewalError, Retry, or_error
+from lancewal_core.names.ids import Position
+from lancewal_core.process.clock import Clock
+from lancewal_core.process.tasks import Tasks
+from lancewal_core.table.contract import newer_contract
+from lancewal_core.table.presence import check_present
+from lancewal_flusher.cuts.positions import CutMember, durable_now
+from lancewal_flusher.cuts.visible_positions import VisiblePositions
+
+LOOK_S = 60.0
+"""Time between two looks at the list of tables, and at each table, which costs two requests.  A list of 10,000 tables takes
+half a second."""
+
+
+@dataclass(slots=True)
+class TableOfCut:
+    """A table that is open, with the entry by which it was found."""
+
+    entry: TableEntry
+    member: CutMember
+    stack: ExitStack
+    visible: VisiblePositions
+    reached: dict[int, Position] = field(default_factory=dict)
+    """Positions that are durable, by partition, as of the last looks."""
+    planned_at: float | None = None
+    """When its receipt was last planned, by the monotonic clock."""
+
+    @property
+    def window_s(self) -> float:
+        """Time for which a receipt of the table is readable at least."""
+        return min(self.member.contract.history_window_s, self.member.contract.version_window_s)
+
+    def is_outdated(self) -> bool:
+        """Return whether the table has a newer contract.  Errors: those of ``check_present`` and ``newer_contract``."""
+        store, contract = self.member.context.store, self.member.contract
+        check_present(store, contract)
+        return newer_contract(store, contract) is not None
+
+    def durable(self, wanted: Mapping[int, Position]) -> dict[int, Position]:
+        """Return the position of each partition up to which a strong read sees, as far as that matters for ``wanted``.
+
+        A partition that has its position is not looked at again.  A look for it would go back through the segments of all
+        others."""
+        regions = self.member.contract.regions
+        left = [region for region in regions if self.reached.get(region.partition, -1) < wanted[region.partition]]
+        seen = self.visible.look(left)
+        if len(seen) < len(left):  # nobody has claimed a partition, or all of it is trimmed
+            self.reached = durable_now(self.member)
+        else:
+            self.reached |= {region.partition: position for region, position in seen.items()}
+        return dict(self.reached)
+
+
+class TablesOfCut:
+    """The tables of one cut (module docstring).  ``open_table`` opens the table of an entry; the stack closes it."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        patterns: tuple[str, ...],
+        open_table: Callable[[TableEntry, ExitStack], CutMember],
+        tasks: Tasks,
+        clock: Clock,
+    ) -> None:
+        self._catalog, self._patterns, self._open_table = catalog, patterns, open_table
+        self._tasks, self._clock = tasks, clock
+        self.by_name: dict[str, TableOfCut] = {}
+        self.faults: dict[str, str] = {}
+        """Tables that could not be opened or asked for, each with the error."""
+        self.uuids: dict[str, str | None] = {}
+        """The uuid of each table at the last look, also of those that could not be opened; None: nobody knows it."""
+        self._looked_at: float | None = None
+
+    @property
+    def members(self) -> list[CutMember]:
+        return [one.member for one in self.by_name.values()]
+
+    def close(self) -> None:
+        """Close all tables."""
+        for name in list(self.by_name):
+            self._close(name)
+
+    def fail(self, name: str, error: LancewalError) -> None:
+        """Note the fault of a table, which the next look opens again: its contract may be a newer one by then."""
+        self.faults[name] = why(error)
+        self._close(name)
+
+    def look(self) -> None:
+        """Open the tables that joined, and close those that left: dropped, forgotten, or at another address now.
+
+        Every ``LOOK_S`` this looks for them, and at each open table.  In between it only opens tables with faults again."""
+        now = self._clock.monotonic()
+        due = self._looked_at is None or now - self._looked_at >= LOOK_S
+        if not due and not self.faults:
+            return
+        entries = tables_named(self._catalog, self._patterns)
+        for name, one in list(self.by_name.items()):
+            if entries.get(name) != one.entry:
+                self._close(name)
+        faults = self._look_at_tables() if due else {}
+        joined = [entry for name, entry in entries.items() if name not in self.by_name.keys() | faults.keys()]
+        opened_each = self._tasks.map(lambda entry: or_error(lambda: self._opened(entry)), joined)
+        for entry, opened in zip(joined, opened_each, strict=True):
+            if isinstance(opened, LancewalError):
+                faults[entry.name] = why(opened)
+            else:
+                self.by_name[entry.name] = opened
+        self.faults, self._looked_at = faults, now
+        self.uuids = {name: entry.table_uuid for name, entry in entries.items()}
+        self.uuids |= {name: one.member.contract.table_uuid for name, one in self.by_name.items()}
+
+    def _look_at_tables(self) -> dict[str, str]:
+        """Close the tables that have a newer contract, and those that are gone.  Return the reason for each of the latter."""
+        answers = self._tasks.map(lambda one: or_error(one.is_outdated), list(self.by_name.values()))
+        faults: dict[str, str] = {}
+        for name, answer in zip(list(self.by_name), answers, strict=True):
+            if isinstance(answer, LancewalError) and not isinstance(answer, Retry):
+                faults[name] = why(answer)
+            if name in faults or answer is True:
+                self._close(name)
+        return faults
+
+    def _opened(self, entry: TableEntry) -> TableOfCut:
+        with ExitStack() as stack:
+            member = self._open_table(entry, stack)
+            visible = VisiblePositions(member.context.store, member.context.states, self._clock)
+            return TableOfCut(entry, member, stack.pop_all(), visible)
+
+    def _close(self, name: str) -> None:
+        self.by_name.pop(name).stack.close()
+
+
+def why(error: LancewalError) -> str:
+    """Return the reason as the catalog can store it: JSON and PostgreSQL take no half of a surrogate pair, and no NUL."""
+    text = f"{error.kind}: {error}".encode(errors="backslashreplace").decode()
+    return text.replace("\0", r"\x00")
