@@ -12,7 +12,7 @@ Guarantees
 
 Steps
  1. Find kind and parameters of the index in the newest version's description and statistics.
- 2. Build and commit.
+ 2. Look whether the table is still at its place, build and commit.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from lancewal_core.table.lance.errors import read_error
 from lancewal_core.table.lance.index_build import IndexBuild, index_build
 from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_core.table.lance.table import LanceTable
+from lancewal_core.table.presence import check_present
 
 _CONFLICT = "commit conflict"
 
@@ -37,8 +38,8 @@ _CONFLICT = "commit conflict"
 class LanceIndexPlan:
     """Plan of the repair: how the index is to be built, and from which version."""
 
+    context: RepairContext
     table: LanceTable
-    primary_key: tuple[str, ...]
     pinned: LancePinnedTable
     build: IndexBuild
     rows: int
@@ -82,14 +83,15 @@ def plan_lance_index(context: RepairContext, name: str) -> LanceIndexPlan:
             f"pylance and its own parameters, as you first did, with name={name!r} and replace=True. Nothing was changed"
         )
     rows = sum(f.live_rows for f in pinned.fragments())
-    return LanceIndexPlan(context.table, context.contract.primary_key, pinned, build, rows)
+    return LanceIndexPlan(context, context.table, pinned, build, rows)
 
 
 def repair_lance_index(plan: LanceIndexPlan) -> list[Told]:
     """Build and commit the index (step 2); return what was done.
 
-    ``RepairRefused``: another commit came first."""
-    name = plan.build.name
+    ``RepairRefused``: another commit came first.  ``TableMissing``, ``TableReplaced``: the table was deleted."""
+    name, contract = plan.build.name, plan.context.contract
+    check_present(plan.context.store, contract)
     try:
         done = plan.table.build_index_again(plan.pinned.dataset, plan.build)
     except (OSError, RuntimeError, ValueError) as error:
@@ -103,6 +105,6 @@ def repair_lance_index(plan: LanceIndexPlan) -> list[Told]:
     message = f"version {version}: index {name} is rebuilt over {counted(rows, 'row')}"
     found = [told(message, index=name, version=version, rows=rows)]
     if done.far_rows:
-        keys = row_keys(plan.pinned, done.far_rows, plan.primary_key)
+        keys = row_keys(plan.pinned, done.far_rows, contract.primary_key)
         found.append(told(far_text(len(done.far_rows), keys), index=name, rows=len(done.far_rows), keys=list(keys)))
     return found

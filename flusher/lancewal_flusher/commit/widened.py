@@ -27,6 +27,7 @@ from lancewal_core.table.contract import (
     encode_contract,
     newer_contract,
 )
+from lancewal_core.table.presence import check_present
 from lancewal_core.table.protocol import ColumnsCommit, PinnedTable, columns_mark
 from lancewal_flusher.context import FlusherContext
 
@@ -74,6 +75,7 @@ def take_wider(context: FlusherContext, pinned: PinnedTable) -> None:
     if columns_mark(newest) == before[0].columns_change:
         # If something else lands in between, the next change of columns brings the mark.
         commit = ColumnsCommit(newest.version, newest.schema, newest.field_ids, {}, after.columns_change)
+        check_present(context.store, context.contract)
         with point("columns.bring"):
             context.table.change_columns(commit)
 

@@ -37,6 +37,7 @@ from lancewal_core.region.state import GenerationState
 from lancewal_core.subscriptions.holding import Holding
 from lancewal_core.subscriptions.needs import VERSION_WINDOW_MIN_MS, version_window_ms
 from lancewal_core.table.contract import Contract
+from lancewal_core.table.presence import check_present
 from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.commit.send import is_finished
 from lancewal_flusher.context import FlusherContext
@@ -165,6 +166,7 @@ def expire_versions(
     wanted = () if found.kept_because else found.versions
     if seen.held.issuperset(wanted) or _is_long_ago(context, now_ms):
         return ()
+    check_present(context.store, context.contract)  # another table would lose its versions of these numbers
     context.table.remove_versions(wanted)
     seen.held = frozenset(wanted) & context.table.stored_versions().keys()
     return tuple(version for version in wanted if version not in seen.held)

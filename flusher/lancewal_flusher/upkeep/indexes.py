@@ -31,6 +31,7 @@ from lancewal_core.errors import RewriteFailed
 from lancewal_core.keys.far_rows import far_text, row_keys
 from lancewal_core.names.ids import TableVersion
 from lancewal_core.table.columns.restored import check_fit
+from lancewal_core.table.presence import check_present
 from lancewal_core.table.protocol import CommitLost, CommitOutcome, Committed, Conflicted, PinnedTable, Table
 from lancewal_flusher.commit.send import Refused, checkpoint
 from lancewal_flusher.context import FlusherContext
@@ -211,8 +212,12 @@ def _write_anew(context: FlusherContext, fragment_ids: frozenset[int], limits: I
 
 
 def _indexed(context: FlusherContext, act: Callable[[], CommitOutcome]) -> CommitOutcome:
+    """Do this build or extension of an index, if the table is still at its place.
+
+    Lance commits at the end of a build.  A table that is deleted and made again meanwhile is not seen."""
     before = context.table.newest().version
     checkpoint(context, before)
+    check_present(context.store, context.contract)
     outcome = act()
     if outcome == Committed(before):
         return CommitLost("Lance has added nothing to the index; Lance's log says why")

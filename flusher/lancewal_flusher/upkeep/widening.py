@@ -35,9 +35,11 @@ from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.rows.carry import Tree, tree_of, with_leaves
 from lancewal_core.rows.column_types import parse_type
+from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.checks import in_version
 from lancewal_core.table.columns.versions import ids_in_use, version_trees, widened, write_widened
 from lancewal_core.table.contract import Column, Contract
+from lancewal_core.table.presence import check_present
 from lancewal_core.table.protocol import (
     CommitLost,
     Committed,
@@ -133,7 +135,7 @@ def widen_next(context: FlusherContext, state: WideningState, turn_s: float = TU
             return WideningBegun(shown, left)
         # Step 4
         checkpoint(context, pinned.version)
-        sent = _commit(context.table, state, pinned, wide)
+        sent = _commit((context.store, context.contract), context.table, state, pinned, wide)
     except VersionGone as error:
         return Refused(f"files of table version {pinned.version} are gone: {error}", Why.CLEANED_UP)
     if isinstance(sent, Widened):
@@ -167,8 +169,14 @@ def _write(
     return len(fragments.keys() - state.written.keys())
 
 
-def _commit(table: Table, state: WideningState, pinned: PinnedTable, wide: Sequence[Tree]) -> Widened | Refused:
-    """Commit the files of all fragments (step 4)."""
+def _commit(
+    place: tuple[ObjectStore, Contract],
+    table: Table,
+    state: WideningState,
+    pinned: PinnedTable,
+    wide: Sequence[Tree],
+) -> Widened | Refused:
+    """Commit the files of all fragments (step 4), if the table is still at its place."""
     fragments, nbytes = [], 0
     for fragment in pinned.fragments():
         now = json.loads(pinned.fragment_json(fragment.fragment_id))
@@ -176,6 +184,7 @@ def _commit(table: Table, state: WideningState, pinned: PinnedTable, wide: Seque
         nbytes += max(0, fragment_bytes(written) - fragment.nbytes)
         fragments.append(json.dumps({**now, "files": json.loads(written)["files"]}))
     properties = {PROPERTY_WIDENING: json.dumps([tree.name for tree in wide])}
+    check_present(*place)
     with point("columns.widen"):
         outcome = table.change_columns(widened(pinned, wide, fragments, properties))
     match outcome:

@@ -28,6 +28,9 @@ A clean-up that had begun before step 2 and deletes V after step 4 would break t
 ``VersionGone``.  No clean-up that lancewal makes or recommends deletes a version that was the newest within the last
 hour.  So only a point further back (``at``) is at risk, if its version is due for deletion at that moment.
 
+Right before steps 2 and 3 commit, and before a branch is dropped for an error, the table is looked for
+(``check_present``).  Another table may have been made at its place.
+
 A commit of an earlier snapshot of that name may still be in flight.  It can only land as the first version after V.
 So the commit of step 3 must get that version, or it fails.
 
@@ -57,6 +60,7 @@ from lancewal_core.errors import (
 from lancewal_core.keys.live import find_live
 from lancewal_core.names.ids import TableVersion
 from lancewal_core.rows.key_set import KeySet
+from lancewal_core.table.presence import check_present
 from lancewal_core.table.protocol import ColumnsCommit, CommitOutcome, Committed, PinnedTable
 from lancewal_core.table.snapshots import (
     NOTE,
@@ -203,6 +207,7 @@ def _branch(
 ) -> tuple[TableVersion, Mapping[str, str]]:
     """Create the branch and write the rows (steps 2 to 4).  Return the branch's version that has the rows, and its notes."""
     # Step 2
+    check_present(context.store, context.contract)
     if not context.table.create_branch(name, found.version):
         raise _taken(name, ours=True)
     maker = context.new_id()
@@ -215,6 +220,7 @@ def _branch(
         # Step 4
         context.table.at(found.version)
     except LancewalError as error:
+        check_present(context.store, context.contract)
         if has_notes(context.table, name, mark) or has_notes(context.table, name, {}):
             context.table.drop_branch(name)
         elif isinstance(error, TableMissing):  # the folder of the branch, not that of the table
@@ -227,12 +233,15 @@ def _commit(context: FlusherContext, name: str, found: _Unmerged, properties: di
     """Commit the unmerged rows and deletion vectors to the branch, and return the branch's version (step 3)."""
     branch, version = context.table.branch(name), found.version
     if found.columns is not None:
+        check_present(context.store, context.contract)
         version = _landed(name, version, branch.change_columns(replace(found.columns, properties=properties)))
     if not found.hidden and not found.rows.num_rows:
         return version
     first = branch.at(version)
     new = branch.write_rows(found.rows, first.field_ids) if found.rows.num_rows else ()
-    return _landed(name, version, branch.commit(commit_of(first, new, hide(first, found.hidden), properties)))
+    commit = commit_of(first, new, hide(first, found.hidden), properties)
+    check_present(context.store, context.contract)
+    return _landed(name, version, branch.commit(commit))
 
 
 def _landed(name: str, after: TableVersion, outcome: CommitOutcome) -> TableVersion:

@@ -121,7 +121,7 @@ def bring_back(store: ObjectStore, table: Table, tasks: Tasks, *, look_only: boo
             return done
         # Steps 1 and 2
         commit = _merge(pinned, tasks, wider) if wider else found
-        if committed(table, commit, point("columns.bring")) and not wider:
+        if committed(store, contract, table, commit, point("columns.bring")) and not wider:
             return done
     raise overtaken()
 

@@ -11,6 +11,7 @@ Guarantees
  4. No data is written.
  5. ``look_only`` makes the same checks and stores nothing.
  6. What other programs have done is adopted in the same steps (``adopt``).
+ 7. Each commit looks right before whether the table is still at its place (``check_present``).
 
 Steps (docs/protocol.md)
  1. Bring the table to the newest contract, if no other change has grown it for the next one.
@@ -113,14 +114,14 @@ def take_steps(
         pinned, contract, commit = _look(store, table, adopts=adopts)
         # Step 1
         if commit is not None:
-            committed(table, commit, point("columns.bring"))
+            committed(store, contract, table, commit, point("columns.bring"))
             continue
         new = following(contract, _surroundings(pinned, contract, clock), new_id())
         if new is contract:
             return new
         # Step 2
         grows = new.columns_change != contract.columns_change
-        if grows and not committed(table, grown(pinned, new), point("columns.grow")):
+        if grows and not committed(store, contract, table, grown(pinned, new), point("columns.grow")):
             continue
         # Step 3
         try:
@@ -130,8 +131,8 @@ def take_steps(
             continue
         # Step 4
         for _ in range(TRIES):
-            last = _look(store, table)[2]
-            if last is None or committed(table, last, point("columns.bring")):
+            _, newest, last = _look(store, table)
+            if last is None or committed(store, newest, table, last, point("columns.bring")):
                 return new
     raise overtaken()
 

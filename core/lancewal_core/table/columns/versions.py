@@ -26,9 +26,11 @@ import pyarrow as pa
 from lancewal_core.errors import CommitUnknown, ContractChanged, ContractMismatch
 from lancewal_core.rows.carry import Tree, holding, tree_of, trees
 from lancewal_core.rows.column_types import parse_type
+from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.checks import fields_with_ids, landed
 from lancewal_core.table.columns.changes import Path, option
 from lancewal_core.table.contract import Contract, columns_version
+from lancewal_core.table.presence import check_present
 from lancewal_core.table.protocol import ColumnsCommit, CommitLost, Committed, PinnedTable, Table, columns_mark
 
 CHANGE = "lancewal.columns"
@@ -101,10 +103,14 @@ def brought(pinned: PinnedTable, contract: Contract, own: Collection[int]) -> Co
     return _commit(pinned, found, contract, new)
 
 
-def committed(table: Table, commit: ColumnsCommit, step: AbstractContextManager[None]) -> bool:
+def committed(
+    store: ObjectStore, contract: Contract, table: Table, commit: ColumnsCommit, step: AbstractContextManager[None]
+) -> bool:
     """Make the commit, as this step, and return whether it landed; False if another commit of columns came between.
 
-    ``CommitUnknown``: the store did not say whether it landed."""
+    ``CommitUnknown``: the store did not say whether it landed.  ``TableMissing``, ``TableReplaced``: the table of
+    ``contract`` was deleted, and nothing is committed."""
+    check_present(store, contract)
     with step:
         outcome = table.change_columns(commit)
     if isinstance(outcome, CommitLost):
