@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from lancewal_core.errors import CatalogUnavailable, CutMissing, InvalidInput, StoreUnavailable, TokenTimeout
 from lancewal_core.names.ids import Position
 from lancewal_core.table.contract import Contract
-from lancewal_core.table.snapshots import snapshots
+from lancewal_core.table.protocol import Branch
+from lancewal_core.table.snapshots import marked_left_over, snapshots
 from lancewal_tables.cuts import make
-from lancewal_tables.cuts.left_over import drop_left_over, snapshots_of_cuts
+from lancewal_tables.cuts.left_over import drop_if_left_over, drop_left_over, snapshots_of_cuts
 from lancewal_tables.snapshots.make import Made
 from tests.simulation.checker import require
 from tests.simulation.cutting import Cutting
@@ -168,6 +169,28 @@ def cut_is_recorded_while_a_left_over_one_is_dropped() -> None:
     require(not two.left_over(), "left over are", two.left_over())
 
 
+def unfinished_snapshot_is_taken_for_left_over() -> None:
+    """Somebody sees a snapshot that is not finished, and sleeps before it marks it.  Its maker finishes it, writes the record
+    and finds all snapshots.  A late mark would make the snapshot unfinished again: so nobody marks one."""
+    two = TwoTables()
+    table = two.somebody("c").members[0].context.table
+    asleep: list[Branch] = []
+
+    def looks() -> None:
+        (found,) = snapshots_of_cuts(table, two.catalog.where)
+        two.first.scripts["c"].before("note branch", "table", crash)
+        try:
+            drop_if_left_over(two.catalog, table, found)
+        except Crashed:
+            asleep.append(found.branch)
+
+    two.first.scripts[_BY].before("note branch", "table", looks, passing=2)  # the first one says that it is begun
+    two.maker.make(_NAME)
+    for branch in asleep:
+        two.first.checker.table.note_branch(branch.name, marked_left_over(branch.notes))
+    two.check()
+
+
 def heirs_cut_is_dropped_while_it_drops_left_over_ones() -> None:
     """B makes the cut, and has seen what A left over.  Somebody drops B's cut, and A, which still runs, writes its record.
     A's cut stays whole."""
@@ -253,6 +276,10 @@ SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
     snapshots_are_taken_for_left_over: ("snapshots of a cut are not looked for again", "CutMissing was expected"),
     cut_is_recorded_before_left_over_ones_are_dropped: (
         "left-over ones stay left over once seen",
+        "lacks its snapshot of orders",
+    ),
+    unfinished_snapshot_is_taken_for_left_over: (
+        "unfinished snapshots are marked too",
         "lacks its snapshot of orders",
     ),
     heirs_cut_is_dropped_while_it_drops_left_over_ones: (

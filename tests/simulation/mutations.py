@@ -880,12 +880,12 @@ def _files_of_a_widening_stay_right(patch: pytest.MonkeyPatch) -> None:
 
 
 def _a_widening_brings_deletes_back(patch: pytest.MonkeyPatch) -> None:
-    def as_written(table: Any, state: Any, pinned: Any, *of: Any) -> Any:
+    def as_written(place: Any, table: Any, state: Any, pinned: Any, *of: Any) -> Any:
         then = SimpleNamespace(
             version=pinned.version, schema=pinned.schema, field_ids=pinned.field_ids, fragments=pinned.fragments,
             fragment_json=lambda i: state.written[i][1],
         )  # fmt: skip
-        return commit(table, state, then, *of)
+        return commit(place, table, state, then, *of)
 
     commit = lancewal_flusher.upkeep.widening._commit
     patch.setattr(lancewal_flusher.upkeep.widening, "_commit", as_written)
@@ -1059,6 +1059,10 @@ def _left_over_ones_stay_left_over_once_seen(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(lancewal_tables.cuts.left_over, "_is_recorded", once)
 
 
+def _unfinished_snapshots_are_marked_too(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lancewal_tables.cuts.left_over, "is_unfinished", lambda branch: False)
+
+
 def _left_over_ones_are_not_marked(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(lancewal_tables.cuts.left_over, "marked_left_over", dict)
 
@@ -1215,6 +1219,7 @@ MUTATIONS: dict[str, Patch] = {
     "positions are asked for by table": _positions_are_asked_for_by_table,
     "snapshots of a cut are not looked for again": _snapshots_of_a_cut_are_not_looked_for_again,
     "left-over ones stay left over once seen": _left_over_ones_stay_left_over_once_seen,
+    "unfinished snapshots are marked too": _unfinished_snapshots_are_marked_too,
     "left-over ones are not marked": _left_over_ones_are_not_marked,
     "snapshots of a cut are dropped before its record": _snapshots_of_a_cut_are_dropped_before_its_record,
 }

@@ -117,9 +117,14 @@ def is_ours(branch: Branch) -> bool:
     return NOTE in branch.notes
 
 
+def is_unfinished(branch: Branch) -> bool:
+    """Return whether a snapshot is being made of the branch, or its maker died."""
+    return branch.notes.get(NOTE) == _BEGUN
+
+
 def begun_ms(branch: Branch) -> int | None:
     """Return when an unfinished snapshot was begun; None for every other branch."""
-    return _ms(branch, _CREATED) if branch.notes.get(NOTE) == _BEGUN else None
+    return _ms(branch, _CREATED) if is_unfinished(branch) else None
 
 
 def snapshot_of(branch: Branch) -> Snapshot | None:

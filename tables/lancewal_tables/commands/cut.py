@@ -126,16 +126,26 @@ def list_all(asked: SettingsAsked) -> None:
 
 def _left_over(entry: TableEntry, one: OfCut, *, made: bool) -> str:
     """Return the line of a snapshot that is left over.  ``made``: there is a cut of that name, which must stay."""
+    from lancewal_core.table.snapshots import is_unfinished
+
     name, cut = one_line(one.branch.name), one.note.cut
+    if is_unfinished(one.branch):
+        return (
+            f"left over: snapshot {name} of {entry.name}, not finished: it is being made for a cut {cut}, or its command "
+            f"died. If nobody makes it: {_dropped_by(entry, one)}"
+        )
     if made:
         return (
-            f"left over: snapshot {name} of {entry.name}, of an earlier making of cut {cut}: `lancewal snapshot drop {name} "
-            f"-t {entry.name}`"
+            f"left over: snapshot {name} of {entry.name}, of an earlier making of cut {cut}: {_dropped_by(entry, one)}"
         )
     return (
         f"left over: snapshot {name} of {entry.name}, of a cut {cut} that was not made, or is being made. If nobody makes "
         f"it: `lancewal cut drop {cut}`"
     )
+
+
+def _dropped_by(entry: TableEntry, one: OfCut) -> str:
+    return f"`lancewal snapshot drop {one_line(one.branch.name)} -t {entry.name}`"
 
 
 @app.command()
@@ -168,6 +178,7 @@ def drop(asked: SettingsAsked, name: NameArgument, dry_run: DryRunOption = False
     """
     from lancewal_core.names.words import cut_name
     from lancewal_core.process.tasks import ThreadTasks
+    from lancewal_core.table.snapshots import is_unfinished
     from lancewal_tables.catalog.root import set_catalog
 
     cut_name(name)
@@ -185,13 +196,15 @@ def drop(asked: SettingsAsked, name: NameArgument, dry_run: DryRunOption = False
             agree(yes, f"cut {name} is dropped" if cut is not None else f"snapshots of cut {name} are dropped")
             gone = _drop(settings, catalog, cut, left, tasks)
         else:
-            gone = left
+            gone = [(entry, one) for entry, one in left if not is_unfinished(one.branch)]
     again = ". A flusher with this cut in flusher.cuts publishes it again" if cut is not None and cut.moving else ""
     dropped = [f"cut {name}{again}"] if cut is not None else []
     dropped += [f"snapshot {one.branch.name} of {entry.name}, left over" for entry, one in gone]
     lines = [f"{'would drop' if dry_run else 'dropped'} {one}" for one in dropped]
     lines += [
-        f"snapshot {one.branch.name} of {entry.name} stays, or was dropped already: its cut was made or dropped meanwhile"
+        f"snapshot {one.branch.name} of {entry.name} stays: it is not finished. If nobody makes it: {_dropped_by(entry, one)}"
+        if is_unfinished(one.branch)
+        else f"snapshot {one.branch.name} of {entry.name} stays, or was dropped already: its cut was made or dropped meanwhile"
         for entry, one in left
         if (entry, one) not in gone
     ]

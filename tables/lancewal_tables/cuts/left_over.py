@@ -8,8 +8,12 @@ Guarantee: no cut of the catalog loses a snapshot that is dropped here, whatever
 its record after the look of step 3 finds the mark of step 2, and takes the record back.  Only if it dies between the two, or
 gets no answer, its cut stays, and is incomplete by name.
 
+Unfinished snapshots are left to garbage collection, which drops them a day after they were begun.  A mark replaces all notes
+of a branch.  If the maker finished its snapshot right before the mark, it would be unfinished again, in a whole cut.
+
 Steps of a drop
- 1. Look whether the cut of that name is the one that the snapshot was made for.  If so, leave the snapshot.
+ 1. Look whether the cut of that name is the one that the snapshot was made for.  If so, leave the snapshot.  Leave it too if
+    it is unfinished.
  2. Mark the snapshot as left over, in the metadata of its branch.
  3. Look at the catalog once more, as in step 1.  A mark on a snapshot of a cut that is there means nothing.
  4. Drop the snapshot, if it still has the mark.
@@ -24,7 +28,7 @@ from lancewal_core.catalog.cut_note import CutNote, cut_note
 from lancewal_core.errors import Corrupt
 from lancewal_core.store.address import same_place
 from lancewal_core.table.protocol import Branch, Table
-from lancewal_core.table.snapshots import cut_of, has_notes, marked_left_over
+from lancewal_core.table.snapshots import cut_of, has_notes, is_unfinished, marked_left_over
 from lancewal_flusher.garbage.snapshots import drop_same
 
 
@@ -61,7 +65,7 @@ def drop_if_left_over(catalog: Catalog, table: Table, one: OfCut) -> bool:
     """Drop the snapshot if it is left over (module docstring).  Return whether it was."""
     name, notes = one.branch.name, one.branch.notes
     # Step 1
-    if _is_recorded(catalog, one) or not has_notes(table, name, notes):
+    if is_unfinished(one.branch) or _is_recorded(catalog, one) or not has_notes(table, name, notes):
         return False
     # Step 2
     marked = marked_left_over(notes)

@@ -4,9 +4,10 @@ Guarantees
  1. All that was acknowledged before the call began is in the cut, and nothing from its positions on is.  With ``source``
     None the positions are those that are durable, by ``cuts.positions.durable``.
  2. Each table of the cut equals the fold of its records below its positions, until the cut is dropped.
- 3. The cut's record is written last.  A process that dies before leaves snapshots without a cut, which a next making of
-    that name removes.  A cut lacks a snapshot only if somebody took it for left over before step 5, and the maker died
-    before step 6 had ended, or got no answer there.  Then the error and `cut show` name the table.
+ 3. The cut's record is written last.  A process that dies before leaves snapshots without a cut.  A next making of that
+    name removes them, and garbage collection removes unfinished ones a day later.  A cut lacks a snapshot only if somebody
+    took it for left over before step 5, and the maker died before step 6 had ended, or got no answer there.  Then the error
+    and `cut show` name the table.
  4. If two processes make a cut of the same name at once, one succeeds.  The other one drops its snapshots, and ends with
     ``InvalidInput``.
  5. If the catalog refuses the cut, no snapshot stays.  If it does not answer at step 5, the cut may be made or not.  If it

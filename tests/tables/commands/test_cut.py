@@ -10,6 +10,7 @@ import pytest
 
 import lancewal_tables.commands.cut as commands
 from lancewal_core.cli.program import run
+from lancewal_core.table.snapshots import begun, cut_of
 from lancewal_flusher.garbage.snapshots import drop_snapshot
 from tests.tables.cuts.lake import TABLES, Lake
 
@@ -82,6 +83,24 @@ def test_left_over_snapshots_are_listed_and_dropped(lake: Lake, said: Said) -> N
     assert said("cut", "list").count("left over: snapshot june-") == 2
     dropped = said("cut", "drop", "june", "--yes")
     assert dropped.count("left over") == 2
+    assert json.loads(said("cut", "list", "-o", "json"))["left_over"] == []
+
+
+def test_a_snapshot_that_is_not_finished_is_not_taken_for_left_over(lake: Lake, said: Said) -> None:
+    """It may still be made.  `cut list` names it, with the command that drops it if its command died."""
+    said(*MAKE)
+    lake.catalog.swap_cut("june", lake.catalog.cuts()["june"], None)
+    table = lake.of["shop.items"].table
+    (branch,) = table.branches()
+    table.note_branch(branch.name, begun(0, "maker", cut_of(branch)))
+    assert "would drop snapshot june-" in said("cut", "drop", "june", "--dry-run")
+    dropped = said("cut", "drop", "june", "--yes")
+    assert dropped.count("left over") == 1
+    advice = f"`lancewal snapshot drop {branch.name} -t shop.items`"
+    assert f"{branch.name} of shop.items stays: it is not finished. If nobody makes it: {advice}" in dropped
+    (line,) = [line for line in said("cut", "list").splitlines() if line.startswith("left over")]
+    assert "not finished: it is being made for a cut june, or its command died" in line
+    said(*line.split("`")[1].split()[1:], "--yes")
     assert json.loads(said("cut", "list", "-o", "json"))["left_over"] == []
 
 
