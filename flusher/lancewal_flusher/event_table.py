@@ -125,8 +125,8 @@ class FlusherEvents(ServiceEvents):
         *("system", "timeline"),
     )
     catalog_differs = warning(
-        "An entry of the catalog differed from the table's contract, or a cut is missing. `text` says what a person does, or "
-        "what the flusher has mended.",
+        "An entry of the catalog differed from the table's contract, or a cut is missing or incomplete. `text` says what "
+        "a person does, or what the flusher has mended.",
         *("name", "kind", "mended", "text"),
     )
     catalog_check_failed = warning(

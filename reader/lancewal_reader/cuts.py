@@ -5,23 +5,33 @@ Guarantees
     cut is published again meanwhile.
  2. Each read of such a table is at the cut, unless it names another point itself.  It costs no more requests than a read at
     the snapshot or receipt that the cut names.
- 3. If a table cannot be read at the cut any more, the error names the cut: ``CutMissing`` if its snapshot was dropped or its
-    folder is gone, ``VersionGone`` or ``OutsideHistoryWindow`` if the windows of a moving cut's table are over.
+ 3. If a table cannot be read at the cut any more, the error names the cut and the table: ``CutMissing`` if its snapshot was
+    dropped, or its folder is gone or was moved, ``VersionGone`` or ``OutsideHistoryWindow`` if the windows of a moving cut's
+    table are over.  ``TableDropped`` says that the table was dropped.
+ 4. Each door gives the same error: Python, commands and Spark open a table of a cut by ``of_cut``, plan it by
+    ``plan.at_point``, and `cut show` and `catalog check` do so too (``readable_at``).
+ 5. A name means the table that had it when the cut was made, also if the catalog knows another one by it, or none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from lancewal_core.catalog.catalog import Catalog, found_cut
 from lancewal_core.catalog.cut import Cut, CutTable
-from lancewal_core.errors import CutMissing, TableMissing, some_of
+from lancewal_core.catalog.named import may_be_name
+from lancewal_core.errors import CutMissing, NotALancewalTable, TableMissing, VersionGone, some_of
+from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.store.address import place_of, same_place
+from lancewal_core.table.protocol import PinnedTable
+from lancewal_reader.plan.at_point import check_uuid_of_cut, plan_at_point
+from lancewal_reader.plan.strong import PlanContext
 from lancewal_reader.point.at import CUT, AtCut, no_catalog
 from lancewal_reader.point.receipt import Receipt
 from lancewal_reader.table import Table, at_point
 
+T = TypeVar("T")
 _NAMED = 10
 """Most tables that an error names."""
 
@@ -60,13 +70,7 @@ class CutTables(Mapping[str, Table]):
     def __getitem__(self, name: str) -> Table:
         if name not in self._tables:
             point = point_of_table(self._cut, name)
-            try:
-                opened = self._open(self._cut.tables[name].uri)
-            except TableMissing as error:
-                raise CutMissing(
-                    f"cut {self.name} is incomplete: its table {name} is gone. {error}", cut=self.name
-                ) from error
-            self._tables[name] = at_point(opened, point)
+            self._tables[name] = at_point(of_cut(point, self._cut.tables[name].uri, self._open), point)
         return self._tables[name]
 
     def __contains__(self, name: object) -> bool:
@@ -98,21 +102,54 @@ def is_cut(text: str) -> bool:
     return text.strip().startswith(CUT)
 
 
-def point_at_address(catalog: Catalog | None, text: str, uri: str) -> AtCut:
-    """Return the point that ``cut:NAME`` means for the table at an address.
+def table_in_cut(catalog: Catalog | None, text: str, table: str, find_address: Callable[[], str]) -> tuple[str, AtCut]:
+    """Return the address of a table, and the point that ``cut:NAME`` means for it.
 
-    ``InvalidInput``: there is no catalog.  ``CutMissing``: there is no such cut, or the table is not in it."""
+    ``table`` is the text by which a person names the table.  ``find_address`` returns the address that it means where the cut
+    does not have the name.  ``InvalidInput``: there is no catalog.  ``CutMissing``: there is no such cut, or the table is not
+    in it."""
     if catalog is None:
         raise no_catalog(text.strip())
-    cut, place = found_cut(catalog, text.strip().removeprefix(CUT)), place_of(uri)
+    cut = found_cut(catalog, text.strip().removeprefix(CUT))
+    if may_be_name(table) and (table in cut.tables or table in cut.left_out):
+        return _entry(cut, table).uri, point_of_table(cut, table)
+    uri = find_address()
+    place = place_of(uri)
     for name, of in cut.tables.items():
         if same_place(place_of(of.uri), place):
-            return point_of_table(cut, name)
-    if cut.left_out:
-        for entry in catalog.tables().values():
-            if entry.name in cut.left_out and same_place(place_of(entry.uri), place):
-                raise _not_in(cut, entry.name)
-    raise _not_in(cut, uri)
+            return uri, point_of_table(cut, name)
+    entries = catalog.tables().values() if cut.left_out else ()
+    left_out = (one.name for one in entries if one.name in cut.left_out and same_place(place_of(one.uri), place))
+    raise _not_in(cut, next(left_out, uri))
+
+
+def of_cut(at: AtCut, uri: str, open_table: Callable[[str], T]) -> T:
+    """Open the table of a cut at its address.  ``CutMissing``: nothing of the table lies there."""
+    try:
+        return open_table(uri)
+    except (TableMissing, NotALancewalTable) as error:
+        raise at.incomplete(
+            f"There is no lancewal table at {uri} any more. If its folder was moved, and nobody has registered it elsewhere, "
+            f"move it back. Otherwise drop the cut (`lancewal cut drop {at.name}`), and make it again"
+        ) from error
+
+
+def readable_at(
+    cut: Cut, name: str, open_table: Callable[[str], OpenedTable]
+) -> tuple[OpenedTable, PinnedTable | None]:
+    """Return a table of the cut, and the version that its snapshot keeps.  Errors are those of a read at the cut.
+
+    ``open_table`` opens the table at an address.  Of a moving cut only the table is looked at, and the version is None."""
+    at, uri = point_of_table(cut, name), cut.tables[name].uri
+    opened = of_cut(at, uri, open_table)
+    check_uuid_of_cut(opened.contract, at, place_of(uri))
+    if at.kept_by is None:
+        return opened, None
+    plan = plan_at_point(PlanContext(*opened.parts, cache=None), at, place_of(uri))
+    try:
+        return opened, plan.pin(opened.table)
+    except VersionGone as error:
+        raise at.without_version(error) from error
 
 
 def positions_of(of: CutTable) -> dict[int, int]:
@@ -123,7 +160,7 @@ def positions_of(of: CutTable) -> dict[int, int]:
 def point_of_table(cut: Cut, name: str) -> AtCut:
     """Return the point at which the table ``name`` is read in the cut.  ``CutMissing`` if the cut does not have it."""
     of = _entry(cut, name)
-    return AtCut(cut.name, cut.number, of.table_uuid, Receipt.parse(of.receipt), of.snapshot)
+    return AtCut(cut.name, cut.number, name, of.table_uuid, Receipt.parse(of.receipt), of.snapshot)
 
 
 def _entry(cut: Cut, name: str) -> CutTable:

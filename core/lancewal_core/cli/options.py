@@ -54,6 +54,12 @@ YesOption: TypeAlias = Annotated[
 ]
 
 
+CutsOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--cut", help="A kept cut that may lose the table; repeatable.", metavar="NAME"),
+]
+
+
 class Output(StrEnum):
     """Form of a command's report."""
 

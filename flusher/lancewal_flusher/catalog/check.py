@@ -6,26 +6,29 @@ removed, no contract and no table is touched.
 
 A kept cut that the catalog does not have, and whose snapshots are all there, is a finding.  ``lancewal catalog rebuild``
 brings it back: a check must not do that by itself, since the cut may just be made or dropped.
+
+A kept cut of which a table cannot be read is a finding too, with the error of such a read.  Nothing mends it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
 from lancewal_core.catalog.catalog import Catalog, change_table
+from lancewal_core.catalog.cut import Cut
 from lancewal_core.catalog.entry import TableEntry, entry_of
-from lancewal_core.errors import LancewalError, NotALancewalTable, TableDropped, TableMissing
+from lancewal_core.errors import CutMissing, LancewalError, NotALancewalTable, TableDropped, TableMissing
 from lancewal_core.open import Address
 from lancewal_core.process.clock import SystemClock
-from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.process.tasks import Tasks, ThreadTasks
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.address import one_text, place_of, same_place
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.snapshots import Snapshot, readable_snapshots
 from lancewal_flusher.catalog.below import tables_below
-from lancewal_flusher.catalog.proved import ProvedTable, proved_cuts
+from lancewal_flusher.catalog.proved import ProvedTable, faults_of_cuts, proved_cuts
 
 _TABLES_AT_ONCE = 16
 """Contracts read at a time."""
@@ -38,10 +41,10 @@ class CatalogFinding:
     name: str
     """Name of the table or the cut."""
     uri: str
-    """Address of the table; empty for a cut."""
+    """Address of the table; empty for a cut that is lost."""
     kind: str
     """``table-missing``, ``dropped``, ``other-uuid``, ``other-topic``, ``other-name``, ``other-place``, ``no-entry``,
-    ``no-cut`` or ``unreadable``."""
+    ``no-cut``, ``incomplete-cut`` or ``unreadable``."""
     text: str
     """The difference, and what a person does."""
     mended: bool = False
@@ -87,28 +90,28 @@ def check_catalog(catalog: Catalog, settings: Settings, *, mend: bool = False) -
     active = [entry for entry in entries.values() if entry.state == "active"]
     with closing(ThreadTasks(io_threads=_TABLES_AT_ONCE)) as tasks:
         folders = tasks.map(read, [*(entry.uri for entry in active), *new.values()])
+        cuts = catalog.cuts()  # after the folders: a cut that is made meanwhile was not lost
+        found = list(_cuts_incomplete(catalog, cuts, settings, tasks))
     contracts = [folder.contract for folder in folders]
     compared = [_compared(entry, contract) for entry, contract in zip(active, contracts, strict=False)]
-    found = [one for one in compared if one is not None]
+    found += [one for one in compared if one is not None]
     found += _without_entry(new, contracts[len(active) :], entries)
     named = [*((entry.name, entry.uri) for entry in active), *new.items()]
-    found += _cuts_missing(catalog, dict(zip(named, folders, strict=True)))
+    found += _cuts_missing(cuts, dict(zip(named, folders, strict=True)))
     return sorted(
         (_mended(catalog, one) if mend else one.finding for one in found), key=lambda one: (one.name, one.uri)
     )
 
 
-def _cuts_missing(catalog: Catalog, folders: Mapping[tuple[str, str], _Read]) -> Iterator[_Found]:
+def _cuts_missing(there: Mapping[str, Cut], folders: Mapping[tuple[str, str], _Read]) -> Iterator[_Found]:
     """Yield the kept cuts that snapshots prove, whose time is not over, and that the catalog does not have."""
     tables = [
         ProvedTable(entry_of(folder.contract, name, uri), folder.snapshots)
         for (name, uri), folder in folders.items()
         if isinstance(folder.contract, Contract)
     ]
-    cuts, now_ms = proved_cuts(tables)[0], SystemClock().now_ms()
-    there = catalog.cuts() if cuts else {}
-    for cut in cuts:
-        if cut.name not in there and (cut.until_ms is None or cut.until_ms > now_ms):
+    for cut in _in_time(proved_cuts(tables)[0]):
+        if cut.name not in there:
             snapshot = next(iter(cut.tables.values())).snapshot
             text = (  # `lancewal cut drop` would look only at snapshots that were made for this catalog
                 f"its snapshots of {', '.join(cut.tables)} are there, and the catalog does not have the cut. If it was lost, "
@@ -116,6 +119,26 @@ def _cuts_missing(catalog: Catalog, folders: Mapping[tuple[str, str], _Read]) ->
                 "drops the snapshot of each of these tables"
             )
             yield _Found(CatalogFinding(cut.name, "", "no-cut", text))
+
+
+def _in_time(cuts: Iterable[Cut]) -> list[Cut]:
+    """Return the kept cuts whose time is not over."""
+    now_ms = SystemClock().now_ms()
+    return [cut for cut in cuts if not cut.moving and (cut.until_ms is None or now_ms < cut.until_ms)]
+
+
+def _cuts_incomplete(catalog: Catalog, cuts: Mapping[str, Cut], settings: Settings, tasks: Tasks) -> Iterator[_Found]:
+    """Yield the tables that cannot be read at kept cuts whose time is not over."""
+    members = [(cut, name) for cut in _in_time(cuts.values()) for name in cut.tables]
+    for (cut, name), fault in zip(members, faults_of_cuts(members, settings, tasks), strict=True):
+        if fault is None or catalog.cut(cut.name) != cut:  # it may have been dropped meanwhile
+            continue
+        uri = cut.tables[name].uri
+        if isinstance(fault, CutMissing | TableDropped):
+            yield _Found(CatalogFinding(cut.name, uri, "incomplete-cut", f"{fault.kind}: {fault}"))
+        else:
+            text = f"nobody knows whether the cut has its table {name}: {fault.kind}: {fault}"
+            yield _Found(CatalogFinding(cut.name, uri, "unreadable", text))
 
 
 def _compared(entry: TableEntry, contract: Contract | LancewalError) -> _Found | None:

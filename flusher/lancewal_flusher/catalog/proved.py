@@ -1,4 +1,4 @@
-"""Entries and kept cuts that the folders of tables prove.
+"""Entries and kept cuts that the folders of tables prove, and what cuts lack.
 
 A contract proves the entry of its table.  The notes of snapshots prove a cut, if each of its tables has its snapshot.
 A copy of a table's folder has its snapshots too.  Their receipts are of the table at the former place.  So the snapshots of a
@@ -16,7 +16,11 @@ from pydantic import ValidationError
 from lancewal_core.catalog.cut import Cut, CutTable
 from lancewal_core.catalog.cut_note import CutNote, cut_note
 from lancewal_core.catalog.entry import TableEntry
-from lancewal_core.errors import Corrupt, InvalidInput
+from lancewal_core.errors import Corrupt, InvalidInput, LancewalError
+from lancewal_core.open import Address, open_at
+from lancewal_core.process.clock import SystemClock
+from lancewal_core.process.tasks import Tasks
+from lancewal_core.settings.load import Settings
 from lancewal_core.store.address import place_of, same_place
 from lancewal_core.table.snapshots import Snapshot
 
@@ -75,6 +79,22 @@ def proved_cuts(tables: Iterable[ProvedTable]) -> tuple[list[Cut], list[str]]:
             continue
         cuts.append(cut)
     return sorted(cuts, key=lambda cut: (-cut.asked_ms, cut.name)), findings
+
+
+def faults_of_cuts(
+    members: Sequence[tuple[Cut, str]], settings: Settings, tasks: Tasks
+) -> Sequence[LancewalError | None]:
+    """Return the error of a read at the cut for each table, which is given by its name there; None if it can be read."""
+    from lancewal_reader.cuts import readable_at
+
+    def look(member: tuple[Cut, str]) -> LancewalError | None:
+        try:
+            readable_at(*member, lambda uri: open_at(Address.of(settings, uri), tasks, SystemClock()))
+        except LancewalError as error:
+            return error
+        return None
+
+    return tasks.map(look, members)
 
 
 def _part(entry: TableEntry, snapshot: Snapshot) -> CutTable | None:

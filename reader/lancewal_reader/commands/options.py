@@ -81,6 +81,10 @@ class OpenAsked(TableAsked):
         )
 
 
+def _at(settings: Settings, uri: str) -> Settings:
+    return settings.model_copy(update={"table": settings.table.model_copy(update={"uri": uri})})
+
+
 @dataclass(frozen=True, slots=True)
 class ReadAsked(OpenAsked):
     """Options of a command that reads."""
@@ -116,14 +120,16 @@ class ReadAsked(OpenAsked):
     def open(self) -> Table:
         """Open the table, as ``OpenAsked.open`` does.  If ``--at`` names a cut, reads are at it unless they name a point."""
         from lancewal_core.catalog.opened import catalog_of
-        from lancewal_reader.cuts import is_cut, point_at_address
+        from lancewal_reader.cuts import is_cut, of_cut, table_in_cut
         from lancewal_reader.table import at_point
 
-        settings = self.settings()
-        table = self._opened(settings)
         if not is_cut(self.at):
-            return table
-        return at_point(table, point_at_address(catalog_of(settings), self.at, table.uri))
+            return self._opened(self.settings())
+        settings = self.settings(find="none")  # a name is looked up in the cut first
+        settings.need("table.uri")
+        catalog, named = catalog_of(settings), settings.table.uri
+        uri, point = table_in_cut(catalog, self.at, named, lambda: self.settings().table.uri)
+        return at_point(of_cut(point, uri, lambda uri: self._opened(_at(settings, uri))), point)
 
     def read(self) -> Read:
         """Return the options of the read; ``InvalidInput`` if a duration is wrong.  A cut is not among them (``open``)."""

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from lancewal_core.errors import CutMissing, InvalidInput, OutsideHistoryWindow, SnapshotMissing, VersionGone
+from lancewal_core.errors import InvalidInput, OutsideHistoryWindow, SnapshotMissing, VersionGone
 from lancewal_core.names.ids import Generation, TableVersion
 from lancewal_core.store.address import same_place
+from lancewal_core.table.contract import Contract
 from lancewal_core.table.snapshots import snapshot_of, snapshots_there
 from lancewal_core.table.watermarks import InForce, Watermark
 from lancewal_reader.plan.at_positions import plan_at_positions
@@ -64,16 +65,11 @@ def _plan_at_cut(context: PlanContext, at: AtCut, place: str) -> ReadPlan:
 
     ``CutMissing``: its snapshot is not there, or the table is another one.  ``VersionGone``, ``OutsideHistoryWindow``: the
     table's windows are over for a moving cut."""
-    if context.contract.table_uuid != at.table_uuid:
-        raise CutMissing(
-            f"cut {at.name} is incomplete: at {place} there is now the table with uuid {context.contract.table_uuid}. The cut "
-            f"has the table with uuid {at.table_uuid}",
-            cut=at.name,
-        )
+    check_uuid_of_cut(context.contract, at, place)
     try:
         plan = plan_at_point(context, at.point, place)
-    except SnapshotMissing as error:
-        raise CutMissing(f"cut {at.name} is incomplete: {error}", cut=at.name) from error
+    except (SnapshotMissing, InvalidInput) as error:  # it is gone, or another program changed what it says
+        raise at.incomplete(f"The snapshot is not there: {error}") from error
     except (VersionGone, OutsideHistoryWindow) as error:
         raise type(error)(
             f"number {at.number} of cut {at.name} can no longer be read in this table: {error}. The history window is "
@@ -82,8 +78,17 @@ def _plan_at_cut(context: PlanContext, at: AtCut, place: str) -> ReadPlan:
             **error.where,
         ) from error
     if plan.branch is not None and plan.branch.receipt != str(at.receipt):
-        raise CutMissing(f"cut {at.name} is incomplete: snapshot {at.kept_by} was made again", cut=at.name)
+        raise at.incomplete(f"The snapshot {at.kept_by} was made again")
     return plan
+
+
+def check_uuid_of_cut(contract: Contract, at: AtCut, place: str) -> None:
+    """Raise ``CutMissing`` if the table that was opened at ``place`` is not the one of the cut."""
+    if contract.table_uuid != at.table_uuid:
+        raise at.incomplete(
+            f"At {place} there is now the table with uuid {contract.table_uuid}. The cut has the table with uuid "
+            f"{at.table_uuid}"
+        )
 
 
 def order_not_told(asked: Receipt, plan: ReadPlan) -> VersionGone:

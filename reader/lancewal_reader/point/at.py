@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from lancewal_core.errors import InvalidInput
+from lancewal_core.errors import CutMissing, InvalidInput, LancewalError, VersionGone
 from lancewal_core.names.ids import Position, TableVersion
 from lancewal_core.names.words import FORM, is_word
 from lancewal_core.process.clock import moment_of, utc_text
@@ -154,6 +154,8 @@ class AtCut(At):
     """Name of the cut."""
     number: int
     """Number of the publication of a moving cut."""
+    table: str
+    """Name of the table in the cut."""
     table_uuid: str
     receipt: Receipt
     kept_by: str | None
@@ -163,6 +165,14 @@ class AtCut(At):
     def point(self) -> Receipt | AtSnapshot:
         """The point by which the table is read."""
         return self.receipt if self.kept_by is None else AtSnapshot(self.kept_by)
+
+    def incomplete(self, why: object) -> CutMissing:
+        """Return the error for a table that cannot be read at the cut, whichever door it was asked by."""
+        return CutMissing(f"cut {self.name} is incomplete: its table {self.table} cannot be read. {why}", cut=self.name)
+
+    def without_version(self, why: VersionGone) -> LancewalError:
+        """Return the error for a version that is gone though a plan names it: the branch of a snapshot is not whole."""
+        return why if self.kept_by is None else self.incomplete(f"The snapshot {self.kept_by} is not whole: {why}")
 
     def __str__(self) -> str:
         return f"{CUT}{self.name}"

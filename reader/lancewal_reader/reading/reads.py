@@ -57,7 +57,7 @@ from lancewal_reader.plan.strong import (
     plan_eventual,
     plan_strong,
 )
-from lancewal_reader.point.at import At, AtSnapshot, Point, read_by
+from lancewal_reader.point.at import At, AtCut, AtSnapshot, Point, read_by
 from lancewal_reader.point.read_options import Consistency, ReadOptions, read_options
 from lancewal_reader.point.receipt import Receipt, with_receipt
 from lancewal_reader.point.token import Least
@@ -308,7 +308,7 @@ class Reads:
                 reason = error
             except _VANISHED as error:
                 reason = error
-        raise _exhausted(reason)
+        raise _exhausted(reason, planned.wanted.read.at)
 
     def _make(self, wanted: Wanted, *, begin: bool) -> tuple[Planned, Iterator[pa.RecordBatch]]:
         asked = wanted.read.at
@@ -350,7 +350,7 @@ class Reads:
             receipt = Receipt(context.contract.uuid, plan.version, plan.cut, self.place, left.unmerged)
             schema = with_left_out(with_receipt(result_schema(columns, chosen.columns), receipt), left)
             return Planned(wanted, plan, receipt, chosen, schema), _described(rows, schema)
-        raise _exhausted(reason)
+        raise _exhausted(reason, asked)
 
     def _rows(
         self, context: DeltaContext, pinned: PinnedTable, wanted: Wanted, chosen: Chosen, plan: ReadPlan
@@ -503,8 +503,10 @@ def check_table_uuid(pinned: PinnedTable, contract: Contract, uri: str) -> None:
         )
 
 
-def _exhausted(reason: Exception | None) -> Exception:
+def _exhausted(reason: Exception | None, at: Point | None) -> Exception:
     # Each plan was made from the newest state: what is trimmed is in none of them, so what is missing is lost.
+    if isinstance(reason, VersionGone) and isinstance(at, AtCut):
+        return at.without_version(reason)
     if isinstance(reason, RegionConflict | ObjectMissing | VersionGone):
         return reason
     made = PlanRetriesExhausted(f"objects vanished under {PLANS_MAX} plans; the last: {reason}")

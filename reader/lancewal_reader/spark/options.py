@@ -20,7 +20,7 @@ from lancewal_core.settings.durations import duration_s
 from lancewal_core.settings.executor import catalog_password, storage_options
 from lancewal_core.store.address import as_spark_writes, table_address, whole_address
 from lancewal_core.table.lance.base_paths import BasePaths
-from lancewal_reader.cuts import is_cut, point_at_address
+from lancewal_reader.cuts import is_cut, table_in_cut
 from lancewal_reader.point.at import Point
 from lancewal_reader.point.read_options import TIMEOUT_S, ReadOptions, read_options
 from lancewal_reader.spark.feed_options import FEED_OPTIONS, SPARKS_FEED_OPTIONS, FeedOptions, feed_options
@@ -121,7 +121,7 @@ def parse_options(options: Mapping[str, str]) -> SparkOptions:
     if not (keys_max.isascii() and keys_max.isdecimal()):
         raise InvalidInput(f"option unmerged_keys_max={keys_max!r}: expected a number of keys from 0 on")
     catalog = _catalog(found)
-    table = _address(found["table"], catalog)
+    table, at = _table_and_point(found, catalog)
     table_address(table)
     feed = feed_options(found)
     count = any(_plain(name) == _plain(COUNT) for name in options)
@@ -130,7 +130,7 @@ def parse_options(options: Mapping[str, str]) -> SparkOptions:
     timeout_s = _seconds(found, "timeout_s")
     read = read_options(
         found.get("consistency", "strong").lower(),
-        _point(found.get("at"), table, catalog),
+        at,
         found.get("at_least"),
         _seconds(found, "max_staleness_s"),
         TIMEOUT_S if timeout_s is None else timeout_s,
@@ -160,9 +160,13 @@ def _address(table: str, catalog: Catalog | None) -> str:
     return whole_address(as_spark_writes(table), storage_options(os.environ))
 
 
-def _point(at: str | None, table: str, catalog: Catalog | None) -> Point | str | None:
-    """Return the point that is read.  A cut is looked up in the catalog, on the driver; tasks get the state that it names."""
-    return at if at is None or not is_cut(at) else point_at_address(catalog, at, table)
+def _table_and_point(found: Mapping[str, str], catalog: Catalog | None) -> tuple[str, Point | str | None]:
+    """Return the address of the table, and the point that is read.  A cut is looked up in the catalog, on the driver; tasks
+    get the state that it names."""
+    table, at = found["table"], found.get("at")
+    if at is None or not is_cut(at):
+        return _address(table, catalog), at
+    return table_in_cut(catalog, at, table, lambda: _address(table, catalog))
 
 
 def _catalog(found: Mapping[str, str]) -> Catalog | None:

@@ -35,11 +35,13 @@ from lancewal_core.errors import ContractChanged, InvalidInput, PlanRetriesExhau
 from lancewal_core.open import Address, open_at
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.settings.executor import storage_options
 from lancewal_core.store.address import place_of
 from lancewal_core.table.contract import read_contract
 from lancewal_core.table.protocol import PinnedTable
+from lancewal_reader.cuts import of_cut
 from lancewal_reader.plan.at_least import Goal, plan_at_least
 from lancewal_reader.plan.at_point import order_not_told, plan_at_point
 from lancewal_reader.plan.strong import (
@@ -49,7 +51,7 @@ from lancewal_reader.plan.strong import (
     plan_eventual,
     plan_strong,
 )
-from lancewal_reader.point.at import read_by
+from lancewal_reader.point.at import AtCut, read_by
 from lancewal_reader.point.receipt import METADATA_KEY, Receipt
 from lancewal_reader.reading.reads import Chosen, Wanted, check_table_uuid
 from lancewal_reader.reading.result_columns import check_no_blobs_asked, check_values, columns_of_plan, know_contracts
@@ -106,10 +108,14 @@ def pin_read(options: Mapping[str, str]) -> PinnedRead:
 
 def pin_wanted(wanted: SparkOptions) -> PinnedRead:
     """Pin the state that options ask for, as ``pin_read`` does."""
-    address = Address(wanted.table, storage_options(os.environ), wanted.base_paths)
-    tasks = ThreadTasks(io_threads=_IO_THREADS)
+    tasks, at = ThreadTasks(io_threads=_IO_THREADS), wanted.read.at
+
+    def open_table(uri: str) -> OpenedTable:
+        return open_at(Address(uri, storage_options(os.environ), wanted.base_paths), tasks, SystemClock())
+
     with closing(tasks):
-        return _pin(wanted, PlanContext(*open_at(address, tasks, SystemClock()).parts, cache=None))
+        opened = of_cut(at, wanted.table, open_table) if isinstance(at, AtCut) else open_table(wanted.table)
+        return _pin(wanted, PlanContext(*opened.parts, cache=None))
 
 
 def _pin(wanted: SparkOptions, context: PlanContext) -> PinnedRead:
@@ -149,12 +155,14 @@ def pinned_read(
 
 
 def _pinned(plan: ReadPlan, context: PlanContext, wanted: SparkOptions) -> PinnedTable | None:
-    """Return the plan's version, with its fragments; None if it is gone."""
+    """Return the plan's version, with its fragments; None if it is gone.  ``CutMissing``: it was kept for a cut."""
     try:
         pinned = plan.pin(context.table)
         check_table_uuid(pinned, context.contract, wanted.table)
         pinned.fragments()
-    except VersionGone:
+    except VersionGone as error:
+        if isinstance(wanted.read.at, AtCut) and plan.branch is not None:
+            raise wanted.read.at.without_version(error) from error
         return None
     return pinned
 

@@ -8,14 +8,13 @@ A catalog may keep no entry of a dropped table, as one behind REST.  So ``undrop
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 
 from lancewal_core.catalog.catalog import Catalog, change_table
-from lancewal_core.catalog.cut_note import cut_note
 from lancewal_core.catalog.entry import TableEntry, TableState, entry_of
-from lancewal_core.errors import LancewalError, TableMissing
+from lancewal_core.errors import LancewalError
 from lancewal_core.names.ids import Region
 from lancewal_core.open import Address
 from lancewal_core.process.clock import SystemClock
@@ -25,9 +24,6 @@ from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.address import place_of, same_place
 from lancewal_core.table.contract import Contract
-from lancewal_core.table.snapshots import cut_of
-from lancewal_flusher.garbage.snapshots import is_over
-from lancewal_tables.catalog.registration import check_cuts
 from lancewal_tables.define.drop import begin_deletion, contract_at, delete_objects, drop, undrop
 
 
@@ -54,27 +50,6 @@ def contract_of(settings: Settings) -> Contract:
     settings.need("table.uri")
     address = Address.of(settings)
     return contract_at(address.store(), address.uri)
-
-
-def check_kept_cuts(settings: Settings, catalog: Catalog | None, contract: Contract, named: Collection[str]) -> None:
-    """Raise ``InvalidInput`` unless ``named`` has the kept cuts that hold the table, and no other.
-
-    The catalog knows its own.  The table's snapshots tell of cuts of other catalogs."""
-    elsewhere = _cuts_of_snapshots(settings, None if catalog is None else catalog.where)
-    check_cuts(catalog, settings.table.uri, contract.table_uuid, named, elsewhere)
-
-
-def _cuts_of_snapshots(settings: Settings, but_of: str | None) -> set[str]:
-    """Return the names of the cuts for which the table's snapshots were made.  Cuts of the catalog ``but_of``, and those whose
-    time is over, are left out."""
-    try:
-        branches = Address.of(settings).table().branches()
-    except TableMissing:
-        return set()  # its deletion has begun
-    now_ms = SystemClock().now_ms()
-    stay = [branch for branch in branches if cut_of(branch) and not is_over(branch, now_ms)]
-    notes = [cut_note(cut_of(branch), f"snapshot {branch.name}") for branch in stay]
-    return {note.cut for note in notes if but_of is None or not same_place(note.catalog, but_of)}
 
 
 def drop_table(settings: Settings, catalog: Catalog | None, contract: Contract) -> DroppedTable:

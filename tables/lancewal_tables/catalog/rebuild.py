@@ -6,7 +6,9 @@ its deletion has begun, so ``table undrop`` finds it by name.
 
 Guarantees
  1. Nothing that the catalog holds is changed.  An entry or a cut that says something else is a finding.
- 2. A cut is written only if each of its tables has its snapshot.
+ 2. A cut is written only if each of its tables has its snapshot, and can be read at it.  A record that names what is gone
+    would pass for a whole cut in `cut list`, and keep its tables from being dropped.  If a table was dropped, the cut is
+    written, since ``table undrop`` makes it whole, and the table is a finding.
  3. All that could not be found is a finding, by name.
  4. A dropped table takes no name that a table in use has.
 
@@ -20,17 +22,18 @@ from contextlib import closing
 from dataclasses import dataclass, field
 
 from lancewal_core.catalog.catalog import Catalog, change_table
+from lancewal_core.catalog.cut import Cut
 from lancewal_core.catalog.entry import TableEntry, entry_of, says_the_same
 from lancewal_core.catalog.opened import open_directory
-from lancewal_core.errors import LancewalError, TableMissing
+from lancewal_core.errors import LancewalError, TableDropped, TableMissing
 from lancewal_core.open import Address
-from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.process.tasks import Tasks, ThreadTasks
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.address import place_of, same_place, whole_address
 from lancewal_core.table.contract import Contract, newest_contract
 from lancewal_core.table.snapshots import readable_snapshots
 from lancewal_flusher.catalog.below import tables_below
-from lancewal_flusher.catalog.proved import ProvedTable, proved_cuts
+from lancewal_flusher.catalog.proved import ProvedTable, faults_of_cuts, proved_cuts
 
 _TABLES_AT_ONCE = 16
 """Tables read at a time."""
@@ -56,6 +59,11 @@ def rebuild(catalog: Catalog, settings: Settings, roots: Sequence[str]) -> Rebui
     with closing(ThreadTasks(io_threads=_TABLES_AT_ONCE)) as tasks:
         named = _named(settings, roots, tasks)
         read = tasks.map(lambda item: _read(settings, *item), sorted(named.items()))
+        _write(catalog, settings, read, tasks, done)
+    return done
+
+
+def _write(catalog: Catalog, settings: Settings, read: Sequence[_Read], tasks: Tasks, done: Rebuilt) -> None:
     tables: dict[str, ProvedTable] = {}
     for found in read:
         match found:
@@ -65,8 +73,10 @@ def rebuild(catalog: Catalog, settings: Settings, roots: Sequence[str]) -> Rebui
                 _take(tables, found, done)
     for name, table in tables.items():
         _write_entry(catalog, name, table.entry, done)
-    _write_cuts(catalog, tables, done)
-    return done
+    cuts, findings = proved_cuts(tables.values())
+    done.findings += findings
+    for cut in cuts:
+        _write_cut(catalog, cut, faults_of_cuts([(cut, name) for name in cut.tables], settings, tasks), done)
 
 
 def _named(settings: Settings, roots: Sequence[str], tasks: ThreadTasks) -> Mapping[str, str]:
@@ -129,12 +139,15 @@ def _write_entry(catalog: Catalog, name: str, new: TableEntry, done: Rebuilt) ->
         )
 
 
-def _write_cuts(catalog: Catalog, tables: Mapping[str, ProvedTable], done: Rebuilt) -> None:
-    cuts, findings = proved_cuts(tables.values())
-    done.findings += findings
-    for cut in cuts:
-        before = catalog.cut(cut.name)
-        if before is None and catalog.swap_cut(cut.name, None, cut):
-            done.cuts.append(cut.name)
-        elif before is None or before.write_id != cut.write_id:
-            done.findings.append(f"cut {cut.name}: the catalog has another cut of this name")
+def _write_cut(catalog: Catalog, cut: Cut, faults: Sequence[LancewalError | None], done: Rebuilt) -> None:
+    """Write the cut unless one of its tables cannot be read at it (guarantee 2)."""
+    lacks = [f"{fault.kind}: {fault}" for fault in faults if fault is not None]
+    if any(fault is not None and not isinstance(fault, TableDropped) for fault in faults):
+        done.findings += [f"cut {cut.name} was not written: {text}" for text in lacks]
+        return
+    done.findings += [f"cut {cut.name}: {text}" for text in lacks]
+    before = catalog.cut(cut.name)
+    if before is None and catalog.swap_cut(cut.name, None, cut):
+        done.cuts.append(cut.name)
+    elif before is None or before.write_id != cut.write_id:
+        done.findings.append(f"cut {cut.name}: the catalog has another cut of this name")

@@ -7,9 +7,10 @@ Guarantees
     and is no exception.
  3. A table whose folder was moved or copied becomes a table of its own before (``define.move``).  ``Registered.former_uuid``
     is the uuid that it had.
+ 4. If a folder was moved, the kept cuts that hold the table are named before anything is changed (``cuts_of_table``).
 
 Steps, each of which may be repeated: after a crash the same command continues.
- 1. Check that the name is free, or the table's own.
+ 1. Check that the name is free, or the table's own, and that the kept cuts are named which lack the table from then on.
  2. If the contract names another place, register the move.
  3. Put a version of the contract with the name.
  4. Swap the entry.
@@ -20,16 +21,16 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from lancewal_core.catalog.catalog import Catalog, change_table, cuts_of, found_table
+from lancewal_core.catalog.catalog import Catalog, change_table, found_table
 from lancewal_core.catalog.entry import TableEntry, entry_of, says_the_same
 from lancewal_core.catalog.table_name import table_name
 from lancewal_core.errors import InvalidInput, NotALancewalTable, TableExists, TableMissing
 from lancewal_core.open import Address
-from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.failpoints import point
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.address import local_folder, place_of, same_place
 from lancewal_core.table.contract import Contract
+from lancewal_tables.catalog.cuts_of_table import check_cuts, check_move
 from lancewal_tables.define.move import move_table
 from lancewal_tables.define.name import give_name
 
@@ -43,13 +44,16 @@ class Registered:
     """Place from which the folder was moved or copied; None if it lies where its contract says."""
     former_uuid: str | None = None
     """Uuid that the table had there, and that only a table there has from now on."""
+    lacking: tuple[str, ...] = ()
+    """Kept cuts that lack the table, since its folder was moved."""
 
 
-def register_table(catalog: Catalog, settings: Settings, name: str) -> Registered:
+def register_table(catalog: Catalog, settings: Settings, name: str, of_cuts: Collection[str] = ()) -> Registered:
     """Add the lancewal table at ``table.uri`` to the catalog as ``name`` (steps 1 to 4).
 
-    ``TableExists``: the name leads to another table, or the table has another name in the catalog.  ``TableMissing`` and
-    ``NotALancewalTable``: there is no such table.  Other errors are those of ``move_table``."""
+    ``of_cuts``: names of kept cuts that may lose the table, since its folder was moved.  ``InvalidInput``: it is in another
+    kept cut.  ``TableExists``: the name leads to another table, or the table has another name in the catalog.
+    ``TableMissing`` and ``NotALancewalTable``: there is no such table.  Other errors are those of ``move_table``."""
     table_name(name)
     settings.need("table.uri")
     address = Address.of(settings)
@@ -57,6 +61,7 @@ def register_table(catalog: Catalog, settings: Settings, name: str) -> Registere
     # Step 1
     check_free(catalog, settings, name)
     _check_no_other_name(catalog, contract, name, address.uri)
+    lacking = check_move(settings, catalog, contract, of_cuts)
     # Step 2
     moved_from = former_uuid = None
     if contract.place is not None and not same_place(contract.place, place_of(address.uri)):
@@ -65,7 +70,7 @@ def register_table(catalog: Catalog, settings: Settings, name: str) -> Registere
     # Step 3
     contract = give_name(address, name)
     # Step 4
-    return Registered(put_entry(catalog, settings, name, contract), moved_from, former_uuid)
+    return Registered(put_entry(catalog, settings, name, contract), moved_from, former_uuid, lacking)
 
 
 def check_free(catalog: Catalog, settings: Settings, name: str) -> None:
@@ -104,28 +109,6 @@ def forget_table(catalog: Catalog, name: str, of_cuts: Collection[str] = ()) -> 
 
     change_table(catalog, name, decide)
     return entry
-
-
-def check_cuts(
-    catalog: Catalog | None, table: str, table_uuid: str | None, named: Collection[str], elsewhere: Collection[str] = ()
-) -> None:
-    """Raise ``InvalidInput`` unless ``named`` has the kept cuts that hold the table, and no other.
-
-    ``table``: its name, or its address.  ``elsewhere``: cuts of other catalogs that hold it.  A cut whose time is over may be
-    named, and need not be: garbage collection drops its snapshots."""
-    kept = [] if catalog is None else cuts_of(catalog, table, table_uuid)
-    for cut in sorted(set(named) - {one.name for one in kept} - set(elsewhere)):
-        raise InvalidInput(
-            f"--cut {cut}: there is no kept cut of this name that has the table {table}. Nothing was changed"
-        )
-    now_ms = SystemClock().now_ms()
-    held = {one.name for one in kept if one.until_ms is None or now_ms < one.until_ms}
-    left = sorted((held | set(elsewhere)) - set(named))
-    if left:
-        raise InvalidInput(
-            f"the table {table} is in kept cuts, which would lack it: {', '.join(left)}. Nothing was changed. Drop the cuts "
-            f"first (`lancewal cut drop {left[0]}`), or add {' '.join(f'--cut {cut}' for cut in left)}"
-        )
 
 
 def _check_free(catalog: Catalog, settings: Settings, entry: TableEntry | None) -> None:

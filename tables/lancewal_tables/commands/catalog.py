@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lancewal_core.cli.groups import CommandApp
-from lancewal_core.cli.options import Asked, Output, SettingsAsked
+from lancewal_core.cli.options import Asked, CutsOption, Output, SettingsAsked
 from lancewal_core.cli.output import aligned, one_line, say, terms
 from lancewal_core.errors import InvalidInput, counted
 from lancewal_core.process.clock import utc_text
+from lancewal_tables.commands.contract_text import lacking_text
 
 if TYPE_CHECKING:
     from lancewal_core.catalog.entry import TableEntry
@@ -104,11 +105,12 @@ def show(asked: SettingsAsked, name: NameArgument) -> None:
 
 
 @app.command()
-def register(asked: Asked, name: NameArgument) -> None:
+def register(asked: Asked, name: NameArgument, cut: CutsOption = None) -> None:
     """Add an existing lancewal table to the catalog, and write the name into its contract.
 
     Without an address the table lies in the catalog's root. If the folder was moved or copied, the table becomes a table of
-    its own, as by `lancewal table moved`. Neither ingest nor flusher may have run on it meanwhile.
+    its own, as by `lancewal table moved`. Neither ingest nor flusher may have run on it meanwhile. Kept cuts do not find a
+    table that was moved: name each that holds it by --cut.
 
     Example: lancewal catalog register shop.orders -t s3://lake/orders
     """
@@ -116,8 +118,13 @@ def register(asked: Asked, name: NameArgument) -> None:
     from lancewal_tables.catalog.root import set_catalog
 
     settings = asked.settings(name=name)
-    done = register_table(set_catalog(settings), settings, name)
-    content = {**done.entry.model_dump(mode="json"), "moved_from": done.moved_from, "former_uuid": done.former_uuid}
+    done = register_table(set_catalog(settings), settings, name, cut or ())
+    content = {
+        **done.entry.model_dump(mode="json"),
+        "moved_from": done.moved_from,
+        "former_uuid": done.former_uuid,
+        "incomplete_cuts": done.lacking,
+    }
     asked.report(content, _registered_text(done))
 
 
@@ -125,10 +132,7 @@ def register(asked: Asked, name: NameArgument) -> None:
 def forget(
     asked: SettingsAsked,
     name: NameArgument,
-    cut: Annotated[
-        list[str] | None,
-        typer.Option("--cut", help="A kept cut that has the table, and may lose its name; repeatable.", metavar="NAME"),
-    ] = None,
+    cut: CutsOption = None,
 ) -> None:
     """Remove a table's entry from the catalog. The table stays, and `lancewal catalog register` adds it again.
 
@@ -155,8 +159,8 @@ def check(
     """Compare the catalog's entries and cuts with contracts and folders.
 
     The command finds a folder that is missing or was moved. It finds a contract with another uuid, topic or name than the
-    entry, and a lancewal table in the root without an entry. It finds a kept cut that the catalog lost. Exit code 1: it found
-    something that is not mended.
+    entry, and a lancewal table in the root without an entry. It finds a kept cut that the catalog lost, or of which a table
+    cannot be read. Exit code 1: it found something that is not mended.
 
     Example: lancewal catalog check --mend
     """
@@ -183,7 +187,8 @@ def rebuild(
     """Write the entries and kept cuts that the folders of the tables prove, into an empty catalog or one of another kind.
 
     Contracts name the tables, snapshots name the cuts. A root that is a catalog itself also names tables elsewhere. Nothing
-    that the catalog holds is changed. Exit code 1: something was not found, or differs.
+    that the catalog holds is changed. A cut of which a table cannot be read is not written. Exit code 1: something was not
+    found, or differs.
 
     Example: lancewal catalog rebuild --root s3://lake
     """
@@ -252,6 +257,7 @@ def _registered_text(done: Registered) -> str:
             f"{done.entry.table_uuid}, and {done.former_uuid} stays that of a table there. Earlier receipts are no longer "
             "accepted"
         )
+    lines += [lacking_text(cut) for cut in done.lacking]
     return "\n".join(lines)
 
 

@@ -13,6 +13,11 @@ if TYPE_CHECKING:
     from lancewal_core.table.contract import Contract
 
 
+def lacking_text(cut: str) -> str:
+    """Return what is told of a kept cut that lacks a table, since its folder was moved."""
+    return f"cut {cut} lacks the table from now on: `lancewal cut show {cut}` says so, and `lancewal cut drop {cut}` drops it"
+
+
 def contract_text(contract: Contract, *, made: bool = True) -> str:
     """Return one line for each term, then one for each column.
 

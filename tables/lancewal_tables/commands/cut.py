@@ -157,6 +157,8 @@ def show(asked: SettingsAsked, name: NameArgument) -> None:
     Example: lancewal cut show june
     """
     from lancewal_core.catalog.catalog import found_cut
+    from lancewal_core.open import Address, open_at
+    from lancewal_core.process.clock import SystemClock
     from lancewal_core.process.tasks import ThreadTasks
     from lancewal_tables.catalog.root import set_catalog
     from lancewal_tables.cuts.held import look_at
@@ -164,7 +166,7 @@ def show(asked: SettingsAsked, name: NameArgument) -> None:
     settings = asked.settings()
     with closing(ThreadTasks()) as tasks:
         cut = found_cut(set_catalog(settings), name)
-        held = look_at(cut, lambda uri: _in_use(settings, uri), tasks)
+        held = look_at(cut, lambda uri: open_at(Address.of(settings, uri), tasks, SystemClock()), tasks)
     asked.report({"cut": _about(cut, held)}, "\n".join([_line(cut), *_table_lines(cut, held)]))
     if any(one.fault for one in held.values()):
         raise typer.Exit(1)
@@ -187,7 +189,7 @@ def drop(asked: SettingsAsked, name: NameArgument, dry_run: DryRunOption = False
         catalog = set_catalog(settings)
         cut = catalog.cut(name)
         left = [(entry, one) for entry, one in _snapshots(settings, catalog, tasks) if one.note.cut == name]
-        left = [(entry, one) for entry, one in left if cut is None or one.note.write_id != cut.write_id]
+        left = [(entry, one) for entry, one in left if cut is None or not _keeps(cut, entry, one)]
         if cut is None and not left:
             raise CutMissing(
                 f"the catalog {catalog.where} has no cut {name}: `lancewal cut list` shows its cuts", cut=name
@@ -229,18 +231,20 @@ def _drop(
     return [(entry, one) for entry, one in left if drop_if_left_over(catalog, _table(settings, entry.uri), one)]
 
 
+def _keeps(cut: Cut, entry: TableEntry, one: OfCut) -> bool:
+    """Return whether the cut reads this snapshot, which says that it is of a cut of this name.  A folder that was moved took
+    its snapshots along, and the cut does not look there."""
+    from lancewal_core.store.address import place_of, same_place
+
+    of = cut.tables.get(one.note.table)
+    here = of is not None and same_place(place_of(of.uri), place_of(entry.uri))
+    return here and one.note.write_id == cut.write_id
+
+
 def _table(settings: Settings, uri: str) -> Table:
     from lancewal_core.open import Address
 
     return Address.of(settings, uri).table()
-
-
-def _in_use(settings: Settings, uri: str) -> Table:
-    """Return the table at the address.  ``TableDropped`` if it was dropped: nobody reads it until that is taken back."""
-    from lancewal_core.open import Address
-
-    Address.of(settings, uri).contract()
-    return _table(settings, uri)
 
 
 def _snapshots(settings: Settings, catalog: Catalog, tasks: Tasks) -> list[tuple[TableEntry, OfCut]]:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lancewal_core.cli.groups import CommandApp
-from lancewal_core.cli.options import Asked, DryRunOption, TableAsked, YesOption, agree
+from lancewal_core.cli.options import Asked, CutsOption, DryRunOption, TableAsked, YesOption, agree
 from lancewal_core.cli.output import one_line, say
 from lancewal_core.errors import InvalidInput, counted
-from lancewal_tables.commands.contract_text import changes_text, contract_text, moved_names
+from lancewal_tables.commands.contract_text import changes_text, contract_text, lacking_text, moved_names
 from lancewal_tables.commands.load import command as load_command
 
 if TYPE_CHECKING:
@@ -75,16 +75,24 @@ def attach(
 def moved(
     asked: Asked,
     former: Annotated[str, typer.Option("--from", help="Place of the original, as `lancewal table show` prints it.")],
+    cut: CutsOption = None,
 ) -> None:
     """Register a table whose folder was moved or copied to `table.uri`. It becomes a table of its own, with all its content.
 
     Neither ingest nor flusher may have run on the table while it was copied.  Earlier receipts are no longer accepted.
+    Kept cuts do not find a table that was moved: name each that holds it by --cut.
 
     Example: lancewal table moved --from s3://old/orders
     """
+    from lancewal_tables.catalog.cuts_of_table import check_move
     from lancewal_tables.define.move import move_table
 
-    _show(move_table(asked.settings(), former), asked)
+    settings, catalog = asked.settings_and_catalog()
+    lacking = check_move(settings, catalog, _contract(settings), cut or ())
+    moved = move_table(settings, former)
+    for name in lacking:
+        _warn(lacking_text(name))
+    _show(moved, asked)
 
 
 @app.command()
@@ -269,10 +277,7 @@ def drop(
     now: Annotated[
         bool, typer.Option("--now", help="Delete the table's objects at once, without the grace period.")
     ] = False,
-    cut: Annotated[
-        list[str] | None,
-        typer.Option("--cut", help="A kept cut that may lose the table; repeatable.", metavar="NAME"),
-    ] = None,
+    cut: CutsOption = None,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
 ) -> None:
@@ -284,7 +289,8 @@ def drop(
     Example: lancewal table drop -t s3://lake/orders
     """
     from lancewal_core.process.clock import SystemClock, utc_text
-    from lancewal_tables.catalog.dropping import check_kept_cuts, contract_of, delete_table, drop_table
+    from lancewal_tables.catalog.cuts_of_table import check_kept_cuts
+    from lancewal_tables.catalog.dropping import contract_of, delete_table, drop_table
     from lancewal_tables.define.drop import deletable_ms
 
     settings, catalog = asked.settings_and_catalog()

@@ -302,7 +302,7 @@ def test_a_table_of_a_kept_cut_is_forgotten_only_if_the_cut_is_named(lake: Lake,
         forget_table(lake.catalog, "shop.orders")
     with pytest.raises(InvalidInput, match="--cut live: there is no kept cut of this name"):
         forget_table(lake.catalog, "shop.orders", ["june", "live"])
-    agrees(lake, "shop.orders", tmp_path / "orders")
+    assert lake.catalog.table("shop.orders") is not None
     forget_table(lake.catalog, "shop.orders", ["june"])
     assert lake.catalog.table("shop.orders") is None
 

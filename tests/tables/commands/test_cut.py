@@ -70,7 +70,7 @@ def test_an_incomplete_cut_names_its_table(lake: Lake, said: Said) -> None:
     drop_snapshot(lake.of["shop.items"].table, snapshot)
     shown = said("cut", "show", "june", code=1)
     (line,) = [line for line in shown.splitlines() if line.startswith("shop.items")]
-    assert f"its snapshot {snapshot} was dropped" in line
+    assert f"has no snapshot '{snapshot}'" in line
     assert said("cut", "drop", "june", "--yes") == "dropped cut june\n"
 
 

@@ -15,9 +15,11 @@ from lancewal_core.catalog.cut import Cut
 from lancewal_core.catalog.opened import open_directory
 from lancewal_core.errors import CatalogUnavailable, CutMissing, InvalidInput, OutsideHistoryWindow, TokenTimeout
 from lancewal_core.names.ids import Position, TableVersion
+from lancewal_core.open import Address, open_at
+from lancewal_core.process.clock import SystemClock
+from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.control import Service, set_pause
-from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.snapshots import snapshots
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.cuts.positions import PositionSource
@@ -224,11 +226,15 @@ def _no_answer(catalog: object, name: str, instead_of: Cut | None, new: Cut | No
 def test_a_snapshot_dropped_by_hand_and_a_folder_that_is_gone_are_named(lake: Lake) -> None:
     cut = lake.make("june")
     lake.produce(20)
-    whole = look_at(cut, LanceTable, lake.tasks)
+
+    def opened(uri: str) -> OpenedTable:
+        return open_at(Address(uri), lake.tasks, SystemClock())
+
+    whole = look_at(cut, opened, lake.tasks)
     assert [one.fault for one in whole.values()] == ["", ""]
     assert all((one.nbytes or 0) > 0 for one in whole.values())
     drop_snapshot(lake.of["shop.orders"].table, cut.tables["shop.orders"].snapshot or "")
     shutil.rmtree(lake.of["shop.items"].uri)
-    faults = {name: one.fault for name, one in look_at(cut, LanceTable, lake.tasks).items()}
-    assert faults["shop.orders"] == f"cut_missing: its snapshot {cut.tables['shop.orders'].snapshot} was dropped"
-    assert faults["shop.items"].startswith("table_missing: ")
+    faults = {name: one.fault for name, one in look_at(cut, opened, lake.tasks).items()}
+    for name, why in (("shop.orders", "The snapshot is not there: "), ("shop.items", "There is no lancewal table at ")):
+        assert faults[name].startswith(f"cut_missing: cut june is incomplete: its table {name} cannot be read. {why}")

@@ -10,7 +10,8 @@ import pytest
 from lancewal_core.catalog.opened import catalog_of
 from lancewal_core.errors import InvalidInput
 from lancewal_core.settings.load import Settings, load_settings
-from lancewal_tables.catalog.dropping import check_kept_cuts, contract_of
+from lancewal_tables.catalog.cuts_of_table import check_kept_cuts
+from lancewal_tables.catalog.dropping import contract_of
 from lancewal_tables.catalog.registration import forget_table
 from tests.tables.cuts.lake import Lake
 

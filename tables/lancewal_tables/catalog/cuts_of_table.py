@@ -1,0 +1,100 @@
+"""Kept cuts that hold a table, and would lack it after a command: each must be named to the command (``--cut``).
+
+A table that is dropped or forgotten is lacking, and one whose folder was moved.  Its snapshots lie in the folder, and name
+the place at which it was: Lance keeps the address of the table's files in each branch.  So they cannot be read elsewhere,
+and nothing mends that but moving the folder back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from lancewal_core.catalog.catalog import Catalog, cuts_of
+from lancewal_core.catalog.cut_note import cut_note
+from lancewal_core.errors import InvalidInput, LancewalError, NotALancewalTable, TableMissing
+from lancewal_core.open import Address
+from lancewal_core.process.clock import SystemClock
+from lancewal_core.settings.load import Settings
+from lancewal_core.store.address import place_of, same_place
+from lancewal_core.table.contract import Contract
+from lancewal_core.table.snapshots import cut_of
+from lancewal_flusher.garbage.snapshots import is_over
+
+
+def check_cuts(
+    catalog: Catalog | None,
+    table: str,
+    table_uuid: str | None,
+    named: Collection[str],
+    elsewhere: Collection[str] = (),
+    advice: str = "Drop",
+) -> None:
+    """Raise ``InvalidInput`` unless ``named`` has the kept cuts that hold the table, and no other.
+
+    ``table``: its name, or its address.  ``elsewhere``: cuts of other catalogs that hold it.  A cut whose time is over may be
+    named, and need not be: garbage collection drops its snapshots.  ``advice``: words of the error before "the cuts"."""
+    kept = [] if catalog is None else cuts_of(catalog, table, table_uuid)
+    for cut in sorted(set(named) - {one.name for one in kept} - set(elsewhere)):
+        raise InvalidInput(
+            f"--cut {cut}: there is no kept cut of this name that has the table {table}. Nothing was changed"
+        )
+    now_ms = SystemClock().now_ms()
+    held = {one.name for one in kept if one.until_ms is None or now_ms < one.until_ms}
+    left = sorted((held | set(elsewhere)) - set(named))
+    if left:
+        raise InvalidInput(
+            f"the table {table} is in kept cuts, which would lack it: {', '.join(left)}. Nothing was changed. {advice} "
+            f"the cuts first (`lancewal cut drop {left[0]}`), or add {' '.join(f'--cut {cut}' for cut in left)}"
+        )
+
+
+def check_kept_cuts(
+    settings: Settings, catalog: Catalog | None, contract: Contract, named: Collection[str], advice: str = "Drop"
+) -> None:
+    """Raise ``InvalidInput`` unless ``named`` has the kept cuts that hold the table at ``table.uri``, and no other.
+
+    The catalog knows its own.  The table's snapshots tell of cuts of other catalogs."""
+    elsewhere = _cuts_of_snapshots(settings, None if catalog is None else catalog.where)
+    check_cuts(catalog, settings.table.uri, contract.table_uuid, named, elsewhere, advice)
+
+
+def check_move(
+    settings: Settings, catalog: Catalog | None, contract: Contract, named: Collection[str]
+) -> tuple[str, ...]:
+    """Return the kept cuts that lack the table once it is registered at ``table.uri``, a place to which its folder was moved.
+
+    ``InvalidInput`` unless ``named`` has them all.  A folder that was copied takes nothing from a cut: its original is still
+    at the place that the contract names.  A table at home takes nothing either, whatever is named: a command that was
+    interrupted may be run again."""
+    place, here = contract.place, place_of(settings.table.uri)
+    if place is None or same_place(place, here):
+        return ()
+    if _lies_at(settings, place, contract.table_uuid):
+        check_cuts(None, here, contract.table_uuid, named)
+        return ()
+    back = f"To keep them, move the folder back to {place}: snapshots cannot be read elsewhere. Or drop"
+    check_kept_cuts(settings, catalog, contract, named, back)
+    return tuple(sorted(set(named)))
+
+
+def _lies_at(settings: Settings, place: str, table_uuid: str) -> bool:
+    """Return whether the table lies at a place.  A place that does not answer may have it."""
+    try:
+        return Address.of(settings, place).contract().table_uuid == table_uuid
+    except (TableMissing, NotALancewalTable):
+        return False
+    except LancewalError:
+        return True
+
+
+def _cuts_of_snapshots(settings: Settings, but_of: str | None) -> set[str]:
+    """Return the names of the cuts for which the table's snapshots were made.  Cuts of the catalog ``but_of``, and those whose
+    time is over, are left out."""
+    try:
+        branches = Address.of(settings).table().branches()
+    except TableMissing:
+        return set()  # its deletion has begun
+    now_ms = SystemClock().now_ms()
+    stay = [branch for branch in branches if cut_of(branch) and not is_over(branch, now_ms)]
+    notes = [cut_note(cut_of(branch), f"snapshot {branch.name}") for branch in stay]
+    return {note.cut for note in notes if but_of is None or not same_place(note.catalog, but_of)}
