@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lancewal_core.errors import ContractMismatch
+from lancewal_core.errors import ContractMismatch, TableMissing
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.tasks import Tasks, together
 from lancewal_core.region.opened_table import OpenedTable
@@ -20,7 +20,7 @@ from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.obstore import TableStore, open_store
 from lancewal_core.table.checks import check_identity, check_place, check_settings
 from lancewal_core.table.columns.restored import check_fit
-from lancewal_core.table.contract import Contract, newer_contract, read_contract
+from lancewal_core.table.contract import Contract, check_in_use, newer_contract, newest_contract, read_contract
 from lancewal_core.table.lance.base_paths import BasePaths
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.proof.store_proof import StoreWay
@@ -85,10 +85,17 @@ def open_at(address: Address, tasks: Tasks, clock: Clock) -> OpenedTable:
     """Open a table to read it.  The folder may be a copy, and the newest version is not compared with the contract
     yet.
 
-    Raise ``TableMissing`` if there is no Lance table, else ``NotALancewalTable`` if there is no contract.
+    Raise ``TableMissing`` if there is no Lance table, else ``NotALancewalTable`` if there is no contract.  ``TableDropped``
+    if the table was dropped, also if it is deleted by now: its contract stays.
     """
     store, table = address.store(), address.table()
-    _, contract = together(tasks, table.newest, lambda: read_contract(store, address.uri, tasks))
+    try:
+        _, contract = together(tasks, table.newest, lambda: read_contract(store, address.uri, tasks))
+    except TableMissing:
+        left = newest_contract(store, tasks)
+        if left is not None:
+            check_in_use(left, address.uri)
+        raise
     return OpenedTable.over(store, table, contract, tasks, clock)
 
 

@@ -67,7 +67,7 @@ def found_table(catalog: Catalog, name: str) -> TableEntry:
     entry = catalog.table(name)
     if entry is None:
         raise TableUnknown(
-            f"the catalog {catalog.where} has no table {name}: `lancewal catalog list` shows its tables, and "
+            f"the catalog {catalog.where} has no table {name}. `lancewal catalog list` shows its tables, and "
             f"`lancewal catalog register {name} -t ADDRESS` adds one",
             table=name,
         )
@@ -121,7 +121,9 @@ def tables_matching(catalog: Catalog, patterns: tuple[str, ...]) -> dict[str, Ta
     found = tables_named(catalog, patterns)
     for pattern in patterns:
         if not any(matcher(pattern).fullmatch(name) for name in found):
-            raise InvalidInput(f"no table of the catalog {catalog.where} is named {pattern}")
+            raise InvalidInput(
+                f"no table of the catalog {catalog.where} is named {pattern}: `lancewal catalog list` shows its tables"
+            )
     return found
 
 

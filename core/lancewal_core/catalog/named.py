@@ -33,8 +33,8 @@ def address_of(catalog: Catalog, text: str, *, dropped: bool = False) -> str:
     if os.path.isdir(text):
         return text
     raise TableUnknown(
-        f"{text} is neither a table of the catalog {catalog.where} nor a folder here: `lancewal catalog list` shows the "
-        "catalog's tables, and `lancewal table create --name NAME` makes one. An address has a slash, such as ./orders",
+        f"{text} is neither a table of the catalog {catalog.where} nor a folder here. `lancewal catalog list` shows the "
+        "catalog's tables, and `lancewal catalog register NAME -t ADDRESS` adds one. An address has a slash, such as ./orders",
         table=text,
     )
 
@@ -52,6 +52,7 @@ def active(catalog: Catalog, entry: TableEntry) -> TableEntry:
     if entry.state == "active":
         return entry
     raise TableUnknown(
-        f"the table {entry.name} of the catalog {catalog.where} was dropped. Its address was {entry.uri}",
+        f"the table {entry.name} of the catalog {catalog.where}, at {entry.uri}, was dropped. `lancewal table undrop -t "
+        f"{entry.name}` takes that back until its objects are deleted",
         table=entry.name,
     )

@@ -168,6 +168,16 @@ def place_of(uri: str) -> str:
     return f"{parts.scheme}://{parts.netloc}/{parts.path.strip('/')}"
 
 
+def no_table_advice(uri: str) -> str:
+    """Return advice for an address at which no table lies.  A table that was made before is not made again by it."""
+    if "/" not in uri:
+        return "A name is looked up where a catalog is set (catalog.root), and an address has a slash, such as ./orders"
+    return (
+        "Correct the address (table.uri, --table), or see `lancewal catalog check` if a catalog led here. `lancewal table "
+        "create` makes a table that was never made"
+    )
+
+
 def same_place(one: str, other: str) -> bool:
     """Return whether two places are one: equal texts, or local paths that lead to one folder on this machine."""
     return one == other or one_text(one) == one_text(other)

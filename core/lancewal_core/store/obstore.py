@@ -20,7 +20,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 from urllib.parse import SplitResult
 
@@ -42,7 +41,13 @@ from lancewal_core.names import paths
 from lancewal_core.process.clock import ms_since_1970
 from lancewal_core.process.library_errors import first_line
 from lancewal_core.process.tasks import use_threads
-from lancewal_core.store.address import files_address, holder_and_account, local_folder, table_address
+from lancewal_core.store.address import (
+    files_address,
+    holder_and_account,
+    local_folder,
+    no_table_advice,
+    table_address,
+)
 from lancewal_core.store.folder import FolderStore
 from lancewal_core.store.object_limits import check_size, check_written
 from lancewal_core.store.object_store import ANSWER_OBJECTS, ObjectInfo, PutOutcome, PutUnknown, Stored, Taken, no_key
@@ -212,7 +217,8 @@ def open_store(uri: str, options: Mapping[str, str] | None = None) -> TableStore
     path = local_folder(uri)
     if path is None:
         return _opened(uri, parts, options)
-    _check_folder(path)
+    if not path.is_dir():
+        raise TableMissing(f"there is no table at {path}: the folder does not exist. {no_table_advice(uri)}")
     return FolderStore(path)
 
 
@@ -222,16 +228,9 @@ def open_files(uri: str, options: Mapping[str, str] | None = None) -> ObstoreSto
     path = local_folder(uri)
     if path is None:
         return _opened(uri, parts, options)
-    _check_folder(path)
-    return ObstoreStore(LocalStore(path), str(path))
-
-
-def _check_folder(path: Path) -> None:
     if not path.is_dir():
-        raise TableMissing(
-            f"there is no table at {path}: the folder does not exist. Correct the address (table.uri, --table), or make "
-            "the table by `lancewal table create`"
-        )
+        raise TableMissing(f"there is no folder {path}")
+    return ObstoreStore(LocalStore(path), str(path))
 
 
 def _quoted(tag: str | None) -> str | None:

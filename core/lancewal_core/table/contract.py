@@ -483,8 +483,8 @@ def read_contract(store: ObjectStore, table_uri: str, tasks: Tasks | None = None
     contract = newest_contract(store, tasks)
     if contract is None:
         raise NotALancewalTable(
-            f"{table_uri} has no lancewal contract: make the table with `lancewal table create` or "
-            "`lancewal table attach`"
+            f"{table_uri} has no lancewal contract. Correct the address (table.uri, --table). `lancewal table attach` makes a "
+            "Lance table that lies there a lancewal table, and `lancewal table create` makes a new one"
         )
     check_in_use(contract, table_uri)
     return contract

@@ -69,7 +69,9 @@ def contract_at(store: ObjectStore, uri: str) -> Contract:
     ``NotALancewalTable`` if there is none; ``TableElsewhere`` if the folder is a copy."""
     contract = newest_contract(store)
     if contract is None:
-        raise NotALancewalTable(f"{uri} has no lancewal contract: nothing was changed")
+        raise NotALancewalTable(
+            f"{uri} has no lancewal contract: nothing was changed. Correct the address (table.uri, --table)"
+        )
     check_place(uri, contract)
     return contract
 

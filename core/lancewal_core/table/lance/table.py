@@ -34,7 +34,7 @@ from lancewal_core.names.ids import TableVersion
 from lancewal_core.names.paths import VERSIONS, data_file, parse_table_version
 from lancewal_core.process.library_errors import first_line
 from lancewal_core.process.tasks import use_threads
-from lancewal_core.store.address import local_folder, table_address
+from lancewal_core.store.address import local_folder, no_table_advice, table_address
 from lancewal_core.store.folder import FolderStore, folders_in, refuse_links
 from lancewal_core.store.obstore import TableStore, open_store
 from lancewal_core.table.lance.base_paths import BasePaths, check_base_paths
@@ -144,9 +144,7 @@ class LanceTable:
             if not isinstance(error, ValueError) or not says_gone(error):
                 raise self._why_not_opened(error, what, version) from (None if isinstance(error, ValueError) else error)
             if version is None:
-                raise TableMissing(
-                    f"there is no Lance table at {self.uri}: make it with `lancewal table create`"
-                ) from error
+                raise TableMissing(f"there is no Lance table at {self.uri}. {no_table_advice(self.uri)}") from error
             raise VersionGone(f"{what} is gone: a clean-up removed it", version=version) from error
         return self._pinned(opened)
 
