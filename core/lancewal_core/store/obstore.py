@@ -15,7 +15,6 @@ Stores differ in details, which end here:
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
@@ -52,7 +51,7 @@ from lancewal_core.store.folder import FolderStore
 from lancewal_core.store.object_limits import check_size, check_written
 from lancewal_core.store.object_store import ANSWER_OBJECTS, ObjectInfo, PutOutcome, PutUnknown, Stored, Taken, no_key
 from lancewal_core.store.refusal import refusal, what_to_set
-from lancewal_core.store.schemes import SCHEMES, Scheme, any_of, google_key, plain_name
+from lancewal_core.store.schemes import SCHEMES, Scheme, wrong_options
 
 T = TypeVar("T")
 _CLIENT_OPTIONS = {"allow_http": "allow_http", "aws_allow_http": "allow_http", "timeout": "timeout",
@@ -248,7 +247,7 @@ def _opened(uri: str, parts: SplitResult, options: Mapping[str, str] | None) -> 
         elif name not in _LANCE_ONLY:
             config[name] = value
     holder, account = holder_and_account(parts)
-    if wrong := _wrong_options(scheme, config, account):
+    if wrong := wrong_options(scheme, config, account):
         raise InvalidSettings(f"store options for {uri!r} are not accepted: {wrong}")
     if account:
         config = {name: value for name, value in config.items() if name not in scheme.accounts}
@@ -265,22 +264,3 @@ def _opened(uri: str, parts: SplitResult, options: Mapping[str, str] | None) -> 
         advice = what_to_set(str(error), scheme)
         raise InvalidSettings(f"store options for {uri!r} are not accepted: {first_line(error)}{advice}") from error
     return ObstoreStore(store, f"{parts.scheme}://{parts.netloc}{parts.path}", scheme, lambda: opened(_ONCE))
-
-
-def _wrong_options(scheme: Scheme, config: Mapping[str, str], account: str) -> str:
-    """Return why options are refused, though obstore or Lance would take them; else empty.  No value is shown."""
-    said = {**scheme.of_environment(os.environ), **config}
-    for option in said:
-        plain = plain_name(scheme, option)
-        # Azure's own clusters set AZURE_AUTHORITY_HOST in every container with an identity.
-        if (advice := scheme.unfit.get(plain)) and (option in config or plain != "authority_host"):
-            return f"{option if option in config else option.upper()}: {advice}"
-    if google_key(scheme, said).get("type") == "external_account":
-        return (
-            "the key file of Google is of the type external_account. The store's client does not know this type. Give a "
-            "key of a service account, or let the machine have one"
-        )
-    other = any_of(scheme.accounts, config)
-    if account and other and other != account:
-        return f"{scheme.accounts[0]} names another account than the address"
-    return ""

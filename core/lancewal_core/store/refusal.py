@@ -19,6 +19,7 @@ _REFUSED = re.compile(
     r"\b(AccountIsDisabled|AuthenticationFailed|AuthenticationRequired|AuthorizationFailure|"
     r"AuthorizationPermissionMismatch|ContainerDisabled|ContainerNotFound|InsufficientAccountPermissions|"
     r"InvalidAuthenticationInfo|InvalidResourceName|NoAuthenticationInformation)\b|"
+    r"token request: .*status code: 400\b|federated token file|"
     r"\b(PermissionDenied|Unauthenticated)Error\b|status code: (301|40[13])\b|\b401 Unauthorized\b|\b403 Forbidden\b|"
     r"\bPermissionError\b|\bpermission denied\b|\bread-only file system\b|\(os error (1|13|30)\)",
     re.IGNORECASE,

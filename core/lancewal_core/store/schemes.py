@@ -14,8 +14,9 @@ Storage document.
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -54,6 +55,10 @@ class Scheme:
     """Code of the answer for a missing bucket or container."""
     accounts: tuple[str, ...] = field(default=())
     """Names of the option with the account, with and without a prefix; empty: no store of this kind has accounts."""
+    bare: tuple[frozenset[str], ...] = field(default=())
+    """Options that Lance, and not obstore, takes from variables of the environment without a prefix, such as ``TOKEN``.
+    The first set counts always.  Each other one has the names of one kind of credentials, which wins over the kinds
+    after it."""
 
     def of_environment(self, environment: Mapping[str, str]) -> Mapping[str, str]:
         """Return the options that variables of the environment set, by their names in lower case."""
@@ -119,10 +124,15 @@ _GCS = Scheme(
     },
     advice=(
         (
-            r"\b(SignatureDoesNotMatch|InvalidSecurity|AuthenticationRequired|invalid_grant|Invalid Credentials)\b|"
-            r"status code: 401\b",
+            r"\b(SignatureDoesNotMatch|InvalidSecurity|AuthenticationRequired|invalid_grant|Invalid Credentials|"
+            r"invalid_token|Invalid JWT)\b|status code: 401\b",
             "the store does not take these credentials: correct storage.options google_service_account or "
-            "google_service_account_key",
+            "google_service_account_key, or set this machine's clock",
+        ),
+        (
+            r"performing token request",
+            "nobody gives a token: give this machine or this pod a service account that may use the store, or set "
+            "storage.options google_service_account",
         ),
         (
             r"lookup address|name or service not known|dns error|nodename nor servname",
@@ -130,9 +140,39 @@ _GCS = Scheme(
         ),
     ),
     missing="NoSuchBucket",
+    bare=(
+        _words("base_url skip_signature"),
+        _words("bearer_token"),
+        _words("service_account_key"),
+        _words("application_credentials"),
+    ),
 )
 
 _AZURE_ADVICE = (
+    (
+        r"Request date header too old|Date header in the request is incorrect",
+        "the store finds the time of the request wrong: set this machine's clock",
+    ),
+    (
+        r"not valid in the specified time frame",
+        "the time of the SAS token is over or has not begun: renew storage.options azure_storage_sas_token, or set this "
+        "machine's clock",
+    ),
+    (
+        r"Lifetime validation failed",
+        "the time of the token is over or has not begun: renew storage.options azure_storage_token if it is set, or set "
+        "this machine's clock",
+    ),
+    (
+        r"federated token file",
+        "storage.options azure_federated_token_file names no file that can be read: on AKS label the pod "
+        "azure.workload.identity/use",
+    ),
+    (
+        r"performing token request",
+        "nobody gives a token: correct storage.options azure_client_id, azure_tenant_id, azure_client_secret or "
+        "azure_federated_token_file, or give this machine or this pod an identity",
+    ),
     (r"\bContainerBeingDeleted\b", "the container is being deleted: create it again later, or correct table.uri"),
     (
         r"\b(AuthenticationFailed|InvalidAuthenticationInfo)\b",
@@ -164,7 +204,7 @@ def _azure(name: str, form: str) -> Scheme:
         said="MicrosoftAzure",
         prefixes=("azure_storage_", "azure_"),
         shown=_words("""
-            account_name authority_id client_id container_name credential_type disable_tagging endpoint
+            account_name authority_host authority_id client_id container_name credential_type disable_tagging endpoint
             federated_token_file identity_endpoint msi_endpoint msi_resource_id object_id skip_signature tenant_id
             use_azure_cli use_emulator use_fabric_endpoint
             """),
@@ -174,12 +214,20 @@ def _azure(name: str, form: str) -> Scheme:
             "azure_storage_account_key or azure_storage_sas_token (or the machine's own managed or workload identity)"
         ),
         unfit={
-            "authority_host": "obstore and Lance do not agree on it: leave it out",
             "use_emulator": "it hides which store is meant: set azure_storage_endpoint and the account's name and key",
         },
         advice=_AZURE_ADVICE,
         missing="ContainerNotFound",
         accounts=("azure_storage_account_name", "account_name"),
+        bare=(
+            _words("endpoint skip_signature use_emulator credential_type"),
+            _words("token bearer_token"),
+            _words("account_key access_key master_key"),
+            _words("""
+                client_id client_secret tenant_id authority_id federated_token_file authority_host sas_token sas_key
+                msi_endpoint object_id msi_resource_id
+                """),
+        ),
     )
 
 
@@ -223,6 +271,11 @@ def endpoint_of(scheme: Scheme, said: Mapping[str, str]) -> str:
 def google_key(scheme: Scheme, said: Mapping[str, str]) -> Mapping[str, object]:
     """Return the content of the key file that options name or hold.  Empty if there is none, or none that can be read.
     Empty too for other stores than Google's."""
+    return _google_key(scheme, said) or {}
+
+
+def _google_key(scheme: Scheme, said: Mapping[str, str]) -> Mapping[str, object] | None:
+    """Do the work of ``google_key``; None if the content is not a JSON object."""
     if scheme is not _GCS:
         return {}
     text = any_of(("google_service_account_key", "service_account_key"), said)
@@ -231,16 +284,73 @@ def google_key(scheme: Scheme, said: Mapping[str, str]) -> Mapping[str, object]:
     )
     path = path or said.get("google_application_credentials", "")
     try:
-        found = json.loads(text or Path(path).read_bytes())
+        text = text or (Path(path).read_text() if path else "{}")
     except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+        return {}  # the client says so
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def plain_name(scheme: Scheme, option: str) -> str:
     """Return an option's name in lower case and without the scheme's prefix."""
     name = option.lower()
     return next((name[len(p) :] for p in scheme.prefixes if name.startswith(p)), name)
+
+
+def wrong_options(
+    scheme: Scheme, options: Mapping[str, str], account: str, environment: Mapping[str, str] = os.environ
+) -> str:
+    """Return why options are refused, though obstore or Lance would take them; else empty.  No value is shown.
+
+    ``options``: names in lower case.  ``account``: the one in the address."""
+    return next(_wrong(scheme, options, account, environment), "")
+
+
+def _wrong(scheme: Scheme, options: Mapping[str, str], account: str, environment: Mapping[str, str]) -> Iterator[str]:
+    variables = scheme.of_environment(environment)
+    said = {**variables, **options}
+    for option in said:
+        if advice := scheme.unfit.get(plain_name(scheme, option)):
+            yield f"{option if option in options else option.upper()}: {advice}"
+    if _google_key(scheme, said) is None:
+        yield "the key of Google is not the content of a key file, which is a JSON object (it is not shown here)"
+    if google_key(scheme, said).get("type") == "external_account":
+        yield (
+            "the key file of Google is of the type external_account. The store's client does not know this type. Give a "
+            "key of a service account, or let the machine have one"
+        )
+    other = any_of(scheme.accounts, options)
+    if account and other and other != account:
+        yield f"{scheme.accounts[0]} names another account than the address"
+    yield from _taken_by_lance_alone(scheme, {plain_name(scheme, option) for option in said}, environment)
+    for option, value in options.items():
+        # Lance has one name of its own for each option, under which it adds a variable.  Of two names it takes either.
+        plain = plain_name(scheme, option)
+        own = option == f"{scheme.prefixes[0]}{plain}" and plain != "sas_token"
+        for variable, another in variables.items():
+            if scheme.bare and not own and plain_name(scheme, variable) == plain and another != value:
+                yield f"{option} and the variable {variable.upper()} differ: set one of them"
+
+
+def _taken_by_lance_alone(scheme: Scheme, given: set[str], environment: Mapping[str, str]) -> Iterator[str]:
+    """Yield why variables without a prefix are refused.  ``given``: names of what both libraries take."""
+    lowered = {name.lower(): name for name in environment}
+    always, *kinds, weakest = scheme.bare or (frozenset[str](), frozenset[str]())
+    counted = set(always)
+    for kind in kinds:
+        if kind & given:
+            break
+        counted |= kind
+    else:
+        counted |= weakest
+    for name in sorted(counted & lowered.keys() - given):
+        yield (
+            f"Lance alone takes the variable {lowered[name]} of the environment, for {scheme.prefixes[0]}{name}: unset it, "
+            "or say by storage.options what is meant"
+        )
 
 
 def shown_options() -> frozenset[str]:

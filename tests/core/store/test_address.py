@@ -184,7 +184,6 @@ def test_options_that_name_another_account_than_the_address_are_refused() -> Non
         ("gs://lake/t", "google_storage_token", "give google_bearer_token"),
         ("gs://lake/t", "google_skip_signature", "takes no put without a signature"),
         ("az://lake/t", "azure_storage_use_emulator", "set azure_storage_endpoint"),
-        ("az://lake/t", "azure_authority_host", "do not agree"),
         ("gs://lake/t", "aws_region", "aws_region"),
         ("az://lake/t", "google_service_account", "google_service_account"),
         ("s3://lake/t", "azure_storage_account_name", "azure_storage_account_name"),
@@ -219,6 +218,58 @@ def test_variables_of_the_environment_are_refused_alike(monkeypatch: pytest.Monk
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(file))
     with pytest.raises(InvalidSettings, match="of the type external_account"):
         open_store("gs://lake/t")
+
+
+KEYED = {**ACCOUNT, "azure_storage_account_key": "a2V5"}
+
+
+@pytest.mark.parametrize(
+    ("uri", "options", "variable", "meant"),
+    [
+        ("az://lake/t", KEYED, "TOKEN", "azure_storage_token"),
+        ("az://lake/t", KEYED, "ENDPOINT", "azure_storage_endpoint"),
+        ("az://lake/t", KEYED, "SKIP_SIGNATURE", "azure_storage_skip_signature"),
+        ("az://lake/t", KEYED, "ACCESS_KEY", ""),
+        ("az://lake/t", KEYED, "CLIENT_ID", ""),
+        ("az://lake/t", KEYED, "ACCOUNT_NAME", ""),
+        ("az://lake/t", {**KEYED, "endpoint": "https://one"}, "ENDPOINT", ""),
+        ("az://lake/t", {**KEYED, "azure_storage_token": "x"}, "TOKEN", ""),
+        ("az://lake/t", ACCOUNT, "ACCESS_KEY", "azure_storage_access_key"),
+        ("az://lake/t", ACCOUNT, "sas_token", "azure_storage_sas_token"),
+        ("az://lake/t", {**ACCOUNT, "azure_client_id": "us"}, "MSI_ENDPOINT", "azure_storage_msi_endpoint"),
+        ("az://lake/t", ACCOUNT, "IDENTITY_ENDPOINT", ""),
+        ("gs://lake/t", {}, "BEARER_TOKEN", "google_bearer_token"),
+        ("gs://lake/t", {"google_bearer_token": "x"}, "SERVICE_ACCOUNT_KEY", ""),
+        ("gs://lake/t", {}, "BASE_URL", "google_base_url"),
+        ("s3://lake/t", {"aws_region": "here"}, "TOKEN", ""),
+    ],
+)
+def test_a_variable_that_lance_alone_takes_is_refused_where_it_counts(
+    uri: str, options: Mapping[str, str], variable: str, meant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lance takes variables without a prefix too: it would send what is meant for another program to the store."""
+    monkeypatch.setenv(variable, "canary")
+    if not meant:
+        open_store(uri, options)
+        return
+    with pytest.raises(InvalidSettings, match=f"the variable {variable} of the environment, for {meant}:") as refused:
+        open_store(uri, options)
+    assert "canary" not in str(refused.value)
+
+
+def test_an_option_and_a_variable_that_differ_are_refused_where_lance_takes_either(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for option, both in (("azure_client_id", False), ("account_key", False), ("azure_storage_account_key", True)):
+        monkeypatch.setenv("AZURE_CLIENT_ID", "b3RoZXI=")
+        monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "b3RoZXI=")
+        open_store("az://lake/t", {**ACCOUNT, option: "b3RoZXI="})
+        if both:
+            open_store("az://lake/t", {**ACCOUNT, option: "a2V5"})
+            continue
+        with pytest.raises(InvalidSettings, match=f"{option} and the variable AZURE_.* differ") as refused:
+            open_store("az://lake/t", {**ACCOUNT, option: "a2V5"})
+        assert "a2V5" not in str(refused.value)
 
 
 def test_a_key_file_of_another_identity_is_refused_by_name(tmp_path: Path) -> None:

@@ -31,14 +31,20 @@ class AzureServer(Restartable):
     # Azurite's key, which its manual shows.
     key = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 
-    def __init__(self, directory: Path) -> None:
-        """Prepare a server over ``directory``, which is made if it is absent."""
+    def __init__(self, directory: Path, *, certificate: Path | None = None, key: Path | None = None) -> None:
+        """Prepare a server over ``directory``, which is made if it is absent.
+
+        With ``certificate`` and its ``key``, the server accepts TLS only; ``container`` trusts what ``SSL_CERT_FILE`` names.
+        Then the server takes tokens of identities too: it checks their time, audience and issuer, and no signature."""
         self.directory = directory
+        self._tls: list[str | Path] = []
+        if certificate is not None and key is not None:
+            self._tls = ["--oauth", "basic", "--cert", certificate, "--key", key]
         self._port = free_ports(1)[0]
 
     @property
     def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self._port}/{self.account}"
+        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self._port}/{self.account}"
 
     @property
     def log(self) -> Path:
@@ -87,7 +93,15 @@ class AzureServer(Restartable):
     def start(self) -> None:
         data = self.directory / "data"
         data.mkdir(parents=True, exist_ok=True)
-        arguments = ["--blobHost", "127.0.0.1", "--blobPort", str(self._port), "--silent", "--disableTelemetry"]
+        arguments = [
+            "--blobHost",
+            "127.0.0.1",
+            "--blobPort",
+            str(self._port),
+            "--silent",
+            "--disableTelemetry",
+            *self._tls,
+        ]
         script = azurite()
         self._process = Process([find_node().program, script, *arguments, "--location", data], self.log)
         self._process.wait_until(lambda: listens(self._port), "the Azure server", _START_TIMEOUT_S)
