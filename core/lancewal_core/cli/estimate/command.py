@@ -6,14 +6,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lancewal_core.cli.estimate.price_classes import PricedStore, by_class
 from lancewal_core.cli.options import Output, OutputOption
 from lancewal_core.cli.output import aligned, say, say_json
 from lancewal_core.errors import InvalidInput
 from lancewal_core.settings.durations import option_s
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from lancewal_core.cli.estimate.counted import RequestCounts
-    from lancewal_core.cli.estimate.expected import Expected, Prices
+    from lancewal_core.cli.estimate.expected import Expected
 
 _KINDS = ("put", "get", "list", "delete")
 
@@ -44,19 +47,34 @@ def command(
             metavar="DURATION",
         ),
     ] = "",
+    store: Annotated[
+        PricedStore, typer.Option(help="Cloud of the store, by whose price classes requests are counted.")
+    ] = PricedStore.S3,
     put_price: Annotated[
-        float, typer.Option(help="Price of a thousand PUT, POST or LIST; the defaults are S3's, in US dollars.")
-    ] = 0.005,
-    get_price: Annotated[float, typer.Option(help="Price of a thousand GET or HEAD.")] = 0.0004,
-    stored_price: Annotated[float, typer.Option(help="Price of 10^9 bytes stored for a month.")] = 0.023,
-    fetched_price: Annotated[float, typer.Option(help="Price of 10^9 bytes that leave the store.")] = 0.0,
+        float | None,
+        typer.Option(
+            help="Price of a thousand PUT, POST or LIST of S3, by default 0.005 (US dollars).", show_default=False
+        ),
+    ] = None,
+    get_price: Annotated[
+        float | None,
+        typer.Option(help="Price of a thousand GET or HEAD of S3, by default 0.0004.", show_default=False),
+    ] = None,
+    stored_price: Annotated[
+        float | None,
+        typer.Option(help="Price of 10^9 bytes stored in S3 for a month, by default 0.023.", show_default=False),
+    ] = None,
+    fetched_price: Annotated[
+        float | None,
+        typer.Option(help="Price of 10^9 bytes that leave S3, by default 0.", show_default=False),
+    ] = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Tell what a deployment would ask of its object store, how soon it would show a row, and what that costs a month.
 
     It contacts no store and needs no table: it adds up the requests that were counted for each act, by the default settings.
     Requests for rows of the table itself come on top.  A wish that no setting fulfils is an error that says what is
-    possible.
+    possible. Money is told for S3 alone: other clouds' prices depend on the location, so multiply each class by its price.
 
     Example: lancewal estimate --rows-per-s 10000 --partitions 64 --members 2 --freshness 2s
     """
@@ -73,19 +91,25 @@ def command(
         readers=readers,
         read_every_s=option_s("--read-every", read_every) if read_every else 0.0,
     )
-    prices = Prices(put_price, get_price, stored_price, fetched_price)
+    given = {"put": put_price, "get": get_price, "stored": stored_price, "fetched": fetched_price}
+    prices = {name: price for name, price in given.items() if price is not None}
+    if prices and store is not PricedStore.S3:
+        raise InvalidInput(
+            f"--{next(iter(prices))}-price: prices are for --store s3. Multiply the requests of each class by your price"
+        )
     found = expected(wished)
+    money = found.money(Prices(**prices)) if store is PricedStore.S3 else None
     if output is Output.JSON:
-        say_json(as_json(found, prices))
+        say_json(as_json(found, store, money))
     else:
-        say(text(found, prices))
+        say(text(found, store, money))
 
 
-def as_json(found: Expected, prices: Prices) -> dict[str, object]:
+def as_json(found: Expected, store: PricedStore, money: Mapping[str, float] | None) -> dict[str, object]:
     from lancewal_core.cli.estimate.expected import MONTH_S
 
-    money = found.money(prices)
     return {
+        "store": store.value,
         "linger_ms": found.pace.linger_ms,
         "freshness_typical_s": found.pace.typical_s,
         "freshness_most_s": found.pace.most_s,
@@ -93,21 +117,21 @@ def as_json(found: Expected, prices: Prices) -> dict[str, object]:
         "sealed_by": found.pace.sealed_by,
         "page_tries": found.page_tries,
         "requests_per_s": _kinds(found.per_s, 1.0) | {"by_act": {a: _kinds(k, 1.0) for a, k in found.by_act.items()}},
-        "requests_per_month": _kinds(found.per_s, MONTH_S),
+        "requests_per_month": _kinds(found.per_s, MONTH_S) | {"by_price_class": by_class(store, found.per_s * MONTH_S)},
         "bytes_per_month": {
             "log": found.log_bytes,
             "table": found.table_bytes,
             "fetched": found.fetched_bytes,
         },
         "history_bytes": found.history_bytes,
-        "money_per_month": dict(money) | {"total": sum(money.values())},
+        "money_per_month": None if money is None else dict(money) | {"total": sum(money.values())},
     }
 
 
-def text(found: Expected, prices: Prices) -> str:
+def text(found: Expected, store: PricedStore, money: Mapping[str, float] | None) -> str:
     from lancewal_core.cli.estimate.expected import MONTH_S
 
-    at, money = found.pace, found.money(prices)
+    at = found.pace
     acts: list[tuple[str, ...]] = [("requests a second", "PUT", "GET", "LIST", "DELETE")]
     acts += [(act, *_cells(kinds, 1.0)) for act, kinds in found.by_act.items()]
     acts += [("all", *_cells(found.per_s, 1.0)), ("all, a month", *_cells(found.per_s, MONTH_S))]
@@ -119,11 +143,12 @@ def text(found: Expected, prices: Prices) -> str:
         ("written a month", f"{_gb(found.log_bytes)} of the log, {_gb(found.table_bytes)} of the table"),
         ("fetched from the log a month", _gb(found.fetched_bytes)),
         ("stored of the log", _gb(found.history_bytes)),
-        (
-            "money a month (US dollars)",
-            f"{sum(money.values()):,.2f}: {', '.join(f'{_WORDS[k]} {v:,.2f}' for k, v in money.items())}",
-        ),
     ]
+    if money is not None:
+        told = ", ".join(f"{_WORDS[k]} {v:,.2f}" for k, v in money.items())
+        figures.append(("money a month (US dollars)", f"{sum(money.values()):,.2f}: {told}"))
+    classes = by_class(store, found.per_s * MONTH_S)
+    figures += [(f"requests a month, {name}", f"{number:,.0f}") for name, number in classes.items()]
     return "\n".join([*aligned(figures), "", *aligned(acts, range(1, 5))])
 
 

@@ -102,6 +102,45 @@ def test_the_command_says_it_as_text_and_as_json(capsys: pytest.CaptureFixture[s
     assert found["money_per_month"]["total"] == pytest.approx(found["money_per_month"]["get"])
 
 
+@pytest.mark.parametrize(
+    ("store", "classes"),
+    [
+        ("s3", {"PUT, COPY, POST, LIST": ("put", "list"), "GET and others": ("get",), "free": ("delete",)}),
+        ("gcs", {"class A": ("put", "list"), "class B": ("get",), "free": ("delete",)}),
+        (
+            "azure",
+            {
+                "write": ("put",),
+                "list and create container": ("list",),
+                "read": ("get",),
+                "other": ("delete",),
+                "free": ("delete",),
+            },
+        ),
+    ],
+)
+def test_each_cloud_has_its_classes_of_price(
+    store: str, classes: dict[str, tuple[str, ...]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    wished = ["estimate", "--rows-per-s", "10000", "--partitions", "64", "--members", "2", "--store", store]
+    assert run([*wished, "-o", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    month = found["requests_per_month"]
+    counted_by_class = month["by_price_class"]
+    assert counted_by_class.keys() == classes.keys()
+    for name, kinds in classes.items():
+        assert counted_by_class[name] == pytest.approx(sum(month[kind] for kind in kinds))
+    assert (found["money_per_month"] is None) == (store != "s3")
+    assert run(wished) == 0
+    text = capsys.readouterr().out
+    for name, number in counted_by_class.items():
+        assert f"requests a month, {name} " in text
+        assert f"{number:,.0f}" in text
+    assert ("money a month" in text) == (store == "s3")
+    assert run([*wished, "--get-price", "0.1"]) == (0 if store == "s3" else 2)
+    assert ("--get-price: prices are for --store s3" in capsys.readouterr().err) == (store != "s3")
+
+
 def test_a_wish_that_cannot_be_fulfilled_ends_with_its_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["estimate", "--rows-per-s", "10", "--partitions", "4", "--freshness", "100ms"]) == 2
     assert capsys.readouterr().err.startswith("lancewal: wish_unreachable: ")
