@@ -96,6 +96,20 @@ CONTRACT_WITH_SOURCES = CONTRACT_OF_A_GROUP.model_copy(
         ),
     }
 )
+CONTRACT_WITH_LATER_TYPES = CONTRACT_OF_A_GROUP.model_copy(
+    update={
+        "format": 2,
+        "columns": (
+            Column(name="id", type="uuid", field_ids=(0,)),
+            Column(name="country", type="fixed_size_binary[2]", field_ids=(1,)),
+            Column(name="opens", type="time32[s]", field_ids=(2,)),
+            Column(name="at", type="time64[us]", field_ids=(3,)),
+            Column(name="took", type="duration[ms]", field_ids=(4,)),
+            Column(name="text", type="large_string", field_ids=(5,)),
+            Column(name="parts", type="list<large_binary>", field_ids=(6, 7)),
+        ),
+    }
+)
 CONTRACT_WITH_NAME = CONTRACT_OF_A_GROUP.model_copy(update={"format": 2, "name": "shop.orders"})
 _FRAGMENT = json.dumps(
     {"id": 0, "files": [{"path": "abc.lance", "fields": [0, 1], "file_size_bytes": 2048}], "physical_rows": 3}
@@ -234,6 +248,7 @@ def encoded() -> dict[str, bytes]:
         "contract_1_making.json": encode_contract(CONTRACT_OF_A_MAKING),
         "contract_1_group.json": encode_contract(CONTRACT_OF_A_GROUP),
         "contract_2_name.json": encode_contract(CONTRACT_WITH_NAME),
+        "contract_2_later_types.json": encode_contract(CONTRACT_WITH_LATER_TYPES),
         "contract_2_sources.json": encode_contract(CONTRACT_WITH_SOURCES),
         "contract_2.json": encode_contract(CONTRACT_WITH_CHANGED_COLUMNS),
         "flush_1.json": encode_flush(FLUSH),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hashlib import sha256
 
+import pyarrow as pa
 import pytest
 
 from lancewal_core.keys.catalog import decode_catalog
@@ -71,6 +72,15 @@ def test_the_contract_with_sources_of_columns_is_read() -> None:
     assert naming_of(read) == Naming(
         None, {}, {"price": "total_amount", "changed": "ts"}, {"ts": "epoch_ms"}, frozenset({"trace"})
     )
+
+
+def test_the_contract_with_later_types_is_read() -> None:
+    read = decode_contract(stored("contract_2_later_types.json"), "here")
+    assert read == golden.CONTRACT_WITH_LATER_TYPES
+    assert read.rows.columns.types == [
+        pa.uuid(), pa.binary(2), pa.time32("s"), pa.time64("us"), pa.duration("ms"), pa.large_string(),
+        pa.list_(pa.large_binary()),
+    ]  # fmt: skip
 
 
 def test_the_contract_with_a_name_is_read() -> None:

@@ -95,6 +95,21 @@ EVERY_TYPE = pa.schema(
         ("bits", pa.list_(pa.uint8(), 4)),
     ]
 )
+LATER_TYPES = pa.schema(
+    [
+        *KEY,
+        ("fix", pa.binary(3)),
+        ("uid", pa.uuid()),
+        ("t32", pa.time32("ms")),
+        ("t64", pa.time64("us")),
+        ("took", pa.duration("us")),
+        ("ls", pa.large_string()),
+        ("lb", pa.large_binary()),
+        ("all", pa.list_(pa.struct([("f", pa.binary(9)), ("t", pa.time32("s")), ("d", pa.duration("s"))]))),
+        ("one", pa.struct([("s", pa.large_string()), ("b", pa.list_(pa.large_binary()))])),
+    ]
+)
+"""Types that the first release does not have."""
 
 
 @dataclass(slots=True)
@@ -550,9 +565,19 @@ def random_value(rng: random.Random, type_: pa.DataType, null: float = 0.2) -> A
         return rng.choice([0.0, 0.5, 0.75, -1.5, rng.randrange(-400, 400) / 8])
     if pa.types.is_decimal128(type_):
         return decimal.Decimal(rng.randrange(-(10**6), 10**6)).scaleb(-type_.scale)
-    if pa.types.is_string(type_):
+    if type_ == pa.uuid():
+        return rng.choice([uuid.UUID(int=0), uuid.UUID(int=2**128 - 1), uuid.UUID(int=rng.getrandbits(128))])
+    if pa.types.is_fixed_size_binary(type_):
+        return rng.choice([bytes(type_.byte_width), b"\xff" * type_.byte_width, rng.randbytes(type_.byte_width)])
+    if pa.types.is_time(type_):
+        ticks = {"s": 1, "ms": 10**3, "us": 10**6}[type_.unit]
+        at = rng.choice([0, 86_400 * ticks - 1, rng.randrange(86_400 * ticks)]) * (10**6 // ticks)
+        return (datetime.datetime(1970, 1, 1) + datetime.timedelta(microseconds=at)).time()
+    if pa.types.is_duration(type_):
+        return rng.choice([-1, 0, 1]) * datetime.timedelta(seconds=rng.randrange(10**9))
+    if type_ in (pa.string(), pa.large_string()):
         return rng.choice(["", "a'b", "ähre", "x" * 40, f"s{rng.randrange(100)}"])
-    if pa.types.is_binary(type_):
+    if type_ in (pa.binary(), pa.large_binary()):
         return rng.choice([b"", b"\x00\xff", rng.randbytes(5)])
     if pa.types.is_date32(type_):
         return datetime.date(1960, 1, 1) + datetime.timedelta(days=rng.randrange(40_000))
@@ -572,9 +597,13 @@ def as_json(value: Any, type_: pa.DataType) -> Any:
         return None
     if pa.types.is_decimal128(type_):
         return str(value)
-    if pa.types.is_binary(type_):
+    if isinstance(value, bytes):
         return base64.b64encode(value).decode()
-    if pa.types.is_date32(type_) or pa.types.is_timestamp(type_):
+    if isinstance(value, uuid.UUID):
+        return str(value)
+    if pa.types.is_duration(type_):
+        return value // datetime.timedelta(**{{"s": "seconds", "us": "microseconds"}[type_.unit]: 1})
+    if pa.types.is_date32(type_) or pa.types.is_timestamp(type_) or pa.types.is_time(type_):
         return value.isoformat()
     if pa.types.is_list(type_) or pa.types.is_fixed_size_list(type_):
         return [as_json(item, type_.value_type) for item in value]

@@ -19,6 +19,7 @@ from lancewal_core.region.flush_files import read_folded
 from lancewal_core.region.flushes.manifest import read_flushed_generation
 from lancewal_core.region.generation_entries import entries_of
 from lancewal_core.region.state import GenerationRecord
+from lancewal_core.rows.column_types import storage_rows
 from lancewal_core.rows.equal_cells import row_texts
 from lancewal_core.rows.fold import Folded, fold
 
@@ -75,7 +76,7 @@ def same_rows(one: Folded, other: Folded, primary_key: Sequence[str]) -> bool:
     for mine, theirs in zip((one.rows, one.gone, one.partials), (other.rows, other.gone, other.partials), strict=True):
         if mine.num_rows != theirs.num_rows:
             return False
-        left, right = mine.sort_by(order), theirs.sort_by(order)
+        left, right = storage_rows(mine).sort_by(order), storage_rows(theirs).sort_by(order)
         # NaN is not equal to itself: as text it is.
         if not left.equals(right) and row_texts(left) != row_texts(right):
             return False

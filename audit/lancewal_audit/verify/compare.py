@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from uuid import UUID
 
 import pyarrow as pa
 
@@ -273,11 +274,13 @@ def key_reader(rows: RowSchema) -> Callable[[Values], Key]:
 
 
 def shown_key(columns: pa.Schema, names: Sequence[str], key: Key) -> dict[str, object]:
-    """Return a key's columns as JSON values: binaries in hexadecimal, dates and times as text."""
+    """Return a key's columns as JSON values: binaries in hexadecimal, dates, times and uuids as text."""
     shown: dict[str, object] = {}
     for name, value in zip(names, key, strict=True):
         type_ = columns.field(name).type
-        if isinstance(value, bytes):
+        if type_ == pa.uuid() and isinstance(value, bytes):
+            shown[name] = str(UUID(bytes=value))
+        elif isinstance(value, bytes):
             shown[name] = value.hex()
         elif pa.types.is_temporal(type_):
             shown[name] = stored([value], type_).cast(pa.string())[0].as_py()

@@ -87,7 +87,8 @@ def same(ours: object, theirs: object) -> bool:
 
 
 def plain_rows(table: pa.Table | pa.RecordBatch, names: Sequence[str]) -> list[Values]:
-    """Return rows as tuples of Python values.  Dates and times become the integers that Arrow stores, without bounds."""
+    """Return rows as tuples of Python values.  Dates and times become the integers that Arrow stores, without bounds,
+    and uuids their bytes."""
     if table.num_rows == 0:
         return []
     columns = [table.column(name) for name in names]
@@ -95,10 +96,12 @@ def plain_rows(table: pa.Table | pa.RecordBatch, names: Sequence[str]) -> list[V
 
 
 def _plain(type_: pa.DataType) -> pa.DataType:
-    if pa.types.is_timestamp(type_):
+    if pa.types.is_timestamp(type_) or pa.types.is_time64(type_) or pa.types.is_duration(type_):
         return pa.int64()
-    if pa.types.is_date32(type_):
+    if pa.types.is_date32(type_) or pa.types.is_time32(type_):
         return pa.int32()
+    if type_ == pa.uuid():
+        return pa.binary(16)
     if pa.types.is_fixed_size_list(type_):
         return pa.list_(type_.value_field.with_type(_plain(type_.value_type)), type_.list_size)
     if pa.types.is_list(type_):

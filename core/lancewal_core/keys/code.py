@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lancewal_core.rows.column_types import Column, storage
 from lancewal_core.rows.key_set import integer_like, integers
 from lancewal_core.rows.murmur2 import hashes
 
@@ -80,14 +81,14 @@ def _texts(keys: pa.Table) -> pa.Array:
 
 
 def _combined(column: pa.ChunkedArray) -> pa.Array:
-    """Return a column as one array.  Strings and binaries become large_binary, since together they may be larger than 2
-    GiB."""
-    if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
-        column = column.cast(pa.binary()).cast(pa.large_binary())
+    """Return a column as one array.  Strings, binaries and uuids become large_binary, since together they may be larger than
+    2 GiB."""
+    if not (pa.types.is_boolean(column.type) or integer_like(column.type)):
+        column = _bytes(storage(column))
     return column.combine_chunks()
 
 
-def _bytes(column: pa.Array) -> pa.Array:
+def _bytes(column: Column) -> Column:
     """A string or binary array as large_binary."""
     if pa.types.is_string(column.type):
         column = column.cast(pa.binary())

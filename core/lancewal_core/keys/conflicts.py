@@ -49,6 +49,7 @@ from lancewal_core.names import paths
 from lancewal_core.names.ids import Position, Region
 from lancewal_core.region.flush_files import side_rows, side_stream
 from lancewal_core.rows.carry import trees
+from lancewal_core.rows.column_types import storage_rows
 from lancewal_core.rows.equal_cells import row_texts
 from lancewal_core.rows.fold import Folded, compose, fold_onto, operation_schema, operations_of
 from lancewal_core.rows.key_set import KeySet, distinct
@@ -403,7 +404,7 @@ def _check(found: Conflicts) -> None:
     if (first < 0).any() or (first >= next_).any() or (merged < 0).any():
         raise ObjectCorrupt("positions are not in order")
     for part, by in ((found.owners, names), (waiting, [*names, REGION])):
-        if part.num_rows and part.group_by(by).aggregate([]).num_rows != part.num_rows:
+        if part.num_rows and storage_rows(part.select(by)).group_by(by).aggregate([]).num_rows != part.num_rows:
             raise ObjectCorrupt("a key is listed twice")
 
 

@@ -1,12 +1,14 @@
-"""An Arrow string or binary array as numpy sees it: one block of bytes and the borders of its values."""
+"""Arrow arrays as blocks of bytes: strings and binaries with the borders of their values, and the texts of uuids."""
 
 from __future__ import annotations
 
+import binascii
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lancewal_core.errors import InvalidSchema
 
@@ -41,3 +43,18 @@ def byte_view(array: pa.Array) -> ByteView:
     borders = np.frombuffer(borders_buffer, border_type)[array.offset : array.offset + len(array) + 1].astype(np.int64)
     data = np.empty(0, np.uint8) if data_buffer is None else np.frombuffer(data_buffer, np.uint8)
     return ByteView(data, borders)
+
+
+_UUID_DIGITS = [place for place in range(36) if place not in (8, 13, 18, 23)]
+
+
+def uuid_texts(array: pa.Array) -> pa.Array:
+    """Return the canonical texts of uuids, in lower case, as a string array; nulls stay null."""
+    ids = array.cast(pa.binary(16))
+    if len(ids) == 0:
+        return pa.array([], pa.string())
+    data = ids.buffers()[1].slice(16 * ids.offset, 16 * len(ids))
+    texts = np.full((len(ids), 36), ord("-"), np.uint8)
+    texts[:, _UUID_DIGITS] = np.frombuffer(binascii.hexlify(data), np.uint8).reshape(-1, 32)
+    found = pa.Array.from_buffers(pa.binary(36), len(ids), [None, pa.py_buffer(texts)]).cast(pa.binary())
+    return pc.if_else(ids.is_valid(), found, pa.scalar(None, pa.binary())).cast(pa.string())

@@ -26,6 +26,8 @@ _SIGNED = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 _UNSIGNED = (pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64())
 _UNITS = ("s", "ms", "us")
 """Units of time, coarse to fine.  ``ns`` is not among them: it has no values for years before 1678 or after 2261."""
+_TIME_UNITS = (*_UNITS, "ns")
+"""Units of times of day, coarse to fine.  Each holds a whole day."""
 
 
 def widens(old: pa.DataType, new: pa.DataType) -> bool:
@@ -46,6 +48,12 @@ def widens(old: pa.DataType, new: pa.DataType) -> bool:
     if pa.types.is_timestamp(old) and pa.types.is_timestamp(new):
         finer = old.unit in _UNITS and new.unit in _UNITS[_UNITS.index(old.unit) :]
         return bool(old.tz == new.tz and finer)
+    if pa.types.is_time(old) and pa.types.is_time(new):
+        return _TIME_UNITS.index(old.unit) < _TIME_UNITS.index(new.unit)
+    if old == pa.string():
+        return bool(new == pa.large_string())
+    if old == pa.binary() or pa.types.is_fixed_size_binary(old):
+        return bool(new == pa.large_binary() or new == pa.binary())
     if pa.types.is_fixed_size_list(old) and pa.types.is_fixed_size_list(new):
         return old.list_size == new.list_size and widens(old.value_type, new.value_type)
     return False

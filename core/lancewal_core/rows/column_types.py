@@ -1,16 +1,22 @@
 """The textual form of column types, in settings files and in the contract.
 
 ``int64``, ``string``, ``decimal128(12, 2)``, ``timestamp[us]``, ``timestamp[us, UTC]``, ``list<string>``,
-``struct<a: int32, b: list<date32>>``, ``fixed_size_list<float32>[384]``.  A fixed-size list is a vector: of floats, or
-of bytes that hold eight bits each.  ``parse_type(format_type(t)) == t`` for every type that lancewal accepts.  Any other
-text raises ``InvalidSchema``, which says at which character.  For any other type ``format_type`` raises it, or
-``parse_type`` does for the text that ``format_type`` gave.
+``struct<a: int32, b: list<date32>>``, ``fixed_size_list<float32>[384]``, ``time64[us]``, ``duration[ms]``,
+``fixed_size_binary[16]``.  A fixed-size list is a vector: of floats, or of bytes that hold eight bits each.
+``parse_type(format_type(t)) == t`` for every type that lancewal accepts.  Any other text raises ``InvalidSchema``, which says
+at which character.  For any other type ``format_type`` raises it, or ``parse_type`` does for the text that ``format_type``
+gave.
+
+``uuid`` is Arrow's extension type, which many of Arrow's functions refuse.  ``storage`` gives them the 16 bytes.  Within
+lists and structs even an empty table of the type cannot be made, so only a column has it.
 """
 
 from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -31,7 +37,12 @@ _PLAIN: dict[str, pa.DataType] = {
     "string": pa.string(),
     "binary": pa.binary(),
     "date32": pa.date32(),
+    "large_string": pa.large_string(),
+    "large_binary": pa.large_binary(),
+    "uuid": pa.uuid(),
 }
+_LATER = frozenset({pa.large_string(), pa.large_binary(), pa.uuid()})
+"""Types without parameters that the first release does not have."""
 _NAMES = {type_: name for name, type_ in _PLAIN.items()}
 VECTOR_ITEMS = (pa.float32(), pa.float64(), pa.uint8())
 """Item types of the vectors for which Lance can compute distances."""
@@ -40,8 +51,14 @@ _TOKEN = re.compile(rf"\s*({_WORD}|[0-9]+|[<>\[\](),:])")
 _DEPTH_MAX = 64
 """Deepest nesting of types: far above what a value may have, far below what ends Python's stack."""
 _LIST_SIZE_MAX = 2**31 - 1
+FIXED_BYTES_MAX = 1 << 20
+"""Most bytes of a value of fixed size.  Each row takes them all, null or not."""
 _SHOWN = 200
 _UNITS = ("s", "ms", "us", "ns")
+_TIME_UNITS = {"time32": ("s", "ms"), "time64": ("us", "ns")}
+
+Column: TypeAlias = Any
+"""``pyarrow.Array`` or ``pyarrow.ChunkedArray``."""
 
 
 def parse_type(text: str) -> pa.DataType:
@@ -59,6 +76,31 @@ def integer_range(type_: pa.DataType) -> range:
     return range(-(1 << (bits - 1)), 1 << (bits - 1)) if pa.types.is_signed_integer(type_) else range(1 << bits)
 
 
+def of_first_release(type_: pa.DataType) -> bool:
+    """Return whether the first release has the type, and all types within it."""
+    later = pa.types.is_time(type_) or pa.types.is_duration(type_) or pa.types.is_fixed_size_binary(type_)
+    return not later and type_ not in _LATER and all(map(of_first_release, _within(type_)))
+
+
+def storage_type(type_: pa.DataType) -> pa.DataType:
+    """Return the type of the 16 bytes of uuids for ``uuid``; any other type unchanged."""
+    return pa.binary(16) if type_ == pa.uuid() else type_
+
+
+def storage(column: Column) -> Column:
+    """Return the 16 bytes of each value of a column of uuids; any other column unchanged."""
+    return column.cast(pa.binary(16)) if column.type == pa.uuid() else column
+
+
+def storage_rows(rows: pa.Table) -> pa.Table:
+    """Return the rows with ``storage`` of each column, for functions that sort or group."""
+    return pa.table([storage(column) for column in rows.columns], rows.column_names)
+
+
+def _within(type_: pa.DataType) -> list[pa.DataType]:
+    return [type_.field(place).type for place in range(type_.num_fields)]
+
+
 def format_type(type_: pa.DataType) -> str:
     """Return the canonical text of ``type_``; ``InvalidSchema`` if lancewal has no such type."""
     if type_ in _NAMES:
@@ -67,6 +109,8 @@ def format_type(type_: pa.DataType) -> str:
         return f"decimal128({type_.precision}, {type_.scale})"
     if pa.types.is_timestamp(type_):
         return f"timestamp[{type_.unit}]" if type_.tz is None else f"timestamp[{type_.unit}, {type_.tz}]"
+    if pa.types.is_time(type_) or pa.types.is_duration(type_) or pa.types.is_fixed_size_binary(type_):
+        return str(type_)
     if pa.types.is_fixed_size_list(type_) and type_.value_type in VECTOR_ITEMS:
         return f"fixed_size_list<{format_type(type_.value_type)}>[{type_.list_size}]"
     if pa.types.is_list(type_):
@@ -90,8 +134,15 @@ _ELSEWHERE = {
     "uint64": "uint unsigned",
     "float64": "double float number",
     "float32": "real float4",
-    "string": "str text varchar char character nvarchar utf8 large_string json jsonb uuid enum",
-    "binary": "bytes bytea blob varbinary large_binary",
+    "string": "str text varchar char character nvarchar utf8 json jsonb enum",
+    "binary": "bytes bytea blob varbinary",
+    "large_string": "large_utf8 clob longtext",
+    "large_binary": "longblob",
+    "fixed_size_binary[16]": "fixed fsb",
+    "uuid": "guid uniqueidentifier",
+    "time64[us]": "time timetz time_micros",
+    "time32[ms]": "time_millis",
+    "duration[us]": "interval timedelta",
     "bool": "boolean bolean bit",
     "date32": "date date64",
     "timestamp[us, UTC]": "datetime timestamptz instant timestamp_ltz",
@@ -108,7 +159,17 @@ _NEAREST = {name: type_ for type_, names in _ELSEWHERE.items() for name in names
 def _hint(name: str) -> str:
     """Return `` (did you mean ...?)``, or nothing if no type is similar."""
     plain = name.lower()
-    known = [*_PLAIN, "decimal128", "timestamp", "list", "struct", "fixed_size_list"]
+    parts = [
+        "decimal128",
+        "timestamp",
+        *_TIME_UNITS,
+        "duration",
+        "list",
+        "struct",
+        "fixed_size_list",
+        "fixed_size_binary",
+    ]
+    known = [*_PLAIN, *parts]
     like = difflib.get_close_matches(plain, known, 1, 0.6)
     found = _NEAREST.get(plain) or (like[0] if like else "")
     return f" (did you mean {found}?)" if found else ""
@@ -157,6 +218,8 @@ class _Parser:
 
     def _type(self) -> pa.DataType:
         name = self._take(expected="a type name")
+        if name == "uuid" and self._depth > 1:
+            raise self._fail("fixed_size_binary[16] or string, since uuid cannot lie within lists and structs, before")
         if name in _PLAIN:
             return _PLAIN[name]
         match name:
@@ -171,9 +234,7 @@ class _Parser:
                 return pa.decimal128(precision, scale)
             case "timestamp":
                 self._take("[")
-                unit = self._take(expected="a unit (s, ms, us, ns)")
-                if unit not in _UNITS:
-                    raise self._fail("a unit (s, ms, us, ns)")
+                unit = self._unit(_UNITS)
                 zone = None
                 if self._next() == ",":
                     self._take(",")
@@ -182,6 +243,24 @@ class _Parser:
                         raise self._fail("the zone UTC (instants are stored in UTC)")
                 self._take("]")
                 return pa.timestamp(unit, tz=zone)
+            case "time32" | "time64" | "duration":
+                self._take("[")
+                unit = self._unit(_TIME_UNITS.get(name, _UNITS))
+                self._take("]")
+                return (
+                    pa.duration(unit)
+                    if name == "duration"
+                    else pa.time32(unit)
+                    if name == "time32"
+                    else pa.time64(unit)
+                )
+            case "fixed_size_binary":
+                self._take("[")
+                size = self._number()
+                self._take("]")
+                if not 1 <= size <= FIXED_BYTES_MAX:
+                    raise self._fail(f"a size of 1 to {FIXED_BYTES_MAX} bytes")
+                return pa.binary(size)
             case "list":
                 self._take("<")
                 item = self.type()
@@ -208,6 +287,12 @@ class _Parser:
                     raise self._fail("distinct member names")
                 return pa.struct(fields)
         raise self._fail(f"a known type{_hint(name)}")
+
+    def _unit(self, units: Sequence[str]) -> str:
+        unit = self._take(expected=f"a unit ({', '.join(units)})")
+        if unit not in units:
+            raise self._fail(f"a unit ({', '.join(units)})")
+        return unit
 
     def _member(self) -> pa.Field:
         name = self._take(expected="a member name")

@@ -75,7 +75,7 @@ def _valid(column: pa.Array) -> Mask:
 def _equal_values(one: pa.Array, other: pa.Array) -> Mask:
     """Compare columns without nulls."""
     type_ = one.type
-    if isinstance(type_, pa.ExtensionType):
+    if isinstance(type_, pa.BaseExtensionType):
         return equal_cells(one.storage, other.storage)
     if pa.types.is_dictionary(type_):
         return equal_cells(one.dictionary_decode(), other.dictionary_decode())

@@ -31,6 +31,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lancewal_core.rows.column_types import storage
 from lancewal_core.rows.key_set import KeySet, integer_like, integers
 from lancewal_core.rows.schema import OP, PRESENT, Op, RowSchema
 
@@ -195,7 +196,7 @@ def key_codes(keys: pa.Table) -> Indices:
 def _codes_of(column: pa.ChunkedArray) -> Indices:
     if integer_like(column.type) and not column.null_count:
         return _numbered(integers(column))
-    codes = _single(column).dictionary_encode().indices
+    codes = _single(storage(column)).dictionary_encode().indices
     return np.asarray(codes.to_numpy(zero_copy_only=False), np.int64)
 
 
@@ -350,7 +351,7 @@ def _single(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 def _choose(from_new: npt.NDArray[np.bool_], old: pa.ChunkedArray, new: pa.ChunkedArray) -> pa.Array:
     """Return for each row ``new`` if ``from_new``, else ``old``."""
-    if not pa.types.is_nested(new.type):  # which ``pc.choose`` does not take
+    if not pa.types.is_nested(new.type) and new.type != pa.uuid():  # which ``pc.choose`` does not take
         return pc.choose(pa.array(from_new.astype(np.int8)), _single(old), new)
     both = pa.concat_arrays([_single(old), _single(new)])
     count = len(from_new)

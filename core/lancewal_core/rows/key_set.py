@@ -11,20 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lancewal_core.rows.column_types import Column, storage, storage_rows
 from lancewal_core.rows.schema import RowSchema
 
 GROUP_ROWS = 262_144
 """Rows to gather before matching them if there is no pivot: building the hash table is then a small part."""
 
-Column: TypeAlias = Any
-"""``pyarrow.Array`` or ``pyarrow.ChunkedArray``."""
 Places = npt.NDArray[np.int64]
 
 
@@ -43,7 +42,7 @@ class KeySet:
     @cached_property
     def _matching(self) -> _Pivot | _Kernels:
         """Structures for matching, built when rows are first matched: many sets are never matched against a row."""
-        columns = [column.combine_chunks() for column in self._keys.columns]
+        columns = [storage(column.combine_chunks()) for column in self._keys.columns]
         return _Pivot.of(columns) or _Kernels(columns)
 
     def __len__(self) -> int:
@@ -75,7 +74,7 @@ class KeySet:
         ``names``."""
         found = np.full(len(columns[0]), -1, np.int64)
         if self._size:
-            rows, places = self._matching.match(columns)
+            rows, places = self._matching.match([storage(column) for column in columns])
             found[rows] = places
         return found
 
@@ -89,7 +88,9 @@ def distinct(keys: pa.Table, schema: RowSchema) -> pa.Table:
     names = list(schema.primary_key)
     if not keys.num_rows:
         return schema.key.empty_table()
-    return keys.group_by(names).aggregate([]).select(names).cast(schema.key).combine_chunks()
+    return (
+        storage_rows(keys.select(names)).group_by(names).aggregate([]).select(names).cast(schema.key).combine_chunks()
+    )
 
 
 def _unpickled(keys: bytes) -> KeySet:
@@ -193,21 +194,22 @@ def _taken(column: Column, rows: Places) -> Column:
 
 
 def integer_like(type_: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(type_) or pa.types.is_timestamp(type_) or pa.types.is_date32(type_))
+    times = pa.types.is_timestamp(type_) or pa.types.is_date32(type_) or pa.types.is_time(type_)
+    return bool(pa.types.is_integer(type_) or times)
 
 
 def integers(column: Column) -> Places:
     """Return an integer-like column as int64.  A uint64 column keeps its bits."""
-    if pa.types.is_timestamp(column.type):
+    if pa.types.is_timestamp(column.type) or pa.types.is_time64(column.type):
         column = column.cast(pa.int64())
-    elif pa.types.is_date32(column.type):
+    elif pa.types.is_date32(column.type) or pa.types.is_time32(column.type):
         column = column.cast(pa.int32())
     values = _numpy(column)
     return values.view(np.int64) if values.dtype == np.uint64 else values.astype(np.int64, copy=False)
 
 
 def _variable_width(type_: pa.DataType) -> bool:
-    return bool(pa.types.is_string(type_) or pa.types.is_binary(type_))
+    return not (integer_like(type_) or pa.types.is_boolean(type_))
 
 
 def _index_in(column: Column, distinct: pa.Array) -> Places:

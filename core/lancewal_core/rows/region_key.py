@@ -2,12 +2,13 @@
 
 1. Two equal region keys have the same encoding, two different ones (of one table) different encodings.
 2. One column: a string is its UTF-8, a binary its bytes, an integer its decimal text, a boolean ``true`` or ``false``,
-   a date ``YYYY-MM-DD``.
+   a date ``YYYY-MM-DD``, a uuid its 36 characters in lower case.
 3. Several columns: a JSON array in ``region_key`` order, without spaces.  Strings are escaped as in RFC 8785, dates are
-   strings, binaries are strings of padded standard base64.
+   and uuids are strings, binaries are strings of padded standard base64.
 4. Decoding accepts exactly the bytes that encoding gives.
 
-Types: (large_)string, int8 to uint64, bool, date32 (years 1 to 9999), (large_)binary.  Everything else is refused.
+Types: (large_)string, int8 to uint64, bool, date32 (years 1 to 9999), (large_)binary, fixed_size_binary, uuid.
+Everything else is refused.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import binascii
 import datetime
 import json
 import re
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -26,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lancewal_core.errors import ActionNeeded, InvalidInput, InvalidSchema
-from lancewal_core.rows.byte_view import byte_view
+from lancewal_core.rows.byte_view import byte_view, uuid_texts
 from lancewal_core.rows.column_types import integer_range
 
 _EPOCH = datetime.date(1970, 1, 1)
@@ -53,6 +55,7 @@ class _Kind(Enum):
     BOOLEAN = auto()
     DATE = auto()
     BINARY = auto()
+    UUID = auto()
 
     @property
     def quoted(self) -> bool:
@@ -74,7 +77,7 @@ class _Column:
         if kind is None:
             raise InvalidSchema(
                 f"table.region_key: column {field.name!r} has type {field.type}; "
-                "region keys are strings, integers, booleans, dates (date32) or binaries"
+                "region keys are strings, integers, booleans, dates (date32), uuids or binaries"
             )
         integers = integer_range(field.type) if kind is _Kind.INTEGER else range(0)
         return _Column(field.name, field.type, kind, integers)
@@ -83,6 +86,8 @@ class _Column:
         """Return whether a Python value has the column's type and range."""
         if _kind_of_value(value) is not self.kind:
             return False
+        if pa.types.is_fixed_size_binary(self.type):
+            return isinstance(value, bytes) and len(value) == self.type.byte_width
         return not isinstance(value, int) or self.kind is _Kind.BOOLEAN or int(value) in self.integers
 
 
@@ -99,8 +104,8 @@ class RegionKeyCodec:
             raise InvalidSchema("table.region_key is empty: name the columns that producers key by")
 
     def encode(self, values: Sequence[object]) -> bytes:
-        """Return the encoding of one key, given its values (str, int, bool, date, bytes).  ``InvalidInput`` for a wrong
-        count, type or range."""
+        """Return the encoding of one key, given its values (str, int, bool, date, bytes, UUID).  ``InvalidInput`` for a
+        wrong count, type or range."""
         if len(values) != len(self._columns):
             got = "1 value" if len(values) == 1 else f"{len(values)} values"
             raise InvalidInput(
@@ -152,7 +157,8 @@ class RegionKeyCodec:
 
 
 def canonical_key(*values: object) -> bytes:
-    """Return the Kafka key of a row, from its region key's values in order: str, int, bool, datetime.date, bytes.
+    """Return the Kafka key of a row, from its region key's values in order: str, int, bool, datetime.date, bytes,
+    uuid.UUID.
 
     Raise ``InvalidSchema`` for another type or no value.  Raise ``InvalidInput`` for an integer of more than 64 bits,
     or a text that is not Unicode (a lone surrogate).
@@ -170,8 +176,10 @@ def canonical_key(*values: object) -> bytes:
 def _kind_of(type_: pa.DataType) -> _Kind | None:
     if pa.types.is_string(type_) or pa.types.is_large_string(type_):
         return _Kind.STRING
-    if pa.types.is_binary(type_) or pa.types.is_large_binary(type_):
+    if pa.types.is_binary(type_) or pa.types.is_large_binary(type_) or pa.types.is_fixed_size_binary(type_):
         return _Kind.BINARY
+    if type_ == pa.uuid():
+        return _Kind.UUID
     if pa.types.is_integer(type_):
         return _Kind.INTEGER
     if pa.types.is_boolean(type_):
@@ -193,6 +201,8 @@ def _kind_of_value(value: object) -> _Kind | None:
             return None
         case datetime.date():
             return _Kind.DATE
+        case uuid.UUID():
+            return _Kind.UUID
         case _:
             return None
 
@@ -215,9 +225,12 @@ def _alone(value: object) -> bytes:
             return b"%d" % value
         case datetime.date() if not isinstance(value, datetime.datetime):
             return value.isoformat().encode()
+        case uuid.UUID():
+            return str(value).encode()
         case _:
             raise InvalidSchema(
-                f"a region key value cannot be a {type(value).__name__}: use str, int, bool, datetime.date or bytes"
+                f"a region key value cannot be a {type(value).__name__}: use str, int, bool, datetime.date, bytes or "
+                "uuid.UUID"
             )
 
 
@@ -228,7 +241,7 @@ def _item(value: object) -> bytes:
             return b'"' + binascii.b2a_base64(value, newline=False) + b'"'
         case str():
             return b'"' + _escape(_alone(value)) + b'"'
-        case datetime.date():
+        case datetime.date() | uuid.UUID():
             return b'"' + _alone(value) + b'"'
         case _:
             return _alone(value)
@@ -259,6 +272,8 @@ def _parse_alone(key: bytes, kind: _Kind) -> object:
             return key == b"true"
         case _Kind.DATE:
             return datetime.date.fromisoformat(key.decode("ascii"))
+        case _Kind.UUID:
+            return uuid.UUID(key.decode("ascii"))
         case _:
             assert_never(kind)
 
@@ -269,6 +284,8 @@ def _parse_item(item: object, kind: _Kind) -> object:
         return binascii.a2b_base64(item, strict_mode=True)
     if isinstance(item, str) and kind is _Kind.DATE:
         return datetime.date.fromisoformat(item)
+    if isinstance(item, str) and kind is _Kind.UUID:
+        return uuid.UUID(item)
     return item
 
 
@@ -286,6 +303,8 @@ def _texts(values: pa.Array, kind: _Kind) -> pa.Array:
             days = values.cast(pa.int32())
             inside = pc.and_(pc.greater_equal(days, _FIRST_DAY), pc.less_equal(days, _LAST_DAY))
             return pc.if_else(inside, values, None).cast(pa.string()).cast(pa.binary())
+        case _Kind.UUID:
+            return uuid_texts(values).cast(pa.binary())
         case _:
             assert_never(kind)
 
@@ -297,7 +316,7 @@ def _item_texts(values: pa.Array, kind: _Kind) -> pa.Array:
             return _escaped(values.cast(pa.binary()))
         case _Kind.BINARY:
             return _base64(values.cast(pa.binary()))
-        case _Kind.INTEGER | _Kind.BOOLEAN | _Kind.DATE:
+        case _Kind.INTEGER | _Kind.BOOLEAN | _Kind.DATE | _Kind.UUID:
             return _texts(values, kind)
         case _:
             assert_never(kind)

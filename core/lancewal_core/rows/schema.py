@@ -186,10 +186,11 @@ def check_row_schema(rows: RowSchema) -> None:
                 f"table.region_key: column {name!r} is not in the primary key {list(rows.primary_key)}; "
                 "all rows of one primary key must come through one partition"
             )
-        if pa.types.is_timestamp(rows.columns.field(name).type):
+        type_ = rows.columns.field(name).type
+        if pa.types.is_timestamp(type_) or pa.types.is_time(type_):
             raise InvalidSchema(
-                f"table.region_key: column {name!r} has type {rows.columns.field(name).type}; "
-                "region keys are strings, integers, booleans, dates or binaries"
+                f"table.region_key: column {name!r} has type {type_}; "
+                "region keys are strings, integers, booleans, dates, uuids or binaries"
             )
 
 
@@ -198,12 +199,17 @@ def _check_key_type(name: str, type_: pa.DataType) -> None:
         pa.types.is_integer(type_)
         or pa.types.is_boolean(type_)
         or pa.types.is_string(type_)
+        or pa.types.is_large_string(type_)
         or pa.types.is_binary(type_)
+        or pa.types.is_large_binary(type_)
+        or pa.types.is_fixed_size_binary(type_)
+        or type_ == pa.uuid()
         or pa.types.is_date32(type_)
         or pa.types.is_timestamp(type_)
+        or pa.types.is_time(type_)
     )
     if not allowed:
         raise InvalidSchema(
             f"table.primary_key: column {name!r} has type {type_}; keys are strings, integers, booleans, "
-            "dates, timestamps or binaries"
+            "dates, times of day, timestamps, uuids or binaries"
         )

@@ -28,6 +28,12 @@ _METADATA_TYPES = {
     "kafka.offset": pa.int64(),
     "kafka.timestamp": pa.timestamp("ms", "UTC"),
 }
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    return type_ in (pa.string(), pa.large_string())
+
+
 _FITS: Mapping[JsonForm, tuple[str, Callable[[pa.DataType], bool]]] = {
     "epoch_s": ("timestamp", pa.types.is_timestamp),
     "epoch_ms": ("timestamp", pa.types.is_timestamp),
@@ -37,7 +43,7 @@ _FITS: Mapping[JsonForm, tuple[str, Callable[[pa.DataType], bool]]] = {
         "integer or float (decimals take a number in a string without it)",
         lambda type_: pa.types.is_integer(type_) or pa.types.is_floating(type_),
     ),
-    "text": ("string", pa.types.is_string),
+    "text": ("string", _is_text),
     "bool_text": ("bool", pa.types.is_boolean),
 }
 """Types of the columns that may have a form: in words, and as a test."""

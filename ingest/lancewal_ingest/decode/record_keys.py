@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from lancewal_core.record_keys.json_compact import writes
 from lancewal_core.record_keys.key_format import KeyCodec
 from lancewal_core.record_keys.key_text import KeyText, key_text
+from lancewal_core.rows.column_types import storage
 from lancewal_core.rows.schema import Op, RowSchema
 from lancewal_ingest.decode.outcomes import KEY_DIFFERS, KEY_FORM, Refusal
 from lancewal_ingest.decode.value_decoder import ValueDecoder
@@ -125,7 +126,7 @@ class ComparedKeys:
             same = np.ones(len(places), np.bool_)
             for name, column in zip(self._region_key, part.columns, strict=True):
                 ours = rows.column(name) if whole else rows.column(name).take(pa.array(places))
-                same &= pc.equal(column, ours).to_numpy(zero_copy_only=False)
+                same &= pc.equal(storage(column), storage(ours)).to_numpy(zero_copy_only=False)
             found |= {int(place): _differs(self._region_key) for place in places[~same]}
             if self._called and not learned and same.any():
                 first, learned = int(np.flatnonzero(same)[0]), True

@@ -126,4 +126,6 @@ def slot_bits(type_: pa.DataType) -> int:
         return 1 + sum(slot_bits(child.type) for child in type_)
     if pa.types.is_list(type_) or pa.types.is_string(type_) or pa.types.is_binary(type_):
         return 1 + 32
+    if pa.types.is_large_string(type_) or pa.types.is_large_binary(type_):
+        return 1 + 64
     return 1 + int(type_.bit_width)

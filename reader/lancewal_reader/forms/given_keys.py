@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, time
 from typing import Any, cast
 
 import numpy as np
@@ -147,6 +147,8 @@ def _is_exact(value: Any, type_: pa.DataType) -> bool:
         if pa.types.is_timestamp(type_):
             return bool(cut % (10**9 // PER_SECOND[type_.unit]) == 0)
         return (value.hour, value.minute, value.second, cut) == (0, 0, 0, 0)
+    if isinstance(value, time) and pa.types.is_time(type_):
+        return bool(value.microsecond * 1000 % (10**9 // PER_SECOND[type_.unit]) == 0)
     if pa.types.is_integer(type_) and type(value) is not int:
         return value is None or bool(value == int(value))
     return True

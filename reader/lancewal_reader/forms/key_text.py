@@ -15,6 +15,7 @@ import json
 import re
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
+from uuid import UUID
 
 import pyarrow as pa
 
@@ -33,6 +34,7 @@ _TIME = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?(Z|[+-][0-9]{2}:[0-9]{2})?"
 )
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_UUID = re.compile("[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -90,10 +92,18 @@ def _of_value(value: object, field: pa.Field, text: str) -> object:
 def _of_text(value: str, field: pa.Field, text: str) -> object:
     type_ = field.type
     found: object = None
-    if pa.types.is_string(type_):
+    if type_ in (pa.string(), pa.large_string()):
         return value
-    if pa.types.is_binary(type_):
+    if type_ in (pa.binary(), pa.large_binary()):
         found = _bytes(value)
+    elif pa.types.is_fixed_size_binary(type_):
+        data = _bytes(value)
+        found = data if data is not None and len(data) == type_.byte_width else None
+    elif type_ == pa.uuid():
+        found = UUID(value).bytes if _UUID.fullmatch(value) else None
+    elif pa.types.is_time(type_):
+        time = _TIME.fullmatch(f"1970-01-01 {value}")
+        found = None if time is None else _ticks(time, pa.timestamp(type_.unit))
     elif pa.types.is_boolean(type_):
         found = {"true": True, "false": False}.get(value)
     elif pa.types.is_integer(type_):
@@ -110,7 +120,11 @@ def _of_text(value: str, field: pa.Field, text: str) -> object:
 def _column(field: pa.Field, values: Sequence[object], texts: Sequence[str]) -> pa.Array:
     """Return a key column as an array.  ``values`` has integers for times and days; ``texts`` are shown in errors."""
     type_ = field.type
-    numbers = pa.int32() if pa.types.is_date32(type_) else pa.int64() if pa.types.is_timestamp(type_) else type_
+    numbers = type_
+    if pa.types.is_date32(type_) or pa.types.is_time32(type_):
+        numbers = pa.int32()
+    elif pa.types.is_timestamp(type_) or pa.types.is_time64(type_):
+        numbers = pa.int64()
     try:
         return pa.array(values, numbers).cast(type_)
     except (pa.ArrowException, ValueError, OverflowError):
@@ -127,9 +141,15 @@ def _refused(field: pa.Field, text: str) -> InvalidInput:
 
 
 def _expected(type_: pa.DataType) -> str:
-    if pa.types.is_string(type_):
+    if type_ in (pa.string(), pa.large_string()):
         return "a text"
-    if pa.types.is_binary(type_):
+    if pa.types.is_fixed_size_binary(type_):
+        return f"{type_.byte_width} bytes in base64 with its padding"
+    if type_ == pa.uuid():
+        return "a uuid such as 123e4567-e89b-12d3-a456-426614174000"
+    if pa.types.is_time(type_):
+        return f"a time of day such as 12:00:00, no finer than {type_.unit}"
+    if type_ in (pa.binary(), pa.large_binary()):
         return "base64 with its padding"
     if pa.types.is_boolean(type_):
         return "true or false"

@@ -1,4 +1,5 @@
-"""Cast columns to types in which times may lose digits.  Times are rounded down, before 1970 as after it.
+"""Cast columns to types in which times may lose digits.  Times are rounded down, before 1970 as after it, and so are
+durations.  Uuids become texts.
 
 ``pyarrow.compute.cast`` drops digits of the stored integer.  A time before 1970 would then move towards 1970, and two
 times on both sides of a moment could become equal.  The result here is the floor: the last moment of the coarser unit
@@ -10,6 +11,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lancewal_core.rows.byte_view import uuid_texts
+
 PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
@@ -20,6 +23,10 @@ def narrow(column: pa.Array, type_: pa.DataType) -> pa.Array:
     """
     if pa.types.is_timestamp(column.type) and pa.types.is_timestamp(type_):
         return _floor(column, type_)
+    if pa.types.is_duration(column.type) and pa.types.is_duration(type_):
+        return _floor(column, type_)
+    if column.type == pa.uuid() and type_ == pa.string():
+        return uuid_texts(column)
     if pa.types.is_list(column.type) and pa.types.is_list(type_):
         items = narrow(column.values, type_.value_type)  # all of them, also where the column is a slice
         validity, offsets = column.buffers()[:2]

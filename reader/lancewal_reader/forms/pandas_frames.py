@@ -36,6 +36,7 @@ _NULLABLE: dict[pa.DataType, str] = {
     pa.float32(): "Float32",
     pa.float64(): "Float64",
     pa.string(): "string",
+    pa.large_string(): "string",
 }
 _NO_TIME = -(2**63)
 """Integer by which pandas stores a missing time."""
@@ -61,9 +62,11 @@ def _series(frames: Any, field: pa.Field, values: pa.ChunkedArray) -> Any:
     if field.nullable and type_ in _NULLABLE:
         dtype = frames.api.types.pandas_dtype(_NULLABLE[type_])
         return frames.Series(dtype.__from_arrow__(values), copy=False)
-    if pa.types.is_timestamp(type_) and pc.any(pc.equal(values.cast(pa.int64()), _NO_TIME)).as_py():
+    if (pa.types.is_timestamp(type_) or pa.types.is_duration(type_)) and pc.any(
+        pc.equal(values.cast(pa.int64()), _NO_TIME)
+    ).as_py():
         raise InvalidInput(
-            f"column {field.name!r} has {_NO_TIME} {type_.unit} since 1970, which pandas reads as NaT: use to_arrow()"
+            f"column {field.name!r} of {type_} has the integer {_NO_TIME}, which pandas reads as NaT: use to_arrow()"
         )
     return values.to_pandas()
 

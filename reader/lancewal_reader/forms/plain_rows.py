@@ -6,9 +6,12 @@ column type                value
 bool, integers, string     themselves
 floats                     numbers; ``"nan"``, ``"inf"`` and ``"-inf"`` as strings, for JSON has none
 decimal128                 a string
-binary                     a string in base64
+binaries of any kind       a string in base64
+uuid                       a string in lower case
 date32, timestamp          a string in ISO 8601, with the fraction that is there; outside the years 1 to
                            9999 ``"<number> <unit> since 1970"``
+time32, time64             a string ``HH:MM:SS``, with the fraction that is there
+duration                   an integer, a number of the column's units
 lists, structs             arrays, objects
 =========================  ==========================================================================
 """
@@ -21,6 +24,7 @@ import math
 from collections.abc import Iterator
 from datetime import date, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 
@@ -39,10 +43,12 @@ def plain_rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
 
 def _numbers(type_: pa.DataType) -> pa.DataType:
     """Return ``type_`` with integers in place of times and days."""
-    if pa.types.is_timestamp(type_):
+    if pa.types.is_timestamp(type_) or pa.types.is_time64(type_) or pa.types.is_duration(type_):
         return pa.int64()
-    if pa.types.is_date32(type_):
+    if pa.types.is_date32(type_) or pa.types.is_time32(type_):
         return pa.int32()
+    if type_ == pa.uuid():
+        return pa.binary(16)
     if pa.types.is_list(type_):
         return pa.list_(type_.value_field.with_type(_numbers(type_.value_type)))
     if pa.types.is_struct(type_):
@@ -58,6 +64,8 @@ def _plain(value: Any, type_: pa.DataType) -> Any:
             return {member.name: _plain(value[member.name], member.type) for member in type_}
         case list():
             return [_plain(item, type_.value_type) for item in value]
+        case bytes() if type_ == pa.uuid():
+            return str(UUID(bytes=value))
         case bytes():
             return base64.b64encode(value).decode()
         case decimal.Decimal():
@@ -68,6 +76,8 @@ def _plain(value: Any, type_: pa.DataType) -> Any:
             return _time(value, type_)
         case int() if pa.types.is_date32(type_):
             return _date(value)
+        case int() if pa.types.is_time(type_):
+            return _time(value, pa.timestamp(type_.unit)).partition("T")[2]
     return value
 
 

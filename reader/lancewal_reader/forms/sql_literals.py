@@ -35,8 +35,10 @@ def literal(scalar: pa.Scalar) -> str:
     if pa.types.is_string(type_) or pa.types.is_large_string(type_):
         text: str = scalar.as_py()
         return "'" + text.replace("'", "''") + "'"
-    if pa.types.is_binary(type_) or pa.types.is_large_binary(type_):
+    if pa.types.is_binary(type_) or pa.types.is_large_binary(type_) or pa.types.is_fixed_size_binary(type_):
         return f"X'{scalar.as_py().hex()}'"
+    if type_ == pa.uuid():
+        return f"X'{scalar.as_py().hex}'"
     if pa.types.is_date32(type_):
         return f"date '{scalar.as_py().isoformat()}'"
     if pa.types.is_timestamp(type_):

@@ -7,6 +7,11 @@ bool, int8..int64, float32, float64        boolean, byte..long, float, double
 uint8, uint16, uint32                      short, int, long
 uint64                                     decimal(20, 0)
 string, binary, date32, decimal128(p, s)   string, binary, date, decimal(p, s)
+large_string, large_binary                 string, binary
+fixed_size_binary[n]                       binary
+uuid                                       string (36 characters in lower case)
+time32[s|ms], time64[us|ns]                string (HH:MM:SS, with all digits of the unit)
+duration[s|ms|us|ns]                       interval day to second (microseconds; finer digits are floored)
 timestamp[s|ms|us|ns, UTC]                 timestamp (microseconds; finer digits are floored)
 timestamp[s|ms|us|ns]                      timestamp_ntz (likewise)
 list<t>, fixed_size_list<t>[n]             array<t>
@@ -31,6 +36,7 @@ from pyspark.sql.types import (
     ByteType,
     DataType,
     DateType,
+    DayTimeIntervalType,
     DecimalType,
     DoubleType,
     FloatType,
@@ -62,6 +68,9 @@ _PLAIN: dict[pa.DataType, DataType] = {
     pa.string(): StringType(),
     pa.binary(): BinaryType(),
     pa.date32(): DateType(),
+    pa.large_string(): StringType(),
+    pa.large_binary(): BinaryType(),
+    pa.uuid(): StringType(),
 }
 _WIDER: dict[type[DataType], tuple[type[DataType], ...]] = {
     ByteType: (ShortType, IntegerType, LongType),
@@ -79,6 +88,12 @@ def spark_type(type_: pa.DataType) -> DataType:
         return DecimalType(type_.precision, type_.scale)
     if pa.types.is_timestamp(type_):
         return TimestampNTZType() if type_.tz is None else TimestampType()
+    if pa.types.is_fixed_size_binary(type_):
+        return BinaryType()
+    if pa.types.is_time(type_):  # PySpark's own type of this kind came with 4.1
+        return StringType()
+    if pa.types.is_duration(type_):
+        return DayTimeIntervalType()
     if pa.types.is_list(type_) or pa.types.is_fixed_size_list(type_):
         return ArrayType(spark_type(type_.value_type))
     if pa.types.is_struct(type_):

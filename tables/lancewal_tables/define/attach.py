@@ -171,7 +171,7 @@ def _same_values(type_: pa.DataType) -> pa.DataType | None:
         return None  # Lance cannot cast structs
     if types.is_timestamp(type_) and type_.tz is not None:
         return pa.timestamp(type_.unit, "UTC")
-    plain = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary(), pa.date64(): pa.date32()}.get(type_, type_)
+    plain = pa.date32() if type_ == pa.date64() else type_
     try:
         return parse_type(format_type(plain))
     except InvalidSchema:

@@ -40,7 +40,7 @@ from lancewal_core.open import Folder
 from lancewal_core.process.library_errors import first_line, way_on
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.record_keys.key_format import OF_FIRST_RELEASE
-from lancewal_core.rows.column_types import format_type
+from lancewal_core.rows.column_types import format_type, of_first_release
 from lancewal_core.rows.schema import FieldIds, RowSchema
 from lancewal_core.settings.declared import OF_ITSELF, ColumnSource, declared_sources
 from lancewal_core.settings.load import Settings
@@ -146,6 +146,7 @@ def first_contract(
     plain = all(getattr(settings, term) == Contract.model_fields[term].default for term in later)
     plain = plain and settings.format.key in OF_FIRST_RELEASE
     plain = plain and name is None and all(column.source == OF_ITSELF for column in columns)
+    plain = plain and all(map(of_first_release, rows.columns.types))
     return Contract(
         format=1 if plain else 2,
         table_uuid=str(uuid4()),

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lancewal_core.errors import DuplicateKeys, InvalidSchema, counted
+from lancewal_core.rows.column_types import storage_rows
 from lancewal_core.rows.murmur2 import partitions_of
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.protocol import PinnedTable
@@ -63,8 +64,9 @@ def _refuse_twice(shares: Iterable[pa.Table], rows: RowSchema, where: str, advic
     found: list[tuple[str, int]] = []
     duplicates = 0
     for keys in shares:
-        counts = keys.group_by(list(rows.primary_key)).aggregate([([], "count_all")])
+        counts = storage_rows(keys).group_by(list(rows.primary_key)).aggregate([([], "count_all")])
         twice = counts.filter(pc.greater(counts["count_all"], 1))
+        twice = twice.cast(pa.schema([*rows.key, twice.schema.field("count_all")]))
         duplicates += twice.num_rows
         for row in twice.slice(0, _SHOWN - len(found)).to_pylist():
             key = ", ".join(f"{name}={row[name]!r}" for name in rows.primary_key)
@@ -92,7 +94,7 @@ def _share(scan: Iterator[pa.RecordBatch], schema: pa.Schema, number: int, passe
 
 
 def _bytes(column: pa.Array) -> pa.Array:
-    if pa.types.is_binary(column.type) or pa.types.is_string(column.type):
+    if not (pa.types.is_temporal(column.type) or pa.types.is_integer(column.type) or pa.types.is_boolean(column.type)):
         return column.cast(pa.binary())
     return column.cast(pa.string()).cast(pa.binary())
 

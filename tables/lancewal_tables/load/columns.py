@@ -9,7 +9,8 @@ These types fit:
  - an integer, or a decimal of scale 0, into any integer
  - a float into a wider one
  - decimals and times of another scale or unit, as far as each value fits; times with a zone only into times with a zone
- - large, view and dictionary forms of strings and binaries, and binaries of a fixed size
+ - large, view and dictionary forms of strings and binaries; binaries of a fixed size, also as uuids
+ - times of day, and durations, of another unit, as far as each value fits
  - lists and structs whose parts fit
 
 Any other type is refused, such as a text that looks like a number.  A person who knows the meaning must convert the
@@ -27,6 +28,8 @@ from lancewal_core.errors import InvalidSchema, counted
 from lancewal_core.rows.column_types import format_type
 from lancewal_core.rows.schema import RowSchema
 
+_TEXTS = (pa.string(), pa.large_string())
+_BINARIES = (pa.binary(), pa.large_binary())
 _SHOWN = 10
 _TYPE_SHOWN = 200
 
@@ -61,10 +64,16 @@ def fits(have: pa.DataType, want: pa.DataType) -> bool:
         return True
     if types.is_dictionary(have):
         return fits(have.value_type, want)
-    if types.is_string(want):
-        return bool(types.is_large_string(have) or types.is_string_view(have))
-    if types.is_binary(want):
-        return bool(types.is_large_binary(have) or types.is_binary_view(have) or types.is_fixed_size_binary(have))
+    if want in _TEXTS:
+        return bool(have in _TEXTS or types.is_string_view(have))
+    if want in _BINARIES or types.is_fixed_size_binary(want):
+        return bool(have in _BINARIES or types.is_binary_view(have) or types.is_fixed_size_binary(have))
+    if want == pa.uuid():
+        return bool(have == pa.binary(16))
+    if types.is_time(want):
+        return bool(types.is_time(have))
+    if types.is_duration(want):
+        return bool(types.is_duration(have))
     if types.is_integer(want):
         return bool(types.is_integer(have) or (types.is_decimal(have) and have.scale == 0))  # Spark's uint64
     if types.is_floating(want):

@@ -28,6 +28,7 @@ import pyarrow as pa
 
 from lancewal_core.errors import DuplicateKeys
 from lancewal_core.process.progress import step
+from lancewal_core.rows.column_types import storage_rows
 from lancewal_core.rows.projection import rows_as
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.settings.load import Settings
@@ -253,5 +254,5 @@ def _last_of_each(part: pa.Table, rows: RowSchema) -> pa.Table:
     """Return the last row of each key of the part, in the part's order."""
     names = list(rows.primary_key)
     keys = part.select(names).append_column("_place", pa.array(np.arange(part.num_rows)))
-    last = keys.group_by(names).aggregate([("_place", "max")])["_place_max"]
+    last = storage_rows(keys).group_by(names).aggregate([("_place", "max")])["_place_max"]
     return part if len(last) == part.num_rows else part.take(last.sort())

@@ -1,7 +1,7 @@
 """Keys in conflict, in the form that people read, and the keys that people name.
 
 A key is a JSON array of the primary key's columns, in their order.  Strings, integers and booleans are written as
-they are, binaries in base64, dates and times as text.  A key has exactly one text, so the text finds the key.
+they are, binaries in base64, dates, times and uuids as text.  A key has exactly one text, so the text finds the key.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import base64
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,6 +18,7 @@ import pyarrow.compute as pc
 from lancewal_core.errors import InvalidInput
 from lancewal_core.keys.conflicts import FIRST, NEXT, REGION, Conflicts
 from lancewal_core.names.ids import Region
+from lancewal_core.rows.column_types import storage_rows
 from lancewal_core.rows.key_set import KeySet, distinct
 from lancewal_core.rows.schema import OP, Op
 from lancewal_core.store.json_object import region_named
@@ -53,7 +55,7 @@ def keys_in_conflict(conflicts: Conflicts, limit: int) -> tuple[KeyInConflict, .
     """
     names = list(conflicts.schema.primary_key)
     keys = conflicts.waiting_keys
-    by_key = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in names])
+    by_key = pc.sort_indices(storage_rows(keys.select(names)), sort_keys=[(name, "ascending") for name in names])
     first = keys.take(by_key[:limit]).combine_chunks()
     shown = KeySet(first)
     owners = _rows_of(conflicts.owners, shown)
@@ -101,14 +103,28 @@ def _key(values: object, schema: pa.Schema) -> pa.Table | None:
     columns = []
     try:
         for value, field in zip(values, schema, strict=True):
-            if pa.types.is_temporal(field.type):
+            if field.type == pa.uuid():
+                columns.append(pa.array([UUID(value)], field.type))
+            elif pa.types.is_time(field.type):
+                columns.append(_time(value, field.type))
+            elif pa.types.is_temporal(field.type):
                 columns.append(pa.array([value], pa.string()).cast(field.type))
             else:
-                plain = base64.b64decode(value) if pa.types.is_binary(field.type) else value
+                plain = base64.b64decode(value) if _is_bytes(field.type) else value
                 columns.append(pa.array([plain], field.type))
     except (pa.ArrowException, ValueError, TypeError, OverflowError):
         return None
     return pa.table(columns, schema)
+
+
+def _time(text: object, type_: pa.DataType) -> pa.Array:
+    """Return a time of day; Arrow casts only those with a day."""
+    moment = pa.array([f"1970-01-01 {text}"]).cast(pa.timestamp(type_.unit)).cast(pa.int64())
+    return moment.cast(pa.int32() if pa.types.is_time32(type_) else pa.int64()).cast(type_)
+
+
+def _is_bytes(type_: pa.DataType) -> bool:
+    return type_ in (pa.binary(), pa.large_binary()) or pa.types.is_fixed_size_binary(type_)
 
 
 def _no_key(text: str, why: str) -> InvalidInput:
@@ -130,9 +146,11 @@ def _texts(keys: pa.Table) -> list[str]:
 
 
 def _plain(column: pa.ChunkedArray) -> list[object]:
+    if column.type == pa.uuid():
+        return list(map(str, column.to_pylist()))
     if pa.types.is_temporal(column.type):
         return list(column.cast(pa.string()).to_pylist())
-    if pa.types.is_binary(column.type):
+    if _is_bytes(column.type):
         return [base64.b64encode(value).decode() for value in column.to_pylist()]
     return list(column.to_pylist())
 

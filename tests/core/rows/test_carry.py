@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -73,6 +73,24 @@ def test_integers_widen_to_no_other_type(integer: str, other: str) -> None:
         ("string", "binary", False),
         ("date32", "timestamp[us]", False),
         ("bool", "int8", False),
+        ("time32[s]", "time32[ms]", True),
+        ("time32[s]", "time64[ns]", True),
+        ("time64[us]", "time64[ns]", True),
+        ("time64[us]", "time32[ms]", False),
+        ("time32[ms]", "timestamp[ms]", False),
+        ("timestamp[s]", "time32[s]", False),
+        ("duration[s]", "duration[ms]", False),
+        ("string", "large_string", True),
+        ("large_string", "string", False),
+        ("binary", "large_binary", True),
+        ("large_binary", "binary", False),
+        ("fixed_size_binary[16]", "binary", True),
+        ("fixed_size_binary[16]", "large_binary", True),
+        ("fixed_size_binary[16]", "fixed_size_binary[17]", False),
+        ("binary", "fixed_size_binary[16]", False),
+        ("uuid", "fixed_size_binary[16]", False),
+        ("uuid", "string", False),
+        ("fixed_size_binary[16]", "uuid", False),
     ],
 )
 def test_types_that_widen(old: str, new: str, expected: bool) -> None:
@@ -89,11 +107,18 @@ def test_types_that_widen(old: str, new: str, expected: bool) -> None:
         ("timestamp[s]", "timestamp[us]", [datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59), None]),
         ("fixed_size_list<float32>[2]", "fixed_size_list<float64>[2]", [[1.5, 2.5], None, [0.0, -1.0]]),
         ("list<int32>", "list<int64>", [[], [1, None], None, [2**31 - 1]]),
+        ("time32[s]", "time64[ns]", [time(0), time(23, 59, 59), None]),
+        ("list<time32[ms]>", "list<time64[us]>", [[time(23, 59, 59, 999_000), None], None, []]),
+        ("string", "large_string", ["", "a\0", None]),
+        ("list<string>", "list<large_string>", [["", None], None, []]),
+        ("binary", "large_binary", [b"", b"\xff\0", None]),
+        ("fixed_size_binary[2]", "binary", [b"\0\0", None, b"ab"]),
+        ("fixed_size_binary[2]", "large_binary", [b"\0\0", None, b"ab"]),
         ("list<list<float32>>", "list<list<float64>>", [[[1.5], None, []], None]),
     ],
 )
 def test_limits_of_each_type_keep_their_values(old: str, new: str, values: list[Any]) -> None:
-    ids = [tuple(range(10, 10 + old.count("list<") - old.count("fixed_size") + 1))]
+    ids = [tuple(range(10, 10 + old.count("list<") - old.count("fixed_size_list") + 1))]
     before, after = (
         RowSchema(pa.schema([("id", pa.int64()), ("a", parse_type(text))]), ("id",), (), ((0,), ids[0]))
         for text in (old, new)

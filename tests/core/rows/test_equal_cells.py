@@ -6,6 +6,7 @@ import datetime as dt
 import struct
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +34,9 @@ TYPES: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
     (pa.timestamp("us", tz="UTC"), st.sampled_from([dt.datetime(1969, 1, 1), dt.datetime(2026, 1, 1)])),
     (pa.date32(), st.sampled_from([dt.date(1969, 1, 1), dt.date(2026, 1, 1)])),
     (pa.time64("us"), st.sampled_from([dt.time(0), dt.time(1, 2, 3, 4)])),
+    (pa.uuid(), st.sampled_from([UUID(int=0), UUID(int=1)])),
+    (pa.duration("s"), st.sampled_from([dt.timedelta(0), dt.timedelta(-1)])),
+    (pa.large_binary(), TEXTS.map(str.encode)),
     (pa.list_(pa.float32(), 2), st.lists(st.none() | FLOATS, min_size=2, max_size=2)),
     (pa.list_(pa.list_(pa.string())), st.lists(st.none() | st.lists(st.none() | TEXTS, max_size=2), max_size=2)),
     (pa.large_list(pa.int8()), st.lists(st.none() | st.integers(0, 1), max_size=2)),

@@ -6,6 +6,7 @@ import datetime
 import itertools
 import pickle
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 from hypothesis import given
@@ -19,6 +20,11 @@ TYPES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "s": (pa.string(), st.sampled_from(["", "a", "b", "ä"])),
     "b": (pa.binary(), st.sampled_from([b"", b"\x00", b"\xff"])),
     "ok": (pa.bool_(), st.booleans()),
+    "id": (pa.uuid(), st.sampled_from([UUID(int=0), UUID(int=1), UUID(int=2**128 - 1)])),
+    "fix": (pa.binary(1), st.sampled_from([b"\x00", b"a", b"\xff"])),
+    "clock": (pa.time32("s"), st.sampled_from([datetime.time(0), datetime.time(0, 0, 1)])),
+    "ls": (pa.large_string(), st.sampled_from(["", "a", "b"])),
+    "lb": (pa.large_binary(), st.sampled_from([b"", b"\x00"])),
     "day": (pa.date32(), st.sampled_from([datetime.date(1960, 1, 1), datetime.date(2020, 1, 1)])),
     "at": (pa.timestamp("us"), st.sampled_from([datetime.datetime(2020, 1, day) for day in (1, 2)])),
 }

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -40,10 +41,15 @@ def values_of(type_: pa.DataType) -> st.SearchStrategy[Any]:
         return st.dates() | st.sampled_from([datetime.date.min, datetime.date.max, datetime.date(1969, 12, 31)])
     if pa.types.is_binary(type_) or pa.types.is_large_binary(type_):
         return st.binary(max_size=10)
+    if pa.types.is_fixed_size_binary(type_):
+        return st.binary(min_size=type_.byte_width, max_size=type_.byte_width)
+    if type_ == pa.uuid():
+        return st.uuids() | st.sampled_from([UUID(int=0), UUID(int=2**128 - 1)])
     return TEXTS
 
 
 TYPES = [*INTEGER_TYPES, pa.bool_(), pa.date32(), pa.string(), pa.large_string(), pa.binary(), pa.large_binary()]
+TYPES += [pa.binary(1), pa.binary(16), pa.uuid()]
 
 
 @st.composite
@@ -59,6 +65,8 @@ def by_the_rules(values: tuple[Any, ...]) -> bytes:
     def plain(value: Any) -> Any:
         if isinstance(value, bytes):
             return base64.standard_b64encode(value).decode()
+        if isinstance(value, UUID):
+            return str(value)
         return value.isoformat() if isinstance(value, datetime.date) else value
 
     if len(values) > 1:
@@ -156,6 +164,16 @@ def test_what_decodes_is_canonical(types: list[pa.DataType], data: st.DataObject
         ([pa.binary(), pa.string()], b'["AA==\\n","b"]'),
         ([pa.date32(), pa.string()], b'["20240229","b"]'),
         ([pa.date32(), pa.string()], b'[19782,"b"]'),
+        ([pa.binary(2)], b"a"),
+        ([pa.binary(2)], b"abc"),
+        ([pa.binary(2), pa.string()], b'["YQ==","b"]'),
+        ([pa.uuid()], b"123E4567-e89b-12d3-a456-426614174000"),
+        ([pa.uuid()], b"123e4567e89b12d3a456426614174000"),
+        ([pa.uuid()], b"{123e4567-e89b-12d3-a456-426614174000}"),
+        ([pa.uuid()], b"\x00" * 16),
+        ([pa.uuid()], b""),
+        ([pa.uuid(), pa.string()], b'["123e4567e89b12d3a456426614174000","b"]'),
+        ([pa.uuid(), pa.string()], b'[7,"b"]'),
     ],
 )
 def test_other_forms_do_not_decode(types: list[pa.DataType], key: bytes) -> None:
@@ -169,7 +187,8 @@ def test_other_forms_do_not_decode(types: list[pa.DataType], key: bytes) -> None
         pa.timestamp("ms"),
         pa.date64(),
         pa.decimal128(10, 2),
-        pa.binary(16),
+        pa.time64("us"),
+        pa.duration("us"),
         pa.list_(pa.int8()),
         pa.null(),
         pa.dictionary(pa.int32(), pa.string()),

@@ -81,7 +81,7 @@ def test_the_text_survives() -> None:
 def test_columns_as_text() -> None:
     assert column_texts(CONTRACT.rows.columns) == {"id": "int64", "country": "string", "tags": "list<string>"}
     with pytest.raises(InvalidSchema):
-        column_texts(pa.schema([("a", pa.large_string())]))
+        column_texts(pa.schema([("a", pa.string_view())]))
 
 
 def test_it_cannot_be_changed() -> None:

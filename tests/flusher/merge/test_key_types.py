@@ -10,9 +10,10 @@ import itertools
 import random
 import struct
 from collections.abc import Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import duckdb
 import pyarrow as pa
@@ -54,6 +55,9 @@ BYTES = [b"", b"\0", b"\0\0", b"a", b"a\0", b"a\0b", b"\x80", b"\xff", b"\xff\xf
 INT64 = [0, 1, -1, 2**31, 2**32, 2**53, 2**53 + 1, -(2**53) - 1, 2**63 - 1, -(2**63), -(2**63) + 1]
 UINT64 = [0, 1, 2**31, 2**32, 2**53 + 1, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 2, 2**64 - 1]
 DATES = [date(1970, 1, 1) + timedelta(days) for days in (-719_162, -365, -1, 0, 1, 365, 2_932_896)]
+UUIDS = [UUID(int=number) for number in (0, 1, 2**64, 2**127, 2**128 - 1, *(7**i for i in range(20, 45)))]
+CLOCKS = [time(0), time(0, 0, 0, 1), time(0, 0, 1), time(12), time(23, 59, 59, 999_999)]
+CLOCKS += [time(minute, 7, 30) for minute in range(20)]
 TIMES = [datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=us) for us in (-1_000_000, -1, 0, 1, 999, 10**15)]
 
 KEYS: dict[str, tuple[list[pa.DataType], list[Key]]] = {
@@ -63,8 +67,24 @@ KEYS: dict[str, tuple[list[pa.DataType], list[Key]]] = {
     "string": ([pa.string()], [(text,) for text in [*TEXTS, *map(str, range(30))]]),
     "binary": ([pa.binary()], [(data,) for data in [*BYTES, *(bytes([i, 255 - i]) for i in range(30))]]),
     "bool": ([pa.bool_()], [(False,), (True,)]),
+    "fixed_size_binary": (
+        [pa.binary(2)],
+        [(bytes([i, 255 - j]),) for i in (0, 58, 97, 128, 255) for j in (0, 1, 158, 255)],
+    ),
+    "uuid": ([pa.uuid()], [(one,) for one in UUIDS]),
+    "time64": ([pa.time64("us")], [(clock,) for clock in CLOCKS]),
+    "large_string": ([pa.large_string()], [(text,) for text in [*TEXTS, *map(str, range(30))]]),
+    "large_binary": ([pa.large_binary()], [(data,) for data in [*BYTES, *(bytes([i, 255 - i]) for i in range(30))]]),
     "date32": ([pa.date32()], [(day,) for day in [*DATES, *(date(2024, 2, 1) + timedelta(i) for i in range(30))]]),
     "string, int64": ([pa.string(), pa.int64()], list(itertools.product(TEXTS[::2], INT64[::3]))),
+    "uuid, time32": (
+        [pa.uuid(), pa.time32("s")],
+        list(itertools.product(UUIDS[:6], [time(0), time(0, 0, 1), time(23)])),
+    ),
+    "large_binary, uuid, fixed_size_binary": (
+        [pa.large_binary(), pa.uuid(), pa.binary(1)],
+        list(itertools.product(BYTES[:5], UUIDS[:3], [b"\0", b";"])),
+    ),
     "string, string": ([pa.string(), pa.string()], list(itertools.product(TEXTS[:7], TEXTS[:7]))),
     "binary, date32": ([pa.binary(), pa.date32()], list(itertools.product(BYTES[:8], DATES))),
     "uint64, timestamp, bool": (
@@ -80,6 +100,24 @@ VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
     "pair": (
         pa.struct([("x", pa.int32()), ("y", pa.float32())]),
         [None, {"x": None, "y": None}, {"x": 1, "y": -0.0}, {"x": None, "y": float("nan")}],
+    ),
+    "fixed": (pa.binary(3), [None, b"\0\0\0", b"\xff\0a"]),
+    "uuid": (pa.uuid(), [None, UUID(int=0), UUID(int=2**128 - 1)]),
+    "clock": (pa.time32("ms"), [None, time(0), time(23, 59, 59, 999_000)]),
+    "fine clock": (pa.time64("us"), [None, time(0), time(23, 59, 59, 999_999)]),
+    "took": (pa.duration("ms"), [None, timedelta(0), timedelta(-1), timedelta(10**8)]),
+    "large text": (pa.large_string(), [None, "", *TEXTS]),
+    "large data": (pa.large_binary(), [None, *BYTES]),
+    "later": (
+        pa.list_(
+            pa.struct([("f", pa.binary(2)), ("t", pa.time64("us")), ("s", pa.large_string()), ("d", pa.duration("s"))])
+        ),
+        [
+            None,
+            [],
+            [None, {"f": None, "t": None, "s": None, "d": None}],
+            [{"f": b"\0\1", "t": time(1), "s": "", "d": timedelta(seconds=-1)}],
+        ],
     ),
     "list": (pa.list_(pa.float64()), [None, [], [None], [-0.0, 0.0, float("nan")], [1.0, None]]),
     "vector": (pa.list_(pa.float32(), 2), [None, [1.0, 2.0], [-0.0, 0.0], [float("nan"), float("inf")]]),
@@ -210,12 +248,14 @@ def last_rows(table: KeyedTable, operations: Sequence[Operation]) -> list[Row]:
     """Of each key that was not deleted last; each operation has the time that its place is."""
     schema, names = table.contract.rows.table, table.contract.primary_key
     rows = [{**dict(zip(names, o.id, strict=True)), **o.values} for o in operations]
-    history = pa.Table.from_pylist(rows, schema)
+    # DuckDB says which operation is the last one.  It has no type for each of Arrow's, so the values stay here.
+    history = pa.Table.from_pylist(rows, schema).select(names)
     history = history.append_column("time", pa.array(range(len(rows))))
     history = history.append_column("deletes", pa.array([o.op is Op.DELETE for o in operations]))
     with duckdb.connect() as connection:
         connection.register("history", history)
         newest_first = f"row_number() over (partition by {', '.join(names)} order by time desc)"
         last = connection.sql(f"from history qualify {newest_first} = 1").filter("not deletes").to_arrow_table()
-    found: list[Row] = last.select(schema.names).cast(schema).to_pylist()
+    stored = pa.Table.from_pylist([rows[place] for place in last["time"].to_pylist()], schema)
+    found: list[Row] = stored.to_pylist()
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core.process.clock import SystemClock
+from lancewal_core.rows.column_types import parse_type
 from lancewal_core.rows.schema import Op
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.columns import steps
@@ -113,6 +115,35 @@ def test_rows_of_before_wait_while_a_column_is_widened(table: FlusherTable, name
     table.check()
     assert {*table.states(0), *table.states(1)} == {"MERGED"}
     assert widen(table.context()) is None
+
+
+LATER = {
+    "t": ("time32[s]", "time64[us]", time(23, 59, 59), time(0, 0, 0, 1)),
+    "x": ("string", "large_string", "a\0", "y"),
+    "b": ("fixed_size_binary[2]", "binary", b"\0b", b"abc"),
+    "d": ("list<binary>", "list<large_binary>", [b"", None], [b"x" * 9]),
+}
+"""Types of columns, wider ones, and a value of either."""
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_later_types(tmp_path: Path, name: str) -> None:
+    """A record of before and one of after, merged and not."""
+    fields = [pa.field(of, parse_type(type_)) for of, (type_, *_) in LATER.items()]
+    table = FlusherTable(tmp_path, columns=pa.schema([*list(COLUMNS)[:2], *fields]))
+    before, after = ({of: values[at] for of, values in LATER.items()} for at in (2, 3))
+    table.generation(0, [Operation(Op.UPSERT, id, before) for id in range(6)])
+    table.round()
+    table.generation(0, [patch(1, **{name: None}), Operation(Op.UPSERT, 20, before)])
+    _, wide, _, value = LATER[name]
+    table.ask_to_widen(name, wide)
+    assert isinstance(widen(table.context()), Widened)
+    table.take_up()
+    assert next(c.type for c in table.contract.columns if c.name == name) == wide
+    table.generation(0, [patch(2, **{name: value}), Operation(Op.UPSERT, 21, {**before, name: after[name]})])
+    round_of(table.context())
+    table.check()
+    table.close()
 
 
 def test_rounds_between_the_turns(table: FlusherTable) -> None:

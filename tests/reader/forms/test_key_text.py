@@ -6,6 +6,7 @@ import json
 import re
 from random import Random
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -34,6 +35,14 @@ def columns() -> dict[str, pa.Array]:
     found["string"] = pa.array(TEXTS)
     found["binary"] = pa.array([b"", b"\x00", b"ab", b"abc", bytes(range(256))])
     found["date32"] = pa.array([-(2**31), -719_163, -719_162, -1, 0, 20_484, 2**31 - 1], pa.int32()).cast(pa.date32())
+    found["large_string"] = pa.array(TEXTS, pa.large_string())
+    found["large_binary"] = pa.array([b"", b"\x00", b"abc"], pa.large_binary())
+    found["fixed_size_binary"] = pa.array([b"\x00\x00", b"ab", b"\xff\xff"], pa.binary(2))
+    found["uuid"] = pa.array([UUID(int=0), UUID(int=7), UUID(int=2**128 - 1)], pa.uuid())
+    for type_, ticks in (("s", 1), ("ms", 10**3), ("us", 10**6), ("ns", 10**9)):
+        stored, clock = (pa.int32(), pa.time32) if ticks < 10**6 else (pa.int64(), pa.time64)
+        values = [0, 1, 60 * ticks, 43_200 * ticks + 1, 86_400 * ticks - 1]
+        found[f"time {type_}"] = pa.array(values, stored).cast(clock(type_))
     for unit in ("s", "ms", "us", "ns"):
         for zone in (None, "UTC"):
             found[f"{unit} {zone}"] = pa.array(STAMPS, pa.int64()).cast(pa.timestamp(unit, zone))
@@ -103,6 +112,16 @@ def test_times_of_other_zones_and_forms_are_the_same_moment() -> None:
         (pa.timestamp("ns", "UTC"), "9999-01-31T12:00:00Z", "expected a time"),
         (pa.timestamp("us", "UTC"), "2026-01-31T25:00:00Z", "expected a time"),
         (pa.string(), "\udc80", "expected a text"),
+        (pa.large_string(), "\udc80", "expected a text"),
+        (pa.binary(2), "YQ==", "expected 2 bytes in base64 with its padding"),
+        (pa.binary(2), "YWJj", "expected 2 bytes"),
+        (pa.uuid(), "123e4567e89b12d3a456426614174000", "expected a uuid such as 123e4567-e89b-12d3-a456-426614174000"),
+        (pa.uuid(), "", "expected a uuid"),
+        (pa.time32("ms"), "12:00:00.1234", "expected a time of day such as 12:00:00, no finer than ms"),
+        (pa.time64("us"), "24:00:00", "expected a time of day"),
+        (pa.time64("us"), "12:00:00Z", "expected a time of day"),
+        (pa.time64("us"), "1970-01-01 12:00:00", "expected a time of day"),
+        (pa.time64("us"), "", "expected a time of day"),
     ],
 )
 def test_what_is_no_value_of_the_column_is_refused(type_: pa.DataType, text: str, said: str) -> None:

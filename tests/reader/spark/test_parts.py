@@ -61,8 +61,9 @@ from lancewal_reader.spark.task import BaseTask, CountTask, DeltaTask, count_tas
 from lancewal_reader.spark.types import check_user_schema, spark_schema, target_schema, to_target
 from lancewal_reader.table import open_table
 from pyspark_lancewal import DefaultSource
+from tests.columns.test_later_types import in_spark
 from tests.support.flusher_tables import FlusherTable, delete, upserts
-from tests.support.pipeline import EVERY_TYPE, KEY, Pipeline, by_key, random_value
+from tests.support.pipeline import EVERY_TYPE, KEY, LATER_TYPES, Pipeline, by_key, random_value
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -167,13 +168,14 @@ def test_a_count_is_asked_for_by_its_own_function_alone() -> None:
 
 def test_every_column_type_is_cast_to_what_spark_expects() -> None:
     rng = random.Random(1)
-    rows = [{f.name: random_value(rng, f.type, 0 if not f.nullable else 0.3) for f in EVERY_TYPE} for _ in range(200)]
-    batch = pa.RecordBatch.from_pylist(rows, EVERY_TYPE)
-    target = target_schema(spark_schema(EVERY_TYPE))
-    for part in (batch, batch.slice(7, 50)):
-        cast = to_target(part, target)
-        assert cast.schema.equals(target)
-        assert cast.to_pylist() == part.to_pylist()
+    for schema in (EVERY_TYPE, LATER_TYPES):
+        rows = [{f.name: random_value(rng, f.type, 0.3 if f.nullable else 0) for f in schema} for _ in range(200)]
+        batch = pa.RecordBatch.from_pylist(rows, schema)
+        target = target_schema(spark_schema(schema))
+        for part in (batch, batch.slice(7, 50)):
+            cast = to_target(part, target)
+            assert cast.schema.equals(target)
+            assert cast.to_pylist() == [in_spark(row, schema) for row in part.to_pylist()]
 
 
 def test_zoned_and_local_timestamps_stay_apart() -> None:

@@ -162,6 +162,9 @@ def refused(settings_: Settings, folder: Path, error: type[LancewalError], *text
     assert content(folder) == before
 
 
+DAY = datetime.date(2026, 1, 2)
+
+
 def attach_settings(settings_: Settings, **table: Any) -> Settings:
     return settings_.model_copy(update={"table": settings_.table.model_copy(update=table)})
 
@@ -172,7 +175,7 @@ def attach_settings(settings_: Settings, **table: Any) -> Settings:
     [
         (rows(("a", 1), ("a", 1), ("b", 2)), DuplicateKeys, ["1 primary key ", "(region='a', id=1) 2 times"]),
         (rows(("a", 1), ("a", None)), InvalidSchema, ["'id' is null in 1 row:"]),
-        (THREE.append_column("big", pa.array(["x"] * 3, pa.large_string())), InvalidSchema, ["'big'", "large_string"]),
+        (THREE.append_column("far", pa.array([DAY] * 3, pa.date64())), InvalidSchema, ["'far'", "date64"]),
         (THREE.append_column("_Score", pa.array([1] * 3)), InvalidSchema, ["'_Score'", "reserved"]),
         (THREE.drop_columns(["id"]), InvalidSchema, ["'id'", "not among"]),
         (
@@ -295,15 +298,13 @@ def test_nulls_are_found_in_any_number_of_passes(tmp_path: Path) -> None:
             check_unique_keys(LanceTable(uri).newest(), schema, keys_at_once)
 
 
-DAY = datetime.date(2026, 1, 2)
 CONVERTED: list[tuple[pa.Array, pa.DataType]] = [
-    (pa.array(["a", None, "ä"], pa.large_string()), pa.string()),
-    (pa.array([b"a", None, b"\xff"], pa.large_binary()), pa.binary()),
     (pa.array([DAY, None, datetime.date(1, 1, 1)], pa.date64()), pa.date32()),
     (pa.array(["a", None, "a"]).dictionary_encode(), pa.string()),
     (pa.DictionaryArray.from_arrays(pa.array([1, None, 0], pa.int8()), pa.array(["x", "y"])), pa.string()),
-    (pa.array([["a"], None, []], pa.list_(pa.large_string())), pa.list_(pa.string())),
     (pa.array([["a"], None, []], pa.large_list(pa.string())), pa.list_(pa.string())),
+    (pa.array([["a"], None, []], pa.large_list(pa.large_string())), pa.list_(pa.large_string())),
+    (pa.array([[DAY], None, []], pa.list_(pa.date64())), pa.list_(pa.date32())),
     (pa.array([-1, None, 2], pa.timestamp("us", "Europe/Oslo")), pa.timestamp("us", "UTC")),
     (pa.array([-1, None, 2], pa.timestamp("ns", "+02:00")), pa.timestamp("ns", "UTC")),
 ]
@@ -327,7 +328,7 @@ def test_a_column_of_another_form_is_converted_as_the_message_says(
 
 
 @pytest.mark.parametrize(
-    "column", [pa.array([1], pa.time64("us")), pa.array([{"x": "a"}], pa.struct([("x", pa.large_string())]))], ids=str
+    "column", [pa.array([1], pa.float16()), pa.array([{"x": DAY}], pa.struct([("x", pa.date64())]))], ids=str
 )
 def test_a_column_that_lance_cannot_convert_is_refused_without_a_way(tmp_path: Path, column: pa.Array) -> None:
     uri = str(tmp_path / "t")

@@ -34,6 +34,15 @@ def test_without_sources_the_first_release_takes_the_table() -> None:
     assert made({"id": {"type": "int64"}, "at": "timestamp[ms, UTC]"}).format == 1
 
 
+@pytest.mark.parametrize(
+    "type_",
+    ["uuid", "fixed_size_binary[16]", "time32[s]", "time64[us]", "duration[ms]", "large_string", "list<large_binary>"],
+)
+def test_the_first_release_refuses_a_table_with_a_later_type(type_: str) -> None:
+    contract = made({"id": "int64", "c": type_})
+    assert (contract.format, contract.columns[1].type) == (2, type_)
+
+
 def test_columns_of_metadata_come_behind_the_others() -> None:
     metadata = {"place": "kafka.offset", "trace": {"source": "kafka.header.trace", "type": "string"}, "k": "kafka.key"}
     contract = made({"id": "int64", "s": "string"}, metadata_columns=metadata)

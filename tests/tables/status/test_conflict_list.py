@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -68,6 +69,12 @@ def test_a_limit_of_none_and_one_above_all() -> None:
         (pa.string(), ["b", "a"], ["a", "b"]),
         (pa.binary(), [b"b", b"a"], ["YQ==", "Yg=="]),
         (pa.bool_(), [True, False], [False, True]),
+        (pa.large_string(), ["b", "a"], ["a", "b"]),
+        (pa.large_binary(), [b"b", b"a"], ["YQ==", "Yg=="]),
+        (pa.binary(1), [b"b", b"a"], ["YQ==", "Yg=="]),
+        (pa.uuid(), [UUID(int=2**127), UUID(int=7)], [str(UUID(int=7)), str(UUID(int=2**127))]),
+        (pa.time32("ms"), [dt.time(23, 59, 59, 999_000), dt.time(0)], ["00:00:00.000", "23:59:59.999"]),
+        (pa.time64("ns"), [dt.time(1), dt.time(0)], ["00:00:00.000000000", "01:00:00.000000000"]),
         (pa.uint64(), [2**63, 7], [7, 2**63]),
         (pa.date32(), [dt.date(2026, 1, 2), dt.date(1900, 1, 1)], ["1900-01-01", "2026-01-02"]),
         (

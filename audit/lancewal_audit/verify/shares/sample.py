@@ -69,8 +69,8 @@ class KeySample:
 
 
 def _bytes(column: pa.Array) -> pa.Array:
-    if pa.types.is_binary(column.type) or pa.types.is_string(column.type):
-        return column.cast(pa.binary())
     if pa.types.is_temporal(column.type):
-        column = column.cast(pa.int32() if pa.types.is_date32(column.type) else pa.int64())
+        column = column.cast(pa.int32() if column.type.bit_width == 32 else pa.int64())
+    elif not (pa.types.is_integer(column.type) or pa.types.is_boolean(column.type)):
+        return column.cast(pa.binary())
     return column.cast(pa.string()).cast(pa.binary())

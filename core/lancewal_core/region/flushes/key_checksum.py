@@ -30,7 +30,8 @@ def key_sum(keys: pa.Table) -> int:
 
 def _pieces(column: pa.ChunkedArray) -> Iterator[bytes]:
     yield np.int64(column.null_count).tobytes()
-    if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+    type_ = column.type
+    if pa.types.is_string(type_) or pa.types.is_binary(type_) or type_ in (pa.large_string(), pa.large_binary()):
         views = [byte_view(chunk) for chunk in column.chunks]
         for view in views:
             yield view.lengths.tobytes()

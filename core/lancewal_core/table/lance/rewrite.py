@@ -73,5 +73,6 @@ def _fixed_width(schema: pa.Schema) -> int:
         items, type_ = 1, field.type
         while pa.types.is_fixed_size_list(type_):
             items, type_ = items * type_.list_size, type_.value_type
-        total += items * (type_.bit_width // 8 if pa.types.is_primitive(type_) else 0)
+        fixed = pa.types.is_primitive(type_) or pa.types.is_fixed_size_binary(type_) or type_ == pa.uuid()
+        total += items * (type_.bit_width // 8 if fixed else 0)
     return total

@@ -1,7 +1,7 @@
 """Conversion of JSON values to the cells of a column: the rules, one function for each type.
 
 ``cell_reader(type)`` returns a function that converts a parsed JSON value (``strict``) exactly to a value that
-``pyarrow.array`` accepts for the type.  The function raises ``Refusal`` of kind ``type`` if the value does not have
+``array_of`` accepts for the type.  The function raises ``Refusal`` of kind ``type`` if the value does not have
 the JSON form of the type.  The kind is ``range`` if the column cannot hold the value exactly.  Null is allowed
 everywhere except in vectors.  The caller checks that a primary key is not null.
 
@@ -20,14 +20,14 @@ from __future__ import annotations
 import binascii
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from decimal import Decimal
 from typing import NoReturn
 
 import pyarrow as pa
 
-from lancewal_core.rows.column_types import integer_range
+from lancewal_core.rows.column_types import integer_range, storage_type
 from lancewal_core.settings.sections import JsonForm
 from lancewal_ingest.decode.json.strict import Number, given_twice
 from lancewal_ingest.decode.naming import Names
@@ -50,6 +50,8 @@ _TIMESTAMP = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]([01][0-9]|2[0-3]):([0-5][0-9]):([0-5][0-9])(?:\.([0-9]+))?"
     r"(Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])?"
 )
+_TIME = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9]):([0-5][0-9])(?:\.([0-9]+))?")
+_UUID = re.compile("[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _DECIMAL = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]+))?")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _EXPONENT_DIGITS_MAX = 9
@@ -80,10 +82,18 @@ def _value_reader(type_: pa.DataType, names: Names | None) -> CellReader:
         return _float(type_)
     if pa.types.is_decimal128(type_):
         return _decimal(type_)
-    if pa.types.is_string(type_):
+    if type_ in (pa.string(), pa.large_string()):
         return _string
-    if pa.types.is_binary(type_):
+    if type_ in (pa.binary(), pa.large_binary()):
         return _binary
+    if pa.types.is_fixed_size_binary(type_):
+        return _fixed_binary(type_)
+    if type_ == pa.uuid():
+        return _uuid
+    if pa.types.is_time(type_):
+        return _time(type_)
+    if pa.types.is_duration(type_):
+        return _integer(pa.int64())
     if pa.types.is_date32(type_):
         return _date
     if pa.types.is_timestamp(type_):
@@ -197,6 +207,11 @@ def _exact(match: re.Match[str], shift: int) -> int | None:
     return number
 
 
+def array_of(cells: Sequence[object], type_: pa.DataType) -> pa.Array:
+    """Return the array of cells that readers of the type gave."""
+    return pa.array(cells, storage_type(type_)).cast(type_)
+
+
 def _wrong_type(path: str, expected: str) -> NoReturn:
     raise Refusal("type", f"column {path!r}: expected {expected}")
 
@@ -308,6 +323,42 @@ def base64_bytes(text: str) -> bytes | None:
     except ValueError:
         return None
     return decoded if binascii.b2a_base64(decoded, newline=False) == encoded else None
+
+
+def _fixed_binary(type_: pa.DataType) -> CellReader:
+    size = type_.byte_width
+
+    def read(value: object, path: str) -> object:
+        decoded = base64_bytes(value) if isinstance(value, str) and _is_text(value) else None
+        if decoded is None:
+            _wrong_type(path, f"a string of {size} bytes in base64 (standard alphabet, padded)")
+        if len(decoded) != size:
+            _out_of_range(path, f"{size} bytes")
+        return decoded
+
+    return read
+
+
+def _uuid(value: object, path: str) -> object:
+    if not isinstance(value, str) or not _is_text(value) or not _UUID.fullmatch(value):
+        _wrong_type(path, "a string such as 123e4567-e89b-12d3-a456-426614174000")
+    return bytes.fromhex(value.replace("-", ""))
+
+
+def _time(type_: pa.DataType) -> CellReader:
+    digits = FRACTION_DIGITS[type_.unit]
+
+    def read(value: object, path: str) -> object:
+        match = _TIME.fullmatch(value) if isinstance(value, str) and _is_text(value) else None
+        if match is None:
+            _wrong_type(path, "a string HH:MM:SS, a time of day from 00:00:00 without a zone")
+        fraction = (match[4] or "").rstrip("0")
+        if len(fraction) > digits:
+            _out_of_range(path, f"at most {digits} digits of a second's fraction")
+        seconds = int(match[1]) * 3600 + int(match[2]) * 60 + int(match[3])
+        return seconds * 10**digits + int(fraction.ljust(digits, "0") or "0")
+
+    return read
 
 
 def _date(value: object, path: str) -> object:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from lancewal_core.errors import InvalidSchema
 from lancewal_core.rows.schema import Op, RowSchema
 from lancewal_core.settings.sections import JsonForm
-from lancewal_ingest.decode.json.cells import cell_reader
+from lancewal_ingest.decode.json.cells import array_of, cell_reader
 from lancewal_ingest.decode.json.strict import parse_object
 from lancewal_ingest.decode.naming import Names, Naming
 from lancewal_ingest.decode.outcomes import Refusal
@@ -34,9 +34,9 @@ class Defaults:
             )
             for name, text in naming.defaults.items()
         }
-        """Default of each column as ``pyarrow.array`` accepts it."""
+        """Default of each column as ``cells.array_of`` accepts it."""
         self._arrays = {
-            rows.columns.get_field_index(name): pa.array([cell], rows.columns.field(name).type)
+            rows.columns.get_field_index(name): array_of([cell], rows.columns.field(name).type)
             for name, cell in self.cells.items()
         }
         former = {} if naming.names is None else naming.names.former
@@ -69,7 +69,7 @@ class Defaults:
 
 
 def default_cell(field: pa.Field, text: str, names: Names | None = None, form: JsonForm | None = None) -> object:
-    """Return the value of a default as ``pyarrow.array`` accepts it; ``InvalidSchema`` if it is not one of the column."""
+    """Return the value of a default as ``cells.array_of`` accepts it; ``InvalidSchema`` if it is not one of the column."""
     try:
         return cell_reader(field.type, names, form)(_json_value(text), field.name)
     except Refusal as refusal:

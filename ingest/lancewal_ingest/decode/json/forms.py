@@ -73,7 +73,7 @@ def spellings(type_: pa.DataType, form: JsonForm) -> tuple[Spelling, ...]:
             kinds = (int,) if pa.types.is_integer(type_) else (int, float)
             return Spelling((str,), pa.string(), lambda array: _numbers(array, type_, form_)), _strict(type_, *kinds)
         case "text":
-            return Spelling((int,), pa.int64(), lambda array: (array.cast(pa.string()), None)), _strict(type_, str)
+            return Spelling((int,), pa.int64(), lambda array: (array.cast(type_), None)), _strict(type_, str)
         case "bool_text":
             return Spelling((str,), pa.string(), _truths), _strict(type_, bool)
 

@@ -30,7 +30,7 @@ class JsonGrowth:
         self._unpacked = max(_unpacked(field.type) for field in rows.columns)
         """Most bytes of a row that one byte of its value can become, without nested items."""
         self._item_bytes = max(_item_bytes(field.type) for field in rows.columns)
-        """Most bytes of a list, struct or vector that is an item of a list; 0 if no column has such lists."""
+        """Most bytes of an item of a list that is a list, struct, vector or binary of fixed size; 0 without such lists."""
 
     def each(self, values: Sequence[bytes | None]) -> Weights:
         grown = self._unpacked * lengths(values) + self._default_bytes
@@ -43,10 +43,12 @@ class JsonGrowth:
 
 
 def _unpacked(type_: pa.DataType) -> int:
-    if pa.types.is_string(type_) or pa.types.is_binary(type_):
+    if type_ in (pa.string(), pa.binary(), pa.large_string(), pa.large_binary()):
         return 1
     if pa.types.is_list(type_):
         item = type_.value_type
+        if _is_wide(item):
+            return 2  # base64 is longer than its bytes; the rest is for validity bits
         return _unpacked(item) + (0 if pa.types.is_nested(item) else -(-slot_bits(item) // (8 * _ITEM_BYTES_MIN)))
     if pa.types.is_struct(type_):
         return max((_unpacked(child.type) for child in type_), default=0)
@@ -56,10 +58,16 @@ def _unpacked(type_: pa.DataType) -> int:
 def _item_bytes(type_: pa.DataType) -> int:
     if pa.types.is_list(type_):
         item = type_.value_type
-        return max(_item_bytes(item), -(-slot_bits(item) // 8) if pa.types.is_nested(item) else 0)
+        counted = pa.types.is_nested(item) or _is_wide(item)
+        return max(_item_bytes(item), -(-slot_bits(item) // 8) if counted else 0)
     if pa.types.is_struct(type_):
         return max((_item_bytes(child.type) for child in type_), default=0)
     return 0
+
+
+def _is_wide(type_: pa.DataType) -> bool:
+    """Return whether a null takes more bytes than it may have letters, as a vector's does."""
+    return bool(pa.types.is_fixed_size_binary(type_))
 
 
 def _items_max(value: bytes | None) -> int:

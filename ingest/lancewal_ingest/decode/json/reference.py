@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from lancewal_core.rows.schema import Op, RowSchema
-from lancewal_ingest.decode.json.cells import CellReader, cell_reader, named
+from lancewal_ingest.decode.json.cells import CellReader, array_of, cell_reader, named
 from lancewal_ingest.decode.json.other_names import other_names
 from lancewal_ingest.decode.json.strict import parse_object
 from lancewal_ingest.decode.naming import PLAIN, Naming, OtherName
@@ -74,7 +74,7 @@ class ReferenceDecoder:
         chosen = np.array(good, dtype=np.int64)
         part = DecodedPart(
             indexes=chosen,
-            columns=[pa.array([row.get(f.name) for row in rows], type=f.type) for f in self._rows.columns],
+            columns=[array_of([row.get(f.name) for row in rows], f.type) for f in self._rows.columns],
             ops=pa.array(ops[chosen]),
             present=pa.array(present, type=pa.binary()),
         )

@@ -7,13 +7,15 @@ path's value:
 
 1. float: finite and below 2^53 (float32: 2^24), where every integer is exact and no literal is refused;
 2. date, timestamp: the text has the plain form, with a year in which no cast overflows;
-3. binary: the same function as in ``cells``;
+3. binary, also of fixed size: the same function as in ``cells``; uuid, time of day: the text has the plain form;
 4. vector: the right length, no null in it, and each float passes 1;
 5. decimal: read in 256 bits, where no number of the type's precision overflows;
 6. all other types: Arrow reads them as ``cells`` does, or refuses the whole text.
 """
 
 from __future__ import annotations
+
+import binascii
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +24,8 @@ import pyarrow.compute as pc
 
 from lancewal_ingest.decode.json.cells import FRACTION_DIGITS, base64_bytes
 
+_UUID = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
+_NO_UUID = "0" * 32
 Mask = npt.NDArray[np.bool_]
 
 _EXACT = {"float": float(2**24), "double": float(2**53)}
@@ -35,8 +39,12 @@ _DAY_WIDE = "[1-8][0-9]{3}-[0-9]{2}-[0-9]{2}"
 
 def transport_type(type_: pa.DataType) -> pa.DataType:
     """Return the type in which the JSON reader reads a column of type ``type_``."""
-    if pa.types.is_date32(type_) or pa.types.is_timestamp(type_) or pa.types.is_binary(type_):
+    if pa.types.is_date32(type_) or pa.types.is_timestamp(type_) or pa.types.is_time(type_):
         return pa.string()
+    if type_ in (pa.binary(), pa.large_string(), pa.large_binary(), pa.uuid()) or pa.types.is_fixed_size_binary(type_):
+        return pa.string()
+    if pa.types.is_duration(type_):
+        return pa.int64()
     if pa.types.is_decimal128(type_):
         # In 128 bits the reader multiplies up to the scale without looking, and what wraps around can fit again.
         return pa.decimal256(type_.precision, type_.scale)
@@ -61,8 +69,14 @@ def lift(array: pa.Array, type_: pa.DataType) -> tuple[pa.Array, Mask | None]:
         return cast_text(array, type_, _DATE)
     if pa.types.is_timestamp(type_):
         return cast_text(array, type_, timestamp_form(type_))
-    if pa.types.is_binary(type_):
-        return _lift_binary(array)
+    if pa.types.is_time(type_):
+        return _lift_times(array, type_)
+    if type_ in (pa.binary(), pa.large_binary()) or pa.types.is_fixed_size_binary(type_):
+        return _lift_binary(array, type_)
+    if type_ == pa.uuid():
+        return _lift_uuids(array)
+    if type_ == pa.large_string() or pa.types.is_duration(type_):
+        return array.cast(type_), None
     if pa.types.is_struct(type_):
         return _lift_struct(array, type_)
     if pa.types.is_list(type_):
@@ -97,10 +111,33 @@ def timestamp_form(type_: pa.DataType) -> str:
     return f"^{_DAY.get(type_.unit, _DAY_WIDE)}{_CLOCK}{fraction}{'' if type_.tz is None else ZONE}$"
 
 
-def _lift_binary(array: pa.Array) -> tuple[pa.Array, Mask | None]:
+def _lift_times(array: pa.Array, type_: pa.DataType) -> tuple[pa.Array, Mask | None]:
+    # Arrow has no cast from texts to times of day, so each gets a day.
+    digits = FRACTION_DIGITS[type_.unit]
+    fraction = rf"(\.[0-9]{{1,{digits}}})?" if digits else ""
+    day = pa.scalar("1970-01-01 ", pa.string())
+    dated = pc.binary_join_element_wise(day, array, pa.scalar("", pa.string()))
+    times, doubts = cast_text(dated, pa.timestamp(type_.unit), f"^.{{10}}{_CLOCK}{fraction}$")
+    numbers = times.cast(pa.int64())
+    return (numbers.cast(pa.int32()) if pa.types.is_time32(type_) else numbers).cast(type_), doubts
+
+
+def _lift_uuids(array: pa.Array) -> tuple[pa.Array, Mask | None]:
+    texts, doubts = cast_text(array, pa.string(), _UUID)
+    missing = _nulls(texts) if texts.null_count else None
+    digits = "".join(pc.replace_substring(texts.fill_null(_NO_UUID), "-", "").to_pylist())
+    ids = pa.Array.from_buffers(pa.binary(16), len(texts), [None, pa.py_buffer(binascii.unhexlify(digits))])
+    if missing is not None:
+        ids = pc.if_else(pa.array(~missing), ids, pa.scalar(None, ids.type))
+    return ids.cast(pa.uuid()), doubts
+
+
+def _lift_binary(array: pa.Array, type_: pa.DataType) -> tuple[pa.Array, Mask | None]:
     texts = array.to_pylist()
     decoded = [None if text is None else base64_bytes(text) for text in texts]
-    lifted = pa.array(decoded, type=pa.binary())
+    if pa.types.is_fixed_size_binary(type_):
+        decoded = [None if data is None or len(data) != type_.byte_width else data for data in decoded]
+    lifted = pa.array(decoded, type=type_)
     if lifted.null_count == array.null_count:
         return lifted, None
     return lifted, _nulls(lifted) & ~_nulls(array)

@@ -38,10 +38,15 @@ def _check(path: str, type_: pa.DataType, depth_left: int) -> None:
         for child in type_:
             _check_nullable(f"{path}.{child.name}", child)
             _check(f"{path}.{child.name}", child.type, depth_left - 1)
+    elif type_ == pa.uuid() and depth_left < NESTING_MAX:
+        raise InvalidSchema(
+            f"column {path!r}: a uuid cannot lie within lists and structs. Use fixed_size_binary[16] or string"
+        )
     elif not (_is_scalar(type_) or _is_vector(type_)):
         raise InvalidSchema(
             f"column {path!r} has type {type_}, which has no JSON form. Use bool, int8..int64, uint8..uint64, float32, "
-            "float64, decimal128, string, binary, date32, timestamp, list, struct or fixed_size_list of floats or uint8"
+            "float64, decimal128, date32, timestamp, time32, time64 or duration. Or use string, large_string, binary, "
+            "large_binary, fixed_size_binary, uuid, list, struct or fixed_size_list of floats or uint8"
         )
 
 
@@ -56,8 +61,10 @@ def _is_scalar(type_: pa.DataType) -> bool:
         or pa.types.is_integer(type_)
         or _is_float(type_)
         or (pa.types.is_decimal128(type_) and 0 <= type_.scale <= type_.precision)
-        or pa.types.is_string(type_)
-        or pa.types.is_binary(type_)
+        or type_ in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.uuid())
+        or pa.types.is_fixed_size_binary(type_)
         or pa.types.is_date32(type_)
         or pa.types.is_timestamp(type_)
+        or pa.types.is_time(type_)
+        or pa.types.is_duration(type_)
     )

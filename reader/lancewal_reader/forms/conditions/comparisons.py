@@ -126,4 +126,8 @@ def _inexact(given: Part, beside: Part) -> NotAccepted:
     why = f"{given.sql[:80]} is not a literal that compares exactly with {beside.sql[:80]}, whose type is {named[:80]}."
     if pa.types.is_nested(type_):
         return NotAccepted(f"{why} Compare a member or an item of it, such as place.lat or tags[1]")
+    if exact.has_no_literal(type_):
+        return NotAccepted(
+            f"{why} Lance has no literals of this type. Compare the column with another one, or by IS NULL"
+        )
     return NotAccepted(f"{why} An example that works: {beside.sql[:80]} = {exact.example(type_)}")

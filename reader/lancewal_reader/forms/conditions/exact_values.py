@@ -60,20 +60,33 @@ def example(type_: pa.DataType) -> str:
         return "date '2026-01-02'"
     if pa.types.is_timestamp(type_):
         return "timestamp '2026-01-02 03:04:05'"
-    if pa.types.is_binary(type_):
+    if type_ == pa.uuid():
+        return "X'123e4567e89b12d3a456426614174000'"
+    if is_bytes(type_):
         return "X'00ff'"
     if pa.types.is_boolean(type_) or pa.types.is_floating(type_):
         return "true" if pa.types.is_boolean(type_) else "0.5"
     return "2" if pa.types.is_integer(type_) else "'text'"
 
 
+def is_bytes(type_: pa.DataType) -> bool:
+    """Return whether a literal ``X'...'`` compares with the type."""
+    return type_ in (pa.binary(), pa.large_binary(), pa.uuid()) or bool(pa.types.is_fixed_size_binary(type_))
+
+
+def has_no_literal(type_: pa.DataType) -> bool:
+    """Return whether Lance's SQL has no literal of the type."""
+    return bool(pa.types.is_time(type_) or pa.types.is_duration(type_))
+
+
 def comparable(value: Value, type_: pa.DataType) -> bool:
     """Whether Lance compares the literal with a type whose digits do not count."""
     if pa.types.is_floating(type_):
         return isinstance(value, decimal.Decimal)
-    if pa.types.is_string(type_):
+    if type_ in (pa.string(), pa.large_string()):
         return isinstance(value, str)
-    return not (pa.types.is_boolean(type_) or pa.types.is_binary(type_) or pa.types.is_nested(type_))
+    no_literal = pa.types.is_boolean(type_) or is_bytes(type_) or pa.types.is_nested(type_) or has_no_literal(type_)
+    return not no_literal
 
 
 def number(text: str) -> decimal.Decimal:

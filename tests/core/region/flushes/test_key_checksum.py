@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from uuid import UUID
 
 import google_crc32c
 import pyarrow as pa
@@ -34,6 +35,26 @@ def test_its_bytes() -> None:
         ]
     )
     assert key_sum(KEYS) == google_crc32c.value(expected)
+
+
+def test_bytes_of_later_types() -> None:
+    """Of texts and binaries with their lengths, of all else as the values lie in memory."""
+    ids, none = [UUID(int=1), UUID(int=2**128 - 1)], struct.pack("<q", 0)
+    keys = pa.table(
+        {
+            "id": pa.array(ids, pa.uuid()),
+            "fix": pa.array([b"ab", b"\0\0"], pa.binary(2)),
+            "clock": pa.array([1, 86_399], pa.int32()).cast(pa.time32("s")),
+            "fine": pa.array([1, 2**40], pa.int64()).cast(pa.time64("ns")),
+            "text": pa.array(["", "ä"], pa.large_string()),
+            "data": pa.array([b"\0", b""], pa.large_binary()),
+        }
+    )
+    expected = [none, *(one.bytes for one in ids), none, b"ab\0\0", none, struct.pack("<2i", 1, 86_399)]
+    expected += [none, struct.pack("<2q", 1, 2**40), none, struct.pack("<2q", 0, 2), "ä".encode()]
+    expected += [none, struct.pack("<2q", 1, 0), b"\0"]
+    assert key_sum(keys) == google_crc32c.value(b"".join(expected))
+    assert key_sum(pa.concat_tables([keys.slice(1), keys]).slice(1)) == key_sum(keys)
 
 
 def test_batches_and_slices_make_no_difference() -> None:

@@ -93,7 +93,7 @@ ACTS: dict[str, tuple[Callable[[FlusherTable], None], str, list[str]]] = {
         add("theirs", pa.list_(pa.field("item", pa.struct([pa.field("x", pa.int8(), nullable=False)]), nullable=False))),
         "'theirs.item' is not nullable.*'theirs.item.x' is not nullable", [*FIRST, "theirs"],
     ),
-    "type": (add("theirs", pa.large_string()), "type large_string", [*FIRST, "theirs_2"]),
+    "type": (add("theirs", pa.date64()), "type date64", [*FIRST, "theirs_2"]),
     "blob": (lambda t: add_blobs(t.dataset, "new, 2.2"), "a blob column", FIRST),
     "key renamed": (rename(("id", "key")), "the primary key, 'id'", FIRST),
     "key renamed, and another has its name": (
@@ -166,7 +166,7 @@ def test_values_are_copied(table: FlusherTable) -> None:
 
 def test_others_may_be_adopted_alone(table: FlusherTable) -> None:
     """A column that stops nothing need not be adopted."""
-    add("theirs", pa.large_string())(table)
+    add("theirs", pa.date64())(table)
     add("Odd: name", pa.int8())(table)
     rename(("s", "text"))(table)
     with pytest.raises(InvalidInput) as error:
@@ -180,7 +180,7 @@ def test_others_may_be_adopted_alone(table: FlusherTable) -> None:
 
 
 def test_a_name_with_signs_of_the_command_line_is_quoted_where_values_are_copied(table: FlusherTable) -> None:
-    add("x: y", pa.large_string())(table)
+    add("x: y", pa.date64())(table)
     with pytest.raises(InvalidInput) as error:
         change(table, ALL)
     (said,) = re.findall(r"--add-column ('[^']*')", str(error.value))

@@ -53,6 +53,17 @@ COLUMNS = pa.schema(
         ("vec", pa.list_(pa.float32(), 2)),
         ("vec8", pa.list_(pa.float64(), 3)),
         ("bits", pa.list_(pa.uint8(), 2)),
+        ("fix", pa.binary(3)),
+        ("uid", pa.uuid()),
+        ("t32", pa.time32("ms")),
+        ("t32s", pa.time32("s")),
+        ("t64", pa.time64("us")),
+        ("t64n", pa.time64("ns")),
+        ("took", pa.duration("us")),
+        ("ls", pa.large_string()),
+        ("lb", pa.large_binary()),
+        ("fixes", pa.list_(pa.binary(3))),
+        ("sty", pa.struct([("t", pa.time64("us")), ("u", pa.large_string()), ("d", pa.duration("ns"))])),
     ]
 )
 ROWS = RowSchema(COLUMNS, primary_key=("id", "k"), region_key=("k",))

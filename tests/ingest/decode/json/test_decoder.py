@@ -21,7 +21,7 @@ DELETE: list[Header] = [("lancewal.op", b"delete")]
 
 def _present(*names: str) -> bytes:
     bits: int = sum(1 << COLUMNS.names.index(name) for name in names)
-    return bits.to_bytes(4, "little")
+    return bits.to_bytes(ROWS.present_bytes, "little")
 
 
 def test_rows_have_offset_timestamp_op_and_the_wal_schema() -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -14,6 +15,7 @@ from lancewal_ingest.decode.json.cells import base64_bytes
 from lancewal_ingest.decode.json.decoder import JsonDecoder
 from tests.ingest.decode.json.cases import Ways, records
 
+NEWEST = UUID("019f3a6e-7c1b-7b1a-9c3d-0123456789ab")
 F32_AFTER_ONE = 1.00000011920928955078125
 
 GOOD: list[tuple[str, str, object]] = [
@@ -93,6 +95,35 @@ GOOD: list[tuple[str, str, object]] = [
     ("bits", "[0,255]", [0, 255]),
     ("bits", "[-0,128]", [0, 128]),
     ("bits", "null", None),
+    ("fix", '"AP8A"', b"\x00\xff\x00"),
+    ("fix", "null", None),
+    ("uid", f'"{NEWEST}"', NEWEST),
+    ("uid", f'"{str(NEWEST).upper()}"', NEWEST),
+    ("uid", f'"{UUID(int=0)}"', UUID(int=0)),
+    ("uid", f'"{UUID(int=2**128 - 1)}"', UUID(int=2**128 - 1)),
+    ("uid", "null", None),
+    ("t32", '"00:00:00"', time(0)),
+    ("t32", '"23:59:59.999"', time(23, 59, 59, 999_000)),
+    ("t32", '"12:00:00.5000000"', time(12, 0, 0, 500_000)),
+    ("t32s", '"23:59:59"', time(23, 59, 59)),
+    ("t32s", '"23:59:59.000"', time(23, 59, 59)),
+    ("t64", '"23:59:59.999999"', time(23, 59, 59, 999_999)),
+    ("t64", '"00:00:00.1"', time(0, 0, 0, 100_000)),
+    ("t64", "null", None),
+    ("t64n", '"23:59:59.999999000"', time(23, 59, 59, 999_999)),
+    ("took", "0", timedelta(0)),
+    ("took", "-1", timedelta(microseconds=-1)),
+    ("took", "-0", timedelta(0)),
+    ("took", "86400000001", timedelta(days=1, microseconds=1)),
+    ("took", "null", None),
+    ("ls", '""', ""),
+    ("ls", '"a\\u0000😀"', "a\x00😀"),
+    ("lb", '"AP8="', b"\x00\xff"),
+    ("lb", '""', b""),
+    ("fixes", '["AP8A",null]', [b"\x00\xff\x00", None]),
+    ("fixes", "[]", []),
+    ("sty", '{"u":"x","t":"01:02:03.000004"}', {"t": time(1, 2, 3, 4), "u": "x", "d": None}),
+    ("sty", "{}", {"t": None, "u": None, "d": None}),
 ]
 
 BAD: list[tuple[str, str, str]] = [
@@ -211,6 +242,48 @@ BAD: list[tuple[str, str, str]] = [
     ("bits", '"AP8="', "type"),
     ("bits", "[0,256]", "range"),
     ("bits", "[-1,0]", "range"),
+    ("fix", '"AP8="', "range"),
+    ("fix", '"AP8AAA=="', "range"),
+    ("fix", '""', "range"),
+    ("fix", '"AP8"', "type"),
+    ("fix", "[0,255,0]", "type"),
+    ("uid", '""', "type"),
+    ("uid", f'"{NEWEST.hex}"', "type"),
+    ("uid", f'"{{{NEWEST}}}"', "type"),
+    ("uid", f'"urn:uuid:{NEWEST}"', "type"),
+    ("uid", f'"{NEWEST} "', "type"),
+    ("uid", f'"{NEWEST}\\n"', "type"),
+    ("uid", f'"{str(NEWEST)[:-1]}g"', "type"),
+    ("uid", f'"{str(NEWEST)[:-1]}٣"', "type"),
+    ("uid", "7", "type"),
+    ("t32", '"24:00:00"', "type"),
+    ("t32", '"23:59:60"', "type"),
+    ("t32", '"12:00"', "type"),
+    ("t32", '"12:00:00Z"', "type"),
+    ("t32", '"1:00:00"', "type"),
+    ("t32", '"12:00:00."', "type"),
+    ("t32", '"12:00:00\\n"', "type"),
+    ("t32", '" 12:00:00"', "type"),
+    ("t32", '"1970-01-01 12:00:00"', "type"),
+    ("t32", "43200000", "type"),
+    ("t32", '"12:00:00.0001"', "range"),
+    ("t32s", '"12:00:00.1"', "range"),
+    ("t64", '"12:00:00.0000001"', "range"),
+    ("t64n", '"12:00:00.0000000001"', "range"),
+    ("took", "1.5", "type"),
+    ("took", "1e3", "type"),
+    ("took", '"1"', "type"),
+    ("took", '"PT1S"', "type"),
+    ("took", "9223372036854775808", "range"),
+    ("took", "-9223372036854775809", "range"),
+    ("ls", "1", "type"),
+    ("ls", '"\\ud800"', "range"),
+    ("lb", '"AP8"', "type"),
+    ("fixes", '["AP8A","AP8="]', "range"),
+    ("fixes", "[1]", "type"),
+    ("sty", '{"t":"25:00:00"}', "type"),
+    ("sty", '{"u":1}', "type"),
+    ("sty", '{"d":1.5}', "type"),
 ]
 
 
@@ -271,9 +344,8 @@ def test_a_message_names_the_column_and_never_the_content() -> None:
     "type_",
     [
         pa.float16(),
-        pa.time64("us"),
         pa.date64(),
-        pa.large_string(),
+        pa.binary_view(),
         pa.decimal256(40, 2),
         pa.decimal128(5, -2),
         pa.decimal128(2, 3),
