@@ -144,7 +144,7 @@ class TablesOfCut:
     def _opened(self, entry: TableEntry) -> TableOfCut:
         with ExitStack() as stack:
             member = self._open_table(entry, stack)
-            visible = VisiblePositions(member.context.store, member.context.states, self._clock)
+            visible = VisiblePositions(member.context.store, member.context.states, self._clock, seldom=True)
             return TableOfCut(entry, member, stack.pop_all(), visible)
 
     def _close(self, name: str) -> None:

@@ -59,6 +59,7 @@ from lancewal_core.process.tasks import together
 from lancewal_core.region.history import check_reaches
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState
+from lancewal_core.region.states import PageLook
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.protocol import PinnedTable, Table
 from lancewal_core.table.snapshots import snapshot_of
@@ -380,7 +381,7 @@ def _prove_ends(
 
     def look(at: Walk[Segment | Trailer] | None) -> None:
         if at is None:
-            states.update(context.states.read(sorted(set(keepers.values())), again=True))
+            states.update(context.states.read(sorted(set(keepers.values())), PageLook.AGAIN))
         else:
             proven[at.log] = confirm_end(context.store, at, partial(walk_from, context, at.log))
 
