@@ -126,7 +126,9 @@ class TablesOfCut:
                 faults[entry.name] = why(opened)
             else:
                 self.by_name[entry.name] = opened
-        self.faults, self._looked_at = faults, now
+        self.faults = faults
+        if due:
+            self._looked_at = now
         self.uuids = {name: entry.table_uuid for name, entry in entries.items()}
         self.uuids |= {name: one.member.contract.table_uuid for name, one in self.by_name.items()}
 
