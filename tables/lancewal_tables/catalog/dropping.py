@@ -41,6 +41,8 @@ class UndroppedTable:
     """Result of ``undrop_table``."""
 
     contract: Contract
+    since_ms: int | None
+    """When the table was dropped, in milliseconds since 1970; None if it was in use before the call."""
     name_is_at: str | None
     """Address of another table that has the table's name in the catalog by now; None if none has."""
 
@@ -68,7 +70,8 @@ def undrop_table(settings: Settings, catalog: Catalog | None) -> UndroppedTable:
     contract = undrop(Address.of(settings).store(), SystemClock(), known)
     entry = _put_state(settings, catalog, contract, "active")
     elsewhere = entry is not None and not same_place(entry.uri, place_of(settings.table.uri))
-    return UndroppedTable(contract, entry.uri if entry is not None and elsewhere else None)
+    since_ms = None if known.drop is None else known.drop.since_ms
+    return UndroppedTable(contract, since_ms, entry.uri if entry is not None and elsewhere else None)
 
 
 def delete_table(settings: Settings, contract: Contract) -> tuple[Contract, int]:

@@ -46,6 +46,8 @@ class Registered:
     """Uuid that the table had there, and that only a table there has from now on."""
     lacking: tuple[str, ...] = ()
     """Kept cuts that lack the table, since its folder was moved."""
+    changed: bool = True
+    """Whether the contract or the entry was changed; else both were so before."""
 
 
 def register_table(catalog: Catalog, settings: Settings, name: str, of_cuts: Collection[str] = ()) -> Registered:
@@ -57,9 +59,10 @@ def register_table(catalog: Catalog, settings: Settings, name: str, of_cuts: Col
     table_name(name)
     settings.need("table.uri")
     address = Address.of(settings)
-    contract = address.contract()
+    contract = before = address.contract()
     # Step 1
-    check_free(catalog, settings, name)
+    known = catalog.table(name)
+    _check_free(catalog, settings, known)
     _check_no_other_name(catalog, contract, name, address.uri)
     lacking = check_move(settings, catalog, contract, of_cuts)
     # Step 2
@@ -70,7 +73,9 @@ def register_table(catalog: Catalog, settings: Settings, name: str, of_cuts: Col
     # Step 3
     contract = give_name(address, name)
     # Step 4
-    return Registered(put_entry(catalog, settings, name, contract), moved_from, former_uuid, lacking)
+    entry = put_entry(catalog, settings, name, contract)
+    changed = contract != before or known is None or not says_the_same(known, entry)
+    return Registered(entry, moved_from, former_uuid, lacking, changed)
 
 
 def check_free(catalog: Catalog, settings: Settings, name: str) -> None:
