@@ -43,7 +43,7 @@ from benchmarks.elapsed import seconds
 from benchmarks.fresh_reads import FreshReader, p99
 from benchmarks.lake import PARTITIONS, PROGRAM, ROOT, Lake
 from benchmarks.steady import BROKER, PRODUCER_LINGER_MANY_MS, producing
-from lancewal_core.catalog.catalog import Catalog
+from lancewal_core.catalog.catalog import StoredCatalog
 from lancewal_core.catalog.entry import TableEntry
 from lancewal_core.catalog.opened import open_directory, open_postgres
 from lancewal_core.names import paths
@@ -272,7 +272,7 @@ def _statements(server: PostgresServer) -> int:
     return text.count("LOG:  execute ") + text.count("LOG:  statement: ")
 
 
-def _catalog(kind: str, opened: Callable[[], Catalog], entry: TableEntry, number: int) -> dict[str, float]:
+def _catalog(kind: str, opened: Callable[[], StoredCatalog], entry: TableEntry, number: int) -> dict[str, float]:
     lists, changes = [], []
     for _ in range(RUNS):
         catalog = opened()

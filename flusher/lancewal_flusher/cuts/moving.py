@@ -49,7 +49,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from lancewal_core.catalog.catalog import Catalog
+from lancewal_core.catalog.catalog import StoredCatalog
 from lancewal_core.catalog.cut import Cut, CutTable
 from lancewal_core.catalog.entry import TableEntry
 from lancewal_core.errors import InvalidInput, LancewalError, Retry, or_error, some_of
@@ -124,7 +124,7 @@ class MovingCut:
 
     def __init__(
         self,
-        catalog: Catalog,
+        catalog: StoredCatalog,
         wanted: MovingWanted,
         source: PositionSource,
         open_table: Callable[[TableEntry, ExitStack], CutMember],

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from lancewal_core.catalog.catalog import Catalog, tables_named
+from lancewal_core.catalog.catalog import StoredCatalog, tables_named
 from lancewal_core.catalog.entry import TableEntry
 from lancewal_core.errors import LancewalError, Retry, or_error
 from lancewal_core.names.ids import Position
@@ -77,7 +77,7 @@ class TablesOfCut:
 
     def __init__(
         self,
-        catalog: Catalog,
+        catalog: StoredCatalog,
         patterns: tuple[str, ...],
         open_table: Callable[[TableEntry, ExitStack], CutMember],
         tasks: Tasks,

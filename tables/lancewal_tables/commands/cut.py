@@ -15,12 +15,12 @@ from lancewal_core.cli.output import aligned, one_line, say
 from lancewal_core.errors import CutMissing, LancewalError, TableMissing, counted
 
 if TYPE_CHECKING:
-    from lancewal_core.catalog.catalog import Catalog
+    from lancewal_core.catalog.catalog import StoredCatalog
     from lancewal_core.catalog.cut import Cut
     from lancewal_core.catalog.entry import TableEntry
     from lancewal_core.process.tasks import Tasks
     from lancewal_core.settings.load import Settings
-    from lancewal_core.table.protocol import Table
+    from lancewal_core.table.protocol import StoredTable
     from lancewal_flusher.cuts.positions import CutMember
     from lancewal_tables.cuts.held import HeldByCut
     from lancewal_tables.cuts.left_over import OfCut
@@ -220,7 +220,7 @@ def drop(asked: SettingsAsked, name: NameArgument, dry_run: DryRunOption = False
 
 
 def _drop(
-    settings: Settings, catalog: Catalog, cut: Cut | None, left: Sequence[tuple[TableEntry, OfCut]], tasks: Tasks
+    settings: Settings, catalog: StoredCatalog, cut: Cut | None, left: Sequence[tuple[TableEntry, OfCut]], tasks: Tasks
 ) -> tuple[list[tuple[TableEntry, OfCut]], int]:
     """Drop the cut.  Return those of ``left`` that were dropped, and the number of snapshots of the cut that were."""
     from lancewal_tables.cuts.drop import drop_cut
@@ -252,13 +252,13 @@ def _keeps(cut: Cut, entry: TableEntry, one: OfCut) -> bool:
     return here and one.note.write_id == cut.write_id
 
 
-def _table(settings: Settings, uri: str) -> Table:
+def _table(settings: Settings, uri: str) -> StoredTable:
     from lancewal_core.open import Address
 
     return Address.of(settings, uri).table()
 
 
-def _snapshots(settings: Settings, catalog: Catalog, tasks: Tasks) -> list[tuple[TableEntry, OfCut]]:
+def _snapshots(settings: Settings, catalog: StoredCatalog, tasks: Tasks) -> list[tuple[TableEntry, OfCut]]:
     """Return the snapshots of cuts in all active tables, each with the table's entry.  Tables that cannot be read are left
     out."""
     from lancewal_core.errors import or_error

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lancewal_core.catalog.catalog import TRIES_MAX, Catalog
+from lancewal_core.catalog.catalog import TRIES_MAX, StoredCatalog
 from lancewal_core.catalog.cut import Cut
 from lancewal_core.catalog.cut_note import cut_note
 from lancewal_core.errors import CutMissing, LancewalError, or_error
 from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import Tasks
-from lancewal_core.table.protocol import Table
+from lancewal_core.table.protocol import StoredTable
 from lancewal_core.table.snapshots import cut_of
 from lancewal_flusher.garbage.snapshots import drop_same
 
 
-def drop_cut(catalog: Catalog, cut: Cut, tables: Mapping[str, Table], tasks: Tasks) -> dict[str, bool | LancewalError]:
+def drop_cut(
+    catalog: StoredCatalog, cut: Cut, tables: Mapping[str, StoredTable], tasks: Tasks
+) -> dict[str, bool | LancewalError]:
     """Drop the cut.  ``tables`` are those of the cut that can be opened, by name.
 
     A moving cut is dropped whichever publication it has by now: flushers publish it meanwhile.
@@ -35,7 +37,7 @@ def drop_cut(catalog: Catalog, cut: Cut, tables: Mapping[str, Table], tasks: Tas
     return dict(zip(names, answers, strict=True))
 
 
-def _drop_moving(catalog: Catalog, name: str) -> bool:
+def _drop_moving(catalog: StoredCatalog, name: str) -> bool:
     """Drop the newest publication of a moving cut, and return whether it is gone."""
     for _ in range(TRIES_MAX):
         newest = catalog.cut(name)
@@ -48,7 +50,7 @@ def _drop_moving(catalog: Catalog, name: str) -> bool:
     return False
 
 
-def drop_of_cut(table: Table, snapshot: str, write_id: str) -> bool:
+def drop_of_cut(table: StoredTable, snapshot: str, write_id: str) -> bool:
     """Drop the snapshot that was made for this record of a cut, but no other one of its name.  Return whether it was there."""
     branch = table.find_branch(snapshot)
     if branch is None or not cut_of(branch):
