@@ -101,7 +101,7 @@ def with_texts(value: bytes, names: Mapping[str, type]) -> bytes:
     """Return an object in which each member of ``names`` is a string that holds the text of its value, byte for byte.
 
     ``names``: with each name the Python type of the values that become texts; ``object`` stands for all.  A null stays null.
-    The value is unchanged if it is not one object, or if a member of ``names`` has a name twice in it: the caller refuses
+    The value is unchanged if it is not one object, or if a member of ``names`` has a name twice in it.  The caller refuses
     such a value."""
     try:
         _check_depth(value)
