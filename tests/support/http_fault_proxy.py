@@ -1,4 +1,4 @@
-"""An HTTP proxy between an S3 client and its server that damages chosen PUTs the ways networks do.
+"""An HTTP proxy between the client of a store and its server that damages chosen PUTs the ways networks do.
 
 Requests and answers are forwarded byte for byte, the Host that the client has signed included.  Only PUTs whose path
 contains ``part`` are damaged, and listings whose prefix does:
@@ -7,8 +7,8 @@ contains ``part`` are damaged, and listings whose prefix does:
 * ``refuse``: the connection ends before the server gets the PUT;
 * ``unavailable``: the answer is 503, the server does not get the PUT;
 * ``conflict``: the answer is 409, as a store gives while another request for the key is under way; the server does not get it;
-* ``partial``: of a listing (ListObjectsV2) some lines are missing, at the front, at the end, anywhere or all of them, the
-  others come in any order, and the answer says that it is complete;
+* ``partial``: of a listing (ListObjectsV2, or Azure's List Blobs) some lines are missing, at the front, at the end, anywhere
+  or all of them, the others come in any order, and the answer says that it is complete;
 * ``delay_s``: whatever happens to a PUT happens later, by a random part of it;
 * ``late_s``: and by all of this.  A client that has given up meanwhile is no reason not to: the PUT may land after it.
 
@@ -17,7 +17,7 @@ All requests, also those that nothing else happens to, wait for ``distance_s`` o
 ``unconditional`` makes of the server behind it one that ignores ``If-None-Match``: the header is signed and cannot be taken
 out, so such a PUT is given to the function, as path and body, and answered as stored.
 
-``hold`` keeps the next such PUT back until ``release``, to look at what goes on meanwhile.  A PUT that was refused is
+``hold`` keeps the next PUT of a path back until ``release``, to look at what goes on meanwhile.  A PUT that was refused is
 treated the same a few times over, so that a client's own repetitions do not hide it.
 """
 
@@ -31,6 +31,7 @@ import socketserver
 import struct
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
@@ -48,8 +49,10 @@ _ANSWERS: dict[Kind, bytes] = {
 }
 _STORED = b'HTTP/1.1 200 OK\r\nETag: "0"\r\nContent-Length: 0\r\n\r\n'
 _NO_BODY = (204, 304)
-_LISTED = re.compile(rb"<Contents>.*?</Contents>", re.DOTALL)
-_MORE_TO_COME = re.compile(rb"<NextContinuationToken>.*?</NextContinuationToken>", re.DOTALL)
+_DONE = (200, 201)
+"""Statuses of a PUT that was stored; the second one is Azure's."""
+_LISTED = re.compile(rb"<(Contents|Blob)>.*?</\1>", re.DOTALL)
+_MORE_TO_COME = re.compile(rb"<(NextContinuationToken|NextMarker)>.*?</\1>", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,10 @@ class HttpFaultProxy:
         self.faults = Faults()
         self.distance_s = 0.0
         self.damaged: list[Damaged] = []
+        self.put: Counter[str] = Counter()
+        """How often a PUT of each path has made or replaced an object.  Parts of objects do not count."""
+        self.throttled = 0
+        """Number of answers of 429."""
         self.unconditional = unconditional
         self.part = part
         self._rng = random.Random(f"proxy {seed}")
@@ -109,7 +116,7 @@ class HttpFaultProxy:
     def count(self, kind: Kind, part: str = "") -> int:
         """Damaged requests of a kind; for ``cut`` only those that the server has stored."""
         with self._lock:
-            return sum(d.kind == kind and part in d.path and d.status in (None, 200) for d in self.damaged)
+            return sum(d.kind == kind and part in d.path and d.status in (None, *_DONE) for d in self.damaged)
 
     def hold(self, part: str) -> None:
         """Keep the next PUT back whose path contains ``part``."""
@@ -145,7 +152,7 @@ class HttpFaultProxy:
     def decide(self, method: str, path: str) -> Kind:
         """What is to happen to a request; returns when it is to happen."""
         time.sleep(self.distance_s)
-        if method != "PUT" or self.part not in path:
+        if method != "PUT":
             return "forward"
         with self._lock:
             wanted = self._hold is not None and self._hold in path
@@ -158,6 +165,8 @@ class HttpFaultProxy:
                 with self._lock:
                     self._sticky[path] = (self._then, _STICKY)
             return self._then
+        if self.part not in path:
+            return "forward"
         with self._lock:
             faults = self.faults
             delay_s = faults.late_s + self._rng.random() * faults.delay_s
@@ -170,6 +179,12 @@ class HttpFaultProxy:
             with self._lock:
                 self.damaged.append(Damaged(kind, path, status))
 
+    def answered(self, method: str, path: str, query: str, status: int) -> None:
+        with self._lock:
+            self.throttled += status == 429
+            if method == "PUT" and not query and status in _DONE:
+                self.put[path] += 1
+
     def by_reset(self) -> bool:
         with self._lock:
             return self._rng.random() < 0.5
@@ -177,7 +192,7 @@ class HttpFaultProxy:
     def shortened(self, prefix: str, listing: bytes) -> bytes:
         """The body of a listing, with fewer lines if it is to be damaged."""
         with self._lock:
-            lines = _LISTED.findall(listing)
+            lines = [found[0] for found in _LISTED.finditer(listing)]
             if self.part not in f"/{prefix}" or not lines or self._rng.random() >= self.faults.partial:
                 return listing
             at = self._rng.randrange(len(lines))
@@ -292,13 +307,14 @@ class _Connection(socketserver.StreamRequestHandler):
         if answer is None:
             return False
         status = int(answer.first.split(" ")[1])
+        proxy.answered(method, path, urlsplit(target).query, status)
         if kind == "cut":
             _answer_body(answers, answer, method, status, lambda _: None)
             proxy.note(kind, path, status)
             self._reset_by_chance(proxy)
             return False
         query = parse_qs(urlsplit(target).query)
-        if status == 200 and method == "GET" and "list-type" in query:
+        if status == 200 and method == "GET" and ("list-type" in query or query.get("comp") == ["list"]):
             return self._listing(proxy, query.get("prefix", [""])[0], answers, answer)
         self.wfile.write(answer.raw)
         return _answer_body(answers, answer, method, status, self.wfile.write)
@@ -306,10 +322,12 @@ class _Connection(socketserver.StreamRequestHandler):
     def _listing(self, proxy: HttpFaultProxy, prefix: str, answers: _Stream, answer: _Head) -> bool:
         """Pass a listing on, or a part of it."""
         parts: list[bytes] = []
-        assert "transfer-encoding" not in answer.headers, "listings in chunks are not expected here"
         more = _answer_body(answers, answer, "GET", 200, parts.append)
+        if "transfer-encoding" in answer.headers:
+            parts = [chunk.removesuffix(b"\r\n") for chunk in parts[1::2]]  # each comes after its size
         body = proxy.shortened(prefix, b"".join(parts))
-        head = re.sub(rb"(?i)content-length: *\d+", b"Content-Length: %d" % len(body), answer.raw)
+        length = b"Content-Length: %d" % len(body)
+        head = re.sub(rb"(?i)(content-length|transfer-encoding): *\w+", length, answer.raw)
         self.wfile.write(head + body)
         return more
 

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import assert_never
 
 import pytest
+
+from lancewal_demo.stack import S3Server
+from lancewal_demo.stack.clouds import AzureServer, GcsServer
 
 KEY = base64.b64encode(b"canary").decode()
 """A key that no message may show."""
@@ -33,15 +39,44 @@ REAL = (
 """Kinds of stores that have a real server in tests."""
 
 
+FIXTURES = {"s3": "s3", "az": "azure", "gs": "gcs"}
+"""The fixture of the run's server, by its kind."""
+
+StoreServer = S3Server | AzureServer | GcsServer
+
+SERVERS: Mapping[str, Callable[[Path], StoreServer]] = {"s3": S3Server, "az": AzureServer, "gs": GcsServer}
+"""A server over a folder, by its kind."""
+
+
 def at_real_server(request: pytest.FixtureRequest, kind: str, bucket: str, folder: str) -> tuple[str, dict[str, str]]:
     """Return an address in a bucket or container of the run's server, which is made, and options that lead there."""
-    match kind:
-        case "s3":
-            s3 = request.getfixturevalue("s3")
-            return f"s3://{s3.bucket(bucket)}/{folder}", {name.lower(): value for name, value in s3.environment.items()}
-        case "az":
-            azure = request.getfixturevalue("azure")
-            return f"az://{azure.container(bucket)}/{folder}", azure.options
+    return inside(request.getfixturevalue(FIXTURES[kind]), bucket, folder)
+
+
+def inside(server: StoreServer, bucket: str, folder: str) -> tuple[str, dict[str, str]]:
+    """Return an address in a bucket or container of the server, which is made, and options that lead there."""
+    match server:
+        case S3Server():
+            options = {name.lower(): value for name, value in server.environment.items()}
+            return f"s3://{server.bucket(bucket)}/{folder}", options
+        case AzureServer():
+            return f"az://{server.container(bucket)}/{folder}", server.options
+        case GcsServer():
+            return f"gs://{server.bucket(bucket)}/{folder}", server.options
         case _:
-            gcs = request.getfixturevalue("gcs")
-            return f"gs://{gcs.bucket(bucket)}/{folder}", gcs.options
+            assert_never(server)
+
+
+def origin(server: StoreServer) -> str:
+    """Return the address of the server itself, as ``http://HOST:PORT``."""
+    return "/".join(server.endpoint.split("/")[:3])
+
+
+def through(options: Mapping[str, str], endpoint: str) -> dict[str, str]:
+    """Return the options of a server with another address, ``http://HOST:PORT``: that of a proxy before it."""
+    if "azure_storage_endpoint" in options:
+        return {**options, "azure_storage_endpoint": f"{endpoint}/{options['azure_storage_account_name']}"}
+    if "google_service_account" in options:
+        key = json.loads(Path(options["google_service_account"]).read_text()) | {"gcs_base_url": endpoint}
+        return {"google_service_account_key": json.dumps(key), "allow_http": "true"}
+    return {**options, "aws_endpoint": endpoint}

@@ -9,6 +9,7 @@ from threading import Lock
 from typing import TypeVar, assert_never
 
 from lancewal_core.store.object_store import ObjectInfo, ObjectStore, PutOutcome, PutUnknown, Stored, Taken
+from lancewal_core.store.obstore import ObstoreStore
 from lancewal_core.store.request_metrics import OTHER, StoreMetricTable, object_of
 
 T = TypeVar("T")
@@ -27,6 +28,10 @@ class ObservedStore:
     _lock: Lock = field(default_factory=Lock)
     _failed: dict[tuple[str, str], bool] = field(default_factory=dict)
     """Requests that failed, by operation and key, oldest first."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.store, ObstoreStore):
+            self.store.on_throttled = lambda key: self.shown.too_many_requests.labels(object_of(key)).inc()
 
     def get(self, key: str) -> bytes | None:
         return self._read("get", key, lambda: self.store.get(key))

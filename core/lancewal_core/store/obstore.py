@@ -11,6 +11,8 @@ Stores differ in details, which end here:
 2. Azure lists entity tags without the quotes that its other answers have.  All tags have quotes here.
 3. A refusal of a range has no common words.  Whenever its text speaks of a range, the object's size decides.
 4. A gateway may not know how to begin a listing after a key.  What lies before that key is left out here as well.
+5. Google takes about one write of a key each second, and answers others with 429.  Such a request has done nothing.  So it
+   is sent again after a pause (``_PAUSES_S``), also the put of a page's version, which others cannot have seen.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from obstore.store import LocalStore
 
 from lancewal_core.errors import InvalidSettings, ObjectCorrupt, StoreUnavailable, TableMissing
 from lancewal_core.names import paths
-from lancewal_core.process.clock import ms_since_1970
+from lancewal_core.process.clock import SystemClock, ms_since_1970
 from lancewal_core.process.library_errors import first_line
 from lancewal_core.process.tasks import use_threads
 from lancewal_core.store.address import (
@@ -50,7 +52,7 @@ from lancewal_core.store.address import (
 from lancewal_core.store.folder import FolderStore
 from lancewal_core.store.object_limits import check_size, check_written
 from lancewal_core.store.object_store import ANSWER_OBJECTS, ObjectInfo, PutOutcome, PutUnknown, Stored, Taken, no_key
-from lancewal_core.store.refusal import refusal, what_to_set
+from lancewal_core.store.refusal import is_throttled, refusal, what_to_set
 from lancewal_core.store.schemes import SCHEMES, Scheme, wrong_options
 
 T = TypeVar("T")
@@ -71,6 +73,8 @@ _RETRY: Any = {
 }
 
 
+_PAUSES_S = (0.25, 0.5, 1.0, 2.0)
+"""Pauses after answers of 429: together some times the second for which Google takes no further write of a key."""
 _ONCE: Any = {**_RETRY, "max_retries": 0}
 """Options of the client that puts versions of pages.  The client repeats no request.
 
@@ -90,6 +94,8 @@ class ObstoreStore:
         self._name = name
         self._scheme = scheme
         self._make_once = once or (lambda: store)
+        self.on_throttled: Callable[[str], object] = lambda key: None
+        """Called with the key each time that a request is sent again after an answer of 429."""
 
     @property
     def _store(self) -> Any:
@@ -142,7 +148,7 @@ class ObstoreStore:
         use_threads()
         store = self._once if paths.parse_page_version(key) is not None else self._store
         try:
-            put = obstore.put(store, key, data, mode="create")
+            put = self._unless_throttled(key, lambda: obstore.put(store, key, data, mode="create"))
         except (AlreadyExistsError, FileExistsError, PreconditionError):
             return Taken()
         except _NO_KEY as error:
@@ -182,7 +188,7 @@ class ObstoreStore:
 
         A missing bucket says nothing about the object: ``StoreUnavailable``."""
         try:
-            return ask()
+            return self._unless_throttled(key, ask)
         except (NotFoundError, FileNotFoundError) as error:
             if self._scheme is not None and f"<Code>{self._scheme.missing}</Code>" in str(error):
                 raise self._unavailable(act, key, error) from error
@@ -191,6 +197,18 @@ class ObstoreStore:
             raise no_key(key) from error
         except _NO_ANSWER as error:
             raise self._unavailable(act, key, error) from error
+
+    def _unless_throttled(self, key: str, ask: Callable[[], T]) -> T:
+        """Return the answer of ``ask``, which is called again after a pause while the store answers 429."""
+        for pause_s in _PAUSES_S:
+            try:
+                return ask()
+            except _NO_ANSWER as error:
+                if not is_throttled(str(error)):
+                    raise
+            self.on_throttled(key)
+            SystemClock().sleep(pause_s)
+        return ask()
 
     def _unavailable(self, act: str, key: str, error: BaseException) -> StoreUnavailable:
         said = f"{type(error).__name__}: {error}"

@@ -25,6 +25,7 @@ _REFUSED = re.compile(
     re.IGNORECASE,
 )
 """Words of a refusal of access.  The last line is a local folder's: EPERM, EACCES, EROFS."""
+_THROTTLED = re.compile(r"status code: 429\b")
 _IN_THE_WAY = re.compile(r"not a directory|no such file|file exists", re.IGNORECASE)
 """Words that say that something else lies where the folder of a new table belongs."""
 
@@ -71,6 +72,11 @@ _ADVICE = {name: _advice(scheme) for name, scheme in SCHEMES.items()}
 def refusal(text: str) -> type[StoreUnavailable]:
     """Return the class of error for a failed request, by the text of its failure."""
     return StoreRefused if _REFUSED.search(text) else StoreUnavailable
+
+
+def is_throttled(text: str) -> bool:
+    """Return whether the store has answered that there are too many requests, by the text of a failure."""
+    return _THROTTLED.search(text) is not None
 
 
 def refusal_of_puts(text: str) -> type[LancewalError]:

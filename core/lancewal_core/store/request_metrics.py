@@ -36,6 +36,11 @@ class StoreMetricTable(MetricTable, prefix="lancewal_store"):
         _REQUEST_S,
         *("operation", "object"),
     )
+    too_many_requests = counter(
+        "Requests that lancewal sends again after a pause, since the store has answered that there are too many (429). "
+        "Retries of the store's client are not seen.",
+        "object",
+    )
     read_bytes = counter("Bytes of objects read.", "object")
     written_bytes = counter("Bytes of objects stored.", "object")
     retries = counter(

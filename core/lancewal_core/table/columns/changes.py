@@ -77,7 +77,7 @@ class Adopted:
 
 
 @dataclass(frozen=True, slots=True)
-class TakenField:
+class Taken:
     """A column or member that the table has already, from another program.  ``path``: its name in the table."""
 
     path: Path
@@ -92,7 +92,7 @@ class Adoption:
     names: Mapping[int, str]
     """New names of fields."""
     dropped: frozenset[int]
-    taken: Sequence[TakenField]
+    taken: Sequence[Taken]
 
 
 Change = Added | Widened | Renamed | Dropped | Forgotten | Adopted

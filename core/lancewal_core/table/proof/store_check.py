@@ -28,7 +28,9 @@ from lancewal_core.table.proof.store_probe import check_store
 
 LISTED = ANSWER_OBJECTS + 10
 """Objects that are listed: more than one answer has."""
-_APPENDS = 8
+_APPENDS = 4
+_PATIENT = {"client_max_retries": "10"}
+"""Options of Lance for commits that race: Google takes one write of a key each second, and answers the others with 429."""
 _LARGE = 8 << 20
 """Bytes of the largest object that is put: more than Lance sends in one part."""
 
@@ -134,6 +136,7 @@ def _tags(store: ObjectStore) -> None:
 
 
 def _commits(uri: str, options: dict[str, str], tasks: Tasks) -> None:
+    options = {**options, **_PATIENT}
     lance.write_dataset(pa.table({"id": pa.array([], pa.int64())}), uri, storage_options=options)
 
     def append(number: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
@@ -14,10 +15,12 @@ from lancewal_core.cli.program import run
 from lancewal_core.errors import StoreRefused
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.store.object_store import ObjectInfo, ObjectStore, PutOutcome, Stored
-from lancewal_core.store.obstore import TableStore, open_store
+from lancewal_core.store.obstore import ObstoreStore, TableStore, open_store
+from lancewal_core.table.proof import store_check, store_probe
 from lancewal_core.table.proof.store_check import check_promises
+from lancewal_demo.stack.clouds import GcsServer
 from tests.core.store.test_refusal import refusing
-from tests.support.store_addresses import REAL, at_real_server, at_server
+from tests.support.store_addresses import REAL, at_real_server, at_server, inside
 
 
 class Faulty:
@@ -96,6 +99,23 @@ def test_the_command_leaves_nothing_behind(
     assert [promise["fault"] for promise in report["promises"]] == [None] * 8
     assert open_store(address, options).list("") == []
     assert [*folder.iterdir()] == []
+
+
+@pytest.mark.gs
+def test_a_limit_of_writes_of_a_key_breaks_no_promise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Google answers 429 to a write of a key that comes soon after another one, also of Lance."""
+    for module, name, fewer in ((store_probe, "ROUNDS", 1), (store_probe, "WRITERS", 3), (store_check, "LISTED", 20)):
+        monkeypatch.setattr(module, name, fewer)  # to save time
+    with GcsServer(tmp_path, key_interval_s=0.4) as gcs:
+        uri, options = inside(gcs, "limited", "one")
+        store, said = open_store(uri, options), list[str]()
+        assert isinstance(store, ObstoreStore)
+        store.on_throttled = said.append
+        with closing(ThreadTasks()) as tasks:
+            promises = check_promises(store, uri, options, tasks, lambda: uuid4().hex)
+        assert [promise.fault for promise in promises] == [None] * 8
+        assert "content/empty" in said
+        assert store.list("") == []
 
 
 @pytest.mark.parametrize(
