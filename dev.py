@@ -7,7 +7,7 @@ python3 dev.py test  [ARGS]   run ruff, mypy and pytest; ARGS are pytest's.  Ran
 python3 dev.py test --quick   the same in minutes: without servers, and with fewer cases of long tests
 python3 dev.py bench [ARGS]   run the benchmarks; ARGS are their names
 python3 dev.py bench-peers    fetch Delta, Iceberg, Hudi, lance-spark and LakeSoul, and compare lancewal with them (see --help)
-python3 dev.py soak  [ARGS]   run real services for --minutes 30 and kill them at random
+python3 dev.py soak  [ARGS]   run real services for --minutes 30 on --store s3, az or gs, and kill them at random
 python3 dev.py soak hostile   attack real services with hostile producers, objects and clients, for --minutes 10
 python3 dev.py soak columns   change columns of real tables in --runs 30 of --changes 10, kill commands and services meanwhile,
                               and compare each read with an oracle
@@ -108,6 +108,8 @@ PROGRAMS = {
 }
 #: Command -> the servers that it needs beside Kafka.
 SERVERS_OF = {"test": ("s3", "azure", "gcs"), "soak": ("s3",), "check-ops": ("s3",)}
+#: Value of ``--store`` -> the server that it needs.
+SERVER_OF_STORE = {"az": "azure", "gs": "gcs"}
 HELP = {"-h", "--help"}
 #: Commands whose programs print help of their own.
 WITH_HELP = {"demo", "bench-peers", "soak", "check-ops", "check-spark", "check-upgrade"}
@@ -134,7 +136,8 @@ def main(arguments: list[str]) -> int:
     with one_at_a_time():
         make_venv()
         if command in ("demo", "test", "bench", "bench-peers", "soak", "check-ops", "check-upgrade"):
-            fetch_stack("kafka", *SERVERS_OF.get(command, ()))
+            stores = (SERVER_OF_STORE[word] for word in rest if word in SERVER_OF_STORE)
+            fetch_stack("kafka", *SERVERS_OF.get(command, ()), *stores)
     if command == "demo":
         become(VENV / "bin" / "lancewal", "demo", *rest)
     if command in PROGRAMS:

@@ -22,7 +22,6 @@ flusher with all of them, with default settings.
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import statistics
 import sys
@@ -30,7 +29,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import uuid4
 
@@ -43,7 +42,7 @@ from benchmarks.elapsed import seconds
 from benchmarks.fresh_reads import FreshReader, p99
 from benchmarks.lake import PARTITIONS, PROGRAM, ROOT, Lake
 from benchmarks.steady import BROKER, PRODUCER_LINGER_MANY_MS, producing
-from lancewal_core.catalog.catalog import StoredCatalog
+from lancewal_core.catalog.catalog import Catalog
 from lancewal_core.catalog.entry import TableEntry
 from lancewal_core.catalog.opened import open_directory, open_postgres
 from lancewal_core.names import paths
@@ -62,7 +61,6 @@ CHANGING = 4
 PUBLICATIONS = 3
 RUNS = 15
 IDLE_RECORDS = 200
-_IN_TABLE = re.compile(r"^lake/[^/]+\.lance/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,8 +221,7 @@ def _moving(lake: Lake, names: list[str], other: str, size: Size) -> dict[str, f
     there = published()
     moments = np.arange(began * 1000, ended * 1000, 100)
     ages = [now - max(asked for asked, seen in there if seen <= now) for now in moments]
-    below = [replace(one, key=_IN_TABLE.sub("", one.key)) for one in requests]
-    for kind, found in sorted(by_kind(below, "lake").items()):
+    for kind, found in sorted(by_kind(requests, "lake").items()):
         print(f"  {kind}: {found / seconds:.2f}/s", flush=True)
     return {
         "moving_requests_per_s": len(requests) / seconds,
@@ -272,7 +269,7 @@ def _statements(server: PostgresServer) -> int:
     return text.count("LOG:  execute ") + text.count("LOG:  statement: ")
 
 
-def _catalog(kind: str, opened: Callable[[], StoredCatalog], entry: TableEntry, number: int) -> dict[str, float]:
+def _catalog(kind: str, opened: Callable[[], Catalog], entry: TableEntry, number: int) -> dict[str, float]:
     lists, changes = [], []
     for _ in range(RUNS):
         catalog = opened()

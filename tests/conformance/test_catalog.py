@@ -1,5 +1,5 @@
-"""One suite for every catalog: the in-memory twin, a directory in memory, in a local folder and in a real S3 server, a
-real PostgreSQL, and pylance's server of Lance Namespace, which keeps fewer guarantees."""
+"""One suite for every catalog: the in-memory twin, a directory in memory, in a local folder and in real servers of S3,
+Azure and Google Cloud Storage, a real PostgreSQL, and pylance's server of Lance Namespace, which keeps fewer guarantees."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from lance.namespace import RestAdapter
 
-from lancewal_core.catalog.catalog import StoredCatalog, change_table, found_table, tables_matching
+from lancewal_core.catalog.catalog import Catalog, change_table, found_table, tables_matching
 from lancewal_core.catalog.cut import Cut
 from lancewal_core.catalog.directory import DirectoryCatalog
 from lancewal_core.catalog.entry import TableEntry
@@ -26,11 +26,12 @@ from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.obstore import open_store
 from tests.support.catalog_entries import cut, entry
 from tests.support.postgres import PASSWORD
+from tests.support.store_addresses import REAL, at_real_server
 from tests.twins.memory_catalog import MemoryCatalog
 from tests.twins.memory_store import MemoryStore
 
 _ids = count(1)
-WHOLE = ["memory", "directory", "folder", "postgres", "pgbouncer", pytest.param("s3", marks=pytest.mark.s3)]
+WHOLE = ["memory", "directory", "folder", "postgres", "pgbouncer", *REAL]  # s3, azure, gcs
 """Catalogs that keep all guarantees."""
 whole = pytest.mark.parametrize("client", WHOLE, indirect=True)
 """A test of what a catalog behind REST does not promise."""
@@ -40,13 +41,13 @@ whole = pytest.mark.parametrize("client", WHOLE, indirect=True)
 class Client:
     """Makes clients of one catalog, as other processes would."""
 
-    make: Callable[[], StoredCatalog]
+    make: Callable[[], Catalog]
     root: str = "s3://lake"
     """Where tables lie.  Each entry of the suite has an address of its own."""
     addresses_only: bool = False
     """Whether the catalog tells nothing but the addresses of tables."""
 
-    def __call__(self) -> StoredCatalog:
+    def __call__(self) -> Catalog:
         return self.make()
 
     def entry(self, name: str = "shop.orders", **terms: object) -> TableEntry:
@@ -56,12 +57,12 @@ class Client:
         """What the catalog tells of an entry."""
         return made.uri if self.addresses_only else made
 
-    def table(self, name: str, catalog: StoredCatalog | None = None) -> object:
+    def table(self, name: str, catalog: Catalog | None = None) -> object:
         """What a client sees of a table."""
         found = (catalog or self()).table(name)
         return None if found is None else self.told(found)
 
-    def tables(self, catalog: StoredCatalog | None = None) -> list[tuple[str, object]]:
+    def tables(self, catalog: Catalog | None = None) -> list[tuple[str, object]]:
         """What a client sees of all tables, in the catalog's order."""
         return [(name, self.told(found)) for name, found in (catalog or self()).tables().items()]
 
@@ -96,10 +97,8 @@ def _clients(request: pytest.FixtureRequest, tmp_path: Path, tasks: ThreadTasks)
             root = str(tmp_path)
             with RestAdapter("dir", {"root": root, "dir_listing_enabled": "false"}, port=0) as server:
                 yield Client(lambda: open_rest(f"http://127.0.0.1:{server.port}", root=root), root, True)
-        case _:
-            server = request.getfixturevalue("s3")
-            options = {key.lower(): value for key, value in server.environment.items()}
-            yield over(open_store(f"s3://{server.bucket('catalog')}/{tmp_path.name}", options), tasks)
+        case kind:
+            yield over(open_store(*at_real_server(request, kind, "catalog", tmp_path.name)), tasks)
 
 
 def test_an_empty_catalog_has_nothing(client: Client) -> None:

@@ -1,8 +1,9 @@
 """A soak: everything for real, everything dying at random, audited all the time.
 
-``python3 dev.py soak --minutes 30 [--storm] [--protocol consumer]``: a Kafka broker, an S3 server behind a proxy that refuses,
-delays and loses replies, three ingest processes and two flushers.  Processes are killed, frozen and ended at random moments,
-the broker now and then; the proxy's faults change.  Meanwhile upserts, patches and deletes are produced, and after each step
+``python3 dev.py soak --minutes 30 [--storm] [--protocol consumer] [--store az]``: a Kafka broker, a store's server behind a
+proxy that refuses, delays and loses replies, three ingest processes and two flushers.  Processes are killed, frozen and ended
+at random moments, the broker now and then; the proxy's faults change.  ``--store`` is s3, az (Azure) or gs (Google Cloud
+Storage).  Meanwhile upserts, patches and deletes are produced, and after each step
 a strong read, an eventual read and a read at an earlier receipt are compared with the fold of the records that they say they
 saw (I1, I2, I5).  At the end all is merged and compared with the fold of the whole topic.
 
@@ -43,7 +44,7 @@ from pathlib import Path
 import pytest
 
 from lancewal_core.errors import OutsideHistoryWindow, StoreUnavailable, VersionGone
-from lancewal_demo.stack import KafkaBroker, S3Server
+from lancewal_demo.stack import KafkaBroker
 from lancewal_reader.point.receipt import Receipt, receipt_of
 from lancewal_reader.table import open_table
 from tests.soak import changes, columns, cuts, drops, hostile
@@ -52,6 +53,7 @@ from tests.soak.outage import Outage
 from tests.soak.pace import PROTOCOLS, SCALED, Pace, paces
 from tests.soak.place import Place
 from tests.support.http_fault_proxy import Faults, HttpFaultProxy
+from tests.support.store_addresses import SERVERS, StoreServer, inside, origin, through
 from tests.support.whole_path import until
 from tests.whole_path.world import World, make_world, plain_rows, positions
 
@@ -71,7 +73,7 @@ TURN_S = 1.0
 
 class Soak:
     def __init__(
-        self, world: World, proxy: HttpFaultProxy, broker: KafkaBroker, store: S3Server, seed: int, log: Path
+        self, world: World, proxy: HttpFaultProxy, broker: KafkaBroker, store: StoreServer, seed: int, log: Path
     ) -> None:
         self.world = world
         self.rng = random.Random(f"soak {seed}")
@@ -218,25 +220,26 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000))
     parser.add_argument("--storm", action="store_true", help="an ingest process joins or leaves every few seconds")
     parser.add_argument("--protocol", choices=sorted(PROTOCOLS), default="classic", help="of the consumer group")
+    parser.add_argument("--store", choices=sorted(SERVERS), default="s3", help="kind of object store")
     parser.add_argument("--folder", type=Path, default=None, help="where logs stay; default: a temporary folder")
     given = parser.parse_args()
     folder = given.folder or Path(tempfile.mkdtemp(prefix="lancewal-soak-"))
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "soak.jsonl"
-    print(f"seed {given.seed}, {given.minutes:g} minutes, {log}", flush=True)
-    with KafkaBroker(folder / "kafka") as broker, S3Server(folder / "s3") as s3:
-        options = {name.lower(): value for name, value in s3.environment.items()}
-        with HttpFaultProxy(s3.endpoint, "/_lancewal/", given.seed) as proxy:
+    print(f"seed {given.seed}, {given.minutes:g} minutes, {given.store}, {log}", flush=True)
+    with KafkaBroker(folder / "kafka") as broker, SERVERS[given.store](folder / "store") as store:
+        uri, options = inside(store, "soak", "table")
+        with HttpFaultProxy(origin(store), "/_lancewal/", given.seed) as proxy:
             world = make_world(
                 broker, f"soak-{given.seed}", folder, given.seed,
-                uri=f"s3://{s3.bucket('soak')}/table",
-                options={**options, "aws_endpoint": proxy.endpoint},
+                uri=uri,
+                options=through(options, proxy.endpoint),
                 table={"history_window_s": 60, "grace_s": 20},
                 ingest={"seal_rows": 400, "seal_age_s": 3.0},
                 kafka={"options": session_of(SCALED, given.protocol)},
             )  # fmt: skip
             world.options = options
-            soak = Soak(world, proxy, broker, s3, given.seed, log)
+            soak = Soak(world, proxy, broker, store, given.seed, log)
             try:
                 soak.run(given.minutes, storm=given.storm, protocol=given.protocol)
             except BaseException as error:

@@ -1,9 +1,9 @@
 """Tables that go and come again under load: hundreds of lives of tables with the same names, addresses and topic.
 
-``python3 dev.py soak drops [--lives 300]``: a producer goes on all the time.  Each life makes a table by a name that starts
-at the topic's end, works on it with real ingest and flusher, and ends it: by ``table drop`` (perhaps taken back first) and
-``--now``, or by another program that deletes the folder.  Services are killed meanwhile.  Then the name is forgotten, what is
-left of the folder is removed, and a later life takes the same place.
+``python3 dev.py soak drops [--lives 300] [--store az]``: a producer goes on all the time.  Each life makes a table by a name
+that starts at the topic's end, works on it with real ingest and flusher, and ends it: by ``table drop`` (perhaps taken back
+first) and ``--now``, or by another program that deletes the folder.  Services are killed meanwhile.  Then the name is
+forgotten, what is left of the folder is removed, and a later life takes the same place.
 
 Laws
  1. A table has the fold of the records from its start to what a read says, so no row of a former table and no lost row.
@@ -29,9 +29,10 @@ from pathlib import Path
 from lancewal_core.catalog.opened import catalog_of
 from lancewal_core.cli.options import read_settings
 from lancewal_core.open import Address
-from lancewal_demo.stack import KafkaBroker, S3Server
+from lancewal_demo.stack import KafkaBroker
 from lancewal_reader.point.receipt import receipt_of
 from lancewal_reader.table import open_table
+from tests.support.store_addresses import SERVERS, StoreServer, inside
 from tests.support.whole_path import Service, until
 from tests.whole_path.world import World, make_world, positions
 
@@ -163,10 +164,9 @@ class DropSoak:
         assert {name: (found.table_uuid, found.state) for name, found in catalog.tables().items()} == self._model
 
 
-def soak_in(broker: KafkaBroker, s3: S3Server | None, folder: Path, topic: str, seed: int) -> DropSoak:
-    """A soak in a folder, or in a bucket of ``s3``."""
-    root = str(folder / "lake") if s3 is None else f"s3://{s3.bucket(f'drops-{topic[-8:]}')}/lake"
-    options = {} if s3 is None else {name.lower(): value for name, value in s3.environment.items()}
+def soak_in(broker: KafkaBroker, store: StoreServer | None, folder: Path, topic: str, seed: int) -> DropSoak:
+    """A soak in a folder, or in a bucket of ``store``."""
+    root, options = (str(folder / "lake"), {}) if store is None else inside(store, f"drops-{topic[-8:]}", "lake")
     made = make_world(
         broker,
         topic,
@@ -185,14 +185,15 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="soak drops", description=__doc__)
     parser.add_argument("--lives", type=int, default=300, help="lives of tables, half of them in a bucket")
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000))
+    parser.add_argument("--store", choices=sorted(SERVERS), default="s3", help="kind of object store with the bucket")
     parser.add_argument("--folder", type=Path, default=None, help="where logs stay; default: a temporary folder")
     given = parser.parse_args(arguments)
     folder = given.folder or Path(tempfile.mkdtemp(prefix="lancewal-drops-"))
     folder.mkdir(parents=True, exist_ok=True)
     print(f"seed {given.seed}, {given.lives} lives, {folder}", flush=True)
     began, failed = time.monotonic(), 0
-    with KafkaBroker(folder / "kafka") as broker, S3Server(folder / "s3") as s3:
-        for place, store in (("folder", None), ("bucket", s3)):
+    with KafkaBroker(folder / "kafka") as broker, SERVERS[given.store](folder / "store") as server:
+        for place, store in (("folder", None), ("bucket", server)):
             soak = soak_in(broker, store, folder / place, f"drops-{place}-{secrets.token_hex(4)}", given.seed)
             try:
                 soak.run(given.lives // 2)

@@ -13,8 +13,9 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from lancewal_core.errors import StoreUnavailable
-from lancewal_demo.stack import S3Server
+from lancewal_demo.stack.clouds import AzureServer
 from lancewal_reader.table import open_table
+from tests.support.store_addresses import StoreServer
 
 READ_S_MAX = 300.0
 """A read that was begun in the outage has its result so long after it: Lance's client repeats for three minutes."""
@@ -23,7 +24,7 @@ READ_S_MAX = 300.0
 class Outage:
     """From its construction until ``tick`` says that it is over."""
 
-    def __init__(self, store: S3Server, length_s: float, uri: str, options: Mapping[str, str]) -> None:
+    def __init__(self, store: StoreServer, length_s: float, uri: str, options: Mapping[str, str]) -> None:
         self._store = store
         self._uri, self._options = uri, options
         now = time.monotonic()
@@ -37,12 +38,19 @@ class Outage:
         now = time.monotonic()
         if not self._refusing and now >= self._refuse_at:
             self._refusing = True
-            self._store.kill()
+            self._end_store()
             self._readers.append(_WaitingReader(self._uri, self._options))
         if now >= self._end_at:
             self._store.start()
             return True
         return False
+
+    def _end_store(self) -> None:
+        if isinstance(self._store, AzureServer):  # killed, Azurite would forget the blobs of the last seconds
+            self._store.thaw()
+            self._store.stop()
+        else:
+            self._store.kill()
 
     def reads(self) -> list[pa.Table | StoreUnavailable]:
         """What became of the reads that were begun while the store was away; anything else is raised."""

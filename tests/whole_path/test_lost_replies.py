@@ -1,8 +1,8 @@
 """The whole path over a store 30 ms away whose PUTs are delayed, refused, or stored without an answer.
 
-A proxy between the services and the S3 server damages PUTs under ``_lancewal/``: segments, indexes, snapshots, records of
-merges.  Readers go to the server directly.  What was damaged is in the proxy's books; what came of it is in the services'
-event logs and metrics.
+A proxy between the services and the store's server damages PUTs under ``_lancewal/``: segments, indexes, snapshots, records of
+merges; and the PUT of a manifest, which is a commit of Lance.  Readers go to the server directly.  What was damaged is in the
+proxy's books; what came of it is in the services' event logs and metrics.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from lancewal_core.names import paths
-from lancewal_demo.stack import KafkaBroker, S3Server
+from lancewal_demo.stack import KafkaBroker
 from lancewal_demo.stack.ports import free_ports
 from tests.support.http_fault_proxy import FAR_S, Faults, HttpFaultProxy
+from tests.support.store_addresses import FIXTURES, REAL, inside, origin, through
 from tests.support.whole_path import DEADLINE_S, Event, Service, until
 from tests.whole_path.world import World, make_world, plain_rows
 
-pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 
 FAULTS = Faults(cut=0.25, refuse=0.03, unavailable=0.03, delay_s=0.15)
 
@@ -42,7 +43,7 @@ def metric(port: int, name: str, **labels: str) -> float:
 def missing(proxy: HttpFaultProxy, ingest: Service) -> list[str]:
     """What has not happened often enough: every kind of damage, and consumption beside PUTs."""
     counts = {
-        **{f"answers lost, {part}": (proxy.count("cut", part), 2) for part in ("/wal/", "/pages/", "/merges/")},
+        **{f"answers lost, {part}": (proxy.count("cut", part), 2) for part in ("/wal/", "/pages/")},
         "refused": (proxy.count("refuse"), 5),
         "unavailable": (proxy.count("unavailable"), 5),
         "polls beside the PUT of a segment": (polls_beside_puts(ingest.events), 10),
@@ -61,17 +62,21 @@ def polls_beside_puts(events: Sequence[Event]) -> int:
     return found
 
 
-def test_lost_replies(kafka: KafkaBroker, s3: S3Server, topic_name: str, tmp_path: Path, seed: int) -> None:
-    options = {name.lower(): value for name, value in s3.environment.items()}
+@pytest.mark.parametrize("kind", REAL)  # s3, azure, gcs
+def test_lost_replies(
+    kind: str, request: pytest.FixtureRequest, kafka: KafkaBroker, topic_name: str, tmp_path: Path, seed: int
+) -> None:
+    server = request.getfixturevalue(FIXTURES[kind])
+    uri, options = inside(server, f"replies-{seed}", "one")
     (port,) = free_ports(1)
-    with HttpFaultProxy(s3.endpoint, "/_lancewal/", seed) as proxy:
+    with HttpFaultProxy(origin(server), "/_lancewal/", seed) as proxy:
         world = make_world(
             kafka,
             topic_name,
             tmp_path,
             seed,
-            uri=f"s3://{s3.bucket(f'replies-{seed}')}/one",
-            options={**options, "aws_endpoint": proxy.endpoint},
+            uri=uri,
+            options=through(options, proxy.endpoint),
             http={"ingest_port": port, "flusher_port": 0},
         )
         world.options = options
@@ -82,6 +87,8 @@ def test_lost_replies(kafka: KafkaBroker, s3: S3Server, topic_name: str, tmp_pat
         consumption_goes_on(world, proxy, ingest, port)
         the_same_segment_is_put_again(world, proxy, ingest, port)
         flusher = world.lancewal.start("flusher", "run")
+        for part in ("/_versions/", "/merges/") * 2:
+            the_answer_is_lost(world, proxy, part)
         proxy.faults = FAULTS
         ends_at = time.monotonic() + DEADLINE_S
         while still := missing(proxy, ingest):
@@ -129,9 +136,25 @@ def consumption_goes_on(world: World, proxy: HttpFaultProxy, ingest: Service, po
     proxy.release("cut")
     world.wait_caught_up()
     world.check_strong()
-    assert proxy.count("cut", "/wal/") == 1
+    until(lambda: proxy.count("cut", "/wal/") == 1)  # readers see what landed before the connection ends
     until(lambda: metric(port, "lancewal_ingest_segments_total") > segments)
     assert metric(port, "lancewal_ingest_fences_total") == 0
+
+
+def the_answer_is_lost(world: World, proxy: HttpFaultProxy, part: str) -> None:
+    """The next such PUT of the flusher lands, and nobody is told."""
+    lost = proxy.count("cut", part)
+    proxy.hold(part)
+
+    def held() -> bool:
+        world.feed.produce(10)
+        return proxy.holding
+
+    until(held, lambda: world.lancewal.tails, poll_s=0.1)
+    proxy.release("cut")
+    until(lambda: proxy.count("cut", part) > lost)
+    world.check_strong()
+    world.check_merged()
 
 
 def the_same_segment_is_put_again(world: World, proxy: HttpFaultProxy, ingest: Service, port: int) -> None:

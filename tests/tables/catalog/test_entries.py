@@ -14,19 +14,22 @@ import yaml
 from lance.namespace import DirectoryNamespace, RestAdapter
 from lance_namespace import ListTablesRequest
 
-from lancewal_core.catalog.catalog import StoredCatalog, change_table
+from lancewal_core.catalog.catalog import Catalog, change_table
 from lancewal_core.catalog.cut import Cut, CutTable
 from lancewal_core.catalog.entry import TableEntry
+from lancewal_core.catalog.opened import open_directory
 from lancewal_core.cli.options import read_settings
 from lancewal_core.cli.program import run
 from lancewal_core.errors import InvalidInput, InvalidSettings, LancewalError, TableExists, TableUnknown
 from lancewal_core.open import Address
 from lancewal_core.settings.load import Settings
 from lancewal_core.settings.sections import CatalogSettings
+from lancewal_core.store.address import place_of, whole_address
 from lancewal_core.table.contract import Contract
 from lancewal_flusher.catalog.below import tables_below
 from lancewal_flusher.catalog.check import check_catalog
 from lancewal_kafka.topic import TopicInspector
+from lancewal_reader.catalog import open_catalog
 from lancewal_reader.table import open_table
 from lancewal_tables.catalog import making, registration
 from lancewal_tables.catalog.making import make_named
@@ -35,6 +38,9 @@ from lancewal_tables.catalog.registration import forget_table, register_table
 from lancewal_tables.catalog.root import make_root, set_catalog
 from lancewal_tables.commands.contract_text import contract_text
 from lancewal_tables.define.attach import attach_table
+from lancewal_tables.define.create import create_table
+from tests.flusher.table_settings import COLUMNS
+from tests.support.store_addresses import REAL, at_real_server
 from tests.tables.define.test_copies import ROWS, Crash, NoBroker, settings_of
 
 
@@ -46,7 +52,7 @@ class Lake:
         self.folder = folder
         self.root = folder if url else folder / "lake"
         self._of = CatalogSettings(kind="rest" if url else "directory", root=str(self.root), url=url)
-        self.catalog: StoredCatalog = make_root(self.settings())
+        self.catalog: Catalog = make_root(self.settings())
 
     def settings(self, uri: Path | str = "") -> Settings:
         settings = settings_of(Path(uri) if uri else self.folder / "none")
@@ -416,18 +422,42 @@ def test_lance_lists_and_opens_the_tables_of_the_root(lake: Lake) -> None:
     }
 
 
-@pytest.mark.s3
-@in_folder
-def test_the_tables_of_a_bucket_are_listed(s3: object, lake: Lake, request: pytest.FixtureRequest) -> None:
-    server = request.getfixturevalue("s3")
-    options = {key.lower(): value for key, value in server.environment.items()}
-    root = f"s3://{server.bucket('names')}/lake"
-    settings = lake.settings().model_copy(update={"catalog": CatalogSettings(root=root)})
-    settings = settings.model_copy(update={"storage": settings.storage.model_copy(update={"options": options})})
-    assert make_root(settings).tables() == {}
-    for name in ("shop.orders", "shop.items"):
-        lance.write_dataset(ROWS, f"{root}/{name}.lance", storage_options=options)
-    assert tables_below(root, settings) == {name: f"{root}/{name}.lance" for name in ("shop.items", "shop.orders")}
+@pytest.mark.parametrize("kind", REAL)  # s3, azure, gcs
+def test_a_catalog_in_a_bucket(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """One table is made by its name, and one of plain Lance is attached.  Lance's own clients list and open both."""
+    root, options = at_real_server(request, kind, "names", "lake")
+    terms = settings_of(tmp_path).table.model_dump(mode="json", include={"topic", "primary_key", "region_key"})
+    config = tmp_path / "lancewal.yaml"
+
+    def settings(**table: object) -> Settings:
+        tree = {
+            "table": {**terms, **table}, "catalog": {"root": root}, "kafka": {"bootstrap_servers": "127.0.0.1:1"},
+            "storage": {"options": options},
+        }  # fmt: skip
+        config.write_text(yaml.safe_dump(tree))
+        return read_settings(config, find="none")
+
+    assert make_root(settings()).tables() == {}
+    broker = cast("TopicInspector", NoBroker())
+    items, orders = (f"{root}/{name}.lance" for name in ("shop.items", "shop.orders"))
+    lance.write_dataset(ROWS, orders, storage_options=options)
+    for uri, name, columns, make in (
+        (items, "shop.items", COLUMNS, create_table),
+        (orders, "shop.orders", {}, attach_table),
+    ):
+        one = settings(uri=uri, columns=columns)
+        make_named(partial(make, inspector=broker), one, name, lambda text: None)
+    assert {name: place_of(found.uri) for name, found in open_directory(root, options).tables().items()} == {
+        "shop.items": place_of(whole_address(items, options)),
+        "shop.orders": place_of(whole_address(orders, options)),
+    }
+    assert tables_below(root, settings()) == {"shop.items": items, "shop.orders": orders}
+    namespace = DirectoryNamespace(root=root, **{f"storage.{name}": value for name, value in options.items()})  # type: ignore[no-untyped-call]
+    assert sorted(namespace.list_tables(ListTablesRequest(id=[])).tables) == ["shop.items", "shop.orders"]
+    for name, rows in (("shop.items", []), ("shop.orders", ROWS.to_pylist())):
+        plain = lance.dataset(namespace_client=namespace, table_id=[name], storage_options=options)
+        assert plain.to_table().to_pylist() == rows
+        assert open_catalog(root, storage_options=options)[name].to_arrow().to_pylist() == rows
 
 
 # -- list ------------------------------------------------------------------------------------------------------
@@ -463,7 +493,7 @@ def test_an_entry_that_changed_meanwhile_is_not_forgotten(
         lake.attach(tmp_path / folder)
     lake.register("shop.orders", tmp_path / "orders")
 
-    def checked(catalog: StoredCatalog, name: str, *of: object) -> None:
+    def checked(catalog: Catalog, name: str, *of: object) -> None:
         change_table(catalog, name, lambda found: None)
         lake.register(name, tmp_path / "other")
 
