@@ -56,7 +56,7 @@ from lancewal_flusher.upkeep.compact_all import compact_to_the_end
 from lancewal_flusher.upkeep.compaction import Compacted, FileSizes, compact_next
 from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
 from lancewal_flusher.upkeep.key_runs import keep_up
-from lancewal_flusher.upkeep.widening import Widened, WideningBegun, WideningState, widen_next
+from lancewal_flusher.upkeep.widening import WideningBegun, WideningDone, WideningState, widen_next
 from lancewal_kafka.topic import EARLIEST, TopicState
 from lancewal_reader.table import reads_of
 from lancewal_tables.define.attach import existing_rows
@@ -186,10 +186,10 @@ class UpsertedTable:
             result = by_newest_contract(self._context, lambda context: widen_next(context, state))
             seconds = time.perf_counter() - start
             self._take_up()
-            if not isinstance(result, Widened | WideningBegun):
+            if not isinstance(result, WideningDone | WideningBegun):
                 raise AssertionError(f"not widened: {result}")
             yield seconds
-            if isinstance(result, Widened):
+            if isinstance(result, WideningDone):
                 return
 
     def _take_up(self) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from lancewal_core.catalog.catalog import Catalog as StoredCatalog
-from lancewal_core.catalog.catalog import found_table
+from lancewal_core.catalog.catalog import StoredCatalog, found_table
 from lancewal_core.catalog.entry import TableEntry
 from lancewal_core.catalog.named import active
 from lancewal_core.catalog.opened import open_by_text

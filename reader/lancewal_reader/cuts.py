@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from lancewal_core.catalog.catalog import Catalog, found_cut
+from lancewal_core.catalog.catalog import StoredCatalog, found_cut
 from lancewal_core.catalog.cut import Cut, CutTable
 from lancewal_core.catalog.named import may_be_name
 from lancewal_core.errors import CutMissing, NotALancewalTable, TableMissing, VersionGone, some_of
@@ -90,7 +90,7 @@ class CutTables(Mapping[str, Table]):
         return f"<lancewal.CutTables {self.name}: {', '.join(self)}>"
 
 
-def open_cut(catalog: Catalog, name: str, open_table: Callable[[str], Table]) -> CutTables:
+def open_cut(catalog: StoredCatalog, name: str, open_table: Callable[[str], Table]) -> CutTables:
     """Read a cut from the catalog, and return its tables.  ``open_table`` opens the table at an address.
 
     ``CutMissing``: there is no such cut.  Errors of the catalog are raised too."""
@@ -102,7 +102,9 @@ def is_cut(text: str) -> bool:
     return text.strip().startswith(CUT)
 
 
-def table_in_cut(catalog: Catalog | None, text: str, table: str, find_address: Callable[[], str]) -> tuple[str, AtCut]:
+def table_in_cut(
+    catalog: StoredCatalog | None, text: str, table: str, find_address: Callable[[], str]
+) -> tuple[str, AtCut]:
     """Return the address of a table, and the point that ``cut:NAME`` means for it.
 
     ``table`` is the text by which a person names the table.  ``find_address`` returns the address that it means where the cut

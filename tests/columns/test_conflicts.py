@@ -15,7 +15,7 @@ from lancewal_core.names import paths
 from lancewal_core.rows.schema import Op
 from lancewal_core.table.conflicts_ref import ConflictsRef
 from lancewal_flusher.merge.settle import settle
-from lancewal_flusher.upkeep.widening import Widened, WideningState, widen_next
+from lancewal_flusher.upkeep.widening import WideningDone, WideningState, widen_next
 from lancewal_reader.table import open_table
 from lancewal_reader.unmerged.left_out import left_out_of
 from lancewal_tables.status.conflict_list import keys_in_conflict
@@ -41,7 +41,7 @@ def table(tmp_path: Path) -> Iterator[FlusherTable]:
     made.change_columns({"s": None})
     made.change_columns(s="int64")
     made.ask_to_widen("n", "int64")
-    assert isinstance(widen_next(made.context(), WideningState(), 60.0), Widened)
+    assert isinstance(widen_next(made.context(), WideningState(), 60.0), WideningDone)
     made.take_up()
     aside(made, [patch(1, n=LARGE, s=5), put(5, c=-5, n=LARGE, s=55), patch(3, b="third"), patch(6, s=6)])
     yield made

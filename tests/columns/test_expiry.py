@@ -14,7 +14,7 @@ import pytest
 from lancewal_core.rows.schema import Op
 from lancewal_core.rows.ttl import Ttl
 from lancewal_flusher.upkeep.expiry import Expired, OldestTimes, expire_next
-from lancewal_flusher.upkeep.widening import Widened, WideningState, widen_next
+from lancewal_flusher.upkeep.widening import WideningDone, WideningState, widen_next
 from lancewal_reader.table import open_table
 from tests.support.flusher_tables import OPEN_ROWS, FlusherTable, Operation
 from tests.support.scripted import ManualClock
@@ -41,7 +41,7 @@ def table(tmp_path: Path) -> Iterator[FlusherTable]:
     made.change_columns({"s": None, "tags": None})
     made.change_columns(s="int64")
     made.ask_to_widen("n", "int64")
-    assert isinstance(widen_next(made.context(), WideningState(), 60.0), Widened)
+    assert isinstance(widen_next(made.context(), WideningState(), 60.0), WideningDone)
     made.take_up()
     made.generation(0, [put(id, 2 if id % 2 else 40, b="third", s=id, n=LARGE) for id in range(8, 12)])
     yield made

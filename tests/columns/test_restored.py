@@ -20,8 +20,7 @@ from lancewal_core.table.columns.changes import Added, Adopted, Dropped, Renamed
 from lancewal_core.table.columns.restored import bring_back
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.protocol import ColumnsCommit, CommitLost, CommitOutcome, Conflicted, columns_mark
-from lancewal_flusher.upkeep.widening import Widened as HasWidened
-from lancewal_flusher.upkeep.widening import WideningState, widen_next
+from lancewal_flusher.upkeep.widening import WideningDone, WideningState, widen_next
 from lancewal_reader.table import open_table
 from lancewal_tables.define.alter import alter_terms
 from tests.audit.verify.test_columns_changed import verify
@@ -258,7 +257,7 @@ def test_a_version_in_the_middle_of_a_change(tmp_path: Path, merged: bool) -> No
     change(made, [Added(("n",), pa.int32()), Renamed(("s",), "text"), Dropped(("tags",))], steps)
     change(made, [Widened(("n",), pa.int64())])
     made.take_up()
-    assert isinstance(widen_next(made.context(), WideningState(), 60.0), HasWidened)
+    assert isinstance(widen_next(made.context(), WideningState(), 60.0), WideningDone)
     change(made, [Added(("m",), pa.int8())])
     earlier: Any = lance.dataset(made.uri, version=versions[0])
     earlier.restore()

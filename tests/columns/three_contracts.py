@@ -31,8 +31,7 @@ from lancewal_core.store.address import place_of
 from lancewal_core.table.columns.changes import Added, Change, Dropped, Renamed, Widened
 from lancewal_core.table.columns.steps import change_columns
 from lancewal_core.table.contract import Contract, read_contract
-from lancewal_flusher.upkeep.widening import Widened as HasWidened
-from lancewal_flusher.upkeep.widening import WideningState, widen_next
+from lancewal_flusher.upkeep.widening import WideningDone, WideningState, widen_next
 from lancewal_ingest.append.bundling import LEAST
 from lancewal_ingest.regions.limits import BUNDLE_SEGMENTS
 from lancewal_reader.point.at import At, Point
@@ -168,7 +167,7 @@ class ThreeContracts(Pipeline):
 
     def widen(self) -> None:
         state = WideningState()
-        assert isinstance(widen_next(self.flusher(), state, 60.0), HasWidened)
+        assert isinstance(widen_next(self.flusher(), state, 60.0), WideningDone)
         self.by_newest()
 
     def first(self) -> None:

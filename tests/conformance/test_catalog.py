@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from lance.namespace import RestAdapter
 
-from lancewal_core.catalog.catalog import Catalog, change_table, found_table, tables_matching
+from lancewal_core.catalog.catalog import StoredCatalog, change_table, found_table, tables_matching
 from lancewal_core.catalog.cut import Cut
 from lancewal_core.catalog.directory import DirectoryCatalog
 from lancewal_core.catalog.entry import TableEntry
@@ -41,13 +41,13 @@ whole = pytest.mark.parametrize("client", WHOLE, indirect=True)
 class Client:
     """Makes clients of one catalog, as other processes would."""
 
-    make: Callable[[], Catalog]
+    make: Callable[[], StoredCatalog]
     root: str = "s3://lake"
     """Where tables lie.  Each entry of the suite has an address of its own."""
     addresses_only: bool = False
     """Whether the catalog tells nothing but the addresses of tables."""
 
-    def __call__(self) -> Catalog:
+    def __call__(self) -> StoredCatalog:
         return self.make()
 
     def entry(self, name: str = "shop.orders", **terms: object) -> TableEntry:
@@ -57,12 +57,12 @@ class Client:
         """What the catalog tells of an entry."""
         return made.uri if self.addresses_only else made
 
-    def table(self, name: str, catalog: Catalog | None = None) -> object:
+    def table(self, name: str, catalog: StoredCatalog | None = None) -> object:
         """What a client sees of a table."""
         found = (catalog or self()).table(name)
         return None if found is None else self.told(found)
 
-    def tables(self, catalog: Catalog | None = None) -> list[tuple[str, object]]:
+    def tables(self, catalog: StoredCatalog | None = None) -> list[tuple[str, object]]:
         """What a client sees of all tables, in the catalog's order."""
         return [(name, self.told(found)) for name, found in (catalog or self()).tables().items()]
 

@@ -27,7 +27,7 @@ from lancewal_core.table.protocol import (
     PinnedTable,
     RewriteBounds,
     RewrittenFragments,
-    Table,
+    StoredTable,
     TableCommit,
     TransactionGone,
     TransactionInfo,
@@ -52,7 +52,7 @@ class User(Protocol):
     """The table, and what a user does to it beside us."""
 
     @property
-    def table(self) -> Table: ...
+    def table(self) -> StoredTable: ...
 
     def append(self, rows: pa.Table) -> None: ...
 
@@ -204,7 +204,7 @@ def update(
     return TableCommit(pinned.version, tuple(new), tuple(updated), tuple(removed), properties, strict=False)
 
 
-def strict(table: Table, pinned: PinnedTable, *new_keys: int) -> TableCommit:
+def strict(table: StoredTable, pinned: PinnedTable, *new_keys: int) -> TableCommit:
     return replace(update(pinned, table.write_rows(rows(*new_keys))), strict=True)
 
 
@@ -223,12 +223,12 @@ def columns_commit(
     return ColumnsCommit(pinned.version, pa.schema(fields), ids, properties)
 
 
-def changed(table: Table, names: Mapping[str, str], *, added: bool = False) -> PinnedTable:
+def changed(table: StoredTable, names: Mapping[str, str], *, added: bool = False) -> PinnedTable:
     assert isinstance(table.change_columns(columns_commit(table.newest(), names, added=added)), Committed)
     return table.newest()
 
 
-def with_sentinel(table: Table, pinned: PinnedTable, *new_keys: int) -> TableCommit:
+def with_sentinel(table: StoredTable, pinned: PinnedTable, *new_keys: int) -> TableCommit:
     return update(pinned, table.write_rows(rows(*new_keys)), [pinned.fragment_json(pinned.fragments()[0].fragment_id)])
 
 
@@ -632,7 +632,7 @@ def test_what_a_change_of_columns_is_rebased_over(filled: User, act: UserActs, r
         assert newest.schema.names == ["k", "w", "n"]
 
 
-def with_narrow(table: Table) -> PinnedTable:
+def with_narrow(table: StoredTable) -> PinnedTable:
     """A version with a column n of 32 bits, which is a quarter of k in most rows."""
     pinned = table.newest()
     schema = pa.schema([*pinned.schema, ("n", pa.float32())])
@@ -820,7 +820,7 @@ def test_nested_columns_in_place_that_no_file_has(tmp_path: Path, file_format: A
     assert lance.dataset(uri).to_table().to_pylist() == [{"k": 0} | nulls, {"k": 1} | expected, {"k": 2} | nulls]
 
 
-def operation(pinned: PinnedTable, table: Table) -> str:
+def operation(pinned: PinnedTable, table: StoredTable) -> str:
     info = table.transaction(pinned.version)
     assert isinstance(info, TransactionInfo)
     return info.operation
@@ -881,7 +881,7 @@ Member = tuple[str, tuple[int, ...]]
 
 
 def members(
-    table: Table, of_s: Mapping[str, Member], of_items: Mapping[str, Member], *, wider: bool = False
+    table: StoredTable, of_s: Mapping[str, Member], of_items: Mapping[str, Member], *, wider: bool = False
 ) -> PinnedTable:
     """A change to these members, by name: type, and ids of the member and all within."""
     pinned = table.newest()
@@ -1000,7 +1000,7 @@ def test_a_commit_whose_read_version_was_cleaned_up_does_not_land(filled: User) 
 BOUNDS = RewriteBounds(batch_bytes=1 << 20, buffer_bytes=1 << 20, file_rows=1_000, file_bytes=1 << 20, copy=False)
 
 
-def rewriting(table: Table, pinned: PinnedTable, *ids: int, bounds: RewriteBounds = BOUNDS) -> TableCommit:
+def rewriting(table: StoredTable, pinned: PinnedTable, *ids: int, bounds: RewriteBounds = BOUNDS) -> TableCommit:
     """A commit of the rows of these fragments, written anew."""
     old = tuple(pinned.fragment_json(number) for number in sorted(ids))
     return replace(
@@ -1064,7 +1064,7 @@ def keys_of(pinned: PinnedTable, ids: Sequence[int]) -> list[int]:
     return found
 
 
-def check_rewritten(table: Table) -> int:
+def check_rewritten(table: StoredTable) -> int:
     """Live rows of the old fragments, in their order, are those of the new ones.  The number of groups."""
     version = table.newest().version
     info = table.transaction(version)

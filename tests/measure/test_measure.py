@@ -8,7 +8,7 @@ from tests.measure import structure, texts
 from tests.measure.__main__ import report
 from tests.measure.lines import Lines, count
 from tests.measure.seconds import Taken, by_folder
-from tests.measure.tree import read_tree
+from tests.measure.tree import product, read_tree
 
 SOURCE = '''"""A module.
 
@@ -100,3 +100,8 @@ def test_this_checkout_is_measured() -> None:
 def test_a_commit_that_is_not_there_is_an_error() -> None:
     with pytest.raises(LookupError, match="no-such-commit"):
         read_tree("no-such-commit")
+
+
+def test_a_class_of_the_product_has_a_name_of_its_own() -> None:
+    """Else a reader of two modules takes one for the other."""
+    assert structure.names_used_twice(product(read_tree())) == {}

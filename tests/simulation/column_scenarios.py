@@ -11,7 +11,7 @@ from typing import Any, cast
 from lancewal_core.errors import ContractMismatch, InvalidInput
 from lancewal_core.record_keys.key_format import encode_region_key
 from lancewal_core.rows.schema import Op
-from lancewal_core.table.protocol import CommitLost, CommitOutcome, Table, TableCommit
+from lancewal_core.table.protocol import CommitLost, CommitOutcome, StoredTable, TableCommit
 from lancewal_flusher.context import FlusherContext
 from tests.simulation import column_changes
 from tests.simulation.checker import require
@@ -288,7 +288,7 @@ def two_commands_grow_at_once() -> None:
 class _Sleeping:
     """The table of a flusher that falls asleep when it is about to send a commit."""
 
-    table: Table
+    table: StoredTable
     sent: list[TableCommit] = field(default_factory=list)
 
     def __getattr__(self, name: str) -> Any:
@@ -313,7 +313,7 @@ def merge_lands_after_its_fields_were_given_up() -> None:
     stage.alter(history_window_s=5)
     flusher = stage.flusher("f")
     asleep = _Sleeping(flusher.table)
-    stage.round(replace(flusher, table=cast("Table", asleep)))
+    stage.round(replace(flusher, table=cast("StoredTable", asleep)))
 
     def wakes() -> None:
         if asleep.sent and "c" not in stage.dataset.schema.names:

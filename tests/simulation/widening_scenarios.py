@@ -17,7 +17,7 @@ from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.context import FlusherContext, by_newest_contract, with_newer_contract
 from lancewal_flusher.merge.plan import MergeLimits
-from lancewal_flusher.upkeep.widening import Widened, WideningResult, WideningState, widen_next
+from lancewal_flusher.upkeep.widening import WideningDone, WideningResult, WideningState, widen_next
 from lancewal_tables.load.deletes import DeletesSince
 from lancewal_tables.load.part import load_part
 from lancewal_tables.load.whole import _act_on, _begin
@@ -84,7 +84,7 @@ def merge_between_the_files_of_a_widening_and_its_commit() -> None:
 
     stage.faults_of("f").before("commit", "table", merged)
     require(isinstance(stage.widens(f, state), Refused), "it has landed above a merge")
-    require(isinstance(stage.widens(f, state), Widened), "it has not landed")
+    require(isinstance(stage.widens(f, state), WideningDone), "it has not landed")
     stage.is_wide()
 
 
@@ -105,7 +105,7 @@ def rows_are_deleted_between_the_files_of_a_widening_and_its_commit() -> None:
 
     stage.faults_of("f").before("commit", "table", deleted)
     require(isinstance(stage.widens(f, state), Refused), "it has landed above a merge")
-    require(isinstance(stage.widens(f, state), Widened), "it has not landed")
+    require(isinstance(stage.widens(f, state), WideningDone), "it has not landed")
     stage.is_wide()
 
 
@@ -204,7 +204,7 @@ def another_program_takes_the_id_of_a_widening() -> None:
     stage.change(widen=("g",))
     stage.foreign_column("theirs", "int64")
     f, state = stage.flusher("f"), WideningState()
-    while not isinstance(stage.widens(f, state), Widened):
+    while not isinstance(stage.widens(f, state), WideningDone):
         pass
     stage.is_wide()
 
@@ -229,7 +229,7 @@ def widening_lands_while_its_column_is_dropped() -> None:
         "commit", "table", lambda: landed.append(widen_next(f, WideningState(), turn_s=60.0)), 2
     )
     stage.change(drop=("g",))
-    require(isinstance(landed[0], Widened), "it has not landed:", landed)
+    require(isinstance(landed[0], WideningDone), "it has not landed:", landed)
     require("g" not in stage.dataset.schema.names, "the column stays:", stage.dataset.schema)
     stage.change(add=("g",))
     stage.check_rows_and_columns()
@@ -244,7 +244,7 @@ def flusher_stores_a_contract_before_the_one_of_a_growth() -> None:
     def overtaken() -> None:
         stage.patches(stage.first, g=7)
         stage.rounds(f)
-        while not isinstance(stage.widens(f), Widened):
+        while not isinstance(stage.widens(f), WideningDone):
             pass
 
     stage.faults_of("command").before("put", "/contract/", overtaken)

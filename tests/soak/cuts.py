@@ -40,7 +40,7 @@ from pathlib import Path
 
 import lance
 
-from lancewal_core.catalog.catalog import Catalog
+from lancewal_core.catalog.catalog import StoredCatalog
 from lancewal_core.catalog.cut import Cut
 from lancewal_core.catalog.opened import catalog_of
 from lancewal_core.cli.options import read_settings
@@ -103,7 +103,7 @@ class CutSoak:
         self._lancewal = next(iter(self.tables.values())).lancewal
         catalog = catalog_of(read_settings(self._lancewal.config))
         assert catalog is not None
-        self.catalog: Catalog = catalog
+        self.catalog: StoredCatalog = catalog
         self._slots = [
             self._slot(world, command, failpoints, lives)
             for world in self.tables.values()

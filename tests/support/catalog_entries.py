@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import count
 from typing import Any
 
-from lancewal_core.catalog.catalog import Catalog
+from lancewal_core.catalog.catalog import StoredCatalog
 from lancewal_core.catalog.cut import Cut, CutTable
 from lancewal_core.catalog.entry import TableEntry
 
@@ -28,7 +28,7 @@ def cut(name: str, number: int = 1, *, moving: bool = False) -> Cut:
     )  # fmt: skip
 
 
-def shown(catalog: Catalog) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+def shown(catalog: StoredCatalog) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """Return all that a catalog holds, but when and by which write an entry was written."""
     entries = {name: one.model_dump(exclude={"changed_ms", "write_id"}) for name, one in catalog.tables().items()}
     return entries, dict(catalog.cuts())

@@ -8,7 +8,7 @@ from typing import Any
 from lancewal_core.names import paths
 from lancewal_core.store.object_store import Done, ObjectStore, put_once
 from lancewal_core.table.contract import Column, Contract, DroppedField, FormerName, encode_contract
-from lancewal_core.table.protocol import ColumnsCommit, Committed, Table
+from lancewal_core.table.protocol import ColumnsCommit, Committed, StoredTable
 
 
 def next_columns(
@@ -45,7 +45,7 @@ def next_columns(
     )
 
 
-def change_table(store: ObjectStore, table: Table, contract: Contract) -> None:
+def change_table(store: ObjectStore, table: StoredTable, contract: Contract) -> None:
     """Grow, contract and shrink: bring the table to ``contract``, and store that."""
     pinned = table.newest()
     commit = ColumnsCommit(pinned.version, contract.rows.table, contract.fields_of, {}, contract.columns_change)

@@ -33,7 +33,7 @@ read version was cleaned up conflicts; versions in between that are gone are not
 fragments get their ids when they land.  Deletion vectors are files named by fragment id, so a *new* fragment that
 brings one cannot be read afterwards.  The commit checks no data file.
 
-Beside the ``Table`` Protocol it has what users do to their tables: append, delete, compact, index, restore, overwrite,
+Beside the ``StoredTable`` Protocol it has what users do to their tables: append, delete, compact, index, restore, overwrite,
 tag, clean up.
 """
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from lancewal_core.catalog.catalog import Catalog
+from lancewal_core.catalog.catalog import StoredCatalog
 from lancewal_core.catalog.cut import Cut
 from lancewal_core.catalog.opened import open_directory, open_postgres
 from lancewal_demo.stack import KafkaBroker
@@ -62,7 +62,7 @@ class Shop:
         for world in self.worlds.values():
             world.feed.produce(count)
 
-    def read(self, catalog: Catalog) -> Cut | None:
+    def read(self, catalog: StoredCatalog) -> Cut | None:
         """Both tables at the newest cut: each is the fold up to its positions, and nothing went back."""
         if catalog.cut("live") is None:
             return None
@@ -81,7 +81,7 @@ class Shop:
         self.seen.append(cut)
         return cut
 
-    def has_all(self, catalog: Catalog) -> bool:
+    def has_all(self, catalog: StoredCatalog) -> bool:
         """Whether the cut has everything that was produced."""
         cut = self.read(catalog)
         if cut is None or list(cut.tables) != list(NAMES):
@@ -90,7 +90,7 @@ class Shop:
         ends = {name: world.feed.history.ends for name, world in self.worlds.items()}
         return all(of[name].get(p, 0) >= end for name in NAMES for p, end in ends[name].items())
 
-    def killed(self, service: Service, catalog: Catalog) -> bool:
+    def killed(self, service: Service, catalog: StoredCatalog) -> bool:
         """Produce and read once more; whether the service has ended."""
         self.produce(3)
         self.read(catalog)
@@ -101,7 +101,7 @@ class Shop:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.ports[name]}/status", timeout=60) as answer:
             return list(json.loads(answer.read())["problems"])
 
-    def await_all(self, catalog: Catalog) -> None:
+    def await_all(self, catalog: StoredCatalog) -> None:
         until(
             lambda: self.has_all(catalog), lambda: [world.lancewal.tails for world in self.worlds.values()], poll_s=0.1
         )
@@ -117,7 +117,7 @@ def own_postgres() -> Iterator[PostgresServer]:
         yield server
 
 
-def run(shop: Shop, catalog: Catalog) -> list[Service]:
+def run(shop: Shop, catalog: StoredCatalog) -> list[Service]:
     """Start both ingests and both flushers; wait for the first cut of all that there is."""
     for name, world in shop.worlds.items():
         world.lancewal.run("catalog", "register", name, environment=SECRETS)

@@ -1,6 +1,6 @@
 """The door to a catalog, which each kind of catalog keeps, and the changes that are made through it.
 
-Guarantees of a ``Catalog``
+Guarantees of a ``StoredCatalog``
  1. ``tables`` shows all entries as they were at one moment.  ``cuts`` shows each cut as it was at one moment of the call.
     ``Corrupt`` names an entry or a cut that cannot be read.  Until it is mended nobody knows which tables kept cuts hold.
  2. A swap succeeds (``True``) if the catalog held ``instead_of`` right before, and now holds ``new``.  ``None`` is no entry.
@@ -29,7 +29,7 @@ TRIES_MAX = 20
 """Most refusals of a swap while the entry that it names is shown.  Another client's change may be taken back in between."""
 
 
-class Catalog(Protocol):
+class StoredCatalog(Protocol):
     """A catalog (module docstring).  Every method may raise ``CatalogUnavailable`` or ``StoreUnavailable``."""
 
     @property
@@ -62,7 +62,7 @@ class Catalog(Protocol):
         """Swap a cut.  A cut stays kept or moving until it is dropped."""
 
 
-def found_table(catalog: Catalog, name: str) -> TableEntry:
+def found_table(catalog: StoredCatalog, name: str) -> TableEntry:
     """Return the entry of the table ``name``, in any state.  ``TableUnknown`` if there is none."""
     entry = catalog.table(name)
     if entry is None:
@@ -74,7 +74,7 @@ def found_table(catalog: Catalog, name: str) -> TableEntry:
     return entry
 
 
-def found_cut(catalog: Catalog, name: str) -> Cut:
+def found_cut(catalog: StoredCatalog, name: str) -> Cut:
     """Return the cut ``name``.  ``CutMissing`` if there is none."""
     cut = catalog.cut(cut_name(name))
     if cut is None:
@@ -86,13 +86,13 @@ def found_cut(catalog: Catalog, name: str) -> Cut:
     return cut
 
 
-def check_keeps_cuts(catalog: Catalog) -> None:
+def check_keeps_cuts(catalog: StoredCatalog) -> None:
     """Raise ``CatalogRefused`` if the catalog keeps no cuts."""
     if not catalog.keeps_cuts:
         raise CatalogRefused(f"the catalog {catalog.where} keeps no cuts: set catalog.root to a folder for them")
 
 
-def cuts_of(catalog: Catalog, name: str, table_uuid: str | None) -> list[Cut]:
+def cuts_of(catalog: StoredCatalog, name: str, table_uuid: str | None) -> list[Cut]:
     """Return the kept cuts that hold the table, also those whose time is over.
 
     A cut is of the table with its uuid, whatever its name is by now.  The name counts if ``table_uuid`` is None."""
@@ -105,7 +105,7 @@ def cuts_of(catalog: Catalog, name: str, table_uuid: str | None) -> list[Cut]:
     return [cut for cut in catalog.cuts().values() if not cut.moving and has(cut)]
 
 
-def tables_named(catalog: Catalog, patterns: tuple[str, ...]) -> dict[str, TableEntry]:
+def tables_named(catalog: StoredCatalog, patterns: tuple[str, ...]) -> dict[str, TableEntry]:
     """Return the active tables that one of the patterns names; they may be none.  ``InvalidInput``: a pattern is malformed."""
     of = [matcher(pattern) for pattern in patterns]
     return {
@@ -115,7 +115,7 @@ def tables_named(catalog: Catalog, patterns: tuple[str, ...]) -> dict[str, Table
     }
 
 
-def tables_matching(catalog: Catalog, patterns: tuple[str, ...]) -> dict[str, TableEntry]:
+def tables_matching(catalog: StoredCatalog, patterns: tuple[str, ...]) -> dict[str, TableEntry]:
     """Return the active tables that one of the patterns names.  ``InvalidInput``: a pattern is malformed, or names no
     table."""
     found = tables_named(catalog, patterns)
@@ -128,7 +128,7 @@ def tables_matching(catalog: Catalog, patterns: tuple[str, ...]) -> dict[str, Ta
 
 
 def change_table(
-    catalog: Catalog, name: str, decide: Callable[[TableEntry | None], TableEntry | None]
+    catalog: StoredCatalog, name: str, decide: Callable[[TableEntry | None], TableEntry | None]
 ) -> TableEntry | None:
     """Swap the entry of a table for what ``decide`` makes of it; None is no entry.  Return the new entry.
 

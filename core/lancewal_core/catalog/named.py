@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 
-from lancewal_core.catalog.catalog import Catalog
+from lancewal_core.catalog.catalog import StoredCatalog
 from lancewal_core.catalog.entry import TableEntry
 from lancewal_core.catalog.table_name import is_table_name
 from lancewal_core.errors import TableUnknown
@@ -23,7 +23,7 @@ def may_be_name(text: str) -> bool:
     return bool(text) and "/" not in text
 
 
-def address_of(catalog: Catalog, text: str, *, dropped: bool = False) -> str:
+def address_of(catalog: StoredCatalog, text: str, *, dropped: bool = False) -> str:
     """Return the address of the table that ``text`` names.  ``TableUnknown`` (guarantee 3)."""
     if not may_be_name(text):
         return text
@@ -39,7 +39,7 @@ def address_of(catalog: Catalog, text: str, *, dropped: bool = False) -> str:
     )
 
 
-def known_address(catalog: Catalog, text: str, *, dropped: bool = False) -> str:
+def known_address(catalog: StoredCatalog, text: str, *, dropped: bool = False) -> str:
     """Return the address of the table that ``text`` names, or ``text`` itself if it names none."""
     try:
         return address_of(catalog, text, dropped=dropped)
@@ -47,7 +47,7 @@ def known_address(catalog: Catalog, text: str, *, dropped: bool = False) -> str:
         return text
 
 
-def active(catalog: Catalog, entry: TableEntry) -> TableEntry:
+def active(catalog: StoredCatalog, entry: TableEntry) -> TableEntry:
     """Return ``entry``; ``TableUnknown`` if its table was dropped."""
     if entry.state == "active":
         return entry

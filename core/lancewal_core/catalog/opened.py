@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from lancewal_core.catalog.catalog import Catalog
+from lancewal_core.catalog.catalog import StoredCatalog
 from lancewal_core.catalog.directory import DirectoryCatalog
 from lancewal_core.errors import InvalidSettings, TableMissing
 from lancewal_core.process.clock import Clock, SystemClock
@@ -69,7 +69,7 @@ def open_rest(
     return RestCatalog(url, token, root, open_directory(root, options, tasks) if root else None, tasks)
 
 
-def open_by_text(text: str, options: Mapping[str, str] | None = None, password: str = "") -> Catalog:
+def open_by_text(text: str, options: Mapping[str, str] | None = None, password: str = "") -> StoredCatalog:
     """Return the catalog that ``text`` names: ``postgresql://...``, ``https://...``, or the root of a directory.
 
     ``options`` are Lance's storage options.  ``password`` is that of a server.  ``InvalidSettings``: the address is not
@@ -83,7 +83,7 @@ def open_by_text(text: str, options: Mapping[str, str] | None = None, password: 
             return open_directory(text, options)
 
 
-def catalog_of(settings: Settings, tasks: Tasks | None = None, clock: Clock | None = None) -> Catalog | None:
+def catalog_of(settings: Settings, tasks: Tasks | None = None, clock: Clock | None = None) -> StoredCatalog | None:
     """Return the catalog of the settings; None if they name none."""
     of = settings.catalog
     if not of.is_set:

@@ -35,7 +35,7 @@ from lance_namespace_urllib3_client.exceptions import ApiException
 from pydantic import ValidationError
 from urllib3.exceptions import HTTPError
 
-from lancewal_core.catalog.catalog import Catalog, check_keeps_cuts
+from lancewal_core.catalog.catalog import StoredCatalog, check_keeps_cuts
 from lancewal_core.catalog.cut import Cut
 from lancewal_core.catalog.entry import TableEntry
 from lancewal_core.catalog.table_name import is_table_name, table_name
@@ -64,7 +64,7 @@ class RestCatalog:
 
     ``root`` is the address below which the server's relative locations lie.  ``cuts`` has the cuts; None: there are none."""
 
-    def __init__(self, url: str, token: str, root: str | None, cuts: Catalog | None, tasks: Tasks) -> None:
+    def __init__(self, url: str, token: str, root: str | None, cuts: StoredCatalog | None, tasks: Tasks) -> None:
         self._url = catalog_url(url, "rest")
         parts = urlsplit(self._url)
         if token and parts.scheme == "http" and not is_local(parts.hostname or ""):

@@ -25,7 +25,7 @@ from lancewal_core.cli.output import many_lines, say, say_json
 from lancewal_core.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from lancewal_core.catalog.catalog import Catalog
+    from lancewal_core.catalog.catalog import StoredCatalog
     from lancewal_core.settings.load import Settings
     from lancewal_core.settings.sections import TableSettings
 
@@ -82,7 +82,7 @@ class TableAsked(Options):
         """See ``read_settings``."""
         return read_settings(self.config, self.table, self.storage_option, defining=defining, name=name, find=find)
 
-    def settings_and_catalog(self) -> tuple[Settings, Catalog | None]:
+    def settings_and_catalog(self) -> tuple[Settings, StoredCatalog | None]:
         """Return the settings, and their catalog, which is opened once; None if they name none.  A name may be that of a
         dropped table."""
         from lancewal_core.catalog.opened import catalog_of
@@ -202,7 +202,7 @@ def _with_addresses(settings: Settings, table: str, name: str) -> tuple[Settings
     return _from_catalog(catalog, settings, table, dropped=False)
 
 
-def _from_catalog(catalog: Catalog, settings: Settings, table: str, *, dropped: bool) -> tuple[Settings, str]:
+def _from_catalog(catalog: StoredCatalog, settings: Settings, table: str, *, dropped: bool) -> tuple[Settings, str]:
     from lancewal_core.catalog.named import address_of, known_address
 
     of_configured = known_address if table else address_of

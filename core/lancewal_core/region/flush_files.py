@@ -49,7 +49,7 @@ from lancewal_core.store.object_kinds import SIDE_FILE_ROWS_BYTES_MAX
 from lancewal_core.store.object_limits import check_unpacked, check_written
 from lancewal_core.store.object_store import Lost, ObjectStore, put_new
 from lancewal_core.table.contract import Contract
-from lancewal_core.table.protocol import Table, files_of
+from lancewal_core.table.protocol import StoredTable, files_of
 
 T = TypeVar("T")
 
@@ -164,7 +164,9 @@ def read_each(
     return [answers.get((region, record.generation)) for region, record in generations]
 
 
-def _scanned(table: Table, run: Sequence[FlushedGeneration], columns: Sequence[str], schema: RowSchema) -> pa.Table:
+def _scanned(
+    table: StoredTable, run: Sequence[FlushedGeneration], columns: Sequence[str], schema: RowSchema
+) -> pa.Table:
     """Return the rows of parts that follow one another in a flush."""
     first, last = run[0], run[-1]
     wanted = pa.schema([schema.table.field(name) for name in columns])
@@ -201,14 +203,18 @@ def _own_rows(flushed: FlushedGeneration, read: pa.Table, schema: RowSchema) -> 
     return read
 
 
-def read_folded(store: ObjectStore, table: Table, flushed: FlushedGeneration, schema: RowSchema) -> Folded:
+def read_folded(store: ObjectStore, table: StoredTable, flushed: FlushedGeneration, schema: RowSchema) -> Folded:
     """Return the whole content of a flushed generation."""
     (content,) = read_parts(store, table, [flushed], schema.table.names, schema)
     return or_raised(content)
 
 
 def read_parts(
-    store: ObjectStore, table: Table, parts: Sequence[FlushedGeneration], columns: Sequence[str], schema: RowSchema
+    store: ObjectStore,
+    table: StoredTable,
+    parts: Sequence[FlushedGeneration],
+    columns: Sequence[str],
+    schema: RowSchema,
 ) -> list[Folded | Corrupt]:
     """Return the content of parts of one flush, with these columns of their rows.
 
@@ -255,7 +261,7 @@ def _runs(parts: Sequence[FlushedGeneration]) -> list[list[FlushedGeneration]]:
 
 
 def _rows_of_run(
-    table: Table, run: Sequence[FlushedGeneration], columns: Sequence[str], schema: RowSchema
+    table: StoredTable, run: Sequence[FlushedGeneration], columns: Sequence[str], schema: RowSchema
 ) -> list[pa.Table | Corrupt]:
     try:
         read = _scanned(table, run, columns, schema)

@@ -20,11 +20,11 @@ from lancewal_core.rows.projection import project_rows, rows_as, written_for
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.contract import Contract, WrittenContracts
-from lancewal_core.table.protocol import Table
+from lancewal_core.table.protocol import StoredTable
 from lancewal_core.table.watermarks import Watermarks
 from lancewal_core.wal.entry import Entry
 
-Parts = tuple[ObjectStore, Table, RegionStates, Watermarks, Tasks, Clock, Contract, WrittenContracts]
+Parts = tuple[ObjectStore, StoredTable, RegionStates, Watermarks, Tasks, Clock, Contract, WrittenContracts]
 Rows = TypeVar("Rows")
 
 
@@ -33,7 +33,7 @@ class OpenedTable:
     """An open table, made by ``lancewal_core.open``, or by a test on twins.  The context of each part extends it."""
 
     store: ObjectStore
-    table: Table
+    table: StoredTable
     states: RegionStates
     watermarks: Watermarks
     tasks: Tasks
@@ -42,7 +42,7 @@ class OpenedTable:
     contracts: WrittenContracts
 
     @staticmethod
-    def over(store: ObjectStore, table: Table, contract: Contract, tasks: Tasks, clock: Clock) -> OpenedTable:
+    def over(store: ObjectStore, table: StoredTable, contract: Contract, tasks: Tasks, clock: Clock) -> OpenedTable:
         """Return an open table whose region states and watermarks remember nothing yet."""
         indexes = RegionStates(store, clock, contract.regions_per_page, contract.making, tasks)
         watermarks, contracts = Watermarks(store, table, contract.making), WrittenContracts(store)

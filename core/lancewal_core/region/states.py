@@ -17,6 +17,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from functools import partial
 from threading import Lock
 from typing import NamedTuple, TypeVar
@@ -46,6 +47,17 @@ _BEYOND_GROWN = 2
 """Version numbers to ask for beyond a page's last growth: the absent number at the end, and one for a page that grows
 faster."""
 _AHEAD_MAX = 8
+
+
+class PageLook(Enum):
+    """How the newest version of a page is looked for, from the version that was read last.  Each way finds it."""
+
+    AHEAD = "ahead"
+    """In one round: ask for as many numbers as the page has grown lately."""
+    AGAIN = "again"
+    """After a moment, in which most likely nothing is new: ask for the next number alone."""
+    SELDOM = "seldom"
+    """After many versions: list the newest, and read it.  This takes three requests, one after the other."""
 
 
 def page_family(page: Page) -> Family:
@@ -183,23 +195,18 @@ class RegionStates:
         self._lock = Lock()
         """Lock of the fields above.  It is never held during a call outside."""
 
-    def read(self, regions: Collection[Region], *, again: bool = False) -> dict[Region, RegionState]:
-        """Return the newest state of each region, in their order, without regions that nobody has claimed yet.
-
-        ``again`` says that the regions were read a moment ago.  Then most likely nothing is new, and only the next
-        version number is asked for.
-        """
-        found = {region: or_raised(answer) for region, answer in self.read_each(regions, again=again).items()}
+    def read(self, regions: Collection[Region], look: PageLook = PageLook.AHEAD) -> dict[Region, RegionState]:
+        """Return the newest state of each region, in their order, without regions that nobody has claimed yet."""
+        found = {region: or_raised(answer) for region, answer in self.read_each(regions, look).items()}
         return {region: index for region, index in found.items() if index is not None}
 
     def read_each(
-        self, regions: Collection[Region], *, again: bool = False
+        self, regions: Collection[Region], look: PageLook = PageLook.AHEAD
     ) -> dict[Region, RegionState | LancewalError | None]:
-        """Return the newest state of each region, in their order; None if nobody has claimed it yet.  ``again`` is as
-        in ``read``."""
+        """Return the newest state of each region, in their order; None if nobody has claimed it yet."""
         pages = self._by_page(regions)
         read = self._of_each(
-            lambda page: _each(pages[page], partial(self._read_in, page, pages[page], again)), list(pages)
+            lambda page: _each(pages[page], partial(self._read_in, page, pages[page], look)), list(pages)
         )
         answers = {region: answer for part in read for region, answer in part.items()}
         return {region: answers[region] for region in regions}
@@ -247,9 +254,9 @@ class RegionStates:
     # -- of one page ---------------------------------------------------------------------------------------------
 
     def _read_in(
-        self, page: Page, regions: Collection[Region], again: bool
+        self, page: Page, regions: Collection[Region], look: PageLook
     ) -> dict[Region, RegionState | LancewalError | None]:
-        read = self._read(page, again)
+        read = self._read(page, look)
         found: dict[Region, RegionState | LancewalError | None] = {}
         for region in regions:
             try:
@@ -258,16 +265,17 @@ class RegionStates:
                 found[region] = error
         return found
 
-    def _read(self, page: Page, again: bool) -> _PageRead | None:
+    def _read(self, page: Page, look: PageLook) -> _PageRead | None:
         with self._lock:
             before, grown = self._known.get(page), self._grown.get(page, 0)
-        ahead = Ahead(1 if again or grown == 0 else min(grown + _BEYOND_GROWN, _AHEAD_MAX), self._tasks)
-        known = None if before is None else before.known_whole
+        asks_one = look is PageLook.AGAIN or grown == 0
+        ahead = Ahead(1 if asks_one else min(grown + _BEYOND_GROWN, _AHEAD_MAX), self._tasks)
+        known = None if before is None or look is PageLook.SELDOM else before.known_whole
         found = newest(self._store, page_family(page), self._clock, known, ahead)
         _check_not_older(page, found, before)
         if found is None:
             return None
-        if known is not None and not again:
+        if known is not None and look is PageLook.AHEAD:
             with self._lock:
                 self._grown[page] = max(found.version.version - known.version.version, grown // 2)
         return self._remember(page, found)

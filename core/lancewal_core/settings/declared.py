@@ -45,6 +45,9 @@ _FITS: Mapping[JsonForm, tuple[str, Callable[[pa.DataType], bool]]] = {
     ),
     "text": ("string", _is_text),
     "bool_text": ("bool", pa.types.is_boolean),
+    "raw": ("string", _is_text),
+    "json_text": ("string", _is_text),
+    "number": ("string", _is_text),
 }
 """Types of the columns that may have a form: in words, and as a test."""
 

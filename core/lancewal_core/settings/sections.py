@@ -155,7 +155,9 @@ class FormatSettings(Section):
     because a text key needs no setting in most clients, and ingest notices a row in a wrong partition."""
 
 
-JsonForm = Literal["epoch_s", "epoch_ms", "epoch_us", "utc", "number_text", "text", "bool_text"]
+JsonForm = Literal[
+    "epoch_s", "epoch_ms", "epoch_us", "utc", "number_text", "text", "bool_text", "raw", "json_text", "number"
+]
 """A form in which the JSON of a column may come, beside the strict one."""
 JSON_FORMS: tuple[JsonForm, ...] = get_args(JsonForm)
 ColumnText = str | dict[str, str]

@@ -443,7 +443,7 @@ def columns_mark(pinned: PinnedTable) -> str | None:
     return None if mark is None else mark.decode(errors="replace")
 
 
-class Table(Protocol):
+class StoredTable(Protocol):
     """The table: its newest version, and past ones.  ``StoreUnavailable`` if the store does not answer."""
 
     def newest(self) -> PinnedTable: ...
@@ -485,7 +485,7 @@ class Table(Protocol):
 
         While they cannot, nobody knows which versions they need."""
 
-    def branch(self, name: str) -> Table:
+    def branch(self, name: str) -> StoredTable:
         """Return a branch as a table.  Its versions go on from the version at which it began.
 
         If the branch does not exist, ``newest`` raises ``TableMissing``, and ``at`` raises ``VersionGone``."""
@@ -554,7 +554,7 @@ class Table(Protocol):
         index cannot take are left out, by address."""
 
 
-def index_in_between(read: PinnedTable, table: Table, commit: TableCommit) -> Conflicted | None:
+def index_in_between(read: PinnedTable, table: StoredTable, commit: TableCommit) -> Conflicted | None:
     """Return ``Conflicted`` if an index of a column that the commit writes has come since the version read (guarantee
     5); else None.  Lance would rebase the commit over such an index."""
     if not commit.columns_written:
@@ -579,7 +579,7 @@ def _ids(index: TableIndex, pinned: PinnedTable) -> frozenset[int]:
     return frozenset(pinned.field_ids[name][0] for name in index.columns)
 
 
-def version_exists(table: Table, version: TableVersion) -> bool:
+def version_exists(table: StoredTable, version: TableVersion) -> bool:
     """Return whether this version still exists; False if it was cleaned up."""
     try:
         return table.at(version).version == version
@@ -587,7 +587,7 @@ def version_exists(table: Table, version: TableVersion) -> bool:
         return False
 
 
-def raise_file_lost(table: Table, error: VersionGone, *versions: TableVersion) -> None:
+def raise_file_lost(table: StoredTable, error: VersionGone, *versions: TableVersion) -> None:
     """Raise ``ObjectMissing`` instead of ``error`` if all these versions still exist: then the last one lacks a file."""
     if all(version_exists(table, version) for version in versions):
         raise ObjectMissing(f"table version {versions[-1]} refers to a file that is gone: {error}") from error

@@ -28,7 +28,7 @@ from lancewal_core.errors import Corrupt, FormatUnknown, InvalidInput, ObjectCor
 from lancewal_core.names.ids import TableVersion
 from lancewal_core.process.clock import ms_since_1970, utc_text
 from lancewal_core.store.json_object import JsonFault, JsonObject
-from lancewal_core.table.protocol import Branch, Table
+from lancewal_core.table.protocol import Branch, StoredTable
 
 NOTE = "lancewal.snapshot"
 _FORMAT = "1"
@@ -150,7 +150,7 @@ def snapshot_of(branch: Branch) -> Snapshot | None:
     return Snapshot(branch.name, branch.version, at, receipt, created, until, *counts, cut=cut_of(branch))
 
 
-def snapshots(table: Table) -> Sequence[Snapshot]:
+def snapshots(table: StoredTable) -> Sequence[Snapshot]:
     """Return all finished snapshots, by name.  Raise the error of a snapshot that is damaged or of a later release."""
     found, faults = readable_snapshots(table)
     if faults:
@@ -158,7 +158,7 @@ def snapshots(table: Table) -> Sequence[Snapshot]:
     return found
 
 
-def readable_snapshots(table: Table) -> tuple[Sequence[Snapshot], Sequence[Corrupt]]:
+def readable_snapshots(table: StoredTable) -> tuple[Sequence[Snapshot], Sequence[Corrupt]]:
     """Return the snapshots that can be read, and the faults of the others."""
     found: list[Snapshot] = []
     faults: list[Corrupt] = []
@@ -172,7 +172,7 @@ def readable_snapshots(table: Table) -> tuple[Sequence[Snapshot], Sequence[Corru
     return found, faults
 
 
-def snapshots_there(table: Table) -> str:
+def snapshots_there(table: StoredTable) -> str:
     """Return a text that names the existing snapshots, for the error about a name that does not exist.
 
     Only names are read, so that a damaged snapshot does not hide that error.  A name that cannot be read may be the one
@@ -183,7 +183,7 @@ def snapshots_there(table: Table) -> str:
     return there if fault is None else f"{there}; {fault}"
 
 
-def has_notes(table: Table, name: str, notes: Mapping[str, str]) -> bool:
+def has_notes(table: StoredTable, name: str, notes: Mapping[str, str]) -> bool:
     """Return whether the branch of that name still has exactly these notes.  A dropped snapshot's name may be used
     again."""
     branch = table.find_branch(name)

@@ -46,7 +46,13 @@ from lancewal_core.process.failpoints import point
 from lancewal_core.store.json_object import WHOLE_MAX, JsonFault, JsonObject, region_named
 from lancewal_core.store.object_store import ANSWER_OBJECTS, Done, Lost, ObjectStore, Unknown, no_verdict, put_once
 from lancewal_core.table.conflicts_ref import PROPERTY_CONFLICTS, ConflictsRef, decode_ref, parse_ref
-from lancewal_core.table.protocol import PinnedTable, Table, TransactionGone, TransactionInfo, TransactionUnreadable
+from lancewal_core.table.protocol import (
+    PinnedTable,
+    StoredTable,
+    TransactionGone,
+    TransactionInfo,
+    TransactionUnreadable,
+)
 
 FORMAT = "1"
 FORMAT_WITH_CONFLICTS = "2"
@@ -235,7 +241,7 @@ class Watermarks:
     """Reader of the watermarks of table versions.  It caches them, since they never change: at most ``held_max`` versions
     and regions."""
 
-    def __init__(self, store: ObjectStore, table: Table, making: Making | None, held_max: int = HELD_MAX) -> None:
+    def __init__(self, store: ObjectStore, table: StoredTable, making: Making | None, held_max: int = HELD_MAX) -> None:
         self._store = store
         self._table = table
         self._making = making

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
-from lancewal_core.catalog.catalog import Catalog, change_table
+from lancewal_core.catalog.catalog import StoredCatalog, change_table
 from lancewal_core.catalog.cut import Cut
 from lancewal_core.catalog.entry import TableEntry, entry_of
 from lancewal_core.errors import CutMissing, LancewalError, NotALancewalTable, TableDropped, TableMissing
@@ -67,7 +67,7 @@ class _Read:
     snapshots: Sequence[Snapshot] = ()
 
 
-def check_catalog(catalog: Catalog, settings: Settings, *, mend: bool = False) -> list[CatalogFinding]:
+def check_catalog(catalog: StoredCatalog, settings: Settings, *, mend: bool = False) -> list[CatalogFinding]:
     """Return every difference, by name.  ``mend``: write the entries that folders prove.
 
     Dropped tables are left out.  Errors of the catalog, and of a listing of its root, are raised."""
@@ -127,7 +127,9 @@ def _in_time(cuts: Iterable[Cut]) -> list[Cut]:
     return [cut for cut in cuts if not cut.moving and (cut.until_ms is None or now_ms < cut.until_ms)]
 
 
-def _cuts_incomplete(catalog: Catalog, cuts: Mapping[str, Cut], settings: Settings, tasks: Tasks) -> Iterator[_Found]:
+def _cuts_incomplete(
+    catalog: StoredCatalog, cuts: Mapping[str, Cut], settings: Settings, tasks: Tasks
+) -> Iterator[_Found]:
     """Yield the tables that cannot be read at kept cuts whose time is not over."""
     members = [(cut, name) for cut in _in_time(cuts.values()) for name in cut.tables]
     for (cut, name), fault in zip(members, faults_of_cuts(members, settings, tasks), strict=True):
@@ -217,7 +219,7 @@ def _without_entry(
             yield _Found(CatalogFinding(folder_name, uri, "no-entry", text))
 
 
-def _mended(catalog: Catalog, one: _Found) -> CatalogFinding:
+def _mended(catalog: StoredCatalog, one: _Found) -> CatalogFinding:
     """Write the entry that the folder proves, unless somebody has changed it meanwhile."""
     if one.proved is None:
         return one.finding

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from lancewal_core.catalog.catalog import Catalog, tables_named
+from lancewal_core.catalog.catalog import StoredCatalog, tables_named
 from lancewal_core.catalog.entry import TableEntry
 from lancewal_core.errors import LancewalError, Retry, or_error
 from lancewal_core.names.ids import Position
@@ -77,7 +77,7 @@ class TablesOfCut:
 
     def __init__(
         self,
-        catalog: Catalog,
+        catalog: StoredCatalog,
         patterns: tuple[str, ...],
         open_table: Callable[[TableEntry, ExitStack], CutMember],
         tasks: Tasks,
@@ -126,7 +126,9 @@ class TablesOfCut:
                 faults[entry.name] = why(opened)
             else:
                 self.by_name[entry.name] = opened
-        self.faults, self._looked_at = faults, now
+        self.faults = faults
+        if due:
+            self._looked_at = now
         self.uuids = {name: entry.table_uuid for name, entry in entries.items()}
         self.uuids |= {name: one.member.contract.table_uuid for name, one in self.by_name.items()}
 
@@ -144,7 +146,7 @@ class TablesOfCut:
     def _opened(self, entry: TableEntry) -> TableOfCut:
         with ExitStack() as stack:
             member = self._open_table(entry, stack)
-            visible = VisiblePositions(member.context.store, member.context.states, self._clock)
+            visible = VisiblePositions(member.context.store, member.context.states, self._clock, seldom=True)
             return TableOfCut(entry, member, stack.pop_all(), visible)
 
     def _close(self, name: str) -> None:

@@ -13,12 +13,15 @@ from dataclasses import dataclass, field
 from lancewal_core.names.ids import LogId, Position, Region, Sequence
 from lancewal_core.process.clock import Clock
 from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState
-from lancewal_core.region.states import RegionStates
+from lancewal_core.region.states import PageLook, RegionStates
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.wal.tail import LogTail
 
 INDEX_S = 1.0
 """Seconds for which a region state counts as the newest: a region that is handed over meanwhile is seen that much later."""
+
+SELDOM_S = 5.0
+"""Seconds after which a busy region has most likely another state."""
 
 
 @dataclass(slots=True)
@@ -28,6 +31,8 @@ class VisiblePositions:
     store: ObjectStore
     states: RegionStates
     clock: Clock
+    seldom: bool = False
+    """Whether many seconds pass between two looks, so that as few requests as can be count more than their rounds."""
     _read_at: float = float("-inf")
     _known: dict[Region, RegionState] = field(default_factory=dict)
     _tails: dict[LogId, LogTail] = field(default_factory=dict)
@@ -38,7 +43,10 @@ class VisiblePositions:
             return {}
         now = self.clock.monotonic()
         if now - self._read_at >= INDEX_S or not self._known.keys() >= set(wanted):
-            self._known = self.states.read({*self._known, *wanted})  # so the tails of the others' logs stay
+            look = PageLook.AHEAD
+            if self.seldom:
+                look = PageLook.AGAIN if now - self._read_at < SELDOM_S else PageLook.SELDOM
+            self._known = self.states.read({*self._known, *wanted}, look)  # so the tails of the others' logs stay
             self._read_at = now
         newest = {r: index.newest for r, index in self._known.items() if r in wanted and index.newest is not None}
         open_ = {region: record for region, record in newest.items() if record.state is GenerationState.OPEN}

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from lancewal_core.errors import Corrupt, InvalidInput, SnapshotMissing
-from lancewal_core.table.protocol import Branch, Table
+from lancewal_core.table.protocol import Branch, StoredTable
 from lancewal_core.table.snapshots import (
     Snapshot,
     begun_ms,
@@ -31,7 +31,7 @@ from lancewal_core.table.snapshots import (
 BEGUN_MAX_MS = 24 * 3600 * 1000
 
 
-def drop_snapshot(table: Table, name: str, *, look_only: bool = False) -> None:
+def drop_snapshot(table: StoredTable, name: str, *, look_only: bool = False) -> None:
     """Drop a snapshot by name; with ``look_only`` only check that it exists.
 
     ``SnapshotMissing``: there is none.  ``InvalidInput``: the branch is a user's, or no snapshot can have the name.
@@ -46,28 +46,28 @@ def drop_snapshot(table: Table, name: str, *, look_only: bool = False) -> None:
         raise SnapshotMissing(f"there is no snapshot {name!r}: {snapshots_there(table)}", snapshot=name)
 
 
-def drop_made(table: Table, made: Snapshot) -> bool:
+def drop_made(table: StoredTable, made: Snapshot) -> bool:
     """Drop this snapshot, but no other one of its name.  Return whether it was still there."""
     return drop_same(table, made.name, made.notes())
 
 
-def drop_same(table: Table, name: str, notes: Mapping[str, str]) -> bool:
+def drop_same(table: StoredTable, name: str, notes: Mapping[str, str]) -> bool:
     """Drop the snapshot of this name if it still has exactly these notes.  Return whether it was there."""
     return has_notes(table, name, notes) and table.drop_branch(name)
 
 
-def overdue(table: Table, now_ms: int) -> Sequence[str]:
+def overdue(table: StoredTable, now_ms: int) -> Sequence[str]:
     """Return the names of the snapshots whose time is over."""
     return [branch.name for branch in table.branches() if is_over(branch, now_ms)]
 
 
-def drop_overdue(table: Table, now_ms: int) -> tuple[str, ...]:
+def drop_overdue(table: StoredTable, now_ms: int) -> tuple[str, ...]:
     """Drop the snapshots whose time is over, and return their names.  Each is looked at again right before its drop,
     since earlier drops take their time."""
     return tuple(name for name in overdue(table, now_ms) if _drop_if_over(table, name, now_ms))
 
 
-def _drop_if_over(table: Table, name: str, now_ms: int) -> bool:
+def _drop_if_over(table: StoredTable, name: str, now_ms: int) -> bool:
     branch = table.find_branch(name)
     return branch is not None and is_over(branch, now_ms) and table.drop_branch(name)
 

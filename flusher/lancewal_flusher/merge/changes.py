@@ -22,7 +22,7 @@ from lancewal_core.rows.key_set import KeySet
 from lancewal_core.rows.projection import rows_as
 from lancewal_core.table.checks import check_no_blobs, columns_of
 from lancewal_core.table.contract import Contract
-from lancewal_core.table.protocol import PinnedTable, Table, files_of, fragment_bytes, fragment_live_rows
+from lancewal_core.table.protocol import PinnedTable, StoredTable, files_of, fragment_bytes, fragment_live_rows
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.merge.set_aside import SortedOut
@@ -164,7 +164,7 @@ def _not_in_place(partials: pa.Table, in_place: Mapping[int, PatchesInPlace]) ->
 
 
 def write_rows(
-    table: Table,
+    table: StoredTable,
     contract: Contract,
     pinned: PinnedTable,
     whole: Sequence[pa.Table],

@@ -60,7 +60,7 @@ from lancewal_core.rows.key_set import KeySet, distinct
 from lancewal_core.store.object_store import put_new
 from lancewal_core.table.protocol import (
     PinnedTable,
-    Table,
+    StoredTable,
     TransactionGone,
     TransactionInfo,
     TransactionUnreadable,
@@ -151,7 +151,7 @@ def _finish(context: FlusherContext, in_force: InForce, proven: Proven | None) -
     )
 
 
-def _facts(table: Table, in_force: InForce) -> MergeFacts:
+def _facts(table: StoredTable, in_force: InForce) -> MergeFacts:
     found = table.transaction(in_force.version)
     match found:
         case TransactionInfo():
@@ -215,7 +215,7 @@ def _hidden(
     return foreign_rows(landed, current, facts, lambda: _merged_keys(context, in_force, facts), context.contract.rows)
 
 
-def _followed_up(table: Table, in_force: InForce, current: PinnedTable) -> bool:
+def _followed_up(table: StoredTable, in_force: InForce, current: PinnedTable) -> bool:
     """Whether a follow-up of this merge has landed before, and only the ``finished`` object is missing.  Users' rows
     of that time are then hidden, and equal rows that a user appended since must stay."""
     for version in range(in_force.version + 1, current.version + 1):

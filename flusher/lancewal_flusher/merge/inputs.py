@@ -34,7 +34,7 @@ from lancewal_core.rows.fold import partial_schema
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.contract import Contract
-from lancewal_core.table.protocol import Table, files_of
+from lancewal_core.table.protocol import StoredTable, files_of
 from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.commit.send import Refused, Why, is_finished
 from lancewal_flusher.context import FlusherContext
@@ -242,7 +242,9 @@ def _content(flushed: FlushedGeneration) -> frozenset[str]:
     return files_of(flushed.fragments if flushed.rows else ()) | sides
 
 
-def _missing(store: ObjectStore, table: Table, tasks: Tasks, flushes: Sequence[FlushedGeneration]) -> frozenset[str]:
+def _missing(
+    store: ObjectStore, table: StoredTable, tasks: Tasks, flushes: Sequence[FlushedGeneration]
+) -> frozenset[str]:
     """Return the objects and files of flushes that do not exist."""
     sides = sorted({side.key for s in flushes for side in (s.deletes, s.patches) if side is not None})
     there = tasks.map(lambda key: store.get_range(key, 0, 1) is not None, sides) if sides else []

@@ -11,7 +11,7 @@ from lancewal_core.names.ids import Position, Region, TableVersion
 from lancewal_core.region.flush_files import read_flushes
 from lancewal_core.region.flushes.manifest import Flush
 from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState
-from lancewal_core.table.protocol import Table, TransactionInfo
+from lancewal_core.table.protocol import StoredTable, TransactionInfo
 from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.service.round import RoundReport
@@ -53,7 +53,7 @@ class MergedPositions:
     _version: int = 0
     _next: Mapping[Region, Position] = field(default_factory=dict)
 
-    def look(self, table: Table, in_force: InForce) -> dict[Region, Position]:
+    def look(self, table: StoredTable, in_force: InForce) -> dict[Region, Position]:
         """Compare the watermarks in force with those of the last look.  Return the regions whose merged position fell,
         with the position now."""
         before, since = self._next, self._version
@@ -64,7 +64,7 @@ class MergedPositions:
             return {}
         return fell
 
-    def _restored(self, table: Table, since: int) -> bool:
+    def _restored(self, table: StoredTable, since: int) -> bool:
         """Whether a version above ``since`` restored the table, or it is unknown what such a version did."""
         made = [table.transaction(version) for version in range(since + 1, self._version + 1)]
         return not all(isinstance(info, TransactionInfo) and info.operation != "Restore" for info in made)

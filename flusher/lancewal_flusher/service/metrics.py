@@ -36,7 +36,7 @@ from lancewal_flusher.service.visibility import Failure
 from lancewal_flusher.upkeep.compaction import Compacted
 from lancewal_flusher.upkeep.expiry import Expired, ExpiryResult
 from lancewal_flusher.upkeep.indexes import FarRows, IndexExtended, IndexRefused
-from lancewal_flusher.upkeep.widening import Widened, WideningBegun, WideningHeld, WideningResult
+from lancewal_flusher.upkeep.widening import WideningBegun, WideningDone, WideningHeld, WideningResult
 
 SUBSCRIPTIONS_SHOWN = 100
 """Most subscriptions with series of their own: a table may have a thousand."""
@@ -245,7 +245,7 @@ class FlusherMetrics(ServiceMetrics):
         match result:
             case None:
                 pass
-            case Widened(version=version, columns=columns, fragments=fragments, bytes_written=nbytes):
+            case WideningDone(version=version, columns=columns, fragments=fragments, bytes_written=nbytes):
                 self.events.column_widened(
                     version=version, columns=list(columns), fragments=fragments, written_bytes=nbytes
                 )

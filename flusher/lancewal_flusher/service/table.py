@@ -52,7 +52,7 @@ from lancewal_flusher.service.visibility import Visibility, measuring
 from lancewal_flusher.upkeep.compaction import Compacted
 from lancewal_flusher.upkeep.expiry import Expired, ExpiryResult, OldestTimes, expire_next
 from lancewal_flusher.upkeep.index_plan import IndexLimits
-from lancewal_flusher.upkeep.widening import Widened, WideningBegun, WideningResult, WideningState, widen_next
+from lancewal_flusher.upkeep.widening import WideningBegun, WideningDone, WideningResult, WideningState, widen_next
 
 if TYPE_CHECKING:
     from lancewal_flusher.catalog.check import CatalogFinding
@@ -271,7 +271,7 @@ class FlusherTable:
         """Do a part of the widening that the newest contract asks for, if it asks for one."""
         self._take_up_newer_contract()
         result = self._by_newest_contract(lambda context: widen_next(context, self._widening))
-        if isinstance(result, Widened | WideningBegun):
+        if isinstance(result, WideningDone | WideningBegun):
             self._look_for_newer_contract()  # the turn may have swapped one in
         before, self._widened = self._widened, result
         self.status.widening = result

@@ -21,7 +21,7 @@ from lancewal_core.keys.live import live_rows, scan_fragment
 from lancewal_core.names.ids import TableVersion
 from lancewal_core.process.failpoints import point
 from lancewal_core.rows.key_set import KeySet
-from lancewal_core.table.protocol import PinnedTable, Table, fragment_live_rows
+from lancewal_core.table.protocol import PinnedTable, StoredTable, fragment_live_rows
 from lancewal_flusher.tasks.in_place import PatchesInPlace
 
 
@@ -76,7 +76,7 @@ def waits(task: FragmentTask) -> bool:
     return isinstance(task.source, Candidates) and task.in_place is None
 
 
-def run_task(table: Table, task: FragmentTask) -> FragmentResult:
+def run_task(table: StoredTable, task: FragmentTask) -> FragmentResult:
     """Run a task on the table version that it names.  Raises ``VersionGone``."""
     return run_on(table.at(task.version), task)
 

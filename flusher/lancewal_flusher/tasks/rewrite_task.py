@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from lancewal_core.names.ids import TableVersion
 from lancewal_core.process.failpoints import point
-from lancewal_core.table.protocol import RewriteBounds, Table
+from lancewal_core.table.protocol import RewriteBounds, StoredTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ Rewritten = tuple[str, ...]
 """Fragments that a task has written, as JSON; empty if no row was left."""
 
 
-def run_rewrite(table: Table, task: RewriteTask) -> Rewritten:
+def run_rewrite(table: StoredTable, task: RewriteTask) -> Rewritten:
     """Rewrite the live rows of the task's fragments.  Raises ``VersionGone``, ``RewriteFailed``."""
     with point("fragment.write", fragments=len(task.fragment_ids)):
         return table.rewrite(task.version, task.fragment_ids, task.bounds)

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.progress import Step
 from lancewal_core.process.tasks import Tasks
-from lancewal_core.table.protocol import Table
+from lancewal_core.table.protocol import StoredTable
 from lancewal_flusher.event_table import FlusherEvents
 from lancewal_flusher.tasks.merge_task import FragmentResult, FragmentTask, run_on, waits
 from lancewal_flusher.tasks.progress import TaskProgress, Work, step_of
@@ -38,7 +38,7 @@ class ThreadRunner:
 
     def __init__(
         self,
-        table: Table,
+        table: StoredTable,
         computing: Tasks,
         clock: Clock | None = None,
         events: FlusherEvents | None = None,

@@ -25,7 +25,7 @@ from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.settings.executor import start_worker, storage_options
 from lancewal_core.table.lance.base_paths import BasePaths
-from lancewal_core.table.protocol import Table
+from lancewal_core.table.protocol import StoredTable
 from lancewal_flusher.tasks.merge_task import FragmentResult, FragmentTask, run_task
 from lancewal_flusher.tasks.parcel import OpenParcel, Parcel
 from lancewal_flusher.tasks.progress import Work
@@ -86,7 +86,7 @@ def _run(job: Job, place: int) -> Outcome:
         return type(error)(f"on a Spark executor: {error}", **error.where)
 
 
-def _result(table: Table, task: Task) -> Result:
+def _result(table: StoredTable, task: Task) -> Result:
     match task:
         case FragmentTask():
             return run_task(table, task)

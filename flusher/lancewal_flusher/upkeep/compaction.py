@@ -40,7 +40,7 @@ from dataclasses import dataclass, field, replace
 from lancewal_core.errors import ObjectMissing, VersionGone
 from lancewal_core.names.ids import TableVersion
 from lancewal_core.process.tasks import Tasks
-from lancewal_core.table.protocol import Fragment, PinnedTable, RewriteBounds, Table, files_of, fragment_bytes
+from lancewal_core.table.protocol import Fragment, PinnedTable, RewriteBounds, StoredTable, files_of, fragment_bytes
 from lancewal_flusher.commit.other_commits import send_compaction
 from lancewal_flusher.commit.send import Refused, Why, lost_files, newest_finished
 from lancewal_flusher.context import FlusherContext
@@ -223,7 +223,7 @@ def _mend(
     return written, landed
 
 
-def stored(table: Table, tasks: Tasks, fragments: Sequence[Fragment], sizes: FileSizes) -> list[Fragment]:
+def stored(table: StoredTable, tasks: Tasks, fragments: Sequence[Fragment], sizes: FileSizes) -> list[Fragment]:
     """Return the fragments with their sizes; the store is asked for sizes that the table does not record."""
     unknown = [f for f in fragments if f.nbytes == 0]
     live = {name for f in unknown for name in f.files}

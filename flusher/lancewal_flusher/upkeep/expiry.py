@@ -40,7 +40,7 @@ from lancewal_core.names.ids import TableVersion
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.failpoints import point
 from lancewal_core.rows.ttl import Ttl
-from lancewal_core.table.protocol import ROW_ADDRESS, Fragment, PinnedTable, Table, hidden_by
+from lancewal_core.table.protocol import ROW_ADDRESS, Fragment, PinnedTable, StoredTable, hidden_by
 from lancewal_flusher.commit.other_commits import send_expiry
 from lancewal_flusher.commit.send import Refused, Why, hide, newest_finished
 from lancewal_flusher.context import FlusherContext, check_contract
@@ -144,7 +144,7 @@ def expire_next(context: FlusherContext, ttl: Ttl, oldest: OldestTimes, rows_max
     return Expired(landed, sum(len(rows) for rows in hidden.values()), len(hidden), more)
 
 
-def count_expired(table: Table, clock: Clock, ttl: Ttl) -> int:
+def count_expired(table: StoredTable, clock: Clock, ttl: Ttl) -> int:
     """Return how many rows of the newest version have expired; only read."""
     pinned = table.newest()
     threshold = _threshold(clock, pinned, ttl)
@@ -153,7 +153,7 @@ def count_expired(table: Table, clock: Clock, ttl: Ttl) -> int:
 
 
 def _choose(
-    table: Table, pinned: PinnedTable, ttl: Ttl, threshold: int, oldest: OldestTimes, rows_max: int
+    table: StoredTable, pinned: PinnedTable, ttl: Ttl, threshold: int, oldest: OldestTimes, rows_max: int
 ) -> tuple[dict[int, npt.NDArray[np.int64]], bool]:
     """Return the expired physical rows by fragment, and whether there may be more (step 2)."""
     fragments = list(pinned.fragments())

@@ -32,7 +32,7 @@ from lancewal_core.keys.far_rows import far_text, row_keys
 from lancewal_core.names.ids import TableVersion
 from lancewal_core.table.columns.restored import check_fit
 from lancewal_core.table.presence import check_present
-from lancewal_core.table.protocol import CommitLost, CommitOutcome, Committed, Conflicted, PinnedTable, Table
+from lancewal_core.table.protocol import CommitLost, CommitOutcome, Committed, Conflicted, PinnedTable, StoredTable
 from lancewal_flusher.commit.send import Refused, checkpoint
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.upkeep.compaction import Compacted, write_anew
@@ -149,7 +149,7 @@ def _rebuilt(context: FlusherContext, name: str, rows: int) -> IndexExtended | I
     return _result(name, outcome, IndexExtended(name, TableVersion(0), left, 0, rebuilt=True, far=far))
 
 
-def _far(table: Table, primary_key: Sequence[str], outcome: Committed | CommitLost) -> FarRows:
+def _far(table: StoredTable, primary_key: Sequence[str], outcome: Committed | CommitLost) -> FarRows:
     keys = row_keys(table.newest(), outcome.far_rows, primary_key)
     return FarRows(len(outcome.far_rows), keys)
 

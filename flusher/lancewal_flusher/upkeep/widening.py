@@ -45,7 +45,7 @@ from lancewal_core.table.protocol import (
     Committed,
     Conflicted,
     PinnedTable,
-    Table,
+    StoredTable,
     fragment_bytes,
 )
 from lancewal_flusher.commit.send import Refused, Why, checkpoint, newest_finished
@@ -61,7 +61,7 @@ PROPERTY_WIDENING = "lancewal.widening"
 
 
 @dataclass(frozen=True, slots=True)
-class Widened:
+class WideningDone:
     """The commit has landed, as this version."""
 
     version: TableVersion
@@ -86,7 +86,7 @@ class WideningHeld:
     reason: str
 
 
-WideningResult = Widened | WideningBegun | WideningHeld | Refused | None
+WideningResult = WideningDone | WideningBegun | WideningHeld | Refused | None
 """None: the contract asks for no widening."""
 
 
@@ -113,7 +113,7 @@ def widen_next(context: FlusherContext, state: WideningState, turn_s: float = TU
     landed = [column for column in asked if in_version(pinned, column) is not column]
     if landed:
         take_wider(context, pinned)
-        return Widened(pinned.version, tuple(column.name for column in landed), 0, 0)
+        return WideningDone(pinned.version, tuple(column.name for column in landed), 0, 0)
     # Step 2
     names = {own[0]: name for name, own in pinned.field_ids.items()}
     here = {names[column.field_ids[0]]: column for column in asked}
@@ -138,7 +138,7 @@ def widen_next(context: FlusherContext, state: WideningState, turn_s: float = TU
         sent = _commit((context.store, context.contract), context.table, state, pinned, wide)
     except VersionGone as error:
         return Refused(f"files of table version {pinned.version} are gone: {error}", Why.CLEANED_UP)
-    if isinstance(sent, Widened):
+    if isinstance(sent, WideningDone):
         # Step 5
         take_wider(context, context.table.at(sent.version))
         state.asked, state.written = (), {}
@@ -171,11 +171,11 @@ def _write(
 
 def _commit(
     place: tuple[ObjectStore, Contract],
-    table: Table,
+    table: StoredTable,
     state: WideningState,
     pinned: PinnedTable,
     wide: Sequence[Tree],
-) -> Widened | Refused:
+) -> WideningDone | Refused:
     """Commit the files of all fragments (step 4), if the table is still at its place."""
     fragments, nbytes = [], 0
     for fragment in pinned.fragments():
@@ -189,7 +189,7 @@ def _commit(
         outcome = table.change_columns(widened(pinned, wide, fragments, properties))
     match outcome:
         case Committed(version=version):
-            return Widened(version, (), len(fragments), nbytes)
+            return WideningDone(version, (), len(fragments), nbytes)
         case Conflicted(reason=reason):
             return Refused(reason)
         case CommitLost(cause=cause):

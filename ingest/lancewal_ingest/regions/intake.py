@@ -68,7 +68,7 @@ class WorkBeside:
 
 
 @dataclass(slots=True)
-class Taken:
+class TakenIn:
     """Records that a segment takes."""
 
     consumed: list[Consumed] = field(default_factory=list)
@@ -175,9 +175,9 @@ class Intake:
             mean = (more_bytes - nbytes) / (more_rows - rows)
             self._expected = max(self._expected / 2, mean)
 
-    def next_segment(self) -> Taken:
+    def next_segment(self) -> TakenIn:
         """Take the records of the next segment: as many as go into one."""
-        taken = Taken()
+        taken = TakenIn()
         waiting = [one for one in self._partitions.open.values() if one.pending is not None]
         waiting.sort(key=lambda one: (one.memtable.region.partition < self._cut, one.memtable.region.partition))
         for one in waiting:

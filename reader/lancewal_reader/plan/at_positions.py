@@ -20,8 +20,8 @@ from collections.abc import Collection, Container, Mapping
 
 from lancewal_core.errors import InvalidInput, MergedPositionUnknown, PartitionCountChanged, TableRestored, VersionGone
 from lancewal_core.names.ids import Position, Region, TableVersion
+from lancewal_core.region.states import PageLook
 from lancewal_core.table.contract import Contract
-from lancewal_core.table.protocol import version_exists
 from lancewal_core.table.watermarks import InForce
 from lancewal_reader.plan.at_receipt import plan_at
 from lancewal_reader.plan.at_timestamp import again
@@ -102,7 +102,7 @@ def _version_below(
     # Step 2
     beyond = [region for region, mark in newest.in_force.regions.items() if mark.next > cut.get(region, 0)]
     top = newest.version
-    for region, state in context.states.read(beyond).items():
+    for region, state in context.states.read(beyond, PageLook.AGAIN).items():  # the caller has read them
         merges = [r.merged_version for r in state.generations if r.next is not None and r.next > cut.get(region, 0)]
         top = min([top, *(TableVersion(version) for version in merges if version is not None)])
     oldest = newest.version, newest.in_force
@@ -111,8 +111,12 @@ def _version_below(
             in_force = context.watermarks.at(version)
         except (VersionGone, MergedPositionUnknown, TableRestored):
             continue
-        if in_force.exact and is_at_or_below(in_force, cut) and version_exists(context.table, version):
-            check_of_table(context.table.at(version), version)
+        if in_force.exact and is_at_or_below(in_force, cut):
+            try:
+                pinned = context.table.at(version)
+            except VersionGone:
+                continue
+            check_of_table(pinned, version)
             return version, in_force
         oldest = version, in_force
     raise versions_left(context, f"no remaining table version is at or below these positions{_merged(oldest)}")

@@ -35,6 +35,7 @@ from lancewal_core.errors import (
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Position, Region, TableVersion
 from lancewal_core.region.history import generations_behind
+from lancewal_core.region.states import PageLook
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.contract import Contract, read_contract_version
 from lancewal_core.table.protocol import TransactionInfo
@@ -168,7 +169,7 @@ def _last_merge(context: PlanContext, version: TableVersion, in_force: InForce, 
     merged yet."""
     last, newest = version, None
     behind = [region for region, at in sorted(cut.items()) if at > (in_force.position(region) or 0)]
-    for region, state in context.states.read(behind).items():
+    for region, state in context.states.read(behind, PageLook.AGAIN).items():  # the caller has read them
         begin = in_force.position(region) or Position(0)
         for record in generations_behind(context, region, state, in_force.generation(region), begin):
             if record.first >= cut[region]:

@@ -21,7 +21,7 @@ from lancewal_core.names.ids import TableVersion
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.table.conflicts_ref import PROPERTY_SETTLED, ConflictsRef
-from lancewal_core.table.protocol import Table, TransactionGone, TransactionInfo, TransactionUnreadable
+from lancewal_core.table.protocol import StoredTable, TransactionGone, TransactionInfo, TransactionUnreadable
 from lancewal_core.table.watermarks import (
     PROPERTY_EXPIRY,
     PROPERTY_FOLLOWUP,
@@ -84,7 +84,7 @@ class Lineage:
     """The commits that made the versions of a table.  Each is read once, since a version never changes.  Those of a range are
     read concurrently."""
 
-    def __init__(self, table: Table, watermarks: Watermarks, tasks: Tasks) -> None:
+    def __init__(self, table: StoredTable, watermarks: Watermarks, tasks: Tasks) -> None:
         self.table = table
         self.watermarks = watermarks
         self._tasks = tasks

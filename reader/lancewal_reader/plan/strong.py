@@ -59,8 +59,9 @@ from lancewal_core.process.tasks import together
 from lancewal_core.region.history import check_reaches
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState
+from lancewal_core.region.states import PageLook
 from lancewal_core.table.contract import Contract
-from lancewal_core.table.protocol import PinnedTable, Table
+from lancewal_core.table.protocol import PinnedTable, StoredTable
 from lancewal_core.table.snapshots import snapshot_of
 from lancewal_core.table.watermarks import NOTHING_MERGED, InForce
 from lancewal_core.wal.log_end import confirm_end, lost_at_end, segment_lost
@@ -134,7 +135,7 @@ class OnBranch:
     unmerged: int = 0
     partitions: tuple[int, ...] = ()
 
-    def pin(self, table: Table) -> PinnedTable:
+    def pin(self, table: StoredTable) -> PinnedTable:
         """Open the version; ``VersionGone`` if the snapshot was dropped, even if another one has its name now.
         Versions of both would have the same numbers."""
         pinned = table.branch(self.name).at(self.version)
@@ -155,7 +156,7 @@ class ReadPlan:
     deltas: tuple[RegionDelta, ...]
     branch: OnBranch | None = None
 
-    def pin(self, table: Table) -> PinnedTable:
+    def pin(self, table: StoredTable) -> PinnedTable:
         """Open the version to scan again; ``VersionGone``."""
         return table.at(self.version) if self.branch is None else self.branch.pin(table)
 
@@ -380,7 +381,7 @@ def _prove_ends(
 
     def look(at: Walk[Segment | Trailer] | None) -> None:
         if at is None:
-            states.update(context.states.read(sorted(set(keepers.values())), again=True))
+            states.update(context.states.read(sorted(set(keepers.values())), PageLook.AGAIN))
         else:
             proven[at.log] = confirm_end(context.store, at, partial(walk_from, context, at.log))
 

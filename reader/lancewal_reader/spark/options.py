@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast, get_args
 
-from lancewal_core.catalog.catalog import Catalog
+from lancewal_core.catalog.catalog import StoredCatalog
 from lancewal_core.catalog.named import address_of, may_be_name
 from lancewal_core.catalog.opened import open_by_text
 from lancewal_core.errors import InvalidInput
@@ -153,14 +153,14 @@ def parse_options(options: Mapping[str, str]) -> SparkOptions:
     )
 
 
-def _address(table: str, catalog: Catalog | None) -> str:
+def _address(table: str, catalog: StoredCatalog | None) -> str:
     """Return the address of the table.  A name is looked up in the catalog, on the driver; tasks get the address."""
     if catalog is not None and may_be_name(table):
         return address_of(catalog, table)
     return whole_address(as_spark_writes(table), storage_options(os.environ))
 
 
-def _table_and_point(found: Mapping[str, str], catalog: Catalog | None) -> tuple[str, Point | str | None]:
+def _table_and_point(found: Mapping[str, str], catalog: StoredCatalog | None) -> tuple[str, Point | str | None]:
     """Return the address of the table, and the point that is read.  A cut is looked up in the catalog, on the driver; tasks
     get the state that it names."""
     table, at = found["table"], found.get("at")
@@ -169,7 +169,7 @@ def _table_and_point(found: Mapping[str, str], catalog: Catalog | None) -> tuple
     return table_in_cut(catalog, at, table, lambda: _address(table, catalog))
 
 
-def _catalog(found: Mapping[str, str]) -> Catalog | None:
+def _catalog(found: Mapping[str, str]) -> StoredCatalog | None:
     named = found.get("catalog")
     return open_by_text(named, storage_options(os.environ), catalog_password(os.environ)) if named else None
 

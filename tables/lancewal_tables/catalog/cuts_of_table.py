@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from lancewal_core.catalog.catalog import Catalog, cuts_of
+from lancewal_core.catalog.catalog import StoredCatalog, cuts_of
 from lancewal_core.catalog.cut_note import cut_note
 from lancewal_core.errors import InvalidInput, LancewalError, NotALancewalTable, TableMissing
 from lancewal_core.open import Address
@@ -22,7 +22,7 @@ from lancewal_flusher.garbage.snapshots import is_over
 
 
 def check_cuts(
-    catalog: Catalog | None,
+    catalog: StoredCatalog | None,
     table: str,
     table_uuid: str | None,
     named: Collection[str],
@@ -49,7 +49,7 @@ def check_cuts(
 
 
 def check_kept_cuts(
-    settings: Settings, catalog: Catalog | None, contract: Contract, named: Collection[str], advice: str = "Drop"
+    settings: Settings, catalog: StoredCatalog | None, contract: Contract, named: Collection[str], advice: str = "Drop"
 ) -> None:
     """Raise ``InvalidInput`` unless ``named`` has the kept cuts that hold the table at ``table.uri``, and no other.
 
@@ -59,7 +59,7 @@ def check_kept_cuts(
 
 
 def check_move(
-    settings: Settings, catalog: Catalog | None, contract: Contract, named: Collection[str]
+    settings: Settings, catalog: StoredCatalog | None, contract: Contract, named: Collection[str]
 ) -> tuple[str, ...]:
     """Return the kept cuts that lack the table once it is registered at ``table.uri``, a place to which its folder was moved.
 

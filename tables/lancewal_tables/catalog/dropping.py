@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 
-from lancewal_core.catalog.catalog import Catalog, change_table
+from lancewal_core.catalog.catalog import StoredCatalog, change_table
 from lancewal_core.catalog.entry import TableEntry, TableState, entry_of
 from lancewal_core.errors import LancewalError
 from lancewal_core.names.ids import Region
@@ -41,6 +41,8 @@ class UndroppedTable:
     """Result of ``undrop_table``."""
 
     contract: Contract
+    since_ms: int | None
+    """When the table was dropped, in milliseconds since 1970; None if it was in use before the call."""
     name_is_at: str | None
     """Address of another table that has the table's name in the catalog by now; None if none has."""
 
@@ -52,7 +54,7 @@ def contract_of(settings: Settings) -> Contract:
     return contract_at(address.store(), address.uri)
 
 
-def drop_table(settings: Settings, catalog: Catalog | None, contract: Contract) -> DroppedTable:
+def drop_table(settings: Settings, catalog: StoredCatalog | None, contract: Contract) -> DroppedTable:
     """Drop the table of this contract: end its logs, then change its entry.  Nothing is deleted."""
     address, clock = Address.of(settings), SystemClock()
     with closing(ThreadTasks()) as tasks:
@@ -62,13 +64,14 @@ def drop_table(settings: Settings, catalog: Catalog | None, contract: Contract) 
     return DroppedTable(contract, failed)
 
 
-def undrop_table(settings: Settings, catalog: Catalog | None) -> UndroppedTable:
+def undrop_table(settings: Settings, catalog: StoredCatalog | None) -> UndroppedTable:
     """Take back that the table at ``table.uri`` was dropped.  ``TableDropped``: too late."""
     known = contract_of(settings)
     contract = undrop(Address.of(settings).store(), SystemClock(), known)
     entry = _put_state(settings, catalog, contract, "active")
     elsewhere = entry is not None and not same_place(entry.uri, place_of(settings.table.uri))
-    return UndroppedTable(contract, entry.uri if entry is not None and elsewhere else None)
+    since_ms = None if known.drop is None else known.drop.since_ms
+    return UndroppedTable(contract, since_ms, entry.uri if entry is not None and elsewhere else None)
 
 
 def delete_table(settings: Settings, contract: Contract) -> tuple[Contract, int]:
@@ -79,7 +82,9 @@ def delete_table(settings: Settings, contract: Contract) -> tuple[Contract, int]
         return last, delete_objects(store, tasks, last)
 
 
-def _put_state(settings: Settings, catalog: Catalog | None, contract: Contract, state: TableState) -> TableEntry | None:
+def _put_state(
+    settings: Settings, catalog: StoredCatalog | None, contract: Contract, state: TableState
+) -> TableEntry | None:
     """Write the state into the table's entry.  Without one, an active table gets it.  An entry of another table of that name
     stays.  Return the entry of that name."""
     if catalog is None or contract.name is None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
-from lancewal_core.catalog.catalog import Catalog
+from lancewal_core.catalog.catalog import StoredCatalog
 from lancewal_core.catalog.entry import TableEntry
 from lancewal_core.errors import LancewalError
 from lancewal_core.process.tasks import ThreadTasks
@@ -41,7 +41,7 @@ class TableLine:
 
 
 def overview(
-    catalog: Catalog, settings: Settings, look: Callable[[Settings, str], TableStatus] = table_status
+    catalog: StoredCatalog, settings: Settings, look: Callable[[Settings, str], TableStatus] = table_status
 ) -> list[TableLine]:
     """Return a line for each table, in the order of names.  Errors of the catalog are raised, those of tables are shown."""
 

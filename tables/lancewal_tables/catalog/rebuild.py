@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
-from lancewal_core.catalog.catalog import Catalog, change_table
+from lancewal_core.catalog.catalog import StoredCatalog, change_table
 from lancewal_core.catalog.cut import Cut
 from lancewal_core.catalog.entry import TableEntry, entry_of, says_the_same
 from lancewal_core.catalog.opened import open_directory
@@ -52,7 +52,7 @@ _Read = ProvedTable | str | None
 """A table, a finding, or None: there is no lancewal table."""
 
 
-def rebuild(catalog: Catalog, settings: Settings, roots: Sequence[str]) -> Rebuilt:
+def rebuild(catalog: StoredCatalog, settings: Settings, roots: Sequence[str]) -> Rebuilt:
     """Write the entries and cuts that the folders below ``roots`` prove.  Errors of the catalog, and of a listing of a root,
     are raised."""
     done = Rebuilt()
@@ -63,7 +63,7 @@ def rebuild(catalog: Catalog, settings: Settings, roots: Sequence[str]) -> Rebui
     return done
 
 
-def _write(catalog: Catalog, settings: Settings, read: Sequence[_Read], tasks: Tasks, done: Rebuilt) -> None:
+def _write(catalog: StoredCatalog, settings: Settings, read: Sequence[_Read], tasks: Tasks, done: Rebuilt) -> None:
     tables: dict[str, ProvedTable] = {}
     for found in read:
         match found:
@@ -125,7 +125,7 @@ def _entry(contract: Contract, name: str, uri: str) -> TableEntry:
     return made if contract.drop is None else made.model_copy(update={"state": "dropped"})
 
 
-def _write_entry(catalog: Catalog, name: str, new: TableEntry, done: Rebuilt) -> None:
+def _write_entry(catalog: StoredCatalog, name: str, new: TableEntry, done: Rebuilt) -> None:
     found = change_table(catalog, name, lambda found: new if found is None else found)
     if found is new:
         if new.state == "active" or catalog.table(name) is not None:  # a catalog may keep no entry of a dropped table
@@ -139,7 +139,7 @@ def _write_entry(catalog: Catalog, name: str, new: TableEntry, done: Rebuilt) ->
         )
 
 
-def _write_cut(catalog: Catalog, cut: Cut, faults: Sequence[LancewalError | None], done: Rebuilt) -> None:
+def _write_cut(catalog: StoredCatalog, cut: Cut, faults: Sequence[LancewalError | None], done: Rebuilt) -> None:
     """Write the cut unless one of its tables cannot be read at it (guarantee 2)."""
     lacks = [f"{fault.kind}: {fault}" for fault in faults if fault is not None]
     if any(fault is not None and not isinstance(fault, TableDropped) for fault in faults):

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from lancewal_core.catalog.catalog import Catalog, change_table, found_table
+from lancewal_core.catalog.catalog import StoredCatalog, change_table, found_table
 from lancewal_core.catalog.entry import TableEntry, entry_of, says_the_same
 from lancewal_core.catalog.table_name import table_name
 from lancewal_core.errors import InvalidInput, NotALancewalTable, TableExists, TableMissing
@@ -46,9 +46,11 @@ class Registered:
     """Uuid that the table had there, and that only a table there has from now on."""
     lacking: tuple[str, ...] = ()
     """Kept cuts that lack the table, since its folder was moved."""
+    changed: bool = True
+    """Whether the contract or the entry was changed; else both were so before."""
 
 
-def register_table(catalog: Catalog, settings: Settings, name: str, of_cuts: Collection[str] = ()) -> Registered:
+def register_table(catalog: StoredCatalog, settings: Settings, name: str, of_cuts: Collection[str] = ()) -> Registered:
     """Add the lancewal table at ``table.uri`` to the catalog as ``name`` (steps 1 to 4).
 
     ``of_cuts``: names of kept cuts that may lose the table, since its folder was moved.  ``InvalidInput``: it is in another
@@ -57,9 +59,10 @@ def register_table(catalog: Catalog, settings: Settings, name: str, of_cuts: Col
     table_name(name)
     settings.need("table.uri")
     address = Address.of(settings)
-    contract = address.contract()
+    contract = before = address.contract()
     # Step 1
-    check_free(catalog, settings, name)
+    known = catalog.table(name)
+    _check_free(catalog, settings, known)
     _check_no_other_name(catalog, contract, name, address.uri)
     lacking = check_move(settings, catalog, contract, of_cuts)
     # Step 2
@@ -70,16 +73,18 @@ def register_table(catalog: Catalog, settings: Settings, name: str, of_cuts: Col
     # Step 3
     contract = give_name(address, name)
     # Step 4
-    return Registered(put_entry(catalog, settings, name, contract), moved_from, former_uuid, lacking)
+    entry = put_entry(catalog, settings, name, contract)
+    changed = contract != before or known is None or not says_the_same(known, entry)
+    return Registered(entry, moved_from, former_uuid, lacking, changed)
 
 
-def check_free(catalog: Catalog, settings: Settings, name: str) -> None:
+def check_free(catalog: StoredCatalog, settings: Settings, name: str) -> None:
     """Raise ``TableExists`` if the name leads to a table at another address than ``table.uri`` (guarantee 2), or to one that
     was dropped."""
     _check_free(catalog, settings, catalog.table(name))
 
 
-def put_entry(catalog: Catalog, settings: Settings, name: str, contract: Contract) -> TableEntry:
+def put_entry(catalog: StoredCatalog, settings: Settings, name: str, contract: Contract) -> TableEntry:
     """Write the entry of the table at ``table.uri``, by its contract, and return it.  ``TableExists``: see ``check_free``."""
     new = entry_of(contract, name, settings.table.uri)
 
@@ -92,7 +97,7 @@ def put_entry(catalog: Catalog, settings: Settings, name: str, contract: Contrac
     return new if written is None or written.table_uuid is None else written
 
 
-def forget_table(catalog: Catalog, name: str, of_cuts: Collection[str] = ()) -> TableEntry:
+def forget_table(catalog: StoredCatalog, name: str, of_cuts: Collection[str] = ()) -> TableEntry:
     """Remove the entry of a table, and return it.  The table stays as it is.
 
     ``of_cuts``: names of kept cuts that may lose the table.  ``InvalidInput``: the table is in another kept cut, or a name is
@@ -111,7 +116,7 @@ def forget_table(catalog: Catalog, name: str, of_cuts: Collection[str] = ()) -> 
     return entry
 
 
-def _check_free(catalog: Catalog, settings: Settings, entry: TableEntry | None) -> None:
+def _check_free(catalog: StoredCatalog, settings: Settings, entry: TableEntry | None) -> None:
     if entry is None:
         return
     if entry.state == "active":
@@ -147,7 +152,7 @@ def _looks_unmounted(uri: str) -> bool:
         return True  # nobody knows what lies there
 
 
-def _check_no_other_name(catalog: Catalog, contract: Contract, name: str, uri: str) -> None:
+def _check_no_other_name(catalog: StoredCatalog, contract: Contract, name: str, uri: str) -> None:
     other = contract.name
     if other is None or other == name:
         return

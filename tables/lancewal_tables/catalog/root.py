@@ -6,7 +6,7 @@ import os
 from contextlib import closing
 from uuid import uuid4
 
-from lancewal_core.catalog.catalog import Catalog
+from lancewal_core.catalog.catalog import StoredCatalog
 from lancewal_core.catalog.opened import catalog_of
 from lancewal_core.errors import InvalidSettings, StoreNotWritable
 from lancewal_core.names import paths
@@ -18,7 +18,7 @@ from lancewal_core.table.contract import newest_contract
 from lancewal_core.table.proof.store_proof import StoreWay, prove_store
 
 
-def set_catalog(settings: Settings) -> Catalog:
+def set_catalog(settings: Settings) -> StoredCatalog:
     """Return the catalog of the settings; ``InvalidSettings`` if they name none."""
     catalog = catalog_of(settings)
     if catalog is None:
@@ -28,7 +28,7 @@ def set_catalog(settings: Settings) -> Catalog:
     return catalog
 
 
-def make_root(settings: Settings) -> Catalog:
+def make_root(settings: Settings) -> StoredCatalog:
     """Make the root of the catalog that the settings name, and return the catalog.  A root that is there stays as it is.
 
     ``InvalidSettings``: the root is the folder of a table, with which the catalog would be moved or deleted.

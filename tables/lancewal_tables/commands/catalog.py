@@ -123,6 +123,7 @@ def register(asked: Asked, name: NameArgument, cut: CutsOption = None) -> None:
         **done.entry.model_dump(mode="json"),
         "moved_from": done.moved_from,
         "former_uuid": done.former_uuid,
+        "changed": done.changed,
         "incomplete_cuts": done.lacking,
     }
     asked.report(content, _registered_text(done))
@@ -142,7 +143,10 @@ def forget(
     from lancewal_tables.catalog.root import set_catalog
 
     entry = forget_table(set_catalog(asked.settings()), name, cut or ())
-    asked.report({"forgotten": name, "uri": entry.uri}, f"forgot {name}. The table stays at {one_line(entry.uri)}")
+    state = "The dropped table" if entry.state == "dropped" else "The table"
+    lines = [f"forgot {name}. {state} stays at {one_line(entry.uri)}"]
+    lines += [f"cut {one} still reads the table there, as {name}" for one in cut or ()]
+    asked.report({"forgotten": name, "uri": entry.uri}, "\n".join(lines))
 
 
 @app.command()
@@ -250,7 +254,11 @@ def _said(entry: TableEntry) -> dict[str, str]:
 
 
 def _registered_text(done: Registered) -> str:
-    lines = terms(_said(done.entry))
+    name, place = done.entry.name, one_line(done.entry.uri)
+    first = (
+        f"registered {name} at {place}" if done.changed else f"{name} at {place} was registered: nothing was changed"
+    )
+    lines = [first, *terms(_said(done.entry))]
     if done.moved_from is not None:
         lines.append(
             f"the folder was moved or copied from {one_line(done.moved_from)}: the table has got the new uuid "

@@ -12,15 +12,15 @@ import typer
 from lancewal_core.cli.groups import CommandApp
 from lancewal_core.cli.options import NOTHING_CHANGED, DryRunOption, SettingsAsked, YesOption, agree
 from lancewal_core.cli.output import aligned, one_line, say
-from lancewal_core.errors import CutMissing, LancewalError, counted
+from lancewal_core.errors import CutMissing, LancewalError, TableMissing, counted
 
 if TYPE_CHECKING:
-    from lancewal_core.catalog.catalog import Catalog
+    from lancewal_core.catalog.catalog import StoredCatalog
     from lancewal_core.catalog.cut import Cut
     from lancewal_core.catalog.entry import TableEntry
     from lancewal_core.process.tasks import Tasks
     from lancewal_core.settings.load import Settings
-    from lancewal_core.table.protocol import Table
+    from lancewal_core.table.protocol import StoredTable
     from lancewal_flusher.cuts.positions import CutMember
     from lancewal_tables.cuts.held import HeldByCut
     from lancewal_tables.cuts.left_over import OfCut
@@ -196,11 +196,13 @@ def drop(asked: SettingsAsked, name: NameArgument, dry_run: DryRunOption = False
             )
         if not dry_run:
             agree(yes, f"cut {name} is dropped" if cut is not None else f"snapshots of cut {name} are dropped")
-            gone = _drop(settings, catalog, cut, left, tasks)
+            gone, number = _drop(settings, catalog, cut, left, tasks)
         else:
             gone = [(entry, one) for entry, one in left if not is_unfinished(one.branch)]
+            number = 0 if cut is None else sum(of.snapshot is not None for of in cut.tables.values())
     again = ". A flusher with this cut in flusher.cuts publishes it again" if cut is not None and cut.moving else ""
-    dropped = [f"cut {name}{again}"] if cut is not None else []
+    snapshots = f", and its snapshots of {counted(number, 'table')}" if number else ""
+    dropped = [f"cut {name}{snapshots}{again}"] if cut is not None else []
     dropped += [f"snapshot {one.branch.name} of {entry.name}, left over" for entry, one in gone]
     lines = [f"{'would drop' if dry_run else 'dropped'} {one}" for one in dropped]
     lines += [
@@ -218,17 +220,26 @@ def drop(asked: SettingsAsked, name: NameArgument, dry_run: DryRunOption = False
 
 
 def _drop(
-    settings: Settings, catalog: Catalog, cut: Cut | None, left: Sequence[tuple[TableEntry, OfCut]], tasks: Tasks
-) -> list[tuple[TableEntry, OfCut]]:
-    """Drop the cut, and return those of ``left`` that were dropped."""
+    settings: Settings, catalog: StoredCatalog, cut: Cut | None, left: Sequence[tuple[TableEntry, OfCut]], tasks: Tasks
+) -> tuple[list[tuple[TableEntry, OfCut]], int]:
+    """Drop the cut.  Return those of ``left`` that were dropped, and the number of snapshots of the cut that were."""
     from lancewal_tables.cuts.drop import drop_cut
     from lancewal_tables.cuts.left_over import drop_if_left_over
 
+    answers: Mapping[str, bool | LancewalError] = {}
     if cut is not None:
         tables = {table: _table(settings, of.uri) for table, of in cut.tables.items() if of.snapshot is not None}
-        for table, error in drop_cut(catalog, cut, tables, tasks).items():
-            say(f"table {table}: {error.kind}: {one_line(str(error))}", err=True)
-    return [(entry, one) for entry, one in left if drop_if_left_over(catalog, _table(settings, entry.uri), one)]
+        answers = drop_cut(catalog, cut, tables, tasks)
+        for table, answer in answers.items():
+            if isinstance(answer, TableMissing):
+                say(
+                    f"table {table} is gone, and its snapshot with it: nothing lies at {cut.tables[table].uri}",
+                    err=True,
+                )
+            elif isinstance(answer, LancewalError):
+                say(f"table {table}: its snapshot stays: {answer.kind}: {one_line(str(answer))}", err=True)
+    gone = [(entry, one) for entry, one in left if drop_if_left_over(catalog, _table(settings, entry.uri), one)]
+    return gone, sum(answer is True for answer in answers.values())
 
 
 def _keeps(cut: Cut, entry: TableEntry, one: OfCut) -> bool:
@@ -241,13 +252,13 @@ def _keeps(cut: Cut, entry: TableEntry, one: OfCut) -> bool:
     return here and one.note.write_id == cut.write_id
 
 
-def _table(settings: Settings, uri: str) -> Table:
+def _table(settings: Settings, uri: str) -> StoredTable:
     from lancewal_core.open import Address
 
     return Address.of(settings, uri).table()
 
 
-def _snapshots(settings: Settings, catalog: Catalog, tasks: Tasks) -> list[tuple[TableEntry, OfCut]]:
+def _snapshots(settings: Settings, catalog: StoredCatalog, tasks: Tasks) -> list[tuple[TableEntry, OfCut]]:
     """Return the snapshots of cuts in all active tables, each with the table's entry.  Tables that cannot be read are left
     out."""
     from lancewal_core.errors import or_error

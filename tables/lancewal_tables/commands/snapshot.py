@@ -25,7 +25,7 @@ from lancewal_core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from lancewal_core.settings.load import Settings
-    from lancewal_core.table.protocol import Table
+    from lancewal_core.table.protocol import StoredTable
 
 app = CommandApp(
     help="Make, list and drop named snapshots. Each keeps a table's rows, unmerged ones too, until dropped."
@@ -128,7 +128,7 @@ def drop(
     asked.report_dropped("snapshot", name, dry_run=dry_run)
 
 
-def _table(settings: Settings) -> Table:
+def _table(settings: Settings) -> StoredTable:
     from lancewal_core.open import Address
 
     settings.need("table.uri")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lancewal_core.settings.load import Settings
     from lancewal_core.table.columns.changes import Change
     from lancewal_core.table.contract import Contract
+    from lancewal_tables.catalog.dropping import UndroppedTable
     from lancewal_tables.catalog.making import Make
 
 NameOption = Annotated[
@@ -295,6 +296,7 @@ def drop(
 
     settings, catalog = asked.settings_and_catalog()
     uri, contract = settings.table.uri, contract_of(settings)
+    where, new = _called(settings, contract), contract.drop is None
     check_kept_cuts(settings, catalog, contract, cut or [])
     due = now or (contract.drop is not None and SystemClock().now_ms() >= deletable_ms(contract))
     due = due or (contract.drop is not None and contract.drop.deleting)
@@ -311,13 +313,17 @@ def drop(
         for region, error in dropped.not_ended.items():
             _warn(f"the log of partition {region.name} could not be ended: {error}. Run the command again")
     if not due:
-        ends = utc_text(deletable_ms(contract))
-        _report_drop(
-            contract, asked, f"dropped {uri}\nundrop: possible; from {ends} on, run this command again to delete it"
+        assert contract.drop is not None
+        since, ends = utc_text(contract.drop.since_ms), utc_text(deletable_ms(contract))
+        did = (
+            f"dropped {where}: ingest and flusher end within 10 s" if new else f"{where} was dropped at {since} already"
         )
+        text = f"{did}. Nothing is deleted\nundrop: possible; from {ends} on, run this command again to delete it"
+        _report_drop(contract, asked, text)
         return
     contract, number = delete_table(settings, contract)
-    _report_drop(contract, asked, f"deleted {counted(number, 'object')} of {uri}", number)
+    stay = "The contracts stay, and say that the table was dropped"
+    _report_drop(contract, asked, f"deleted {counted(number, 'object')} of {where}. {stay}", number)
 
 
 @app.command()
@@ -337,7 +343,26 @@ def undrop(asked: Asked) -> None:
             f"the name {undropped.contract.name} leads to the table at {undropped.name_is_at} by now. Give this one another "
             f"name: `lancewal catalog register NAME -t {settings.table.uri}`"
         )
-    _show(undropped.contract, asked)
+    content = undropped.contract.model_dump(mode="json")
+    asked.report({**content, "undropped": undropped.since_ms is not None}, _undropped_text(settings, undropped))
+
+
+def _undropped_text(settings: Settings, undropped: UndroppedTable) -> str:
+    from lancewal_core.process.clock import utc_text
+
+    where, since_ms = _called(settings, undropped.contract), undropped.since_ms
+    if since_ms is None:
+        return f"{where} was not dropped: nothing was changed"
+    return (
+        f"undropped {where}: the table was dropped at {utc_text(since_ms)}, and is in use again with all that was durable. "
+        "Start ingest and flusher again"
+    )
+
+
+def _called(settings: Settings, contract: Contract) -> str:
+    """Return the table's name, if it has one, and its address."""
+    uri = one_line(settings.table.uri)
+    return uri if contract.name is None else f"{contract.name} at {uri}"
 
 
 app.command("load")(load_command)

@@ -8,23 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lancewal_core.catalog.catalog import TRIES_MAX, Catalog
+from lancewal_core.catalog.catalog import TRIES_MAX, StoredCatalog
 from lancewal_core.catalog.cut import Cut
 from lancewal_core.catalog.cut_note import cut_note
 from lancewal_core.errors import CutMissing, LancewalError, or_error
 from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import Tasks
-from lancewal_core.table.protocol import Table
+from lancewal_core.table.protocol import StoredTable
 from lancewal_core.table.snapshots import cut_of
 from lancewal_flusher.garbage.snapshots import drop_same
 
 
-def drop_cut(catalog: Catalog, cut: Cut, tables: Mapping[str, Table], tasks: Tasks) -> dict[str, LancewalError]:
+def drop_cut(
+    catalog: StoredCatalog, cut: Cut, tables: Mapping[str, StoredTable], tasks: Tasks
+) -> dict[str, bool | LancewalError]:
     """Drop the cut.  ``tables`` are those of the cut that can be opened, by name.
 
     A moving cut is dropped whichever publication it has by now: flushers publish it meanwhile.
-    Return the error of each table whose snapshot could not be dropped.  ``CutMissing``: there is another cut of
-    that name now."""
+    Return whether the snapshot of each table was dropped, or its error, by the table's name.  ``CutMissing``: there is
+    another cut of that name now."""
     with point("cut.drop", cut=cut.name):
         dropped = catalog.swap_cut(cut.name, cut, None) or (cut.moving and _drop_moving(catalog, cut.name))
     if not dropped:
@@ -32,10 +34,10 @@ def drop_cut(catalog: Catalog, cut: Cut, tables: Mapping[str, Table], tasks: Tas
     names = [name for name, of in cut.tables.items() if of.snapshot is not None and name in tables]
     of = {name: cut.tables[name].snapshot or "" for name in names}
     answers = tasks.map(lambda name: or_error(lambda: drop_of_cut(tables[name], of[name], cut.write_id)), names)
-    return {name: one for name, one in zip(names, answers, strict=True) if isinstance(one, LancewalError)}
+    return dict(zip(names, answers, strict=True))
 
 
-def _drop_moving(catalog: Catalog, name: str) -> bool:
+def _drop_moving(catalog: StoredCatalog, name: str) -> bool:
     """Drop the newest publication of a moving cut, and return whether it is gone."""
     for _ in range(TRIES_MAX):
         newest = catalog.cut(name)
@@ -48,10 +50,10 @@ def _drop_moving(catalog: Catalog, name: str) -> bool:
     return False
 
 
-def drop_of_cut(table: Table, snapshot: str, write_id: str) -> None:
-    """Drop the snapshot that was made for this record of a cut, but no other one of its name."""
+def drop_of_cut(table: StoredTable, snapshot: str, write_id: str) -> bool:
+    """Drop the snapshot that was made for this record of a cut, but no other one of its name.  Return whether it was there."""
     branch = table.find_branch(snapshot)
     if branch is None or not cut_of(branch):
-        return
-    if cut_note(cut_of(branch), f"snapshot {branch.name}").write_id == write_id:
-        drop_same(table, branch.name, branch.notes)
+        return False
+    ours = cut_note(cut_of(branch), f"snapshot {branch.name}").write_id == write_id
+    return ours and drop_same(table, branch.name, branch.notes)

@@ -10,7 +10,7 @@ from lancewal_core.catalog.cut import Cut
 from lancewal_core.errors import LancewalError
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.table.protocol import PinnedTable, Table
+from lancewal_core.table.protocol import PinnedTable, StoredTable
 from lancewal_core.table.snapshots import Snapshot
 
 
@@ -38,7 +38,7 @@ def look_at(cut: Cut, open_table: Callable[[str], OpenedTable], tasks: Tasks) ->
     return dict(zip(cut.tables, tasks.map(look, list(cut.tables)), strict=True))
 
 
-def held_bytes(table: Table, snapshot: Snapshot, newest: PinnedTable) -> int:
+def held_bytes(table: StoredTable, snapshot: Snapshot, newest: PinnedTable) -> int:
     """Return the bytes of data files that the snapshot names and the newest version does not."""
     return _held(table.branch(snapshot.name).at(snapshot.branch_version), newest)
 

@@ -23,11 +23,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lancewal_core.catalog.catalog import Catalog
+from lancewal_core.catalog.catalog import StoredCatalog
 from lancewal_core.catalog.cut_note import CutNote, cut_note
 from lancewal_core.errors import Corrupt
 from lancewal_core.store.address import same_place
-from lancewal_core.table.protocol import Branch, Table
+from lancewal_core.table.protocol import Branch, StoredTable
 from lancewal_core.table.snapshots import cut_of, has_notes, is_unfinished, marked_left_over
 from lancewal_flusher.garbage.snapshots import drop_same
 
@@ -40,7 +40,7 @@ class OfCut:
     note: CutNote
 
 
-def snapshots_of_cuts(table: Table, where: str) -> list[OfCut]:
+def snapshots_of_cuts(table: StoredTable, where: str) -> list[OfCut]:
     """Return the snapshots of a table that were made for cuts of the catalog ``where``.  A note that cannot be read is passed
     over: `lancewal snapshot list` names it."""
     found = []
@@ -55,13 +55,13 @@ def snapshots_of_cuts(table: Table, where: str) -> list[OfCut]:
     return found
 
 
-def drop_left_over(catalog: Catalog, table: Table, name: str) -> list[str]:
+def drop_left_over(catalog: StoredCatalog, table: StoredTable, name: str) -> list[str]:
     """Drop the snapshots that makings of the cut ``name`` have left over in a table, and return their names."""
     of_name = [one for one in snapshots_of_cuts(table, catalog.where) if one.note.cut == name]
     return [one.branch.name for one in of_name if drop_if_left_over(catalog, table, one)]
 
 
-def drop_if_left_over(catalog: Catalog, table: Table, one: OfCut) -> bool:
+def drop_if_left_over(catalog: StoredCatalog, table: StoredTable, one: OfCut) -> bool:
     """Drop the snapshot if it is left over (module docstring).  Return whether it was."""
     name, notes = one.branch.name, one.branch.notes
     # Step 1
@@ -74,6 +74,6 @@ def drop_if_left_over(catalog: Catalog, table: Table, one: OfCut) -> bool:
     return not _is_recorded(catalog, one) and drop_same(table, name, marked)
 
 
-def _is_recorded(catalog: Catalog, one: OfCut) -> bool:
+def _is_recorded(catalog: StoredCatalog, one: OfCut) -> bool:
     cut = catalog.cut(one.note.cut)
     return cut is not None and cut.write_id == one.note.write_id

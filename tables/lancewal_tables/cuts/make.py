@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lancewal_core.catalog.catalog import Catalog, check_keeps_cuts
+from lancewal_core.catalog.catalog import StoredCatalog, check_keeps_cuts
 from lancewal_core.catalog.cut import Cut, CutTable, snapshot_name
 from lancewal_core.catalog.cut_note import CutNote, cut_note
 from lancewal_core.errors import (
@@ -71,7 +71,7 @@ class CutWanted:
 
 
 def make_cut(
-    catalog: Catalog, members: Sequence[CutMember], wanted: CutWanted, source: PositionSource | None, tasks: Tasks
+    catalog: StoredCatalog, members: Sequence[CutMember], wanted: CutWanted, source: PositionSource | None, tasks: Tasks
 ) -> Cut:
     """Make a cut (module docstring), and return it.
 
@@ -100,7 +100,7 @@ def make_cut(
     return keep(catalog, members, wanted, at, tasks)
 
 
-def keep(catalog: Catalog, members: Sequence[CutMember], wanted: CutWanted, at: CutAt, tasks: Tasks) -> Cut:
+def keep(catalog: StoredCatalog, members: Sequence[CutMember], wanted: CutWanted, at: CutAt, tasks: Tasks) -> Cut:
     """Make the snapshots and the record of a cut at positions that are reached (steps 4 to 7)."""
     write_id = members[0].context.new_id()
     note = CutNote(
@@ -175,7 +175,7 @@ def snapshots_of(members: Sequence[CutMember], wanted: CutWanted, at: CutAt, not
 
 
 def check_snapshots(
-    catalog: Catalog, cut: Cut, members: Sequence[CutMember], made: Sequence[Made], tasks: Tasks
+    catalog: StoredCatalog, cut: Cut, members: Sequence[CutMember], made: Sequence[Made], tasks: Tasks
 ) -> None:
     """Take the record back if a snapshot is gone, or marked as left over (step 6).  ``CutMissing`` names its table.
 
@@ -203,7 +203,7 @@ def check_snapshots(
             ) from answer
 
 
-def _take_back(catalog: Catalog, cut: Cut, lost: str) -> None:
+def _take_back(catalog: StoredCatalog, cut: Cut, lost: str) -> None:
     """Take the record of the cut back.  ``lost`` says why."""
     try:
         catalog.swap_cut(cut.name, cut, None)
@@ -229,7 +229,7 @@ def _check_apart(members: Sequence[CutMember]) -> None:
         of_uuid.append(member)
 
 
-def _record(catalog: Catalog, cut: Cut, members: Sequence[CutMember], made: Sequence[Made], tasks: Tasks) -> None:
+def _record(catalog: StoredCatalog, cut: Cut, members: Sequence[CutMember], made: Sequence[Made], tasks: Tasks) -> None:
     """Write the cut's record (step 5)."""
     try:
         with point("cut.put", cut=cut.name):

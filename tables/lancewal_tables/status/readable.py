@@ -39,7 +39,7 @@ from lancewal_core.region.flushes.manifest import FlushedGeneration, by_flush
 from lancewal_core.region.generation_entries import entries_of
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.state import GenerationRecord
-from lancewal_core.table.protocol import PinnedTable, Table, fragment_objects
+from lancewal_core.table.protocol import PinnedTable, StoredTable, fragment_objects
 from lancewal_core.table.watermarks import InForce
 from lancewal_core.wal.segment import Trailer, decode_segment
 from lancewal_tables.status.unmerged_counts import UnmergedCounts
@@ -169,7 +169,7 @@ def _of_flushes(opened: OpenedTable, counted: Sequence[UnmergedCounts], found: R
     return [partial(check, parts) for parts in by_flush(flushes)]
 
 
-def _check_rows(table: Table, flushed: FlushedGeneration) -> None:
+def _check_rows(table: StoredTable, flushed: FlushedGeneration) -> None:
     objects = [found for fragment in flushed.fragments for found in fragment_objects(fragment).items()]
     for key, size in objects:
         name = key.removeprefix(paths.DATA)

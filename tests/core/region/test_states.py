@@ -21,7 +21,7 @@ from lancewal_core.region.pages.packed_record import pack_record
 from lancewal_core.region.pages.page_chain import SLOW_S, ClockMoment, KnownPage
 from lancewal_core.region.pages.state_page import PageRecord, StatePage, decode_page, encode_page
 from lancewal_core.region.state import RegionState, encode_state
-from lancewal_core.region.states import RegionStates, page_family, state_in
+from lancewal_core.region.states import PageLook, RegionStates, page_family, state_in
 from lancewal_core.region.transitions import Claimant, first_claim, reanchor, seal
 from lancewal_core.store.versioned import Version
 from tests.support.scripted import Act, ManualClock, ScriptedStore
@@ -215,10 +215,10 @@ def test_who_is_far_behind_goes_by_a_listing_once(
     assert len(store.calls) == (1 + 4 + 1 + 2 if shown == "newest" else 37 + 1 + 1)
 
 
-def asked_at_once(store: ScriptedStore, states: RegionStates, newest: int, **how: bool) -> int:
+def asked_at_once(store: ScriptedStore, states: RegionStates, newest: int, look: PageLook = PageLook.AHEAD) -> int:
     """Numbers that a read has asked for, which shows version ``newest``."""
     store.calls.clear()
-    assert states.read([REGION], **how)[REGION] == put_version(store, newest)
+    assert states.read([REGION], look)[REGION] == put_version(store, newest)
     assert all(call == "get" for call, _ in store.calls)
     return len(store.calls)
 
@@ -234,10 +234,28 @@ def test_a_page_is_asked_for_as_many_numbers_as_it_grows_by(store: ScriptedStore
         for version in (5, 6, 7):
             put_version(store, version)
         assert asked_at_once(store, indexes, 7) == 3 + 2
-        assert asked_at_once(store, indexes, 7, again=True) == 1
+        assert asked_at_once(store, indexes, 7, PageLook.AGAIN) == 1
         assert asked_at_once(store, indexes, 7) == 3 + 2
         assert asked_at_once(store, indexes, 7) == 1 + 2
         assert asked_at_once(store, indexes, 7) == 1
+
+
+@pytest.mark.parametrize("more", [0, 1, 40])
+def test_a_seldom_look_takes_three_requests_however_much_a_page_grew(
+    store: ScriptedStore, states: RegionStates, more: int
+) -> None:
+    put_version(store, 1)
+    states.read([REGION])
+    for version in range(2, 3 + more):
+        put_version(store, version)
+    store.calls.clear()
+    assert states.read([REGION], PageLook.SELDOM)[REGION] == put_version(store, 2 + more)
+    assert store.calls == [LISTING, ("get", key(3 + more)), ("get", key(2 + more))]
+    assert asked_at_once(store, states, 2 + more, PageLook.AGAIN) == 1
+
+
+def test_a_seldom_look_at_a_page_that_nobody_made(store: ScriptedStore, states: RegionStates) -> None:
+    assert states.read([REGION], PageLook.SELDOM) == {}
 
 
 @pytest.mark.parametrize("stands", ["monotonic", "wall"])

@@ -12,7 +12,7 @@ import lance
 import pytest
 from structlog.testing import capture_logs
 
-from lancewal_core.catalog.catalog import Catalog
+from lancewal_core.catalog.catalog import StoredCatalog
 from lancewal_core.catalog.opened import catalog_of
 from lancewal_core.errors import StoreUnavailable
 from lancewal_core.settings.load import Settings
@@ -38,7 +38,7 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
     made.close()
 
 
-def opened(settings: Settings) -> Catalog:
+def opened(settings: Settings) -> StoredCatalog:
     catalog = catalog_of(settings)
     assert catalog is not None
     return catalog

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import lance
 
-from lancewal_core.catalog.catalog import Catalog
+from lancewal_core.catalog.catalog import StoredCatalog
 from lancewal_core.catalog.cut import Cut
 from lancewal_core.catalog.entry import TableEntry
 from lancewal_core.errors import LancewalError
@@ -35,7 +35,7 @@ class Publishing:
     def __init__(
         self,
         lake: Lake,
-        catalog: Catalog | None = None,
+        catalog: StoredCatalog | None = None,
         *,
         leave_out: bool = False,
         tables: tuple[str, ...] = ("shop.*",),
@@ -74,13 +74,13 @@ class Publishing:
         return self.cut.turn()
 
 
-def cut_of(catalog: Catalog) -> Cut:
+def cut_of(catalog: StoredCatalog) -> Cut:
     cut = catalog.cut("live")
     assert cut is not None
     return cut
 
 
-def check(lake: Lake, catalog: Catalog | None = None) -> Cut:
+def check(lake: Lake, catalog: StoredCatalog | None = None) -> Cut:
     """Each table of the cut has the rows of the records below its positions, by the oracle alone."""
     cut = cut_of(catalog or lake.catalog)
     for name, table in open_cut(catalog or lake.catalog, "live", open_table).items():

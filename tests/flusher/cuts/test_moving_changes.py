@@ -357,6 +357,42 @@ def test_a_table_at_rest_that_is_gone_holds_the_cut_back_within_a_look(
     assert cut_of(lake.catalog) == before
 
 
+def test_a_table_that_has_a_fault_for_long_hides_no_other_one(lake: Lake) -> None:
+    """Each turn opens it again.  The tables that are open are looked at all the same."""
+    live = Publishing(lake, leave_out=True)
+    assert live.turn().published
+    vanishes(lake.of["shop.items"])
+    live.clock.sleep(open_tables.LOOK_S)
+    at_rest(lake)
+    assert list(live.turn().left_out) == ["shop.items"]
+    vanishes(lake.of["shop.people"])
+    for _ in range(int(open_tables.LOOK_S / EVERY_S) - 1):
+        at_rest(lake)
+        live.turn()
+    at_rest(lake)
+    assert sorted(live.turn().left_out) == ["shop.items", "shop.people"]
+
+
+def test_a_receipt_is_parsed_when_it_is_first_seen(
+    lake: Lake, live: Publishing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not live.turn().published
+    parsed: list[str] = []
+    parse = Receipt.parse
+
+    def counted(text: str) -> Receipt:
+        parsed.append(text)
+        return parse(text)
+
+    monkeypatch.setattr(Receipt, "parse", counted)
+    assert not live.turn().published
+    assert parsed == []
+    at_rest(lake)
+    assert live.turn().published
+    assert not live.turn().published
+    assert parsed == [cut_of(lake.catalog).tables["shop.orders"].receipt]
+
+
 def test_a_store_that_does_not_answer_a_look_says_nothing_about_the_table(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

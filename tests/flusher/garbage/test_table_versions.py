@@ -15,7 +15,7 @@ from lancewal_core.names.ids import TableVersion
 from lancewal_core.names.paths import parse_table_version
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.subscriptions.holding import HOLDS_NOTHING
-from lancewal_core.table.protocol import Table
+from lancewal_core.table.protocol import StoredTable
 from lancewal_core.table.watermarks import Watermarks
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.garbage import table_versions
@@ -129,10 +129,10 @@ def test_a_tag_and_a_branch_keep_their_versions(table: FlusherTable, monkeypatch
 def test_a_round_within_the_hour_asks_nothing(table: FlusherTable, monkeypatch: pytest.MonkeyPatch) -> None:
     clock, state = Later(0), GarbageState()
     context = later(table, clock)
-    listed: list[Table] = []
+    listed: list[StoredTable] = []
     real = type(context.table).stored_versions
 
-    def stored_versions(self: Table) -> Mapping[TableVersion, int]:
+    def stored_versions(self: StoredTable) -> Mapping[TableVersion, int]:
         listed.append(self)
         return real(self)
 

@@ -33,8 +33,7 @@ from lancewal_flusher.upkeep.compaction import FileSizes, compact_next
 from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
 from lancewal_flusher.upkeep.index_plan import IndexLimits
 from lancewal_flusher.upkeep.indexes import extend_indexes
-from lancewal_flusher.upkeep.widening import Widened as Widening
-from lancewal_flusher.upkeep.widening import WideningState, widen_next
+from lancewal_flusher.upkeep.widening import WideningDone, WideningState, widen_next
 from tests.support.flusher_tables import (
     COLUMNS,
     OPEN_ROWS,
@@ -316,7 +315,7 @@ def widen(table: FlusherTable, _: Places) -> None:
     """Another flusher writes a column again, and commits its files."""
     changed(table, Added(("n",), pa.int32()))
     changed(table, Widened(("n",), pa.int64()))
-    assert isinstance(widen_next(table.context(), WideningState()), Widening)
+    assert isinstance(widen_next(table.context(), WideningState()), WideningDone)
     table.take_up()
     table.model.update({key: {**row, "n": None} for key, row in table.model.items()})
 

@@ -13,7 +13,7 @@ import pytest
 from lancewal_core.names.ids import Generation, Position, Region, TableVersion, TopicId
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.store.object_store import ObjectStore
-from lancewal_core.table.protocol import Table, TransactionGone, TransactionInfo, TransactionResult
+from lancewal_core.table.protocol import StoredTable, TransactionGone, TransactionInfo, TransactionResult
 from lancewal_core.table.watermarks import InForce, Watermark
 from lancewal_flusher.service.backlog import Backlog, BacklogReader, MergedPositions
 from lancewal_flusher.service.metrics import FlusherMetrics
@@ -148,7 +148,7 @@ def in_force(version: int, position: int, merge: str | None = "m", perhaps: int 
 def test_a_merged_position_never_falls_but_where_a_person_has_decided(
     made: Mapping[int, str], later: InForce, fell: Mapping[Region, int]
 ) -> None:
-    positions, table = MergedPositions(), cast(Table, Versions(made))
+    positions, table = MergedPositions(), cast(StoredTable, Versions(made))
     assert positions.look(table, in_force(2, 7)) == {}
     assert positions.look(table, later) == fell
     assert positions.look(table, later) == {}

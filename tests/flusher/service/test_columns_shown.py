@@ -18,7 +18,7 @@ from lancewal_core.rows.schema import Op
 from lancewal_core.settings.load import Settings
 from lancewal_flusher.service.process import FlusherProcess
 from lancewal_flusher.service.table import FlusherTable as ServedTable
-from lancewal_flusher.upkeep.widening import Widened
+from lancewal_flusher.upkeep.widening import WideningDone
 from lancewal_tables.commands.status import status_text
 from lancewal_tables.status.status import table_status
 from tests.support.asked import keys_read
@@ -130,7 +130,7 @@ def test_an_open_widening_and_what_the_flusher_does_for_it(narrow: FlusherTable)
         assert shown.work is not None
         assert shown.work.startswith("held: index a_idx is over one of the columns")
         lance.dataset(table.uri).drop_index("a_idx")
-        assert isinstance(service.widen(), Widened)
+        assert isinstance(service.widen(), WideningDone)
         assert (metric(service, "open_widening_seconds"), service.shown([]).widenings) == (0, ())
         assert table_status(settings_of(table), table.uri).widenings == ()
 
@@ -152,7 +152,7 @@ def test_looking_for_a_widening_costs_no_request_of_its_own(
         table.ask_to_widen("a", "int64")
         assert service.widen() is None
         service._silence.ask()
-        assert isinstance(service.widen(), Widened)
+        assert isinstance(service.widen(), WideningDone)
         assert service.context.contract.version == 3
 
 

@@ -18,7 +18,7 @@ from lancewal_core.region.states import RegionStates
 from lancewal_core.region.transitions import Claimant, first_claim
 from lancewal_core.settings.load import Settings
 from lancewal_demo.stack import KafkaBroker
-from lancewal_flusher.cuts.visible_positions import INDEX_S, VisiblePositions
+from lancewal_flusher.cuts.visible_positions import INDEX_S, SELDOM_S, VisiblePositions
 from lancewal_flusher.event_table import FlusherEvents
 from lancewal_flusher.service import visibility
 from lancewal_flusher.service.metrics import FlusherMetrics
@@ -177,13 +177,16 @@ def test_what_is_seen_is_shown() -> None:
     assert value("lancewal_flusher_visibility_timestamp_seconds", of) is not None
 
 
-def test_positions_are_those_of_a_strong_read_whoever_owns_the_region() -> None:
+@pytest.mark.parametrize("seldom_s", [None, INDEX_S, SELDOM_S])
+def test_positions_are_those_of_a_strong_read_whoever_owns_the_region(seldom_s: float | None) -> None:
+    """``seldom_s``: time between two looks of somebody who looks seldom."""
     place = Place(partitions=2)
     regions = [place.region(0), place.region(1)]
-    positions = VisiblePositions(place.store, RegionStates(place.store, place.clock, 128, None), place.clock)
+    indexes = RegionStates(place.store, place.clock, 128, None)
+    positions = VisiblePositions(place.store, indexes, place.clock, seldom=seldom_s is not None)
 
     def check() -> dict[Region, Position]:
-        place.clock.sleep(INDEX_S)
+        place.clock.sleep(seldom_s or INDEX_S)
         seen = positions.look(regions)
         assert seen == {r: at for r, at in durable_positions(place.context, regions).items() if r in seen}
         return seen

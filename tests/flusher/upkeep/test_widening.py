@@ -30,7 +30,7 @@ from lancewal_flusher.service.round import RoundState, run_round
 from lancewal_flusher.service.service import run_once
 from lancewal_flusher.upkeep.compaction import FileSizes, compact_next
 from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
-from lancewal_flusher.upkeep.widening import Widened, WideningBegun, WideningHeld, WideningState, widen_next
+from lancewal_flusher.upkeep.widening import WideningBegun, WideningDone, WideningHeld, WideningState, widen_next
 from lancewal_reader.table import open_table
 from tests.support.flusher_tables import COMBINE, OPEN_ROWS, FlusherTable, Operation, ScriptedTable, delete, patch
 
@@ -105,7 +105,7 @@ def test_rows_of_before_wait_while_a_column_is_widened(table: FlusherTable, name
     table.generation(1, [patch(0, **{name: None}), put(30, 30)])
     table.generation(1, [put(31, 31)], flush=False)
     result = widen(table.context())
-    assert isinstance(result, Widened)
+    assert isinstance(result, WideningDone)
     assert (result.columns, result.fragments) == ((name,), len(table.context().table.newest().fragments()))
     table.flush(1)
     done(table, name)
@@ -137,7 +137,7 @@ def test_later_types(tmp_path: Path, name: str) -> None:
     table.generation(0, [patch(1, **{name: None}), Operation(Op.UPSERT, 20, before)])
     _, wide, _, value = LATER[name]
     table.ask_to_widen(name, wide)
-    assert isinstance(widen(table.context()), Widened)
+    assert isinstance(widen(table.context()), WideningDone)
     table.take_up()
     assert next(c.type for c in table.contract.columns if c.name == name) == wide
     table.generation(0, [patch(2, **{name: value}), Operation(Op.UPSERT, 21, {**before, name: after[name]})])
@@ -159,7 +159,7 @@ def test_rounds_between_the_turns(table: FlusherTable) -> None:
     assert isinstance(widen(context, state, 0.0), WideningBegun)
     compact_next(table.context(), CompactionLimits(fragments_min=2), FileSizes(), with_sentinel=True)
     turns = 0
-    while not isinstance(widen(context, state, 0.0), Widened):
+    while not isinstance(widen(context, state, 0.0), WideningDone):
         turns += 1
     assert turns < 4
     done(table, "a")
@@ -194,7 +194,7 @@ def test_what_lands_between_the_files_and_the_commit(table: FlusherTable, act: s
     context, state = table.context(Raced(table.uri)), WideningState()
     assert isinstance(widen(context, state), Refused)
     turns = 0
-    while not isinstance(widen(context, state), Widened):
+    while not isinstance(widen(context, state), WideningDone):
         turns += 1
     assert turns < 3
     table.take_up()
@@ -257,7 +257,7 @@ def test_an_index_over_the_column(table: FlusherTable) -> None:
     assert "index a_idx is over one of the columns ['a']" in held.reason
     merge(table)
     table.dataset.drop_index("a_idx")
-    assert isinstance(widen(table.context()), Widened)
+    assert isinstance(widen(table.context()), WideningDone)
     done(table, "a")
     table.dataset.create_scalar_index("a", "BTREE")
     table.generation(0, [put(1, LARGE), patch(2, a=LARGE)])
@@ -273,7 +273,7 @@ def test_columns_that_were_added_since_it_was_asked_for(table: FlusherTable) -> 
     table.ask_to_widen("v", WIDER["v"])
     table.change_columns(b="string")
     context, state, turns = table.context(), WideningState(), 0
-    while not isinstance(widen(context, state), Widened):
+    while not isinstance(widen(context, state), WideningDone):
         turns += 1
         assert turns < 3
     done(table, "a")
@@ -305,7 +305,7 @@ def test_a_member_of_another_program(table: FlusherTable, then: str, type_: pa.D
     table.dataset.insert(pa.Table.from_pylist([theirs], table.dataset.schema))
     table.generation(0, [put(1, 1)])
     round_of(table.context())
-    while not isinstance(widen(table.context()), Widened):
+    while not isinstance(widen(table.context()), WideningDone):
         pass
     done(table, "at", foreign=("at.e",))
     found: Any = lance.dataset(table.uri).to_table(filter="region = 'theirs'", columns=["at"])
@@ -354,7 +354,7 @@ def test_a_merge_lands_behind_the_drop_of_the_widened_column(table: FlusherTable
     """The column has files of its own, which Lance takes off the fragments with it.  A merge that was planned before puts them
     back, and undoes nothing by that."""
     table.ask_to_widen("a", "int64")
-    assert isinstance(widen(table.context()), Widened)
+    assert isinstance(widen(table.context()), WideningDone)
     table.take_up()
     files = [file for fragment in LanceTable(table.uri).newest().fragments() for file in fragment.file_fields]
     assert table.contract.fields_of["a"] in files
@@ -383,7 +383,7 @@ def test_the_column_is_dropped_meanwhile(table: FlusherTable, monkeypatch: pytes
     monkeypatch.setattr(steps, "put_next", put_and_widen)
     means = table.store, context.table, context.clock, context.new_id
     steps.change_columns(*means, [Dropped(("a",))])
-    assert isinstance(landed[0], Widened)
+    assert isinstance(landed[0], WideningDone)
     assert "a" not in LanceTable(table.uri).newest().schema.names
     steps.change_columns(*means, [Added(("a",), pa.string())])
     table.take_up()
@@ -437,7 +437,7 @@ def test_members_keep_their_values_where_a_command_has_died(pairs: FlusherTable,
     """The command has given the struct's members another order, or other names, than they have in the contract."""
     alter(pairs, WidenedTo(("st", wide), pa.int64()))
     alter(pairs, change, dies=True)
-    assert isinstance(widen(pairs.context()), Widened)
+    assert isinstance(widen(pairs.context()), WideningDone)
     alter(pairs, Added(("b",), pa.string()))
     found: Any = {row["id"]: row["st"] for row in lance.dataset(pairs.uri).to_table().to_pylist()}
     assert found == {i: {"x": i, "y": -i} for i in range(4)}
@@ -454,13 +454,13 @@ def test_a_second_member_is_asked_for_while_the_first_one_lands(pairs: FlusherTa
 
     alter(pairs, WidenedTo(("st", "x"), pa.int64()))
     pairs.generation(0, [Operation(Op.UPSERT, 9, {"st": {"x": 9, "y": 9}})])
-    assert isinstance(widen_next(pairs.context(Asked(pairs.uri)), WideningState(), 60.0), Widened)
+    assert isinstance(widen_next(pairs.context(Asked(pairs.uri)), WideningState(), 60.0), WideningDone)
     pairs.take_up()
     (column,) = [c for c in pairs.contract.columns if c.name == "st"]
     assert (column.type, column.widening is not None) == ("struct<x: int64, y: int32>", True)
     round_of(pairs.context())
     pairs.check()
-    assert isinstance(widen(pairs.context()), Widened)
+    assert isinstance(widen(pairs.context()), WideningDone)
     pairs.take_up()
     (column,) = [c for c in pairs.contract.columns if c.name == "st"]
     assert (column.type, column.widening) == ("struct<x: int64, y: int64>", None)
@@ -475,7 +475,7 @@ def test_behind_other_changes(table: FlusherTable) -> None:
     before = table.contract.columns_change
     table.ask_to_widen("a", "int64")
     result = widen(table.context())
-    assert isinstance(result, Widened)
+    assert isinstance(result, WideningDone)
     assert columns_mark(LanceTable(table.uri).at(result.version)) == before
     done(table, "a")
     assert table.contract.columns_change != before
@@ -491,7 +491,7 @@ def test_another_program_gets_the_new_id(table: FlusherTable) -> None:
     table.dataset.add_columns(pa.field("e", pa.float32()))
     assert table.context().table.newest().field_ids["e"] == (wanted,)
     state, context, turns = WideningState(), table.context(), 0
-    while not isinstance(widen(context, state), Widened):
+    while not isinstance(widen(context, state), WideningDone):
         turns += 1
         assert turns < 3
     table.take_up()

@@ -28,7 +28,7 @@ from lancewal_core.table.protocol import (
     Fragment,
     PinnedTable,
     RewriteBounds,
-    Table,
+    StoredTable,
     TableCommit,
     columns_mark,
     rows_by_fragment,
@@ -67,7 +67,7 @@ class History:
         self.user: User = (
             TwinUser(SCHEMA) if folder is None else LanceUser(folder, SCHEMA, stable_row_ids=stable_row_ids)
         )
-        self.table: Table = self.user.table
+        self.table: StoredTable = self.user.table
         self.store = MemoryStore(SystemClock())
         ids = self.table.newest().field_ids
         self.contract = Contract(
@@ -338,7 +338,7 @@ class History:
 
     # -- reading -------------------------------------------------------------------------------------------------
 
-    def opened(self, table: Table | None = None) -> OpenedTable:
+    def opened(self, table: StoredTable | None = None) -> OpenedTable:
         return OpenedTable.over(self.store, table or self.table, self.contract, InlineTasks(), SystemClock())
 
     def rows_wanted(self, version: int) -> RowSchema:

@@ -18,7 +18,7 @@ from lancewal_core.table.protocol import (
     ColumnsCommit,
     PinnedTable,
     RewrittenFragments,
-    Table,
+    StoredTable,
     TableCommit,
     TransactionInfo,
     TransactionResult,
@@ -79,7 +79,7 @@ class Noted:
 class NotedTable:
     """A table that notes which versions are opened, and what is read of them."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: StoredTable) -> None:
         self._table = table
         self.calls: list[tuple[str, Any]] = []
         self.opened: list[int] = []
@@ -94,7 +94,7 @@ class NotedTable:
 
 def noted(history: History, before: int, after: int) -> tuple[Between, NotedTable]:
     table = NotedTable(history.table)
-    opened = history.opened(cast("Table", table))
+    opened = history.opened(cast("StoredTable", table))
     names = list(history.names_of(after).values())
     versions = table.at(before), table.at(after)
     table.opened.clear()
@@ -412,7 +412,7 @@ def test_a_step_that_is_not_proven_is_not_taken(history: History, unproven: str)
     table = Altered(history, UNPROVEN[unproven])
     versions = table.at(before), table.at(after)
     names = list(history.names_of(after).values())
-    found = between(history.opened(cast("Table", table)), *versions, history.rows_wanted(after), names)
+    found = between(history.opened(cast("StoredTable", table)), *versions, history.rows_wanted(after), names)
     assert keys_of(history, before, found.gone) == [*range(10), *range(20, 30)]
     assert keys_of(history, after, found.come) == [*range(10), *range(20, 31)]
     assert found.compared_fragments == 2

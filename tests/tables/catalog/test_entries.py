@@ -14,7 +14,7 @@ import yaml
 from lance.namespace import DirectoryNamespace, RestAdapter
 from lance_namespace import ListTablesRequest
 
-from lancewal_core.catalog.catalog import Catalog, change_table
+from lancewal_core.catalog.catalog import StoredCatalog, change_table
 from lancewal_core.catalog.cut import Cut, CutTable
 from lancewal_core.catalog.entry import TableEntry
 from lancewal_core.catalog.opened import open_directory
@@ -52,7 +52,7 @@ class Lake:
         self.folder = folder
         self.root = folder if url else folder / "lake"
         self._of = CatalogSettings(kind="rest" if url else "directory", root=str(self.root), url=url)
-        self.catalog: Catalog = make_root(self.settings())
+        self.catalog: StoredCatalog = make_root(self.settings())
 
     def settings(self, uri: Path | str = "") -> Settings:
         settings = settings_of(Path(uri) if uri else self.folder / "none")
@@ -493,7 +493,7 @@ def test_an_entry_that_changed_meanwhile_is_not_forgotten(
         lake.attach(tmp_path / folder)
     lake.register("shop.orders", tmp_path / "orders")
 
-    def checked(catalog: Catalog, name: str, *of: object) -> None:
+    def checked(catalog: StoredCatalog, name: str, *of: object) -> None:
         change_table(catalog, name, lambda found: None)
         lake.register(name, tmp_path / "other")
 

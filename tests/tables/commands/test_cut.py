@@ -55,9 +55,11 @@ def test_made_listed_shown_and_dropped(lake: Lake, said: Said) -> None:
         assert of["positions"] == {str(p): len(lake.of[name].messages(p)) for p in range(2)}
         assert of["bytes"] > 0
         assert of["fault"] is None
-    assert "would drop cut june\nnothing was changed" in said("cut", "drop", "june", "--dry-run")
+    assert "would drop cut june, and its snapshots of 2 tables\nnothing was changed" in said(
+        "cut", "drop", "june", "--dry-run"
+    )
     assert "--yes" in said("cut", "drop", "june", code=2)
-    assert said("cut", "drop", "june", "--yes") == "dropped cut june\n"
+    assert said("cut", "drop", "june", "--yes") == "dropped cut june, and its snapshots of 2 tables\n"
     assert lake.catalog.cuts() == {}
     for command in (["show", "june"], ["drop", "june", "--yes"]):
         assert "has no cut june" in said("cut", *command, code=2)
@@ -71,7 +73,7 @@ def test_an_incomplete_cut_names_its_table(lake: Lake, said: Said) -> None:
     shown = said("cut", "show", "june", code=1)
     (line,) = [line for line in shown.splitlines() if line.startswith("shop.items")]
     assert f"has no snapshot '{snapshot}'" in line
-    assert said("cut", "drop", "june", "--yes") == "dropped cut june\n"
+    assert said("cut", "drop", "june", "--yes") == "dropped cut june, and its snapshots of 1 table\n"
 
 
 def test_left_over_snapshots_are_listed_and_dropped(lake: Lake, said: Said) -> None:

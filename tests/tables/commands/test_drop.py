@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -93,3 +95,61 @@ def test_an_undrop_tells_that_another_table_has_the_name(lake: Lake, capsys: pyt
     assert "by now" in capsys.readouterr().err
     assert run(["catalog", "register", "shop.again", *words]) == 0
     assert lake.found() == []
+
+
+def test_each_command_says_what_it_did(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also if it is run once more."""
+    config = lake.folder / "lancewal.yaml"
+    config.write_text(yaml.safe_dump({"catalog": {"root": str(lake.root)}}))
+    place = lake.inside(NAME)
+
+    def said(*words: str, code: int = 0) -> str:
+        capsys.readouterr()
+        assert run([*words, "-c", str(config)]) == code
+        return capsys.readouterr().out
+
+    def told(*words: str) -> dict[str, object]:
+        found = json.loads(said(*words, "-o", "json"))
+        assert isinstance(found, dict)
+        return found
+
+    since = "20[0-9T:.-]+Z"
+    assert said("table", "undrop", "-t", NAME) == f"{NAME} at {place} was not dropped: nothing was changed\n"
+    assert told("table", "undrop", "-t", NAME)["undropped"] is False
+    first = said("table", "drop", "-t", NAME)
+    assert first.startswith(
+        f"dropped {NAME} at {place}: ingest and flusher end within 10 s. Nothing is deleted\nundrop: "
+    )
+    assert re.match(f"{NAME} at {place} was dropped at {since} already. Nothing is", said("table", "drop", "-t", NAME))
+    assert re.fullmatch(
+        f"undropped {NAME} at {place}: the table was dropped at {since}, and is in use again with all that was durable. Start "
+        "ingest and flusher again\n",
+        said("table", "undrop", "-t", NAME),
+    )
+    said("table", "drop", "-t", NAME)
+    undropped = told("table", "undrop", "-t", NAME)
+    assert (undropped["undropped"], undropped["drop"], undropped["name"]) == (True, None, NAME)
+    assert said("catalog", "forget", NAME) == f"forgot {NAME}. The table stays at {place}\n"
+    words = ("catalog", "register", NAME, "-t", str(place))
+    assert said(*words).startswith(f"registered {NAME} at {place}\n")
+    assert said(*words).startswith(f"{NAME} at {place} was registered: nothing was changed\n")
+    assert told(*words)["changed"] is False
+    said("table", "drop", "-t", NAME)
+    assert said("catalog", "forget", NAME) == f"forgot {NAME}. The dropped table stays at {place}\n"
+    deleted = said("table", "drop", "-t", str(place), "--now", "--yes")
+    assert re.fullmatch(
+        f"deleted [0-9]+ objects of {NAME} at {place}. The contracts stay, and say that the table was dropped\n",
+        deleted,
+    )
+
+
+def test_a_name_that_is_forgotten_with_its_cuts_named_is_still_read_by_them(
+    lake: Lake, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = lake.folder / "lancewal.yaml"
+    config.write_text(yaml.safe_dump({"catalog": {"root": str(lake.root)}}))
+    assert run(["cut", "make", "june", "--tables", NAME, "--up-to", "durable", "-c", str(config)]) == 0
+    capsys.readouterr()
+    assert run(["catalog", "forget", NAME, "--cut", "june", "-c", str(config)]) == 0
+    assert f"cut june still reads the table there, as {NAME}" in capsys.readouterr().out
+    assert run(["count", "-t", NAME, "--at", "cut:june", "-c", str(config)]) == 0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from lancewal_core.catalog.catalog import Catalog
+from lancewal_core.catalog.catalog import StoredCatalog
 from lancewal_core.catalog.cut import Cut
 from lancewal_core.catalog.opened import open_directory
 from lancewal_core.names.ids import Position
@@ -32,7 +32,7 @@ class Lake:
         self.root.mkdir()
         self.rng = random.Random(seed)
         self.tasks = ThreadTasks()
-        self.catalog: Catalog = open_directory(str(self.root), tasks=self.tasks)
+        self.catalog: StoredCatalog = open_directory(str(self.root), tasks=self.tasks)
         self.of: dict[str, Pipeline] = {}
         for number, name in enumerate(names):
             self.add(

@@ -27,7 +27,7 @@ from lancewal_core.rows.own_rows import has_struct
 from lancewal_core.rows.schema import is_reserved
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.checks import blob_columns, misfits
-from lancewal_core.table.columns.changes import Adopted, Adoption, Path, Taken, option
+from lancewal_core.table.columns.changes import Adopted, Adoption, Path, TakenField, option
 from lancewal_core.table.columns.versions import (
     Mark,
     contract_trees,
@@ -116,7 +116,7 @@ def adoption_of(
     return Adoption(
         {after.first[one.ours.id]: one.now.name for one in chosen if one.ours is not None and one.now is not None},
         frozenset([after.first[one.ours.id] for one in chosen if one.ours is not None and one.now is None]),
-        tuple([Taken(one.path, one.now) for one in chosen if one.ours is None and one.now is not None]),
+        tuple([TakenField(one.path, one.now) for one in chosen if one.ours is None and one.now is not None]),
     )
 
 

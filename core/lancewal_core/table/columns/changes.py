@@ -77,7 +77,7 @@ class Adopted:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class TakenField:
     """A column or member that the table has already, from another program.  ``path``: its name in the table."""
 
     path: Path
@@ -92,7 +92,7 @@ class Adoption:
     names: Mapping[int, str]
     """New names of fields."""
     dropped: frozenset[int]
-    taken: Sequence[Taken]
+    taken: Sequence[TakenField]
 
 
 Change = Added | Widened | Renamed | Dropped | Forgotten | Adopted

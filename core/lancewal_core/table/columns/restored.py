@@ -52,7 +52,7 @@ from lancewal_core.table.contract import (
     former_columns,
     read_contract,
 )
-from lancewal_core.table.protocol import ColumnsCommit, PinnedTable, Table, columns_mark
+from lancewal_core.table.protocol import ColumnsCommit, PinnedTable, StoredTable, columns_mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def check_fit(store: ObjectStore, pinned: PinnedTable, contract: Contract) -> No
         ) from error
 
 
-def bring_back(store: ObjectStore, table: Table, tasks: Tasks, *, look_only: bool = False) -> Brought | None:
+def bring_back(store: ObjectStore, table: StoredTable, tasks: Tasks, *, look_only: bool = False) -> Brought | None:
     """Bring the newest version to the newest contract.
 
     Return what was done; None if there was nothing to do.  ``look_only`` makes the same checks and stores nothing.

@@ -52,7 +52,7 @@ from lancewal_core.table.contract import (
     put_next,
     read_contract,
 )
-from lancewal_core.table.protocol import ColumnsCommit, PinnedTable, Table
+from lancewal_core.table.protocol import ColumnsCommit, PinnedTable, StoredTable
 
 Following = Callable[[Contract, Surroundings, str], Contract]
 """Function from the newest contract to the next version, or to that very contract if nothing is to be changed.
@@ -62,7 +62,7 @@ The text is the id of the change (``changed``)."""
 
 def change_columns(
     store: ObjectStore,
-    table: Table,
+    table: StoredTable,
     clock: Clock,
     new_id: Callable[[], str],
     changes: Sequence[Change],
@@ -99,7 +99,7 @@ def change_columns(
 
 def take_steps(
     store: ObjectStore,
-    table: Table,
+    table: StoredTable,
     clock: Clock,
     new_id: Callable[[], str],
     following: Following,
@@ -138,7 +138,7 @@ def take_steps(
 
 
 def _look(
-    store: ObjectStore, table: Table, *, adopts: bool = False
+    store: ObjectStore, table: StoredTable, *, adopts: bool = False
 ) -> tuple[PinnedTable, Contract, ColumnsCommit | None]:
     """Return the newest version, the newest contract, and the commit that brings the version to the contract, if one
     is needed.

@@ -31,7 +31,7 @@ from lancewal_core.table.checks import fields_with_ids, landed
 from lancewal_core.table.columns.changes import Path, option
 from lancewal_core.table.contract import Contract, columns_version
 from lancewal_core.table.presence import check_present
-from lancewal_core.table.protocol import ColumnsCommit, CommitLost, Committed, PinnedTable, Table, columns_mark
+from lancewal_core.table.protocol import ColumnsCommit, CommitLost, Committed, PinnedTable, StoredTable, columns_mark
 
 CHANGE = "lancewal.columns"
 """Property of a commit that changes columns: the change that it belongs to (``Contract.columns_change``)."""
@@ -104,7 +104,11 @@ def brought(pinned: PinnedTable, contract: Contract, own: Collection[int]) -> Co
 
 
 def committed(
-    store: ObjectStore, contract: Contract, table: Table, commit: ColumnsCommit, step: AbstractContextManager[None]
+    store: ObjectStore,
+    contract: Contract,
+    table: StoredTable,
+    commit: ColumnsCommit,
+    step: AbstractContextManager[None],
 ) -> bool:
     """Make the commit, as this step, and return whether it landed; False if another commit of columns came between.
 

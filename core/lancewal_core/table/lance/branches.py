@@ -45,7 +45,7 @@ branch ``a/b`` too."""
 
 @dataclass(slots=True, eq=False)
 class Branches:
-    """Branches of the data set at ``uri``; see ``Table`` for what each call promises.
+    """Branches of the data set at ``uri``; see ``StoredTable`` for what each call promises.
 
     ``newest`` and ``at`` open versions of the data set.  ``objects`` opens its folder."""
 

@@ -1,4 +1,4 @@
-"""``Table`` over a real Lance data set.
+"""``StoredTable`` over a real Lance data set.
 
 Commits go **by URI, never by an open data set object**.  Lance compares a commit only with versions that still exist.
 Only the URI form fails when the read version itself was cleaned up.

@@ -13,6 +13,10 @@ A column may have a *lenient* form beside the strict one (``JsonForm``).  Each f
 * ``number_text``: a string with a JSON number in it means what that number means.
 * ``text``: an integer, written as one, is the string of its digits.
 * ``bool_text``: the strings ``"true"`` and ``"false"``.
+* ``raw``: any JSON value is its own text, byte for byte, a string with its quotes.  The strict form does not count:
+  readers get the texts as strings (``strict.with_texts``).
+* ``json_text``: a string is the JSON text in it, which is checked.  No other string is taken.
+* ``number``: a number is its own text, byte for byte.
 """
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ import pyarrow as pa
 
 from lancewal_core.rows.column_types import integer_range, storage_type
 from lancewal_core.settings.sections import JsonForm
-from lancewal_ingest.decode.json.strict import Number, given_twice
+from lancewal_ingest.decode.json.strict import Number, given_twice, parse_value
 from lancewal_ingest.decode.naming import Names
 from lancewal_ingest.decode.outcomes import Refusal
 
@@ -177,6 +181,39 @@ def _bool_text(_: pa.DataType, strict: CellReader) -> tuple[CellReader, str]:
     return read, 'the string "true" or "false"'
 
 
+def _raw(_: pa.DataType, strict: CellReader) -> tuple[CellReader, str]:
+    def read(value: object, path: str) -> object:
+        if not _is_text(value):  # the text of any other value is a string by now
+            raise Refusal("duplicate_member", f"column {path!r}: expected each member of an object once")
+        return strict(value, path)
+
+    return read, "any JSON value"
+
+
+def _json_in_text(_: pa.DataType, strict: CellReader) -> tuple[CellReader, str]:
+    words = "a string with JSON in it"
+
+    def read(value: object, path: str) -> object:
+        if not _is_text(value) or not is_json(str(value)):
+            _wrong_type(path, words)
+        return strict(value, path)
+
+    return read, words
+
+
+def _number_as_text(_: pa.DataType, strict: CellReader) -> tuple[CellReader, str]:
+    return lambda value, path: str(value) if isinstance(value, Number) else None, "a number"
+
+
+def is_json(text: str) -> bool:
+    """Return whether a text is one JSON value, by the rules of ``strict``."""
+    try:
+        parse_value(text)
+    except Refusal:
+        return False
+    return True
+
+
 _FORMS: Mapping[JsonForm, Callable[[pa.DataType, CellReader], tuple[CellReader, str]]] = {
     "epoch_s": _epoch("a number of seconds since 1970", 0),
     "epoch_ms": _epoch("a number of milliseconds since 1970", 3),
@@ -185,7 +222,12 @@ _FORMS: Mapping[JsonForm, Callable[[pa.DataType, CellReader], tuple[CellReader, 
     "number_text": _number_text,
     "text": _integer_as_text,
     "bool_text": _bool_text,
+    "raw": _raw,
+    "json_text": _json_in_text,
+    "number": _number_as_text,
 }
+AS_TEXTS: Mapping[JsonForm, type] = {"raw": object, "number": Number}
+"""Forms whose values become strings before they are read, and the values of which this holds."""
 """For each form its reader, which returns None for a value of another form, and words for it."""
 
 

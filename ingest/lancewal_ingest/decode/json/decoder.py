@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lancewal_core.rows.schema import Op, RowSchema
+from lancewal_ingest.decode.json.cells import AS_TEXTS
 from lancewal_ingest.decode.json.columnar import ColumnReader, without
 from lancewal_ingest.decode.json.defaults import Defaults
 from lancewal_ingest.decode.json.forms import Shape, ShapeReader
@@ -26,6 +27,7 @@ from lancewal_ingest.decode.json.hazards import has_decimals, hazardous
 from lancewal_ingest.decode.json.other_names import NameReader, Used
 from lancewal_ingest.decode.json.presence import PresenceReader
 from lancewal_ingest.decode.json.reference import ReferenceDecoder
+from lancewal_ingest.decode.json.strict import with_texts
 from lancewal_ingest.decode.json.types import check_json_types
 from lancewal_ingest.decode.naming import PLAIN, Naming, OtherName
 from lancewal_ingest.decode.part import DecodedPart
@@ -53,12 +55,15 @@ class JsonDecoder:
         self._decimals = any(has_decimals(field.type) for field in rows.columns)
         self._presence = PresenceReader(rows, naming.names)
         self._reference = ReferenceDecoder(rows, naming, self._defaults.cells)
+        self._texts = _names_of_texts(naming)
         self._examines = bool(naming.forms) or naming.names is not None
         self.headers: Sequence[str] = ()
         self.single_records = 0
         """Number of values that were decoded one by one so far, bad ones included."""
 
     def decode(self, values: Sequence[bytes], ops: Ops, headers: HeaderValues = NO_HEADERS) -> DecodedValues:
+        if self._texts:
+            values = [with_texts(value, self._texts) for value in values]
         together = np.arange(len(values))
         singly: list[int] = []
         if self._decimals and (hazards := sorted(set(hazardous(values)))):
@@ -162,6 +167,13 @@ class _Piece:
     def part(self, begin: int, end: int | None) -> _Piece:
         used = None if self.used is None else self.used[begin:end]
         return _Piece(self.indexes[begin:end], self.shape, used)
+
+
+def _names_of_texts(naming: Naming) -> Mapping[str, type]:
+    """Return the present and former names of columns that hold texts of JSON (``cells.AS_TEXTS``)."""
+    found = {name: AS_TEXTS[form] for name, form in naming.forms.items() if form in AS_TEXTS}
+    former = {} if naming.names is None else naming.names.former
+    return found | {old: found[new] for old, new in former.items() if new in found}
 
 
 def _singly_pieces(values: Sequence[bytes], indexes: list[int]) -> list[list[int]]:

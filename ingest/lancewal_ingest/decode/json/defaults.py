@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -13,7 +12,7 @@ from lancewal_core.errors import InvalidSchema
 from lancewal_core.rows.schema import Op, RowSchema
 from lancewal_core.settings.sections import JsonForm
 from lancewal_ingest.decode.json.cells import array_of, cell_reader
-from lancewal_ingest.decode.json.strict import parse_object
+from lancewal_ingest.decode.json.strict import parse_value
 from lancewal_ingest.decode.naming import Names, Naming
 from lancewal_ingest.decode.outcomes import Refusal
 from lancewal_ingest.decode.value_decoder import Ops
@@ -71,20 +70,11 @@ class Defaults:
 def default_cell(field: pa.Field, text: str, names: Names | None = None, form: JsonForm | None = None) -> object:
     """Return the value of a default as ``cells.array_of`` accepts it; ``InvalidSchema`` if it is not one of the column."""
     try:
-        return cell_reader(field.type, names, form)(_json_value(text), field.name)
+        value = parse_value(text)
+        if form == "raw" and value is not None:
+            value = text.strip(" \t\n\r")
+        return cell_reader(field.type, names, form)(value, field.name)
     except Refusal as refusal:
         raise InvalidSchema(
             f"column {field.name!r}: its default {text[:_SHOWN]!a} is not a value of its type: {refusal}"
         ) from None
-
-
-def _json_value(text: str) -> object:
-    try:
-        members = parse_object(b'{"_":' + text.encode("utf-8", "surrogatepass") + b"}")
-    except Refusal as refusal:
-        if refusal.kind != "not_json":
-            raise
-        members = {}
-    if list(members) != ["_"]:
-        raise Refusal("not_json", f"expected one JSON value. A text has quotes, as {json.dumps(text[:_SHOWN])}")
-    return members["_"]

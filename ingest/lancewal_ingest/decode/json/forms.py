@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.settings.sections import JsonForm
-from lancewal_ingest.decode.json.cells import FRACTION_DIGITS
+from lancewal_ingest.decode.json.cells import FRACTION_DIGITS, is_json
 from lancewal_ingest.decode.json.other_names import members_of
 from lancewal_ingest.decode.json.transport import ZONE, Mask, cast_text, either, lift, timestamp_form, transport_type
 from lancewal_ingest.decode.naming import Naming
@@ -74,6 +74,10 @@ def spellings(type_: pa.DataType, form: JsonForm) -> tuple[Spelling, ...]:
             return Spelling((str,), pa.string(), lambda array: _numbers(array, type_, form_)), _strict(type_, *kinds)
         case "text":
             return Spelling((int,), pa.int64(), lambda array: (array.cast(type_), None)), _strict(type_, str)
+        case "raw" | "number":
+            return (_strict(type_, str),)  # by then each value is a string
+        case "json_text":
+            return (Spelling((str,), pa.string(), lambda array: _json_texts(array, type_)),)
         case "bool_text":
             return Spelling((str,), pa.string(), _truths), _strict(type_, bool)
 
@@ -216,6 +220,11 @@ def _numbers(array: pa.Array, type_: pa.DataType, form: str) -> tuple[pa.Array, 
         numbers, large = lift(numbers, type_)
         doubts = either(doubts, large)
     return numbers, doubts
+
+
+def _json_texts(array: pa.Array, type_: pa.DataType) -> tuple[pa.Array, Mask | None]:
+    other: Mask = np.array([text is not None and not is_json(text) for text in array.to_pylist()], np.bool_)
+    return array.cast(type_), other if other.any() else None
 
 
 def _truths(array: pa.Array) -> tuple[pa.Array, Mask | None]:

@@ -6,6 +6,8 @@
 4. ``NaN`` and ``Infinity`` are refused; so is nesting deeper than ``DEPTH_MAX``, whatever the caller's stack is.
 
 Lone surrogates (``\\ud800``) pass here, since a Python string can hold them.  Code that takes a string must check.
+
+``with_texts`` writes the texts of some members as strings, so that columns of strings hold JSON byte for byte.
 """
 
 from __future__ import annotations
@@ -82,12 +84,81 @@ def _constant(_: str) -> NoReturn:
     raise Refusal("not_json", "expected JSON; NaN and Infinity are not JSON numbers")
 
 
+def parse_value(text: str) -> object:
+    """Return the JSON value that ``text`` is, as ``parse_object`` returns those of members.  ``Refusal`` if it is none."""
+    try:
+        members = parse_object(b'{"_":' + text.encode("utf-8", "surrogatepass") + b"}")
+    except Refusal as refusal:
+        if refusal.kind != "not_json":
+            raise
+        members = {}
+    if list(members) != ["_"]:
+        raise Refusal("not_json", f"expected one JSON value. A text has quotes, as {json.dumps(text[:_SHOWN])}")
+    return members["_"]
+
+
+def with_texts(value: bytes, names: Mapping[str, type]) -> bytes:
+    """Return an object in which each member of ``names`` is a string that holds the text of its value, byte for byte.
+
+    ``names``: with each name the Python type of the values that become texts; ``object`` stands for all.  A null stays null.
+    The value is unchanged if it is not one object, or if a member of ``names`` has a name twice in it.  The caller refuses
+    such a value."""
+    try:
+        _check_depth(value)
+        text = value.decode("utf-8")
+        return "".join(_pieces(text, names)).encode()
+    except (Refusal, UnicodeDecodeError, json.JSONDecodeError, AttributeError):
+        return value
+
+
+def _pieces(text: str, names: Mapping[str, type]) -> list[str]:
+    """Return the parts of ``with_texts``.  Errors mean that the text is not one object."""
+    found: list[str] = []
+    copied, at = 0, _BEGIN.match(text).end()  # type: ignore[union-attr] # without it the caller leaves the value as it is
+    if _END.fullmatch(text, at):
+        return [text]
+    while True:
+        member = _PLAIN.match(text, at)
+        if member is not None:
+            name, begin, end = member[1], member.start(2), member.end(2)
+            wanted = names.get(name)
+            parsed = None if wanted is None or member[2] == "null" else _PARSER.decode(member[2])
+        else:
+            name, at = _ANY.raw_decode(text, _BLANK.match(text, at).end())  # type: ignore[union-attr] # it always matches
+            begin = _COLON.match(text, at).end()  # type: ignore[union-attr] # without it the caller leaves the value
+            wanted = names.get(name) if isinstance(name, str) else None
+            parsed, end = (_ANY if wanted is None else _PARSER).raw_decode(text, begin)
+        if wanted is not None and parsed is not None and isinstance(parsed, wanted):
+            found += [text[copied:begin], json.dumps(text[begin:end], ensure_ascii=False)]
+            copied = end
+        comma = _COMMA.match(text, end)
+        if comma is None:
+            break
+        at = comma.end()
+    if _END.fullmatch(text, end) is None:
+        return [text]
+    return [*found, text[copied:]]
+
+
 _PARSER = json.JSONDecoder(
     object_pairs_hook=_members, parse_float=Number, parse_int=Number, parse_constant=_constant, strict=True
 )
 _TWICE = json.JSONDecoder(
     object_pairs_hook=_members_or_twice, parse_float=Number, parse_int=Number, parse_constant=_constant, strict=True
 )
+
+_ANY = json.JSONDecoder(parse_float=Number, parse_int=Number, parse_constant=_constant, strict=True)
+_BLANK = re.compile(r"[ \t\n\r]*")
+_BEGIN = re.compile(r"[ \t\n\r]*\{")
+_COLON = re.compile(r"[ \t\n\r]*:[ \t\n\r]*")
+_COMMA = re.compile(r"[ \t\n\r]*,")
+_END = re.compile(r"[ \t\n\r]*\}[ \t\n\r]*")
+_PLAIN = re.compile(
+    r'[ \t\n\r]*"([^"\\\x00-\x1f]*)"[ \t\n\r]*:[ \t\n\r]*'
+    r'("[^"\\\x00-\x1f]*"|true|false|null|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)(?=[ \t\n\r]*[,}])'
+)
+"""A member whose name and value have no escapes and no brackets: most are such, and one match reads it."""
+_SHOWN = 100
 
 # Up to the first error this splits the bytes as a JSON parser does, and behind it no parser goes.  The closing quote is
 # optional and the body possessive, so that an open string costs one pass.

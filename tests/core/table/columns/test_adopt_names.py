@@ -15,8 +15,7 @@ from lancewal_core.rows.schema import Op
 from lancewal_core.settings.declared import ColumnSource
 from lancewal_core.table.columns.changes import Added, Adopted, Dropped, Renamed, Widened
 from lancewal_flusher.merge.plan import MergeLimits
-from lancewal_flusher.upkeep.widening import Widened as HasWidened
-from lancewal_flusher.upkeep.widening import WideningState, widen_next
+from lancewal_flusher.upkeep.widening import WideningDone, WideningState, widen_next
 from lancewal_ingest.decode.naming import naming_of
 from lancewal_reader.table import open_table
 from tests.core.table.columns.test_steps import change, shown
@@ -203,7 +202,7 @@ def test_a_swap_beside_an_open_widening(table: FlusherTable) -> None:
     renames(("n", "b"), ("b", "n"))(table.dataset)
     change(table, ALL)
     table.take_up()
-    assert isinstance(widen_next(table.context(), WideningState(), 60.0), HasWidened)
+    assert isinstance(widen_next(table.context(), WideningState(), 60.0), WideningDone)
     table.take_up()
     table.generation(0, [patch(2, b=2**40)])
     table.round()

@@ -18,6 +18,7 @@ from lancewal_ingest.decode.json.decoder import JsonDecoder
 from lancewal_ingest.decode.json.defaults import Defaults
 from lancewal_ingest.decode.json.growth import JsonGrowth
 from lancewal_ingest.decode.json.reference import ReferenceDecoder
+from lancewal_ingest.decode.json.strict import with_texts
 from lancewal_ingest.decode.naming import PLAIN, Naming, OtherName
 from lancewal_ingest.decode.outcomes import Decoded, Refusal
 from lancewal_ingest.decode.value_decoder import NO_HEADERS, DecodedValues, HeaderValues, Ops, ValueDecoder
@@ -113,10 +114,12 @@ class Singly:
         self.names = naming.in_values(rows).columns.names
         self.growth = JsonGrowth(rows)
         self.headers: Sequence[str] = ()
+        self._texts = decoder_module._names_of_texts(naming)
         self._reference = ReferenceDecoder(rows, naming, Defaults(rows, naming).cells)
 
     def decode(self, values: Sequence[bytes], ops: Ops, headers: HeaderValues = NO_HEADERS) -> DecodedValues:
         others = Counter[OtherName]()
+        values = [with_texts(value, self._texts) for value in values]
         part, refused = self._reference.decode(values, ops, range(len(values)), others)
         return DecodedValues([part], refused, others)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from uuid import UUID
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -13,6 +15,7 @@ from lancewal_core.errors import InvalidSchema
 from lancewal_core.rows.schema import RowSchema
 from lancewal_ingest.decode.json.cells import base64_bytes
 from lancewal_ingest.decode.json.decoder import JsonDecoder
+from lancewal_ingest.decode.weight import slot_bits
 from tests.ingest.decode.json.cases import Ways, records
 
 NEWEST = UUID("019f3a6e-7c1b-7b1a-9c3d-0123456789ab")
@@ -375,3 +378,20 @@ def test_base64_is_exactly_what_an_encoder_writes() -> None:
     assert base64_bytes("AA==") == b"\x00"
     for text in ("AA=", "AA", "AA===", "AB==", "=", "A A=", "AA==AA=="):
         assert base64_bytes(text) is None, text
+
+
+@pytest.mark.parametrize("width", [1, 3, 24, 1000])
+@pytest.mark.parametrize("items", [0, 1, 50])
+def test_fixed_binaries_in_a_list_take_no_more_than_their_bound(width: int, items: int) -> None:
+    """Nulls of a few letters, and values in base64."""
+    rows = RowSchema(pa.schema([("id", pa.int64()), ("all", pa.list_(pa.binary(width)))]), ("id",), ("id",))
+    decoder = JsonDecoder(rows)
+    data = b64encode(b"x" * width).decode()
+    for item in ("null", f'"{data}"'):
+        value = f'{{"id":1,"all":[{",".join([item] * items)}]}}'.encode()
+        (part,) = decoder.decode([value], np.zeros(1, np.uint8)).parts
+        took = pa.RecordBatch.from_arrays(list(part.columns), schema=rows.columns).nbytes
+        fixed = -(-sum(slot_bits(field.type) for field in rows.columns) // 8)
+        bound = int(decoder.growth.each([value])[0])
+        assert took <= fixed + 4 + bound  # an offset more than there are lists
+        assert bound <= decoder.growth.largest(len(value))
