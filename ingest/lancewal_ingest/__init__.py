@@ -1,9 +1,9 @@
 """Ingest: from Kafka to durable rows, and to flushes.
 
 Data flows through ``kafka`` (consume), ``decode`` (bytes to rows), ``append`` (rows to a durable segment) and
-``regions`` (MemTables: opened, sealed, flushed).  ``retention`` watches what Kafka deletes, ``operator`` carries out
-what a person decides, ``service`` runs the loop, and ``commands`` are the other entry points.  ``formats`` knows the
-decoders, ``context`` carries everything with an effect, and ``observer`` is told what happens.  ``event_table`` lists
-the log events.  ``glibc_heap`` keeps glibc to one heap, and ``python_collector`` lets Python look for cycles less
-often.
+``regions`` (MemTables: opened, sealed, flushed).  ``registry`` finds the schemas that records name.  ``retention``
+watches what Kafka deletes, ``operator`` carries out what a person decides, ``service`` runs the loop, and
+``commands`` are the other entry points.  ``formats`` knows the decoders, ``context`` carries everything with an
+effect, and ``observer`` is told what happens.  ``event_table`` lists the log events.  ``glibc_heap`` keeps glibc to
+one heap, and ``python_collector`` lets Python look for cycles less often.
 """

@@ -19,6 +19,8 @@ from lancewal_core.settings.load import Settings
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.drain import Drain
 from lancewal_core.table.lance.row_files import use_all_cores
+from lancewal_core.wal.writer_schemas import WriterSchemas
+from lancewal_ingest.registry.lookups import SchemaLookups
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +29,15 @@ class IngestContext(OpenedTable):
     """A fresh random text of at least 8 hex digits."""
     drain: Drain | None = None
     """End of the drain of each partition, if the topic has more partitions than the contract."""
+    schemas: SchemaLookups | None = None
+    """Lookups of the schemas that records name; None in an operator's command, which reads stored ones alone."""
     group: str = ""
     """Our consumer group, to be compared with the contract's (``table.group``).  Empty in an operator's command."""
+
+    @property
+    def stored_schemas(self) -> SchemaLookups | WriterSchemas:
+        """The schemas by which records are decoded."""
+        return self.schemas or WriterSchemas(self.store, self.contract.making)
 
 
 def open_context(settings: Settings, tasks: Tasks, clock: Clock, store: ObjectStore | None = None) -> IngestContext:

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import pyarrow as pa
 
 from lancewal_core.record_keys.key_format import has_region_key
 from lancewal_core.rows.schema import RowSchema
+from lancewal_core.settings.sections import ValueFormat
 from lancewal_core.table.contract import Contract
+from lancewal_ingest.decode.framed.decoder import FramedDecoder
+from lancewal_ingest.decode.framed.json_schema import JsonSchemaFormat
 from lancewal_ingest.decode.json.decoder import JsonDecoder
 from lancewal_ingest.decode.naming import PLAIN, Naming, key_naming_of
 from lancewal_ingest.decode.record_keys import ComparedKeys, EncodedKeys, RecordKeys
-from lancewal_ingest.decode.value_decoder import ValueDecoder
+from lancewal_ingest.decode.value_decoder import NO_SCHEMAS, Schemas, ValueDecoder
 
 
-def value_decoder(value_format: Literal["json"], rows: RowSchema, naming: Naming = PLAIN) -> ValueDecoder:
+def value_decoder(
+    value_format: ValueFormat, rows: RowSchema, naming: Naming = PLAIN, schemas: Schemas = NO_SCHEMAS
+) -> ValueDecoder:
     """Return the decoder of a format for the columns of ``rows``.  ``InvalidSchema`` if the format cannot hold a column, or a
     default is not a value of its column."""
     match value_format:
         case "json":
             return JsonDecoder(rows, naming)
+        case "json-schema":
+            return FramedDecoder(JsonSchemaFormat(rows, naming), rows, naming, schemas)
 
 
 def record_keys(contract: Contract) -> RecordKeys | None:

@@ -21,8 +21,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lancewal_core.names.ids import SchemaKey
 from lancewal_core.rows.schema import Op, RowSchema
 from lancewal_core.table.contract import Contract
+from lancewal_core.wal.writer_schemas import StoredSchema, WriterSchema, stored_schema
 from lancewal_ingest.decode.json.decoder import JsonDecoder
 from lancewal_ingest.decode.outcomes import KINDS
 from lancewal_ingest.decode.value_decoder import DecodedValues, ValueDecoder
@@ -82,7 +84,27 @@ def as_json(row: Row) -> bytes:
     return json.dumps(row, default=form).encode()
 
 
-FORMATS = {"json": Format(JsonDecoder, as_json)}
+SCHEMA = SchemaKey("id-7")
+FRAME = b"\0\0\0\0\7"
+
+
+class StoredSchemas:
+    """The one schema that all framed values of this suite name."""
+
+    def __init__(self, schema: WriterSchema) -> None:
+        self._versions = (stored_schema(schema, "a"),)
+
+    def known(self, key: SchemaKey) -> Sequence[StoredSchema]:
+        return self._versions if key == SCHEMA else ()
+
+    read = known
+
+
+def framed_json(rows: RowSchema) -> ValueDecoder:
+    return value_decoder("json-schema", rows, schemas=StoredSchemas(WriterSchema("json-schema", "{}")))
+
+
+FORMATS = {"json": Format(JsonDecoder, as_json), "json-schema": Format(framed_json, lambda row: FRAME + as_json(row))}
 
 
 @pytest.fixture(params=FORMATS)
@@ -343,4 +365,4 @@ def test_every_format_that_a_contract_can_name_is_in_this_suite() -> None:
     named = Contract.model_fields["value_format"].annotation.__args__  # type: ignore[union-attr] # a Literal
     assert set(named) == FORMATS.keys()
     for name in named:
-        assert type(value_decoder(name, ROWS)) is FORMATS[name].make
+        assert type(value_decoder(name, ROWS)) is type(FORMATS[name].make(ROWS))

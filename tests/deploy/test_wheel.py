@@ -41,6 +41,7 @@ BROUGHT: dict[str, tuple[str, ...]] = {
     "reader,spark": ("lancewal_reader", "pyspark_lancewal"),
     "flusher,spark": ("lancewal_flusher",),
     "postgres": ("lancewal_core",),
+    "registry": ("lancewal_core",),
 }
 """Extras -> packages whose modules they let be imported.  ``all`` is no more than all of them."""
 OF_EXTRAS = {"spark": ("spark", "pyspark_lancewal"), "postgres": ("postgres",)}

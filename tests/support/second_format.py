@@ -13,12 +13,20 @@ from lancewal_ingest import formats
 from lancewal_ingest.append import prepare
 from lancewal_ingest.decode.json.decoder import JsonDecoder
 from lancewal_ingest.decode.naming import Naming
-from lancewal_ingest.decode.value_decoder import NO_HEADERS, DecodedValues, HeaderValues, Ops, ValueDecoder
+from lancewal_ingest.decode.value_decoder import (
+    NO_HEADERS,
+    DecodedValues,
+    HeaderValues,
+    NamesNoSchema,
+    Ops,
+    Schemas,
+    ValueDecoder,
+)
 
 NAME = "reversed"
 
 
-class _Reversed:
+class _Reversed(NamesNoSchema):
     def __init__(self, rows: RowSchema, naming: Naming) -> None:
         self._json = JsonDecoder(rows, naming)
         self.growth = self._json.growth
@@ -33,8 +41,8 @@ class _Reversed:
 def two_formats() -> Iterator[None]:
     """Contracts may name the second format meanwhile."""
 
-    def decoder(name: Any, rows: RowSchema, naming: Naming) -> ValueDecoder:
-        return _Reversed(rows, naming) if name == NAME else formats.value_decoder(name, rows, naming)
+    def decoder(name: Any, rows: RowSchema, naming: Naming, schemas: Schemas) -> ValueDecoder:
+        return _Reversed(rows, naming) if name == NAME else formats.value_decoder(name, rows, naming, schemas)
 
     field = Contract.model_fields["value_format"]
     before = field.annotation

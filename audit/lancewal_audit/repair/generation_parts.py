@@ -31,6 +31,7 @@ from lancewal_core.rows.schema import OFFSET
 from lancewal_core.table.contract import former_columns
 from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.segment import Segment, decode_segment
+from lancewal_core.wal.writer_schemas import WriterSchemas
 from lancewal_ingest.append.prepare import Consumed, Preparer, lenient
 
 
@@ -108,9 +109,10 @@ def rows_of(context: RepairContext, topic: TopicRecords, region: Region, part: P
     if not len(records):
         return None
     consumed = Consumed(region, first, part.next, records)
+    schemas = WriterSchemas(context.store, context.contract.making)
     found: list[pa.RecordBatch] = []
     for version in part.versions:
-        entry, _, _ = Preparer(lenient(context.contract_of(version))).prepare(consumed)
+        entry, _, _ = Preparer(lenient(context.contract_of(version)), schemas=schemas).prepare(consumed)
         if entry is not None:
             rows = _without(entry.rows, found)
             found.append(_as_newest(context, rows, version, part))

@@ -51,6 +51,7 @@ from lancewal_core.settings.load import Settings
 from lancewal_core.table.checks import check_topics
 from lancewal_core.table.columns.restored import check_fit
 from lancewal_core.table.lance.errors import reading
+from lancewal_core.wal.writer_schemas import WriterSchemas
 from lancewal_reader.point.receipt import receipt_of
 from lancewal_reader.table import open_table
 
@@ -111,7 +112,8 @@ def verify_table(settings: Settings, uri: str, asked: VerifyRequest) -> Report:
 
 
 def _evidence(settings: Settings, opened: OpenedTable, scope: Scope, sources: Sources) -> Evidence:
-    topic = None if sources == "wal" else TopicReader(settings, scope.eras, scope.contract)
+    schemas = WriterSchemas(opened.store, scope.contract.making)
+    topic = None if sources == "wal" else TopicReader(settings, scope.eras, scope.contract, schemas)
     return Evidence(scope, WalRecords(opened, scope.contract), topic, from_wal=sources != "topic")
 
 

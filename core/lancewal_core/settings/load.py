@@ -34,6 +34,7 @@ from lancewal_core.settings.sections import (
     KafkaSettings,
     MetricsSettings,
     MovingCutSettings,
+    RegistrySettings,
     Section,
     StorageSettings,
     TableSettings,
@@ -63,6 +64,7 @@ class Settings(BaseSettings):
 
     table: TableSettings = TableSettings()
     kafka: KafkaSettings = KafkaSettings()
+    registry: RegistrySettings = RegistrySettings()
     storage: StorageSettings = StorageSettings()
     catalog: CatalogSettings = CatalogSettings()
     ingest: IngestSettings = IngestSettings()
@@ -189,6 +191,7 @@ def _canonical(values: Mapping[str, Any]) -> dict[str, Any]:
     spell: dict[tuple[str, str], Callable[[str], str]] = {
         ("storage", "options"): lambda name: name.lower(),
         ("kafka", "options"): lambda name: name.lower().replace("_", "."),
+        ("registry", "options"): lambda name: name.lower().replace("_", "."),
     }
     result = dict(values)
     for (section, key), spelled in spell.items():

@@ -11,8 +11,8 @@ from typing import Any
 from lancewal_core.process.library_errors import without_secrets
 from lancewal_core.store.schemes import shown_options
 
-OPTION_MAPPINGS = frozenset({("kafka", "options"), ("storage", "options")})
-"""Keys whose mappings are passed through to librdkafka and to the object store."""
+OPTION_MAPPINGS = frozenset({("kafka", "options"), ("storage", "options"), ("registry", "options")})
+"""Keys whose mappings are passed through to librdkafka, the object store and the client of the schema registry."""
 _CLIENT = """
     allow_http allow_invalid_certificates client_max_retries client_retry_timeout connect_timeout download_retry_count
     http1_only http2_only pool_idle_timeout pool_max_idle_per_host proxy_url timeout user_agent
@@ -40,7 +40,11 @@ _KAFKA = """
     topic.metadata.propagation.max.ms topic.metadata.refresh.fast.interval.ms topic.metadata.refresh.interval.ms
     topic.metadata.refresh.sparse
 """
-SHOWN = frozenset([*shown_options(), *_CLIENT.split(), *_KAFKA.split()])
+_REGISTRY = """
+    bearer.auth.client.id bearer.auth.credentials.source bearer.auth.identity.pool.id bearer.auth.issuer.endpoint.url
+    bearer.auth.logical.cluster bearer.auth.scope
+"""
+SHOWN = frozenset([*shown_options(), *_CLIENT.split(), *_KAFKA.split(), *_REGISTRY.split()])
 """Options that hold no secret, except in the user information or query of an address."""
 _ADDRESSES = frozenset(
     {
@@ -48,6 +52,7 @@ _ADDRESSES = frozenset(
         ("catalog", "root"),
         ("catalog", "url"),
         ("kafka", "bootstrap_servers"),
+        ("registry", "url"),
         ("http", "host"),
     }
 )

@@ -27,6 +27,7 @@ from lancewal_core.names.words import (
     cut_name,
     dead_letters_of,
     is_topic,
+    is_word,
     table_pattern,
 )
 from lancewal_core.process.clock import moment_of
@@ -143,11 +144,16 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=False)
 
 
+ValueFormat = Literal["json", "json-schema"]
+"""A format of record values."""
+
+
 class FormatSettings(Section):
     """Format of the records in Kafka."""
 
-    value: Literal["json"] = "json"
-    """Format of record values.  JSON is the only format of this release."""
+    value: ValueFormat = "json"
+    """Format of record values.  ``json``: plain JSON.  ``json-schema``: JSON behind the frame of a schema registry.  Plain
+    JSON, because it needs no registry."""
     key: Literal["canonical", "short", "integer", "long", "json-compact", "json", "bytes"] = "canonical"
     """Format of record keys.  ``canonical``: the encoding of ``table.region_key`` as text.  ``short``, ``integer``,
     ``long``: one integer as Kafka's serializer of that name writes it.  ``json-compact``: a JSON object without spaces, as
@@ -284,6 +290,10 @@ class TableSettings(Section):
     """Policy for the first records of a partition, until one of them is a row.  ``stop`` the partition before a record of
     another format, and before its hundredth record if all are bad of one kind.  ``dead-letter`` lets ``on_bad_record``
     decide, as it does later.  Stop, because otherwise a wrong topic becomes dead letters to its end."""
+    on_unknown_schema: Literal["stop", "dead-letter"] = "stop"
+    """Policy for records that name a schema which the registry does not know.  ``stop`` the partition, or let
+    ``on_bad_record`` decide about such records for good (``dead-letter``).  Stop, because the registry may be the wrong one,
+    or get the schema back."""
     on_misrouted: Policy = "stop"
     """Policy for a record in another partition than its region key's.  Stop, because it nearly always means that a whole
     producer uses another partitioner."""
@@ -427,6 +437,42 @@ class KafkaSettings(Section):
     def client(self) -> dict[str, str]:
         """Return the properties that every Kafka client of lancewal starts from: ``options`` and the brokers."""
         return {**self.options, "bootstrap.servers": self.bootstrap_servers}
+
+
+class RegistrySettings(Section):
+    """The schema registry, for formats whose values name their schema."""
+
+    url: Annotated[str, AfterValidator(_hosts)] = ""
+    """Address of the registry (``https://HOST:PORT``, several with commas), without a password.  Empty: only schemas that
+    the table has stored are known."""
+    context: str = ""
+    """Context of the registry, in which ids have their meaning.  Empty: its default context."""
+    options: Annotated[Options, Field(repr=False)] = {}
+    """Further properties of the client in confluent-kafka, passed on unchanged (``basic.auth.user.info``,
+    ``ssl.ca.location``, ``bearer.auth.credentials.source`` and so on).  In variables ``_`` stands for the dot."""
+
+    @field_validator("options")
+    @classmethod
+    def _not_ours(cls, options: dict[str, str]) -> dict[str, str]:
+        ours = [name for name in options if name in _REGISTRY_OURS]
+        if ours:
+            raise ValueError(f"{ours[0]} is not an option here: {_REGISTRY_OURS[ours[0]]}")
+        return options
+
+    @field_validator("context")
+    @classmethod
+    def _is_context(cls, context: str) -> str:
+        if context and not (context.startswith(".") and is_word(context)):
+            raise ValueError(f"{context[:60]!a}: expected the name of a context, which begins with a dot")
+        return context
+
+
+_REGISTRY_OURS = {
+    "url": "set registry.url",
+    "max.retries": "lancewal asks again itself, while other partitions go on",
+    "timeout": "lancewal waits ten seconds for an answer",
+}
+"""Properties of the client that lancewal sets, and what to do instead of setting them."""
 
 
 CatalogKind = Literal["directory", "rest", "postgres"]

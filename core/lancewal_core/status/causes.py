@@ -74,6 +74,11 @@ class Cause(Enum):
     OPEN_TRANSACTION = (CONSUMED, BROKERS, "All waiting records lie after the beginning of an open transaction.")
     THROTTLED = (CONSUMED, INGEST, "Ingest's memory is full: it consumes nothing.")
     STANDS = (CONSUMED, OUTSIDE, "Records wait, and nothing becomes durable; ingest's /status names the reason.")
+    WAITS_FOR_SCHEMA = (
+        DECODED,
+        INGEST,
+        "The schema registry has not answered for a schema that the next record names; the kind is that of the error.",
+    )
     STOPPED = (
         DECODED,
         INGEST,

@@ -153,7 +153,8 @@ def _not_consumed(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
     one record."""
     if it.refused is not None:
         return _said(Cause.CANNOT_OPEN, Urgency.PROBLEM, it.refused)
-    if not _waits_in_kafka(it) or it.kafka is None or it.stopped is not None or _not_stored(table, it) is not None:
+    explained = it.stopped is not None or it.schema is not None or _not_stored(table, it) is not None
+    if explained or not _waits_in_kafka(it) or it.kafka is None:
         return None
     seen = f"records up to position {it.kafka.high} wait"
     state = Urgency.PROBLEM if _waits_long(it) else Urgency.WAITS
@@ -242,6 +243,10 @@ def _stands(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
 
 def _stopped(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
     return None if it.stopped is None else _said(Cause.STOPPED, Urgency.PROBLEM, it.stopped)
+
+
+def _without_schema(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
+    return None if it.schema is None else _said(Cause.WAITS_FOR_SCHEMA, Urgency.PROBLEM, it.schema)
 
 
 def _rejected(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
@@ -368,6 +373,7 @@ _RULES: tuple[Rule, ...] = (
     _nothing_came,
     _not_consumed,
     _stopped,
+    _without_schema,
     _rejected,
     _not_stored,
     _in_memtable,

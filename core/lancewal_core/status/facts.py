@@ -110,6 +110,8 @@ class PartitionFacts:
     """The oldest generation that is flushed and not merged, and has rows."""
     stopped: Failure | None = None
     """Why its owner has stopped it."""
+    schema: Failure | None = None
+    """Why its owner has no schema for the next record yet."""
     refused: Failure | None = None
     """Why its owner could not open it at the last try."""
     held: Failure | None = None

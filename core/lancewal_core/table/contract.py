@@ -37,13 +37,13 @@ from lancewal_core.rows.column_types import format_type, parse_type
 from lancewal_core.rows.schema import COLUMNS_MAX, RowSchema, check_row_schema
 from lancewal_core.rows.ttl import Ttl, check_ttl
 from lancewal_core.settings.declared import OF_ITSELF, ColumnSource, check_sources
-from lancewal_core.settings.sections import METADATA_LENGTH_MAX, JsonForm, OnUnknownColumn, Policy
+from lancewal_core.settings.sections import METADATA_LENGTH_MAX, JsonForm, OnUnknownColumn, Policy, ValueFormat
 from lancewal_core.store.json_model import Version1, Version2, Word, decode_model
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.versioned import FIRST_VERSION, Declined, Family, Swapped, Version, newest_version, swap
 
 FORMAT = 2
-POLICIES = frozenset({"on_bad_record", "on_wrong_format", "on_misrouted", "dead_letter_topic"})
+POLICIES = frozenset({"on_bad_record", "on_wrong_format", "on_unknown_schema", "on_misrouted", "dead_letter_topic"})
 """Terms about records that cannot become rows.  A process that works by an older version of these terms does no harm."""
 MISROUTED = "misrouted"
 """Kind of a record that lies in another partition than the one where it belongs; all other kinds are bad records."""
@@ -86,7 +86,12 @@ takes them up."""
 VALUE_TERMS = frozenset({"value_format"})
 """Terms that say how values are read.  They change only before a table has a row, and a running process takes them up.
 Each entry names the version by which its records were decoded."""
-_LATER_TERMS = COLUMN_TERMS - {"format", "columns"} | {"partitioner", "on_wrong_format", "subscription_hold_s_max"}
+_LATER_TERMS = COLUMN_TERMS - {"format", "columns"} | {
+    "partitioner",
+    "on_wrong_format",
+    "on_unknown_schema",
+    "subscription_hold_s_max",
+}
 """Terms that the first release did not have.  Their defaults say what it does."""
 PARTITIONS_MAX = 200_000
 """Most partitions.  Regions are enumerated from the contract.  No topic has so many, but a damaged contract may say so."""
@@ -232,12 +237,13 @@ class Contract(BaseModel):
     start: Annotated[tuple[Annotated[int, Field(ge=-1, le=_INT64_MAX)], ...], Field(max_length=PARTITIONS_MAX)]
     """First position of each partition; -1 means the low watermark at the first claim."""
     columns: Annotated[tuple[Column, ...], Field(max_length=COLUMNS_MAX)]
-    value_format: Literal["json"] = "json"
+    value_format: ValueFormat = "json"
     patches: bool = True
     record_bytes_max: int = Field(default=1_000_000, ge=1)
     on_bad_record: Policy = "dead-letter"
     on_wrong_format: Literal["stop", "dead-letter"] = "stop"
     """Policy for the first records of a partition, until one of them is a row."""
+    on_unknown_schema: Literal["stop", "dead-letter"] = "stop"
     on_misrouted: Policy = "stop"
     dead_letter_topic: str | None = None
     """Topic of dead letters.  None: ``<topic>.dead-letters``."""

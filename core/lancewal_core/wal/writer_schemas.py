@@ -162,6 +162,10 @@ class WriterSchemas:
         """Keys of the schemas that were read or put before."""
         return tuple(self._known)
 
+    def forget(self, key: SchemaKey) -> None:
+        """Forget what was read of a schema."""
+        self._known.pop(key, None)
+
     def read(self, key: SchemaKey, *, again: bool = False) -> tuple[StoredSchema, ...]:
         """Return all versions of a schema, the first one first; empty if the table has none.
 
@@ -169,11 +173,16 @@ class WriterSchemas:
         versions = self.known(key)
         if versions and not again:
             return versions
+        found = self._after(key, versions)
+        if found:
+            self._known[key] = found
+        return found
+
+    def _after(self, key: SchemaKey, versions: tuple[StoredSchema, ...]) -> tuple[StoredSchema, ...]:
+        """Return all versions, of which the first ones are ``versions``."""
         family, found = schema_family(key, self._making), list(versions)
         while (data := self._store.get(family.key(len(found) + 1))) is not None:
             found.append(decode_schema(data, family.key(len(found) + 1)))
-        if found:
-            self._known[key] = tuple(found)
         return tuple(found)
 
     def put_first(
@@ -200,9 +209,9 @@ class WriterSchemas:
         outcome = swap(self._store, family, clock, decide, encode_schema)
         if self._number is not None and not isinstance(outcome, Declined):
             self._number += 1
-        versions = self.read(key, again=True)
-        if versions:
-            check_same(key, schema, versions)
+        versions = self._after(key, ())
+        check_same(key, schema, versions)
+        self._known[key] = versions
         return versions
 
     def _check_room(self, key: SchemaKey) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -49,6 +50,16 @@ def joined(pending: Pending | None, more: Records, next_: Position, weight: int)
         return Pending(more, next_, weight)
     pending.records.extend(more)
     return Pending(pending.records, next_, pending.nbytes + weight)
+
+
+def parted(pending: Pending, at: Position, weights: RecordWeights) -> tuple[Pending, Pending | None]:
+    """Divide ``pending`` into the records before a position and those from it on; None if there are none."""
+    begin = bisect_left(pending.records.offsets, at)
+    if begin == pending.rows:
+        return pending, None
+    first, rest = pending.records.part(0, begin), pending.records.part(begin, None)
+    weight = int(weights.each(first).sum()) if begin else 0
+    return Pending(first, Position(rest.offsets[0]), weight), Pending(rest, pending.next, pending.nbytes - weight)
 
 
 def divided(

@@ -40,7 +40,7 @@ from lancewal_ingest.decode.foreign import WRONG_FORMAT
 from lancewal_ingest.decode.metadata import MetadataColumns
 from lancewal_ingest.decode.naming import OtherName, naming_of
 from lancewal_ingest.decode.outcomes import OF_COLUMNS, Decoded, Rejected
-from lancewal_ingest.decode.value_decoder import Weights
+from lancewal_ingest.decode.value_decoder import NO_SCHEMAS, NamedBy, Schemas, Weights
 from lancewal_ingest.decode.weight import pieces
 from lancewal_ingest.formats import record_keys, value_decoder
 from lancewal_kafka.records import Records
@@ -121,6 +121,7 @@ def lenient(contract: Contract) -> Contract:
         "on_bad_record": contract.on_bad_record,
         "on_wrong_format": contract.on_wrong_format,
         "on_misrouted": contract.on_misrouted,
+        "on_unknown_schema": contract.on_unknown_schema,
     }
     return contract.model_copy(update={n: "dead-letter" for n, policy in terms.items() if policy == "stop"})
 
@@ -128,13 +129,13 @@ def lenient(contract: Contract) -> Contract:
 class Preparer:
     """Decode consumed records and check them against the contract; return what becomes an entry of a segment."""
 
-    def __init__(self, contract: Contract, drain: Drain | None = None) -> None:
+    def __init__(self, contract: Contract, drain: Drain | None = None, schemas: Schemas = NO_SCHEMAS) -> None:
         self.contract = contract
         self._drained = None if drain is None else DrainLimit(contract, drain)
         rows = contract.rows
         self._decoder = Decoder(
             rows,
-            value_decoder(contract.value_format, rows, naming_of(contract)),
+            value_decoder(contract.value_format, rows, naming_of(contract), schemas),
             patches=contract.patches,
             record_bytes_max=contract.record_bytes_max,
             keys=record_keys(contract),
@@ -142,6 +143,15 @@ class Preparer:
         )
         self.weights = self._decoder.weights
         self._routing = routing_of(contract)
+
+    @property
+    def names_schemas(self) -> bool:
+        """Whether values name the schemas that they were written under."""
+        return self._decoder.names_schemas
+
+    def schemas_of(self, records: Records) -> Sequence[NamedBy]:
+        """Return the schemas that the values of records name, each with the indexes of the records."""
+        return self._decoder.schemas_of(records)
 
     def prepare(self, consumed: Consumed) -> PrepareOutcome:
         (found,) = self.prepare_all([consumed])

@@ -16,6 +16,7 @@ Records of several regions may come together: the result for a record does not d
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -25,7 +26,7 @@ import pyarrow as pa
 
 from lancewal_core.rows.schema import Op, RowSchema, check_row_schema
 from lancewal_core.store.object_kinds import SEGMENT_ROWS_BYTES_MAX
-from lancewal_ingest.decode.foreign import WRONG_FORMAT, wrong_format
+from lancewal_ingest.decode.foreign import WRONG_FORMAT
 from lancewal_ingest.decode.headers import ASIDE, HeaderColumns
 from lancewal_ingest.decode.metadata import MetadataColumns, Partitions
 from lancewal_ingest.decode.naming import OtherName
@@ -33,7 +34,7 @@ from lancewal_ingest.decode.operations import op_of, record_bytes
 from lancewal_ingest.decode.outcomes import TOO_LARGE, Decoded, Refusal, Rejected
 from lancewal_ingest.decode.part import DecodedPart, assemble
 from lancewal_ingest.decode.record_keys import RecordKeys
-from lancewal_ingest.decode.value_decoder import Ops, RefusedValue, ValueDecoder
+from lancewal_ingest.decode.value_decoder import NamedBy, Ops, RefusedValue, ValueDecoder
 from lancewal_ingest.decode.weight import RecordWeights, pieces
 from lancewal_kafka.records import Records
 
@@ -133,9 +134,19 @@ class Decoder:
             rows = rows.filter(pa.array(fits))
         return Decoded(rows, is_row, tuple(rejected[index] for index in sorted(rejected)), other_names, new_fields)
 
+    @property
+    def names_schemas(self) -> bool:
+        """Whether values name the schemas that they were written under."""
+        return self._values.names_schemas
+
+    def schemas_of(self, records: Records) -> Sequence[NamedBy]:
+        """Return the schemas that the values of records name, each with the indexes of the records."""
+        headers = HeaderColumns(records.headers)
+        return self._values.schemas_of(records.values, {name: headers.last(name) for name in self._values.headers})
+
     def _refused(self, records: Records, index: int, refused: RefusedValue) -> Rejected:
         offset, value = records.offsets[index], records.values[index] or b""
-        other = wrong_format(value, records.headers[index], self._values.names)
+        other = self._values.other_format(value, records.headers[index])
         if other is not None:
             return Rejected(offset, WRONG_FORMAT, other)
         return Rejected(offset, refused.kind, refused.message, refused.found)
@@ -168,7 +179,7 @@ class Decoder:
         key, value, headers = records.keys[index], records.values[index], records.headers[index]
         if record_bytes(key, value, headers) > self._record_bytes_max:
             raise Refusal(TOO_LARGE, f"expected at most {self._record_bytes_max} bytes of key, value and headers")
-        named = op_of(headers)
+        named = op_of(headers, self._values.headers)
         if named is Op.PATCH and not self._patches:
             raise Refusal("patch_not_allowed", "expected upsert or delete: the table's contract allows no patches")
         if value is not None:

@@ -11,6 +11,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from lancewal_core.rows.schema import Op
 from lancewal_ingest.decode.outcomes import Refusal
 from lancewal_kafka.headers import UNREADABLE_HEADERS, HeaderList
@@ -25,6 +27,7 @@ LETTER_HEADERS = frozenset([SOURCE_HEADER, KIND_HEADER, *CUT_HEADERS])
 ORIGINAL = "original."
 """Prefix that a dead letter gives to its record's own headers whose names are among ours."""
 _RESERVED = "lancewal."
+FIELDS_HEADER = "lancewal.fields"
 _KNOWN = {OP_HEADER, SOURCE_HEADER, KIND_HEADER}
 _OF_CUT = {*CUT_HEADERS, *(ORIGINAL + name for name in CUT_HEADERS)}
 
@@ -39,8 +42,10 @@ def counts(name: str) -> bool:
     return name[: len(_RESERVED)].lower() == _RESERVED or name in _OF_CUT or name == UNREADABLE_HEADERS[0][0]
 
 
-def op_of(headers: Headers) -> Op | None:
+def op_of(headers: Headers, allowed: Collection[str] = ()) -> Op | None:
     """Return the operation that the headers name; None if they name none.
+
+    ``allowed``: further headers whose names begin with ``lancewal.``, which the format of values reads.
 
     Raises ``Refusal`` of kind ``unreadable_header``, ``cut_letter``, ``unknown_header`` or ``unknown_op``.
     """
@@ -52,7 +57,7 @@ def op_of(headers: Headers) -> Op | None:
             "expected a record: this dead letter lacks a part of its record (lancewal.source says where the record lies)",
         )
     for name, _ in headers or ():
-        if name[: len(_RESERVED)].lower() == _RESERVED and name not in _KNOWN:
+        if name[: len(_RESERVED)].lower() == _RESERVED and name not in _KNOWN and name not in allowed:
             raise Refusal(
                 "unknown_header",
                 f"expected {OP_HEADER} and no other header whose name begins with {_RESERVED}",

@@ -6,8 +6,9 @@ and rows too large for a segment.  It also says which columns a delete keeps.
 Guarantees of a ``ValueDecoder``; ``tests/conformance/test_value_decoder.py`` holds every format to them
  1. Each value is one row or is refused, whatever its bytes are.  No error is raised, and nothing is dropped: a value
     with a member for which there is no column is refused, unless the contract says that its name is passed over.
- 2. The result for a value depends only on its bytes, its operation, the headers that the format names, and the contract's
-    columns and names.  Its neighbours and earlier values change nothing.
+ 2. The result for a value depends only on its bytes, its operation, the headers that the format names, the contract's
+    columns and names, and the stored schemas (``lancewal_core.wal.writer_schemas``).  Its neighbours and earlier values
+    change nothing.
  3. Each cell of a row is exactly what the value says.  A value that its column cannot hold exactly is refused, never
     rounded or cut.  An absent column is null, or has its default in an upsert.  No column of the primary key is ever null.
     A column that no value has (``Naming.absent``) is null, and no patch has it: ``metadata`` fills it.
@@ -29,8 +30,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lancewal_core.names.ids import SchemaKey
+from lancewal_core.wal.writer_schemas import StoredSchema
 from lancewal_ingest.decode.naming import OtherName
 from lancewal_ingest.decode.part import DecodedPart
+from lancewal_kafka.headers import HeaderList
 
 Ops = npt.NDArray[np.uint8]
 """An ``Op`` for each value."""
@@ -39,6 +43,10 @@ HeaderValues = Mapping[str, pa.Array]
 NO_HEADERS: HeaderValues = MappingProxyType({})
 Weights = npt.NDArray[np.int64]
 """Weight in bytes for each record."""
+
+
+NamedBy = tuple[SchemaKey, npt.NDArray[np.int64]]
+"""A schema, and the indexes of the values that name it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +77,41 @@ class DecodedValues:
 class Growth(Protocol):
     """Upper bound of the bytes that a row takes in Arrow beyond its slots of fixed size, which ``weight`` counts."""
 
-    def each(self, values: Sequence[bytes | None]) -> Weights:
+    @property
+    def headers(self) -> Collection[str]:
+        """Names of the headers that say something about growth; none if the values say all."""
+
+    def each(self, values: Sequence[bytes | None], headers: HeaderValues = NO_HEADERS) -> Weights:
         """Return an upper bound of the additional bytes of each value's row; 0 for a record without a value.
 
         Must be cheap: it is called for every record, before decoding."""
 
     def largest(self, nbytes: int) -> int:
         """Return an upper bound of the additional bytes for any value of at most ``nbytes``."""
+
+
+class Schemas(Protocol):
+    """Source of stored schemas."""
+
+    def known(self, key: SchemaKey) -> Sequence[StoredSchema]:
+        """Return what is in memory of the versions of a schema."""
+
+    def read(self, key: SchemaKey) -> Sequence[StoredSchema]:
+        """Return all stored versions of a schema, the first one first; empty if the table has none.  ``Retry`` if nobody
+        knows yet."""
+
+
+class NoSchemas:
+    """``Schemas`` of a table without any."""
+
+    def known(self, key: SchemaKey) -> Sequence[StoredSchema]:
+        return ()
+
+    def read(self, key: SchemaKey) -> Sequence[StoredSchema]:
+        return ()
+
+
+NO_SCHEMAS = NoSchemas()
 
 
 class ValueDecoder(Protocol):
@@ -92,6 +128,30 @@ class ValueDecoder(Protocol):
     def headers(self) -> Collection[str]:
         """Names of the headers that say something about values; none if the values say all."""
 
+    @property
+    def names_schemas(self) -> bool:
+        """Whether values name the schemas that they were written under."""
+
+    def schemas_of(self, values: Sequence[bytes | None], headers: HeaderValues) -> Sequence[NamedBy]:
+        """Return the schemas that values name, each with the indexes of the values."""
+
+    def other_format(self, value: bytes, headers: HeaderList | None) -> str | None:
+        """Return a message that names the other format of a refused value; None if none is recognised."""
+
     def decode(self, values: Sequence[bytes], ops: Ops, headers: HeaderValues = NO_HEADERS) -> DecodedValues:
         """Return the rows and the refusals of ``values``.  ``ops`` has the operation of each value, and ``headers`` those
         that the format names."""
+
+
+class NamesNoSchema:
+    """The part of a ``ValueDecoder`` about schemas, for a format whose values name none."""
+
+    @property
+    def names_schemas(self) -> bool:
+        return False
+
+    def schemas_of(self, values: Sequence[bytes | None], headers: HeaderValues) -> Sequence[NamedBy]:
+        return ()
+
+    def other_format(self, value: bytes, headers: HeaderList | None) -> str | None:
+        return None

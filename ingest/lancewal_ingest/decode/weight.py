@@ -83,11 +83,12 @@ class RecordWeights:
 
     def fit(self, records: Records, nbytes: int) -> bool:
         """Return whether the rows of these records weigh at most ``nbytes`` together.  Cheaper than ``each``."""
-        headers = None if self._metadata is None else _headers(records)
+        headers = None if self._metadata is None and not self._growth.headers else _headers(records)
         return len(records) * self.row_bytes + int(self._grown(records, headers).sum()) <= nbytes
 
     def _grown(self, records: Records, headers: HeaderColumns | None) -> Weights:
-        grown = self._growth.each(records.values)
+        named = {} if headers is None else {name: headers.last(name) for name in self._growth.headers}
+        grown = self._growth.each(records.values, named)
         return grown if self._metadata is None else grown + self._metadata.growth(records, headers)
 
 

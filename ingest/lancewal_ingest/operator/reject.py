@@ -102,7 +102,7 @@ def reject(
         raise _wrong(
             region, f"through offset {through}: expected one from {offset} to {held.high - 1}, which Kafka has"
         )
-    preparer = Preparer(lenient(context.contract), context.drain)
+    preparer = Preparer(lenient(context.contract), context.drain, context.stored_schemas)
     first: Rejected | None = None
     weights = preparer.weights
     kinds, sent, rows, at = Counter[str](), 0, 0, offset

@@ -2,10 +2,10 @@
 
 ``partitions`` keeps which partitions wait, are open or have stopped.  ``open`` takes regions over.  ``intake`` consumes
 their records within ``limits``, and ``consumer_pause`` pauses the consumer.  ``memtable`` holds a region's rows.
-``policy`` decides when to seal, ``seal`` is the protocol, and ``sealing`` runs it.  ``led_past`` lets stopped partitions
-go on.  ``leaving`` gives regions up, ``flush_queue`` has generations flushed, and ``offset_commits`` commits positions to
-the group.  Only the thread of the ingest loop calls these modules and changes which regions are open.  Requests to the
-store run in tasks beside it.
+``policy`` decides when to seal, ``seal`` is the protocol, and ``sealing`` runs it.  ``led_past`` lets stopped
+partitions go on, and ``schema_waits`` lets partitions wait for schemas.  ``leaving`` gives regions up, ``flush_queue``
+has generations flushed, and ``offset_commits`` commits positions to the group.  Only the thread of the ingest loop
+calls these modules and changes which regions are open.  Requests to the store run in tasks beside it.
 
-May import: append, context, decode, glibc_heap, kafka, observer, retention.
+May import: append, context, decode, glibc_heap, kafka, observer, registry, retention.
 """

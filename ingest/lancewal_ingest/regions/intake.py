@@ -17,7 +17,7 @@ from lancewal_core.names.ids import Region
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.failpoints import point
 from lancewal_ingest.append.bundling import Bundling
-from lancewal_ingest.append.pending import Pending, divided, joined, weighed
+from lancewal_ingest.append.pending import Pending, divided, joined, parted, weighed
 from lancewal_ingest.append.prepare import Consumed
 from lancewal_ingest.append.segment_in_flight import SegmentInFlight
 from lancewal_ingest.decode.weight import RecordWeights
@@ -28,6 +28,7 @@ from lancewal_ingest.regions.flush_queue import FlushQueue
 from lancewal_ingest.regions.limits import WorkerLimits
 from lancewal_ingest.regions.partitions import Partitions
 from lancewal_ingest.regions.policy import GENERATION_BYTES_MAX, MemoryPolicy
+from lancewal_ingest.regions.schema_waits import SchemaWaits
 from lancewal_ingest.regions.sealing import Sealing
 from lancewal_kafka.records import Records
 
@@ -92,6 +93,7 @@ class Intake:
         limits: WorkerLimits,
         weights: RecordWeights,
         record_bytes_max: int,
+        schemas: SchemaWaits | None = None,
     ) -> None:
         self.held = False
         """Whether an operator has paused consumption."""
@@ -103,6 +105,7 @@ class Intake:
         self._pause = pause
         self._policy = policy
         self._limits = limits
+        self._schemas = schemas
         self._weights = weights
         self._expected = float(weights.largest(record_bytes_max))
         """Expected weight of each of the next records."""
@@ -113,8 +116,8 @@ class Intake:
 
     @property
     def some(self) -> bool:
-        """Whether any position or record waits for a segment."""
-        return any(one.pending for one in self._partitions.open.values())
+        """Whether a segment may take any position or record."""
+        return any(one.takeable for one in self._partitions.open.values())
 
     @property
     def waiting(self) -> tuple[int, int]:
@@ -127,9 +130,19 @@ class Intake:
         return rows, nbytes
 
     @property
+    def takeable(self) -> tuple[int, int]:
+        """Number and weight of these records in partitions of which a segment may take some."""
+        rows = nbytes = 0
+        for one in self._partitions.open.values():
+            if one.takeable and one.pending is not None:
+                rows += one.pending.rows
+                nbytes += one.pending.nbytes
+        return rows, nbytes
+
+    @property
     def segment_full(self) -> bool:
         """Whether at least a full segment waits."""
-        return self._is_segment(*self.waiting)
+        return self._is_segment(*self.takeable)
 
     @property
     def nbytes(self) -> int:
@@ -152,7 +165,8 @@ class Intake:
         self.memory_full = self._policy.paused(used, self._beside.flushes.of_one_region, self.memory_full)
         if self.memory_full:
             self._beside.bundling.drop()
-        full = self.memory_full or self._is_segment(rows, nbytes)
+        ready_rows, ready_bytes = self.takeable
+        full = self.memory_full or self._is_segment(ready_rows, ready_bytes)
         # If the store takes segments but no state page, a generation cannot be sealed, and must not grow further.
         full = full or any(r.unsealed_bytes >= GENERATION_BYTES_MAX for r in self._partitions.open.values())
         if not full:
@@ -164,8 +178,8 @@ class Intake:
             if brief and self._beside.wait(timeout_s):
                 return
         self._pause.set(full or self.held)
-        room = min(limits.segment_bytes - nbytes, self._policy.nbytes - used)
-        wanted = max(1, min(limits.poll_records, limits.segment_rows - rows, int(room / self._expected)))
+        room = min(limits.segment_bytes - ready_bytes, self._policy.nbytes - used)
+        wanted = max(1, min(limits.poll_records, limits.segment_rows - ready_rows, int(room / self._expected)))
         with point("poll"):
             polled = self._poll(wanted, self._poll_timeout(timeout_s), due_s)
         self._take(polled)
@@ -178,13 +192,19 @@ class Intake:
     def next_segment(self) -> TakenIn:
         """Take the records of the next segment: as many as go into one."""
         taken = TakenIn()
-        waiting = [one for one in self._partitions.open.values() if one.pending is not None]
+        waiting = [one for one in self._partitions.open.values() if one.takeable]
         waiting.sort(key=lambda one: (one.memtable.region.partition < self._cut, one.memtable.region.partition))
         for one in waiting:
             if one.pending is None:
                 continue
             memtable, room = one.memtable, self._limits.segment_bytes - taken.nbytes
-            pending, one.pending = divided(one.pending, room, self._weights, least=0 if taken.consumed else 1)
+            before, held = one.pending, None
+            if one.held_from is not None:
+                before, held = parted(one.pending, one.held_from, self._weights)
+            pending, rest = divided(before, room, self._weights, least=0 if taken.consumed else 1)
+            one.pending = rest or held
+            if rest is not None and held is not None:
+                one.pending = joined(rest, held.records, held.next, held.nbytes)
             if pending is not None:
                 taken.nbytes += pending.nbytes + self._weights.entry_bytes
                 if pending.rows:
@@ -199,7 +219,7 @@ class Intake:
                         memtable.no_row_yet,
                     )
                 )
-            if one.pending is not None:
+            if rest is not None:
                 # Next time this partition comes first if it got nothing now, else the one after it.
                 self._cut = memtable.region.partition + (pending is not None)
                 break
@@ -242,6 +262,8 @@ class Intake:
         open_ = self._partitions.open
         taken = {region: records for region, records in polled.records.items() if region in open_ and records.offsets}
         weights, large = weighed(taken, self._weights)
+        if self._schemas is not None:
+            self._schemas.consumed(taken)
         if large:
             use_own_pages()  # large records would leave holes in the heap
         stopped, idle_s, busy = self._partitions.stopped, self._limits.idle_position_s, self._beside.flight.busy

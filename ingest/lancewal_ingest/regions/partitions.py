@@ -25,10 +25,10 @@ The loop (``worker``) decides when: region states change only while no segment i
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lancewal_core.errors import ContractChanged, Corrupt, LancewalError, OwnershipLost, Refresh, Retry
-from lancewal_core.names.ids import Position, Region
+from lancewal_core.names.ids import Position, Region, SchemaKey
 from lancewal_core.region.state import GenerationRecord
 from lancewal_core.wal.writer import LogWriter
 from lancewal_ingest.append.pending import Pending
@@ -57,6 +57,24 @@ class OpenRegion:
     sealing: MemTable | None = None
     """MemTable of the generation before, while its seal has no answer.  Until then the stored state does not have the
     generation of ``memtable``."""
+
+    held_by: dict[SchemaKey, Position] = field(default_factory=dict)
+    """The first consumed record of each schema that is not known yet."""
+    held_since: float = 0.0
+    """Monotonic seconds since when the partition waits for schemas."""
+
+    @property
+    def held_from(self) -> Position | None:
+        """Position of the first consumed record whose schema is not known yet; None: there is none."""
+        return min(self.held_by.values(), default=None)
+
+    @property
+    def takeable(self) -> bool:
+        """Whether a segment may take consumed records, or a position."""
+        pending = self.pending
+        if pending is None or self.held_from is None:
+            return pending is not None
+        return pending.rows > 0 and pending.records.offsets[0] < self.held_from
 
     @property
     def unsealed_bytes(self) -> int:
@@ -114,8 +132,8 @@ class Partitions:
 
     @property
     def consuming(self) -> list[Region]:
-        """Partitions that are open and have not stopped."""
-        return [region for region in self.open if region not in self.stopped]
+        """Partitions that are open, have not stopped, and do not wait for schemas."""
+        return [region for region, one in self.open.items() if region not in self.stopped and not one.held_by]
 
     # -- waiting and opening -------------------------------------------------------------------------------------
 
@@ -237,6 +255,10 @@ class Partitions:
             del self.stopped[region]
             self.open.pop(region, None)  # the rows of its MemTable are read from our log again
             self._waits(region, self._now())
+
+    def open_anew(self, region: Region) -> None:
+        """Open an open partition again, which checks whether Kafka still has its next record."""
+        self._close(region, 0.0)
 
     def drop(self, region: Region, error: OwnershipLost) -> None:
         """Forget a region that another owner claimed.  If Kafka still assigns it to us and it has not stopped, open it

@@ -7,5 +7,6 @@ old waiting records are.
 counts how many of the newest became rows.  ``batch_check`` checks which batches the topic allows.  ``contract_watch``
 takes up an altered contract, and ``conflict_watch`` finds partitions that must stop for keys in conflict.
 
-May import: append, context, decode, event_table, glibc_heap, kafka, observer, python_collector, regions, retention.
+May import: append, context, decode, event_table, glibc_heap, kafka, observer, python_collector, regions, registry,
+retention.
 """

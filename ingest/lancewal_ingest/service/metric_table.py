@@ -11,7 +11,7 @@ _LATENCY_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 3
 
 OPERATIONS = (
     *("append", "open", "seal", "flush", "hand-over"),
-    *("offset-commit", "kafka", "retention", "compaction", "contract", "resume", "leave-group"),
+    *("offset-commit", "kafka", "retention", "compaction", "contract", "schema", "resume", "leave-group"),
 )
 """Operations that may fail and are tried again."""
 
@@ -54,7 +54,9 @@ class IngestMetricTable(KafkaMetricTable, StoreMetricTable, ServiceMetricTable, 
     generations_sealed = counter("Generations sealed, hand-overs included.")
     generations_flushed = counter("Sealed generations that were flushed.")
     failures = counter(
-        "Passing faults of store or broker; the operation is tried again.", "operation", known=OPERATIONS
+        "Passing faults of store, broker or schema registry; the operation is tried again.",
+        "operation",
+        known=OPERATIONS,
     )
     dead_letter_failures = counter(
         "Failed attempts to write dead letters. Ingest repeats them; meanwhile later records of the partition wait."

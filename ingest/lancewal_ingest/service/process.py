@@ -31,6 +31,7 @@ from lancewal_core.table.checks import former_setting, topics_are_bound
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.group import take_group
 from lancewal_core.table.proof.store_proof import prove_store
+from lancewal_core.wal.writer_schemas import WriterSchemas
 from lancewal_ingest.append.draining import drain_of
 from lancewal_ingest.append.job import DeadLetters
 from lancewal_ingest.context import new_owner, open_context
@@ -39,6 +40,8 @@ from lancewal_ingest.kafka.consumer import ConfluentSource
 from lancewal_ingest.kafka.dead_letters import KafkaDeadLetters, RefusedDeadLetters
 from lancewal_ingest.kafka.source import KafkaSource, check_topic
 from lancewal_ingest.regions.policy import MemoryPolicy
+from lancewal_ingest.registry.confluent import ConfluentRegistry
+from lancewal_ingest.registry.lookups import SchemaLookups
 from lancewal_ingest.service.batch_check import BatchCheck
 from lancewal_ingest.service.metrics import IngestMetrics
 from lancewal_ingest.service.table import IngestTable, TableKafka
@@ -120,7 +123,10 @@ class IngestProcess:
         group = settings.kafka.group(context.contract.table_uuid)
         contract = take_group(store, clock, context.contract, group)
         self._check_free(contract, address.uri)
-        context = replace(context, contract=contract, group=group)
+        registry = ConfluentRegistry(settings.registry) if settings.registry.url else None
+        schemas = WriterSchemas(store, contract.making)
+        lookups = SchemaLookups(schemas, registry, self._tasks, clock, context.new_id, contract)
+        context = replace(context, contract=contract, group=group, schemas=lookups)
         # The client id shows in the group to which table this member belongs, unless the settings name the client.
         client = {
             "client.id": member_id(contract.table_uuid, contract.place or settings.table.uri),

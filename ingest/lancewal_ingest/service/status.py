@@ -18,6 +18,7 @@ from lancewal_core.table.contract import Contract
 from lancewal_core.table.control import Service, Until
 from lancewal_ingest.kafka.source import Positions
 from lancewal_ingest.regions.memtable import MemTable
+from lancewal_ingest.regions.schema_waits import SchemaWait
 from lancewal_ingest.retention.topic_watch import TopicWatch
 from lancewal_ingest.service.metrics import IngestMetrics
 from lancewal_ingest.service.standstill import Standstill
@@ -47,13 +48,22 @@ class _Seen:
     memtables: Mapping[Region, MemTable]
     refused: Mapping[Region, LancewalError]
     stopped: Mapping[Region, LancewalError]
+    schemas: Mapping[Region, SchemaWait]
     consumed: Positions
     decoded: Positions
     highs: Positions
 
     @classmethod
     def of(cls, worker: IngestWorker, watch: TopicWatch) -> _Seen:
-        return cls(worker.memtables, worker.refused, worker.stopped, worker.consumed, worker.decoded, watch.highs())
+        return cls(
+            worker.memtables,
+            worker.refused,
+            worker.stopped,
+            worker.schema_waits,
+            worker.consumed,
+            worker.decoded,
+            watch.highs(),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +128,7 @@ class IngestStatus:
             rejections=self.metrics.records.of(region),
             open=None if memtable is None else self._waiting(memtable, now_ms),
             stopped=None if stopped is None else Failure.of(stopped),
+            schema=None if (wait := seen.schemas.get(region)) is None else Failure.of(wait.error),
             refused=None if refused is None else Failure.of(refused),
         )
 

@@ -98,7 +98,7 @@ class IngestTable:
             context,
             kafka.source,
             kafka.dead_letters(contract),
-            Preparer(contract, context.drain),
+            Preparer(contract, context.drain, context.stored_schemas),
             owner,
             metrics,
             seal_policy(settings),
@@ -189,7 +189,7 @@ class IngestTable:
         check_topics(self.settings, newer)
         same = not changed_terms(newer, before.contract) & POLICIES
         letters = before.dead_letters if same else self._kafka.dead_letters(newer)
-        return Terms(Preparer(newer, self.context.drain), letters)
+        return Terms(Preparer(newer, self.context.drain, self.context.stored_schemas), letters)
 
     def problems(self) -> list[Problem]:
         """Return why the table is not ready; empty if it is (guarantees 2 to 5)."""
@@ -230,6 +230,10 @@ class IngestTable:
         for kind in sorted({error.kind for error in passing.values()}):
             waiting = [region for region, error in passing.items() if error.kind == kind]
             found.append(Problem.of(passing[waiting[0]], f"partitions {_listed(waiting)} cannot be opened"))
+        found += [
+            Problem.of(wait.error, f"partition {region.partition}")
+            for region, wait in sorted(worker.schema_waits.items())
+        ]
         waits_for = worker.waits_for
         if waits_for is not None:
             found.append(Problem.of(waits_for, "no segment is written"))

@@ -36,6 +36,7 @@ from lancewal_core.errors import (
     Misrouted,
     RegionConflict,
     Retry,
+    SchemaUnknown,
     WrongFormat,
 )
 from lancewal_core.names.ids import LogId, OwnerId, Position, Region
@@ -61,12 +62,13 @@ from lancewal_ingest.regions.memtable import MemTable, own
 from lancewal_ingest.regions.offset_commits import OffsetCommits
 from lancewal_ingest.regions.partitions import Partitions
 from lancewal_ingest.regions.policy import MemoryPolicy, SealPolicy
+from lancewal_ingest.regions.schema_waits import SchemaWait, SchemaWaits
 from lancewal_ingest.regions.sealing import Sealing
 
 SHARED_RATIO, SHARED_BYTES_MAX = 16, 32 << 20
 """Bounds of the rows that MemTables may share: a part of the budget, and bytes.  When one MemTable is dropped, its part of
 a shared batch stays in memory."""
-STOPPED_BY_POLICY = (BadRecord, WrongFormat, Misrouted, DeadLetterRefused)
+STOPPED_BY_POLICY = (BadRecord, WrongFormat, Misrouted, DeadLetterRefused, SchemaUnknown)
 """Errors that another policy, or another dead-letter topic, may remove."""
 LOG_SILENT_S_MAX = 24 * 3600.0
 """Seconds without a segment after which a log in which nothing is open is not used any more.  Fences are kept for seven
@@ -131,6 +133,18 @@ class IngestWorker:
         self._pause = ConsumerPause(
             context, source, observer, self._partitions, retry_s=self._limits.retry_s, turn_s=self._limits.open_s
         )
+        self._schema_waits: SchemaWaits | None = None
+        if context.schemas is not None:
+            self._schema_waits = SchemaWaits(
+                context.clock,
+                source,
+                self._partitions,
+                self._pause,
+                context.schemas,
+                lambda: self.terms.preparer,
+                observer.failed,
+                context.schemas.comparison(),
+            )
         self._beside = WorkBeside(self._flight, self._sealing, self._flushes, self._bundling)
         self._intake = Intake(
             context.clock,
@@ -142,6 +156,7 @@ class IngestWorker:
             self._limits,
             preparer.weights,
             context.contract.record_bytes_max,
+            self._schema_waits,
         )
         self._fenced = False
         self._joined_at: float | None = None
@@ -232,7 +247,8 @@ class IngestWorker:
     def idle(self) -> bool:
         """Whether no consumed record waits or is in flight, and every assigned partition is open or stopped."""
         partitions = self._partitions
-        return not self._flight.busy and not self._intake.some and not partitions.to_open and not self._fenced
+        busy = self._flight.busy or self._intake.some or self.schema_waits
+        return not busy and not partitions.to_open and not self._fenced
 
     @property
     def ready(self) -> bool:
@@ -242,6 +258,11 @@ class IngestWorker:
     def waits_for(self) -> ContractChanged | None:
         """Why consumed records wait for a newer version of the contract; None if they do not."""
         return self._flight.waits_for
+
+    @property
+    def schema_waits(self) -> Mapping[Region, SchemaWait]:
+        """Partitions that wait for the schemas of consumed records."""
+        return {} if self._schema_waits is None else self._schema_waits.waits
 
     @property
     def idle_or_progressing(self) -> bool:
@@ -300,6 +321,8 @@ class IngestWorker:
             self._open_due()
             self._take_up_what_was_met()
             self._stop_and_go_on()
+            if self._schema_waits is not None:
+                self._schema_waits.advance()
             self._sealing.advance(self._writer)
             self._start_job()
         self._own_shared()
@@ -381,7 +404,7 @@ class IngestWorker:
         return None if newer is None else self.prepare_terms(newer, terms)
 
     def _prepare_terms(self, newer: Contract, before: Terms) -> Terms:
-        return Terms(Preparer(newer, self._context.drain), before.dead_letters)
+        return Terms(Preparer(newer, self._context.drain, self._context.stored_schemas), before.dead_letters)
 
     def _check_topic(self) -> None:
         check_topic(self._context.contract, self._source, self._context.drain)
@@ -490,6 +513,8 @@ class IngestWorker:
     def _go_on_if_altered(self) -> None:
         if self._altered and not self._sealing.busy:
             self._altered = False
+            if self._context.schemas is not None:
+                self._context.schemas.follow(self.terms.contract)
             self._partitions.go_on(STOPPED_BY_POLICY)
 
     def _take_up_what_was_met(self) -> None:

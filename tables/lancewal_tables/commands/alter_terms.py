@@ -23,10 +23,15 @@ _NAMED = {_LETTERS: "dead_letter_topic", "--group": "group_id"}
 _ON = {
     "bad-record": "on_bad_record",
     "wrong-format": "on_wrong_format",
+    "unknown-schema": "on_unknown_schema",
     "misrouted": "on_misrouted",
     "unknown-column": "on_unknown_column",
 }
-_OTHER_POLICIES = {"on_unknown_column": ("reject", "ignore"), "on_wrong_format": ("stop", "dead-letter")}
+_OTHER_POLICIES = {
+    "on_unknown_column": ("reject", "ignore"),
+    "on_wrong_format": ("stop", "dead-letter"),
+    "on_unknown_schema": ("stop", "dead-letter"),
+}
 """Policies of terms that do not have all of ``POLICIES``.  No format of values has schemas, which ``--on
 unknown-column=add`` needs."""
 

@@ -142,9 +142,12 @@ def first_contract(
     ids = {} if pinned is None else pinned.field_ids
     sources = declared_sources(settings)
     columns = [_column(f, ids.get(f.name, ()), sources.get(f.name, OF_ITSELF)) for f in rows.columns]
-    later = ("on_unknown_column", "columns_max", "partitioner", "on_wrong_format", "subscription_hold_s_max")
+    later = (
+        *("on_unknown_column", "columns_max", "partitioner", "on_wrong_format", "on_unknown_schema"),
+        "subscription_hold_s_max",
+    )
     plain = all(getattr(settings, term) == Contract.model_fields[term].default for term in later)
-    plain = plain and settings.format.key in OF_FIRST_RELEASE
+    plain = plain and settings.format.key in OF_FIRST_RELEASE and settings.format.value == "json"
     plain = plain and name is None and all(column.source == OF_ITSELF for column in columns)
     plain = plain and all(map(of_first_release, rows.columns.types))
     return Contract(
@@ -159,6 +162,7 @@ def first_contract(
         primary_key=rows.primary_key,
         region_key=rows.region_key,
         value_format=settings.format.value,
+        on_unknown_schema=settings.on_unknown_schema,
         key_format=settings.format.key,
         partitioner=settings.partitioner,
         start=tuple(topic.start),

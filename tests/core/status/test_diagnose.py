@@ -158,6 +158,9 @@ CASES: dict[str, Case] = {
         replace(BEHIND, kafka=FRESH, changed_ms=YOUNG, misrouted_to=-1, misrouted_why="It has no key"),
         "stops at position 40: the record there belongs to no partition. It has no key.",
     ),
+    "a schema is missing": Case(
+        Cause.WAITS_FOR_SCHEMA, Urgency.PROBLEM, TABLE, replace(BEHIND, schema=FAILED), FAILED.text, "misrouted"
+    ),
     "its owner has stopped it": Case(
         Cause.STOPPED, Urgency.PROBLEM, TABLE, replace(BEHIND, stopped=FAILED), FAILED.text, "misrouted"
     ),

@@ -17,7 +17,7 @@ from lancewal_ingest.decode.headers import ASIDE, HeaderColumns
 from lancewal_ingest.decode.json.decoder import JsonDecoder
 from lancewal_ingest.decode.operations import CUT_HEADERS, ORIGINAL, Headers, op_of, record_bytes
 from lancewal_ingest.decode.outcomes import Refusal
-from lancewal_ingest.decode.value_decoder import NO_HEADERS, DecodedValues, HeaderValues, Ops
+from lancewal_ingest.decode.value_decoder import NO_HEADERS, DecodedValues, HeaderValues, NamesNoSchema, Ops
 from lancewal_kafka.headers import UNREADABLE_HEADERS
 from tests.ingest.decode.json.cases import ROWS, Ways, records
 
@@ -77,7 +77,7 @@ def test_no_record_with_headers_of_others_is_examined_by_itself(monkeypatch: pyt
     assert np.all(decoded.is_row)
 
 
-class WithHeader:
+class WithHeader(NamesNoSchema):
     """JSON, whose rows hold a header that the format names."""
 
     headers = ("source", "none")

@@ -26,6 +26,7 @@ from lancewal_core.region.loss_record import LossRecord, behind_losses
 from lancewal_core.rows.schema import OFFSET
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.contract import Contract
+from lancewal_core.wal.writer_schemas import WriterSchemas
 from lancewal_ingest.append.prepare import Consumed, Preparer, lenient
 from lancewal_kafka.clients import unpacking_bounded
 from lancewal_kafka.records import Records
@@ -42,7 +43,7 @@ class TopicReader:
 
     ``TopicReplaced`` if the topic has another id, ``KafkaUnavailable`` if no broker answers."""
 
-    def __init__(self, settings: Settings, eras: Eras, columns_of: Contract) -> None:
+    def __init__(self, settings: Settings, eras: Eras, columns_of: Contract, schemas: WriterSchemas) -> None:
         contract = eras.newest
         self._eras = eras
         self._contract = contract
@@ -53,6 +54,7 @@ class TopicReader:
         self.compacted = same_topic(self._inspector, contract, "Compare with the WAL: --from wal").compacted
         self._open = partial(lone_consumer, client, group, contract.topic)
         self._preparers: dict[int, Preparer] = {}
+        self._schemas = schemas
         self._columns_of = columns_of
         self.versions: Versions | None = None
         """Function that divides positions by the contract version under which their records were taken.  None if only
@@ -145,7 +147,7 @@ class TopicReader:
 
     def _preparer(self, contract: Contract) -> Preparer:
         if contract.version not in self._preparers:
-            self._preparers[contract.version] = Preparer(lenient(contract))
+            self._preparers[contract.version] = Preparer(lenient(contract), schemas=self._schemas)
         return self._preparers[contract.version]
 
 

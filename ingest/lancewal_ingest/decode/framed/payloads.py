@@ -7,7 +7,8 @@ schema* for the columns of one contract.  Guarantees
     their length and 64 MB of memory, and a second of time each.
  2. The result for a payload depends only on its bytes, its operation, the writer schema, and the contract's columns and
     names.
- 3. Guarantees 3 to 7 of ``value_decoder`` hold.
+ 3. Guarantees 3, 5, 6 and 7 of ``value_decoder`` hold.  ``present`` is null, unless
+    payloads tell it.  A patch gets no defaults.
  4. A field of the writer schema for which there is no column, and that the contract passes over by none of its names, makes
     ``unknown`` true.  Then every payload is refused as ``unknown_column``, and ``DecodedValues.new_fields`` has the type of
     each such field at the top level that can be a column.
@@ -15,14 +16,13 @@ schema* for the columns of one contract.  Guarantees
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from lancewal_core.wal.writer_schemas import WriterSchema
 from lancewal_ingest.decode.value_decoder import DecodedValues, Ops
 
 
@@ -45,24 +45,30 @@ class Payloads:
         return Payloads(np.frombuffer(b"".join(values), np.uint8), starts, ends)
 
 
-class Formats(Protocol):
-    """Maker of the payload decoders of one format, for the columns of one contract."""
-
-    def __call__(self, schema: WriterSchema) -> PayloadDecoder:
-        """Return the decoder of payloads of one writer schema.  ``SchemaUnusable`` if the schema is not valid, or of another
-        kind, or cannot fill the columns."""
-
-
 class SchemaUnusable(Exception):
-    """Error about a writer schema of which no payload can become a row.  The message holds no content of a value."""
+    """Error about a writer schema of which no payload can become a row.  The message holds no content of a value.
+
+    ``kind``: see ``outcomes.KINDS``."""
+
+    def __init__(self, message: str, kind: str = "unusable_schema") -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 class PayloadDecoder(Protocol):
     """Decoder of the payloads of one writer schema; see the guarantees of the module."""
 
     @property
+    def tells_presence(self) -> bool:
+        """Whether payloads say which columns a patch has, and ``present`` of its rows holds them."""
+
+    @property
     def unknown(self) -> Sequence[str]:
         """Paths of the fields that guarantee 4 is about; empty if there are none."""
+
+    @property
+    def fills(self) -> Collection[str]:
+        """Present names of the columns for which the writer schema has a field."""
 
     @property
     def growth(self) -> tuple[int, int]:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lancewal_core.rows.schema import Op, RowSchema
+from lancewal_ingest.decode.foreign import wrong_format
 from lancewal_ingest.decode.json.cells import AS_TEXTS
 from lancewal_ingest.decode.json.columnar import ColumnReader, without
 from lancewal_ingest.decode.json.defaults import Defaults
@@ -31,15 +32,23 @@ from lancewal_ingest.decode.json.strict import with_texts
 from lancewal_ingest.decode.json.types import check_json_types
 from lancewal_ingest.decode.naming import PLAIN, Naming, OtherName
 from lancewal_ingest.decode.part import DecodedPart
-from lancewal_ingest.decode.value_decoder import NO_HEADERS, DecodedValues, HeaderValues, Ops, RefusedValue
+from lancewal_ingest.decode.value_decoder import (
+    NO_HEADERS,
+    DecodedValues,
+    HeaderValues,
+    NamesNoSchema,
+    Ops,
+    RefusedValue,
+)
 from lancewal_ingest.decode.weight import pieces
+from lancewal_kafka.headers import HeaderList
 
 SINGLY_MAX = 64
 """A part of at most this many values that Arrow refuses is decoded value by value."""
 SINGLY_BYTES = 1 << 20
 
 
-class JsonDecoder:
+class JsonDecoder(NamesNoSchema):
     """See the module docstring.  Raises ``InvalidSchema`` for columns that have no JSON form."""
 
     def __init__(self, rows: RowSchema, naming: Naming = PLAIN) -> None:
@@ -60,6 +69,9 @@ class JsonDecoder:
         self.headers: Sequence[str] = ()
         self.single_records = 0
         """Number of values that were decoded one by one so far, bad ones included."""
+
+    def other_format(self, value: bytes, headers: HeaderList | None) -> str | None:
+        return wrong_format(value, headers, self.names)
 
     def decode(self, values: Sequence[bytes], ops: Ops, headers: HeaderValues = NO_HEADERS) -> DecodedValues:
         if self._texts:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from lancewal_core.rows.schema import RowSchema
-from lancewal_ingest.decode.value_decoder import Weights
+from lancewal_ingest.decode.value_decoder import NO_HEADERS, HeaderValues, Weights
 from lancewal_ingest.decode.weight import lengths, slot_bits
 
 _ITEM_BYTES_MIN = 2
@@ -32,14 +32,22 @@ class JsonGrowth:
         self._item_bytes = max(_item_bytes(field.type) for field in rows.columns)
         """Most bytes of an item of a list that is a list, struct, vector or binary of fixed size; 0 without such lists."""
 
-    def each(self, values: Sequence[bytes | None]) -> Weights:
+    headers: Sequence[str] = ()
+
+    def each(self, values: Sequence[bytes | None], headers: HeaderValues = NO_HEADERS) -> Weights:
         grown = self._unpacked * lengths(values) + self._default_bytes
         if self._item_bytes:
             grown += self._item_bytes * np.fromiter(map(_items_max, values), np.int64, len(values))
         return grown
 
     def largest(self, nbytes: int) -> int:
-        return self._unpacked * nbytes + self._item_bytes * (nbytes // _ITEM_BYTES_MIN) + self._default_bytes
+        factor, fixed = self.bound
+        return factor * nbytes + fixed
+
+    @property
+    def bound(self) -> tuple[int, int]:
+        """Upper bound for any value: bytes for each of its bytes, and further bytes."""
+        return self._unpacked + -(-self._item_bytes // _ITEM_BYTES_MIN), self._default_bytes
 
 
 def _unpacked(type_: pa.DataType) -> int:

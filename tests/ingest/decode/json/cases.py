@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from lancewal_core.rows.schema import RowSchema
 from lancewal_ingest.decode.decoder import Decoder
+from lancewal_ingest.decode.foreign import wrong_format
 from lancewal_ingest.decode.headers import ASIDE
 from lancewal_ingest.decode.json import decoder as decoder_module
 from lancewal_ingest.decode.json.decoder import JsonDecoder
@@ -21,7 +22,15 @@ from lancewal_ingest.decode.json.reference import ReferenceDecoder
 from lancewal_ingest.decode.json.strict import with_texts
 from lancewal_ingest.decode.naming import PLAIN, Naming, OtherName
 from lancewal_ingest.decode.outcomes import Decoded, Refusal
-from lancewal_ingest.decode.value_decoder import NO_HEADERS, DecodedValues, HeaderValues, Ops, ValueDecoder
+from lancewal_ingest.decode.value_decoder import (
+    NO_HEADERS,
+    DecodedValues,
+    HeaderValues,
+    NamesNoSchema,
+    Ops,
+    ValueDecoder,
+)
+from lancewal_kafka.headers import HeaderList
 from lancewal_kafka.records import Records
 
 Header = tuple[str, bytes | None]
@@ -106,7 +115,7 @@ def records(
     )
 
 
-class Singly:
+class Singly(NamesNoSchema):
     """The reference path alone."""
 
     def __init__(self, rows: RowSchema, naming: Naming = PLAIN) -> None:
@@ -122,6 +131,9 @@ class Singly:
         values = [with_texts(value, self._texts) for value in values]
         part, refused = self._reference.decode(values, ops, range(len(values)), others)
         return DecodedValues([part], refused, others)
+
+    def other_format(self, value: bytes, headers: HeaderList | None) -> str | None:
+        return wrong_format(value, headers, self.names)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,208 @@
+"""``ValueDecoder`` of the formats of a schema registry: values by the stored schemas that they name.
+
+1. A value is decoded by the schema that the table has stored for the name in its frame, never by what a registry says.
+   Without one, the value is refused as ``unknown_schema``.  Ingest asks for it first, and lets the partition wait.
+2. Values of one schema are decoded together, by one ``PayloadDecoder`` that stays in memory.
+3. A schema that is not valid, or cannot fill the columns, makes each of its values bad (``unusable_schema``).
+4. Where payloads do not tell which columns a patch has, the header ``lancewal.fields`` does: names of columns, separated
+   by commas.  Other columns of the payload do not count.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from threading import Lock
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from lancewal_core.names.ids import SchemaKey
+from lancewal_core.rows.schema import Op, RowSchema
+from lancewal_core.wal.writer_schemas import WriterSchema
+from lancewal_ingest.decode.framed.frames import SCHEMA_HEADER, Framed, FrameReader
+from lancewal_ingest.decode.framed.payloads import PayloadDecoder, SchemaUnusable
+from lancewal_ingest.decode.naming import Naming, OtherName
+from lancewal_ingest.decode.operations import FIELDS_HEADER
+from lancewal_ingest.decode.outcomes import Refusal
+from lancewal_ingest.decode.part import DecodedPart, present_bitmap
+from lancewal_ingest.decode.value_decoder import (
+    NO_HEADERS,
+    DecodedValues,
+    HeaderValues,
+    NamedBy,
+    Ops,
+    RefusedValue,
+    Schemas,
+    Weights,
+)
+from lancewal_ingest.decode.weight import lengths
+from lancewal_kafka.headers import HeaderList
+
+_GROWTH = 64
+"""Bytes that a row may take for each byte of a payload whose schema nobody has seen yet.  It is weighed again then."""
+
+
+class FramedFormat(Protocol):
+    """A format of payloads, for the columns of one contract."""
+
+    name: str
+    """The format's name in messages."""
+    paths: bool
+    """Whether frames end with a path (``frames``)."""
+    columns: Sequence[str]
+    """Names by which payloads may call columns."""
+
+    def decoder(self, schema: WriterSchema, path: tuple[int, ...]) -> PayloadDecoder:
+        """Return the decoder of payloads of one writer schema.  ``SchemaUnusable`` if the schema is not valid, or of another
+        kind, or cannot fill the columns."""
+
+
+class FramedDecoder:
+    """See the module docstring."""
+
+    def __init__(self, format_: FramedFormat, rows: RowSchema, naming: Naming, schemas: Schemas) -> None:
+        self._format = format_
+        self._frames = FrameReader(format_.name, paths=format_.paths)
+        self._schemas = schemas
+        self._rows = rows
+        self._naming = naming
+        self._lock = Lock()
+        self._made: dict[tuple[SchemaKey, tuple[int, ...]], PayloadDecoder | SchemaUnusable] = {}
+        self.names: Collection[str] = format_.columns
+        self.headers: Sequence[str] = (SCHEMA_HEADER, FIELDS_HEADER)
+        self.growth = FramedGrowth(self, self._frames)
+
+    def other_format(self, value: bytes, headers: HeaderList | None) -> str | None:
+        """Return None: the frame says already what is wrong."""
+        return None
+
+    def decode(self, values: Sequence[bytes], ops: Ops, headers: HeaderValues = NO_HEADERS) -> DecodedValues:
+        groups, refused = self._frames.read(values, headers.get(SCHEMA_HEADER))
+        parts: list[DecodedPart] = []
+        other_names, new_fields = Counter[OtherName](), dict[str, pa.DataType]()
+        for group in groups:
+            decoder = self._decoder(group.key, group.path)
+            if isinstance(decoder, SchemaUnusable):
+                refused += [RefusedValue(index, decoder.kind, str(decoder)) for index in group.indexes.tolist()]
+                continue
+            found = decoder.decode(group.payloads, ops[group.indexes])
+            refused += [replace(one, place=int(group.indexes[one.place])) for one in found.refused]
+            for part in found.parts:
+                part = replace(part, indexes=group.indexes[part.indexes])
+                parts.append(self._patches(part, decoder, headers.get(FIELDS_HEADER), refused))
+            other_names.update(found.other_names)
+            new_fields.update(found.new_fields)
+        return DecodedValues(parts, refused, other_names, new_fields)
+
+    @property
+    def names_schemas(self) -> bool:
+        return True
+
+    def schemas_of(self, values: Sequence[bytes | None], headers: HeaderValues) -> Sequence[NamedBy]:
+        groups, _ = self._frames.read([value or b"" for value in values], headers.get(SCHEMA_HEADER))
+        return [(group.key, group.indexes) for group in groups]
+
+    def growth_of(self, group: Framed) -> tuple[int, int]:
+        """Return the growth of payloads (``PayloadDecoder.growth``)."""
+        if not self._schemas.known(group.key):
+            return _GROWTH, 0
+        decoder = self._decoder(group.key, group.path)
+        return (0, 0) if isinstance(decoder, SchemaUnusable) else decoder.growth
+
+    def _decoder(self, key: SchemaKey, path: tuple[int, ...]) -> PayloadDecoder | SchemaUnusable:
+        versions = self._schemas.read(key)
+        if not versions or versions[0].writer is None:
+            return SchemaUnusable(f"the table has no schema for {key}, which the frame names", "unknown_schema")
+        made_for = key, path
+        with self._lock:
+            found = self._made.get(made_for)
+            if found is None:
+                try:
+                    found = self._format.decoder(versions[0].writer, path)
+                except SchemaUnusable as unusable:
+                    found = SchemaUnusable(f"schema {key}: {unusable}", unusable.kind)
+                self._made[made_for] = found
+        return found
+
+    def _patches(
+        self, part: DecodedPart, decoder: PayloadDecoder, fields: pa.Array | None, refused: list[RefusedValue]
+    ) -> DecodedPart:
+        """Return the part with the columns of its patches alone in these, and refuse patches that do not name any."""
+        patches = part.ops.to_numpy() == Op.PATCH
+        if decoder.tells_presence or not patches.any():
+            return part
+        texts: list[bytes | None] = [None] * len(patches)
+        if fields is not None:
+            texts = fields.take(pa.array(part.indexes)).to_pylist()
+        kept, has = np.ones(len(patches), np.bool_), np.ones((len(self._rows.columns), len(patches)), np.bool_)
+        present: list[bytes | None] = [None] * len(patches)
+        named: dict[bytes | None, frozenset[str] | Refusal] = {}
+        for place in np.flatnonzero(patches).tolist():
+            text = texts[place]
+            if text not in named:
+                named[text] = self._named(text, decoder)
+            columns = named[text]
+            if isinstance(columns, Refusal):
+                kept[place] = False
+                refused.append(RefusedValue(int(part.indexes[place]), columns.kind, str(columns), columns.found))
+            else:
+                has[:, place] = [name in columns for name in self._rows.columns.names]
+                present[place] = present_bitmap(self._rows, columns)
+        places = np.arange(len(patches))
+        columns_of = [
+            array if own.all() else array.take(pa.array(places, mask=~own))
+            for array, own in zip(part.columns, has, strict=True)
+        ]
+        whole = DecodedPart(part.indexes, columns_of, part.ops, pa.array(present, pa.binary()))
+        if kept.all():
+            return whole
+        at = pa.array(kept)
+        return DecodedPart(
+            part.indexes[kept],
+            [array.filter(at) for array in columns_of],
+            part.ops.filter(at),
+            whole.present.filter(at),
+        )
+
+    def _named(self, text: bytes | None, decoder: PayloadDecoder) -> frozenset[str] | Refusal:
+        """Return the columns, by the table's names, that a patch has; the primary key is always among them."""
+        if text is None:
+            return Refusal(
+                "patch_fields", f"expected the header {FIELDS_HEADER}: a patch names its columns, with commas"
+            )
+        names = [name.strip() for name in text.decode("utf-8", "replace").split(",")]
+        of_table = {self._naming.fields.get(name, name): name for name in self._rows.columns.names}
+        unknown = [name for name in names if name not in of_table]
+        if unknown:
+            return Refusal("unknown_column", f"header {FIELDS_HEADER} names something that is no column", unknown[0])
+        missing = [name for name in names if name not in decoder.fills]
+        if missing:
+            return Refusal(
+                "patch_fields", f"column {missing[0]!r} is in the header {FIELDS_HEADER}, but not in the schema"
+            )
+        return frozenset([*(of_table[name] for name in names), *self._rows.primary_key])
+
+
+class FramedGrowth:
+    """``Growth`` of values with frames.  A value whose schema nobody has stored yet counts with ``_GROWTH``."""
+
+    headers = (SCHEMA_HEADER,)
+
+    def __init__(self, decoder: FramedDecoder, frames: FrameReader) -> None:
+        self._decoder = decoder
+        self._frames = frames
+
+    def each(self, values: Sequence[bytes | None], headers: HeaderValues = NO_HEADERS) -> Weights:
+        present = [value or b"" for value in values]
+        grown: Weights = lengths(values)
+        groups, _ = self._frames.read(present, headers.get(SCHEMA_HEADER))
+        for group in groups:
+            factor, fixed = self._decoder.growth_of(group)
+            grown[group.indexes] = grown[group.indexes] * factor + fixed
+        return grown
+
+    def largest(self, nbytes: int) -> int:
+        return _GROWTH * nbytes

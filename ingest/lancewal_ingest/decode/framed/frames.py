@@ -1,0 +1,197 @@
+"""Frames: how a value, or a header beside it, names the schema that the value was written under.
+
+| frame | bytes | schema |
+|---|---|---|
+| id | 0, then 4 bytes, the highest first | ``id-N`` |
+| GUID | 1, then 16 bytes | ``guid-...`` |
+
+Serializers put the frame before the payload, or into the header ``__value_schema_id``.  Where a record has that header, its
+value is the payload alone.  Protobuf's frame ends with the *path* to the message: a count and so many numbers, as zigzag
+varints.  A count of 0 stands for the first message.
+
+Source: the wire format in the documentation of Confluent's schema registry, and its Python serializers.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lancewal_core.names.ids import SchemaKey
+from lancewal_ingest.decode.foreign import WRONG_FORMAT
+from lancewal_ingest.decode.framed.payloads import Payloads
+from lancewal_ingest.decode.value_decoder import RefusedValue
+
+SCHEMA_HEADER = "__value_schema_id"
+_ID_BYTES, _GUID_BYTES = 5, 17
+_BY_ID, _BY_GUID = 0, 1
+_PATH_MAX = 64
+"""Most numbers of a path: deeper messages than any column can be."""
+_VARINT_BYTES_MAX = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Framed:
+    """Values that name one schema and one message of it."""
+
+    key: SchemaKey
+    path: tuple[int, ...]
+    """Protobuf's path to the message; empty for other formats."""
+    indexes: npt.NDArray[np.int64]
+    """Indexes of the values."""
+    payloads: Payloads
+
+
+def key_of_id(number: int) -> SchemaKey:
+    return SchemaKey(f"id-{number}")
+
+
+def key_of_guid(guid: bytes) -> SchemaKey:
+    return SchemaKey(f"guid-{uuid.UUID(bytes=guid)}")
+
+
+class FrameReader:
+    """Reader of the frames of many values.  ``paths``: whether a frame ends with a path."""
+
+    def __init__(self, expected: str, *, paths: bool) -> None:
+        self._expected = expected
+        self._paths = paths
+
+    def read(self, values: Sequence[bytes], named: pa.Array | None) -> tuple[list[Framed], list[RefusedValue]]:
+        """Return the values by schema, and refusals of those without a frame.  ``named`` has the header of each value."""
+        payloads = Payloads.of(values)
+        sizes = payloads.ends - payloads.starts
+        inside = np.ones(len(values), np.bool_)
+        if named is not None and named.null_count < len(named):
+            inside = named.is_null().to_numpy(zero_copy_only=False)
+        by_id = inside & (sizes >= _ID_BYTES)
+        by_id[by_id] = payloads.data[payloads.starts[by_id]] == _BY_ID
+        numbers = np.zeros(len(values), np.int64)
+        for place in range(1, _ID_BYTES):
+            numbers[by_id] = numbers[by_id] << 8 | payloads.data[payloads.starts[by_id] + place]
+        by_id &= numbers > 0
+        starts = payloads.starts + _ID_BYTES * by_id
+        found: dict[tuple[SchemaKey, tuple[int, ...]], list[npt.NDArray[np.int64]]] = {}
+        refused: list[RefusedValue] = []
+        for number in np.unique(numbers[by_id]).tolist():
+            indexes = np.flatnonzero(by_id & (numbers == number))
+            if not self._paths:
+                found[key_of_id(number), ()] = [indexes]
+                continue
+            first = self._first_message(payloads, starts, indexes)
+            found[key_of_id(number), (0,)] = [indexes[first]]
+            starts[indexes[first]] += 1
+            for index in indexes[~first].tolist():
+                rest = bytes(payloads.data[starts[index] : payloads.ends[index]])
+                self._with_path(found, refused, index, key_of_id(number), rest, starts)
+        for index in np.flatnonzero(~by_id).tolist():
+            self._singly(values[index], named, index, starts, found, refused)
+        framed = [
+            Framed(key, path, at, Payloads(payloads.data, starts[at], payloads.ends[at]))
+            for (key, path), some in found.items()
+            if len(at := np.concatenate(some))
+        ]
+        return framed, refused
+
+    def _first_message(
+        self, payloads: Payloads, starts: npt.NDArray[np.int64], indexes: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.bool_]:
+        """Return which of the values name the first message of their schema, as nearly all do: by a count of 0."""
+        some: npt.NDArray[np.bool_] = starts[indexes] < payloads.ends[indexes]
+        some[some] = payloads.data[starts[indexes[some]]] == 0
+        return some
+
+    def _singly(
+        self,
+        value: bytes,
+        named: pa.Array | None,
+        index: int,
+        starts: npt.NDArray[np.int64],
+        found: dict[tuple[SchemaKey, tuple[int, ...]], list[npt.NDArray[np.int64]]],
+        refused: list[RefusedValue],
+    ) -> None:
+        """Read the frame of a value that has no id before the payload."""
+        header = None if named is None else named[index].as_py()
+        frame = value if header is None else header
+        key, nbytes = _key(frame)
+        if key is None:
+            refused.append(RefusedValue(index, WRONG_FORMAT, self._message(value, header)))
+            return
+        if header is None:
+            starts[index] += nbytes
+        if self._paths:
+            self._with_path(found, refused, index, key, frame[nbytes:], starts if header is None else None)
+        else:
+            found.setdefault((key, ()), []).append(np.array([index]))
+
+    def _with_path(
+        self,
+        found: dict[tuple[SchemaKey, tuple[int, ...]], list[npt.NDArray[np.int64]]],
+        refused: list[RefusedValue],
+        index: int,
+        key: SchemaKey,
+        rest: bytes,
+        starts: npt.NDArray[np.int64] | None,
+    ) -> None:
+        read = _path(rest)
+        if read is None:
+            message = "expected the path to a message after the schema's id: a count of at most 64, and so many numbers"
+            refused.append(RefusedValue(index, WRONG_FORMAT, message))
+            return
+        path, nbytes = read
+        if starts is not None:
+            starts[index] += nbytes
+        found.setdefault((key, path), []).append(np.array([index]))
+
+    def _message(self, value: bytes, header: bytes | None) -> str:
+        if header is not None:
+            return f"header {SCHEMA_HEADER}: expected byte 0 and a schema's id of 4 bytes, or byte 1 and a GUID of 16 bytes"
+        if len(value) >= _ID_BYTES and value[0] == _BY_ID:
+            return (
+                "the schema's id is 0. If it is an id of 8 bytes (Apicurio), have its serializer write 4 bytes: "
+                "apicurio.registry.id-handler=io.apicurio.registry.serde.Default4ByteIdHandler, "
+                "apicurio.registry.headers.enabled=false"
+            )
+        return (
+            f"expected {self._expected} with the frame of a schema registry. The frame is byte 0 and a schema's id of 4 "
+            f"bytes, or byte 1 and a GUID of 16, or the header {SCHEMA_HEADER}"
+        )
+
+
+def _key(frame: bytes) -> tuple[SchemaKey | None, int]:
+    """Return the schema that a frame names, and the frame's bytes without a path."""
+    if len(frame) >= _ID_BYTES and frame[0] == _BY_ID and any(frame[1:_ID_BYTES]):
+        return key_of_id(int.from_bytes(frame[1:_ID_BYTES])), _ID_BYTES
+    if len(frame) >= _GUID_BYTES and frame[0] == _BY_GUID:
+        return key_of_guid(frame[1:_GUID_BYTES]), _GUID_BYTES
+    return None, 0
+
+
+def _path(data: bytes) -> tuple[tuple[int, ...], int] | None:
+    """Return the path at the beginning of ``data``, and its number of bytes; None if there is none."""
+    at, numbers, count = 0, list[int](), None
+    while count is None or len(numbers) < count:
+        number = shift = 0
+        for byte in data[at : at + _VARINT_BYTES_MAX]:
+            at += 1
+            number |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+        else:
+            return None
+        number = number >> 1 ^ -(number & 1)
+        if number < 0:
+            return None
+        if count is None:
+            count = number
+            if count > _PATH_MAX:
+                return None
+        else:
+            numbers.append(number)
+    return (tuple(numbers) if numbers else (0,)), at

@@ -1,0 +1,49 @@
+"""JSON after a frame, as serializers of JSON Schema write it.
+
+The value after the frame is decoded as plain JSON, by the same code.  Its schema validates nothing: a producer's serializer
+has validated the value, and the contract says what a row is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from lancewal_core.rows.schema import RowSchema
+from lancewal_core.wal.writer_schemas import WriterSchema
+from lancewal_ingest.decode.framed.payloads import PayloadDecoder, Payloads, SchemaUnusable
+from lancewal_ingest.decode.json.decoder import JsonDecoder
+from lancewal_ingest.decode.naming import Naming
+from lancewal_ingest.decode.value_decoder import DecodedValues, Ops
+
+
+class JsonPayloads:
+    """``PayloadDecoder`` of JSON."""
+
+    tells_presence = True
+    unknown: Sequence[str] = ()
+
+    def __init__(self, decoder: JsonDecoder) -> None:
+        self._decoder = decoder
+        self.fills: Collection[str] = decoder.names
+        self.growth = decoder.growth.bound
+
+    def decode(self, payloads: Payloads, ops: Ops) -> DecodedValues:
+        data = payloads.data.tobytes()
+        values = [data[start:end] for start, end in zip(payloads.starts.tolist(), payloads.ends.tolist(), strict=True)]
+        return self._decoder.decode(values, ops)
+
+
+class JsonSchemaFormat:
+    """``FramedFormat`` of JSON with a JSON Schema."""
+
+    name = "JSON"
+    paths = False
+
+    def __init__(self, rows: RowSchema, naming: Naming) -> None:
+        self._payloads = JsonPayloads(JsonDecoder(rows, naming))
+        self.columns: Sequence[str] = list(self._payloads.fills)
+
+    def decoder(self, schema: WriterSchema, path: tuple[int, ...]) -> PayloadDecoder:
+        if schema.kind != "json-schema":
+            raise SchemaUnusable(f"it is of kind {schema.kind}, and table.format.value is json-schema")
+        return self._payloads

@@ -1,0 +1,189 @@
+"""Partitions that wait for the schemas of consumed records.
+
+Guarantees
+ 1. No record whose schema this process has not read goes into a segment.  Records before it do.
+ 2. A partition that waits is paused.  Its consumed records stay in memory, within the budget.  Other partitions go on.
+ 3. A partition stops before the record if a person must see to its schema.  If the schema was unknown and is found later, the
+    partition goes on.
+ 4. If the registry has another schema for an id than the table, the partitions stop that have had records of it since both
+    were last found alike.  Their error names these records.  No other record of that id is decoded.
+ 5. After a wait longer than ``ASK_AFTER_S`` the partition is opened again, which checks whether Kafka still has its records
+    and deletes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from lancewal_core.errors import LancewalError, RegistryUnavailable, SchemaIdReused, SchemaUnknown
+from lancewal_core.names.ids import Position, Region, SchemaKey
+from lancewal_core.process.clock import Clock
+from lancewal_ingest.append.pending import parted
+from lancewal_ingest.append.prepare import Preparer
+from lancewal_ingest.kafka.source import KafkaSource
+from lancewal_ingest.regions.consumer_pause import ASK_AFTER_S, ConsumerPause
+from lancewal_ingest.regions.partitions import OpenRegion, Partitions
+from lancewal_ingest.registry.comparison import SchemaComparison
+from lancewal_ingest.registry.lookups import SchemaLookups
+from lancewal_kafka.records import Records
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaWait:
+    """A partition that waits."""
+
+    since: float
+    """Monotonic seconds."""
+    schemas: tuple[SchemaKey, ...]
+    error: RegistryUnavailable
+
+
+class SchemaWaits:
+    """See the module docstring.  Called by the loop's thread only.  ``preparer`` returns the one in use, and ``failed``
+    is told why a lookup had no answer."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        source: KafkaSource,
+        partitions: Partitions,
+        pause: ConsumerPause,
+        lookups: SchemaLookups,
+        preparer: Callable[[], Preparer],
+        failed: Callable[[str, object], None],
+        comparison: SchemaComparison | None = None,
+    ) -> None:
+        self._clock = clock
+        self._source = source
+        self._partitions = partitions
+        self._pause = pause
+        self._lookups = lookups
+        self._preparer = preparer
+        self._failed = failed
+        self._comparison = comparison
+        self._stopped: dict[Region, SchemaKey] = {}
+        """Partitions that a schema has stopped."""
+        self._used: dict[SchemaKey, dict[Region, tuple[int, int]]] = {}
+        """By schema and partition: the first record since both were last found alike, and the last one."""
+        self._compared: dict[SchemaKey, dict[Region, int]] = {}
+        """The last records when the comparison under way began."""
+
+    @property
+    def waits(self) -> Mapping[Region, SchemaWait]:
+        """Partitions that wait now."""
+        return {region: self._wait(one) for region, one in self._partitions.open.items() if one.held_by}
+
+    def _wait(self, one: OpenRegion) -> SchemaWait:
+        left = tuple(sorted(one.held_by))
+        causes = (found.cause for key in left if (found := self._lookups.waiting.get(key)) is not None)
+        cause = next((cause for cause in causes if cause is not None), None)
+        kind = type(cause) if isinstance(cause, RegistryUnavailable) else RegistryUnavailable
+        why = "the registry is asked, or does not know the schema yet" if cause is None else str(cause)
+        return SchemaWait(one.held_since, left, kind(f"records wait for schema {', '.join(left)}: {why}"))
+
+    def consumed(self, polled: Mapping[Region, Records]) -> None:
+        """Let the partitions wait that have polled records whose schemas are not known.
+
+        Each partition in ``polled`` has records, and these are in no ``Pending`` yet."""
+        preparer = self._preparer()
+        if not preparer.names_schemas or not polled:
+            return
+        named = preparer.schemas_of(Records.joined(list(polled.values())))
+        missing = set(self._lookups.missing([key for key, _ in named]))
+        regions, offsets = list(polled), np.concatenate([records.offsets for records in polled.values()])
+        ends = np.cumsum([len(records) for records in polled.values()])
+        for key, indexes in named:
+            places = np.searchsorted(ends, indexes, side="right")
+            used = self._used.setdefault(key, {})
+            for place in np.unique(places).tolist():
+                region, here = regions[place], offsets[indexes[places == place]]
+                first, last = int(here.min()), int(here.max())
+                used[region] = (used[region][0] if region in used else first, last)
+                if key in missing:
+                    self._hold(region, Position(first), key)
+
+    def _hold(self, region: Region, at: Position, key: SchemaKey) -> None:
+        one = self._partitions.open[region]
+        if not one.held_by:
+            one.held_since = self._clock.monotonic()
+            self._source.pause([region])
+        one.held_by.setdefault(key, at)
+
+    def advance(self) -> None:
+        """Release the partitions whose schemas are known, and stop those of which a person must see to a schema.
+
+        No segment may be in flight."""
+        held = {region: one for region, one in self._partitions.open.items() if one.held_by}
+        self._stopped = {region: key for region, key in self._stopped.items() if region in self._partitions.stopped}
+        self._compare()
+        if not held and not self._stopped:
+            return
+        self._lookups.keep({*self._stopped.values(), *(key for one in held.values() for key in one.held_by)})
+        for cause in self._lookups.advance():
+            self._failed("schema", cause)
+        for region, one in held.items():
+            self._look(region, one)
+        found = [region for region, key in self._stopped.items() if self._lookups.known(key)]
+        mended = SchemaUnknown | SchemaIdReused
+        self._partitions.open_again(r for r in found if isinstance(self._partitions.stopped.get(r), mended))
+
+    def _compare(self) -> None:
+        """Take the findings of a comparison with the registry."""
+        if self._comparison is None:
+            return
+        alike, reused = self._comparison.settle()
+        for key in alike:
+            for region, last in self._compared[key].items():
+                self._used[key][region] = (last, self._used[key][region][1])
+        for key, error in reused.items():
+            self._lookups.doubt(key, error)
+            for region, (first, last) in self._used.pop(key, {}).items():
+                if region in self._partitions.open and region not in self._partitions.stopped:
+                    self._doubt(region, key, error, f"offsets {first} to {last}")
+        used = [key for key in self._used if self._lookups.known(key)]
+        if self._comparison.begin_if_due(used):
+            self._compared = {key: {region: last for region, (_, last) in self._used[key].items()} for key in used}
+
+    def _doubt(self, region: Region, key: SchemaKey, error: SchemaIdReused, offsets: str) -> None:
+        """Stop a partition whose records may have become wrong rows.  No more of its records are decoded."""
+        one = self._partitions.open[region]
+        one.pending = None
+        one.held_by.clear()
+        self._stopped[region] = key
+        place = f"topic {region.topic} partition {region.partition}"
+        wrong = f"Rows of {offsets}, which name that schema, may be wrong: they came since both were last found alike"
+        self._partitions.stop(region, SchemaIdReused(f"{place}: {error} {wrong}", **{**error.where, **region.place}))
+
+    def _look(self, region: Region, one: OpenRegion) -> None:
+        """Let the records of a partition go whose schemas are known now, or stop the partition before the first other one."""
+        known = [key for key in one.held_by if self._lookups.known(key)]
+        for key in known:
+            del one.held_by[key]
+        if known and one.pending is not None and one.pending.rows:
+            # Records of a schema that nobody had seen were weighed by a guess.
+            one.pending.nbytes = int(self._preparer().weights.each(one.pending.records).sum())
+        if one.held_by:
+            key = min(one.held_by, key=lambda key: one.held_by[key])
+            failure = self._lookups.failure(key)
+            if failure is not None:
+                self._stop(region, one, key, failure)
+        elif self._clock.monotonic() - one.held_since > ASK_AFTER_S:
+            self._partitions.open_anew(region)
+        elif not self._pause.on:
+            self._source.resume([region])
+
+    def _stop(self, region: Region, one: OpenRegion, key: SchemaKey, failure: LancewalError) -> None:
+        at = one.held_by[key]
+        one.held_by.clear()
+        if one.pending is not None:
+            first, _ = parted(one.pending, at, self._preparer().weights)
+            one.pending = first if first.rows else None
+        self._stopped[region] = key
+        error = type(failure)(
+            f"topic {region.topic} partition {region.partition} offset {at}: {failure}",
+            **{**failure.where, **region.place, "offset": at},
+        )
+        self._partitions.stop(region, error)

@@ -1,0 +1,73 @@
+"""Comparison of the schemas in use with the registry: has it given an id to another schema?
+
+Guarantees
+ 1. All schemas that this process uses are compared soon after it began to use them, then every ``EVERY_S``.
+ 2. Silence is no finding, nor is a schema that the registry no longer has: the stored one counts.
+ 3. One comparison runs at a time, in a task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from lancewal_core.errors import RegistryUnavailable, SchemaIdReused
+from lancewal_core.names.ids import SchemaKey
+from lancewal_core.process.clock import Clock
+from lancewal_core.process.tasks import Task, Tasks
+from lancewal_core.wal.writer_schemas import WriterSchemas, check_same
+from lancewal_ingest.registry.registry import Registry
+
+Found = tuple[list[SchemaKey], dict[SchemaKey, SchemaIdReused]]
+"""Schemas that are alike, and an error for each that is not."""
+EVERY_S = 60.0
+SOON_S = 1.0
+"""Seconds between two comparisons while there are schemas that were never compared."""
+
+
+class SchemaComparison:
+    """See the module docstring.  Called by the loop's thread only."""
+
+    def __init__(self, schemas: WriterSchemas, registry: Registry, tasks: Tasks, clock: Clock) -> None:
+        self._schemas = schemas
+        self._registry = registry
+        self._tasks = tasks
+        self._clock = clock
+        self._task: Task[Found] | None = None
+        self._began_at = float("-inf")
+        self._alike: set[SchemaKey] = set()
+        """Schemas that were found alike at least once."""
+
+    def settle(self) -> Found:
+        """Return what a comparison that has ended has found, once."""
+        if self._task is None or not self._task.done():
+            return [], {}
+        found, self._task = self._task.result(), None
+        self._alike.update(found[0])
+        return found
+
+    def begin_if_due(self, used: Sequence[SchemaKey]) -> bool:
+        """Begin a comparison of ``used`` if one is due; return whether it has begun."""
+        now = self._clock.monotonic()
+        new = any(key not in self._alike for key in used)
+        if not used or self._task is not None or now - self._began_at < (SOON_S if new else EVERY_S):
+            return False
+        self._began_at = now
+        self._task = self._tasks.start(partial(self._compare, used))
+        return True
+
+    def _compare(self, used: Sequence[SchemaKey]) -> Found:
+        alike, reused = list[SchemaKey](), dict[SchemaKey, SchemaIdReused]()
+        for key in used:
+            versions = self._schemas.known(key)
+            try:
+                schema = self._registry.schema(key)
+                if schema is not None and versions:
+                    check_same(key, schema, versions)
+            except RegistryUnavailable:
+                break
+            except SchemaIdReused as error:
+                reused[key] = error
+            else:
+                alike.append(key)
+        return alike, reused
