@@ -13,13 +13,13 @@ from lancewal_core.rows.schema import RowSchema
 from lancewal_ingest.append import prepare
 from lancewal_ingest.decode.json.decoder import JsonDecoder
 from lancewal_ingest.decode.naming import Naming
-from lancewal_ingest.decode.value_decoder import NO_HEADERS, DecodedValues, HeaderValues, Ops
+from lancewal_ingest.decode.value_decoder import NO_HEADERS, DecodedValues, HeaderValues, NamesNoSchema, Ops
 
 Read = Callable[[bytes], tuple[bytes, Mapping[str, pa.DataType]]]
 """Function from a value to its JSON and the types of its optional fields."""
 
 
-class WithSchemas:
+class WithSchemas(NamesNoSchema):
     """A ``ValueDecoder``.  It names all fields that are no present column, former and dropped names too."""
 
     def __init__(self, read: Read, rows: RowSchema, naming: Naming) -> None:
@@ -46,7 +46,7 @@ class WithSchemas:
 @contextmanager
 def values_have_schemas(read: Read) -> Iterator[None]:
     """Tables of JSON have values of this format meanwhile."""
-    with mock.patch.object(prepare, "value_decoder", lambda _, rows, naming: WithSchemas(read, rows, naming)):
+    with mock.patch.object(prepare, "value_decoder", lambda _, rows, naming, schemas: WithSchemas(read, rows, naming)):
         yield
 
 

@@ -16,7 +16,7 @@ from lancewal_core.table.protocol import ColumnsCommit, CommitOutcome
 from lancewal_ingest.append import prepare
 from lancewal_ingest.commands.ingest import app
 from lancewal_ingest.decode.naming import PLAIN, Naming
-from lancewal_ingest.decode.value_decoder import ValueDecoder
+from lancewal_ingest.decode.value_decoder import NO_SCHEMAS, Schemas, ValueDecoder
 from tests.support.format_with_schemas import WithSchemas, known_by_name
 
 __all__ = ["app"]
@@ -45,7 +45,7 @@ def _dying(where: str) -> None:
 def _become() -> None:
     read = known_by_name({name: parse_type(type_) for name, type_ in TYPES.items()})
 
-    def value_decoder(_: str, rows: RowSchema, naming: Naming = PLAIN) -> ValueDecoder:
+    def value_decoder(_: str, rows: RowSchema, naming: Naming = PLAIN, schemas: Schemas = NO_SCHEMAS) -> ValueDecoder:
         return WithSchemas(read, rows, naming)
 
     vars(prepare)["value_decoder"] = value_decoder

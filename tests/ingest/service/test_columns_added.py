@@ -29,7 +29,7 @@ from tests.support.format_with_schemas import values_have_schemas
 from tests.support.pipeline import SMALL, Pipeline, by_key
 from tests.support.silent_observer import SilentObserver
 
-UNSUPPORTED = {"duration": pa.duration("s"), "zoned": pa.timestamp("us", "Europe/Berlin")}
+UNSUPPORTED = {"interval": pa.month_day_nano_interval(), "zoned": pa.timestamp("us", "Europe/Berlin")}
 
 
 def read(value: bytes) -> tuple[bytes, Mapping[str, pa.DataType]]:
@@ -229,7 +229,7 @@ def test_records_wait_while_the_store_does_not_answer(pipeline: Pipeline, table:
         ("A", "int64", "taken, by 'a'"),
         ("_offset", "int64", "reserved"),
         ("b.c", "int64", "not allowed"),
-        ("d", "duration", "type duration"),
+        ("d", "interval", "type month_day_nano_interval"),
         ("t", "zoned", "expected the zone UTC"),
         ("needed", "int64!", None),
     ],
@@ -328,13 +328,13 @@ def test_many_fields_cost_few_trials(pipeline: Pipeline, monkeypatch: pytest.Mon
         return changed(*of)
 
     monkeypatch.setattr(new_columns, "changed", counted)
-    fields = {f"n{n:04}": pa.int8() for n in range(1_000)} | {"n0500!": pa.duration("s")}
+    fields = {f"n{n:04}": pa.int8() for n in range(1_000)} | {"n0500!": pa.month_day_nano_interval()}
     found = with_new_fields(contract, fields, Surroundings(9, {}), "abc")
     assert list(found.refused) == ["n0500!"]
     assert [column.name for column in found.contract.columns[4:]] == sorted(fields.keys() - found.refused.keys())
     assert calls < 25
     calls = 0
-    fields = {f"n{n:04}": pa.duration("s") for n in range(1_000)}
+    fields = {f"n{n:04}": pa.month_day_nano_interval() for n in range(1_000)}
     found = with_new_fields(contract, fields, Surroundings(9, {}), "abc")
     assert (found.contract, found.refused.keys()) == (contract, fields.keys())
     assert calls <= new_columns.TRIALS_MAX + 1

@@ -78,6 +78,7 @@ def test_what_a_partition_waits_for_is_said(error: LancewalError) -> None:
     """Not that another owner's claim came first: the next try meets it."""
     worker: Any = SimpleNamespace(
         stopped={},
+        schema_waits={},
         waiting=[region(1), region(2)],
         refused={region(1): error, region(2): OwnershipLost("claimed")},
         idle_or_progressing=True,

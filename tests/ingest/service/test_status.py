@@ -35,7 +35,7 @@ class Counted:
 
     def __getattr__(self, name: str) -> Any:
         self.asked[name] += 1
-        return {"consumed": AHEAD, "decoded": AHEAD, "stopped": {}, "highs": lambda: AHEAD}[name]
+        return {"consumed": AHEAD, "decoded": AHEAD, "stopped": {}, "schema_waits": {}, "highs": lambda: AHEAD}[name]
 
 
 def test_each_partition_is_shown_and_all_are_asked_for_together() -> None:
@@ -50,5 +50,5 @@ def test_each_partition_is_shown_and_all_are_asked_for_together() -> None:
     assert [(p.partition, p.consumed, p.decoded, p.durable, p.high) for p in status.partitions] == [
         (p, 7, 7, 5, 7) for p in range(PARTITIONS)
     ]
-    assert set(counted.asked) == {"consumed", "decoded", "stopped", "highs"}
+    assert set(counted.asked) == {"consumed", "decoded", "stopped", "schema_waits", "highs"}
     assert max(counted.asked.values()) <= 2
