@@ -19,7 +19,6 @@ from lancewal_core.table.contract import Contract, former_columns
 from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_core.table.load_record import read_loads
 from lancewal_core.table.watermarks import InForce, decode_merge_record, says_keep
-from lancewal_reader.plan.breaks import contracts_up_to
 from lancewal_reader.point.receipt import Receipt
 
 
@@ -77,7 +76,7 @@ def find_scope(
     """
     store, now_ms = opened.store, opened.clock.now_ms()
     contract = _shown(opened, shown)
-    eras = Eras(contracts_up_to(store, opened.contract))
+    eras = Eras(opened.contracts.up_to(opened.contract))
     wanted = None if partitions is None or eras.altered else partitions
     cut = {
         region: receipt.positions[region]

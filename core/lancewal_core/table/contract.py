@@ -605,6 +605,7 @@ class WrittenContracts:
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
         self._found: dict[tuple[Making | None, int], Contract] = {}
+        self._unnamed: dict[tuple[Making | None, int], Contract] = {}
 
     def know(self, contract: Contract) -> None:
         """Keep a version that was read elsewhere, so that rows which name it cost no request."""
@@ -622,8 +623,19 @@ class WrittenContracts:
 
     @property
     def known(self) -> tuple[Contract, ...]:
-        """All versions that were read."""
+        """All versions that rows have named."""
         return tuple(self._found.values())
+
+    def up_to(self, newest: Contract) -> list[Contract]:
+        """Return every version of the contract, oldest first.  Rows need not name them, so they are not ``known``."""
+        return [*(self._former(newest, version) for version in range(1, newest.version)), newest]
+
+    def _former(self, newest: Contract, version: int) -> Contract:
+        key = newest.making, version
+        found = self._found.get(key) or self._unnamed.get(key)
+        if found is None:
+            found = self._unnamed[key] = read_contract_version(self._store, newest, version)
+        return found
 
 
 def read_contract_version(store: ObjectStore, newest: Contract, version: int) -> Contract:

@@ -33,7 +33,7 @@ Steps of a turn
     took up partitions, or another topic, after step 3 has no receipt: the next turn opens it again, and asks.
  6. Swap the new cut for the one of step 1.  If it is another one by now, nothing is written.
 
-Requests of a turn in a folder: two for the cut, and one for the swap.  A table that changed costs about 13 if it has one page
+Requests of a turn in a folder: two for the cut, and one for the swap.  A table that changed costs about 12 if it has one page
 and one log.  Three of them read its state page, and two to four its log.  The others find its newest version, and look for a
 newer contract.  Each further second that the table lags costs some more.  The looks of step 2 come on top.
 

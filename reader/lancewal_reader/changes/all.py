@@ -50,7 +50,7 @@ from lancewal_reader.changes.pairs import Pairs
 from lancewal_reader.changes.records import MORE, Entries, RecordStretch, entries_between, reached, record_changes
 from lancewal_reader.changes.side import Side
 from lancewal_reader.plan.at_receipt import plan_at
-from lancewal_reader.plan.breaks import Cut, contracts_up_to, spans_a_change
+from lancewal_reader.plan.breaks import Cut, spans_a_change
 from lancewal_reader.plan.lineage import Lineage, StepSource
 from lancewal_reader.point.receipt import Receipt
 from lancewal_reader.reading.shown_version import shown_version
@@ -183,7 +183,7 @@ def _divided(start: Side, end: Side) -> Side | None:
     context = end.context
     if context.contract.version == 1:
         return None
-    contracts = contracts_up_to(context.store, context.contract)
+    contracts = context.contracts.up_to(context.contract)
     begin, last = start.receipt.positions, end.receipt.positions
     if not spans_a_change(contracts, begin, last):
         return None
@@ -256,7 +256,7 @@ def _partitions(contract: Contract, rows: RowSchema, pairs: Pairs) -> pa.Array:
 def _contract_of(side: Side) -> Contract:
     """Return the contract by whose topic and number of partitions records right after a state are placed."""
     newest, cut = side.context.contract, side.receipt.positions
-    contracts = contracts_up_to(side.context.store, newest)
+    contracts = side.context.contracts.up_to(newest)
     found = contracts[0]
     for contract in contracts[1:]:
         if contract.topic_id != found.topic_id and not any(region.topic_id == contract.topic_id for region in cut):

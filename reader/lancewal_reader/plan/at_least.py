@@ -42,7 +42,6 @@ from lancewal_core.table.contract import Contract
 from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.segment import EntryHeader, Trailer
 from lancewal_core.wal.tail import LogTail, read_trailer
-from lancewal_reader.plan.breaks import contracts_up_to
 from lancewal_reader.plan.log_entries import EntryRef
 from lancewal_reader.plan.strong import PlanContext, ReadPlan, looked_again, plan_strong, walk_from
 from lancewal_reader.point.receipt import Receipt
@@ -146,7 +145,7 @@ def _of_former_topic(context: PlanContext, missing: Seq[Region]) -> str:
     """Return a hint for the error message if the topic was recreated, else an empty text.  A token names no topic id,
     so its records may be those of the former topic."""
     contract = context.contract
-    former = {it.topic_id for it in contracts_up_to(context.store, contract)} - {contract.topic_id}
+    former = {it.topic_id for it in context.contracts.up_to(contract)} - {contract.topic_id}
     if not missing or not former:
         return ""
     return (

@@ -65,7 +65,7 @@ from lancewal_core.table.watermarks import NOTHING_MERGED, InForce
 from lancewal_core.wal.log_end import confirm_end, segment_lost
 from lancewal_core.wal.segment import Segment, Trailer
 from lancewal_core.wal.walk import Walk
-from lancewal_reader.plan.breaks import contracts_up_to, kept_of, lies_before_a_change, spans_a_change
+from lancewal_reader.plan.breaks import kept_of, lies_before_a_change, spans_a_change
 from lancewal_reader.plan.lineage import Lineage
 from lancewal_reader.plan.log_entries import EntryRef, LogEntries
 from lancewal_reader.plan.stand_in import Pinned, is_at_or_below, stand_in
@@ -146,7 +146,7 @@ def _plan_once(context: PlanContext, at: Receipt) -> ReadPlan:
             _check_stand_in(context, at)
     merged = {region: mark.next for region, mark in pinned.in_force.regions.items()}
     if context.contract.version > 1:
-        contracts = contracts_up_to(context.store, context.contract)
+        contracts = context.contracts.up_to(context.contract)
         if spans_a_change(contracts, merged, at.positions):
             raise _version_gone(context, at)
         if pinned.in_force.conflicts is not None and lies_before_a_change(contracts, merged, at.positions):

@@ -32,7 +32,7 @@ from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.segment import EntryHeader, Segment, decode_segment
 from lancewal_reader.plan.at_positions import closed_regions, plan_at_cut
 from lancewal_reader.plan.at_timestamp import again, segments_of
-from lancewal_reader.plan.breaks import contracts_up_to, kept_of, topic_cuts
+from lancewal_reader.plan.breaks import kept_of, topic_cuts
 from lancewal_reader.plan.strong import PlanContext, ReadPlan, plan_strong
 
 _NONE = Position((1 << 63) - 1)
@@ -49,7 +49,7 @@ def plan_at_record_time(context: PlanContext, place: str, ms: int) -> ReadPlan:
     ends = {**closed, **{r: newest.cut.get(r, Position(0)) for r in context.contract.regions}}
     cut = {region: min(end, first.get(region, _NONE)) for region, end in ends.items()}
     if closed:
-        cut = dict(topic_cuts(contracts_up_to(context.store, context.contract), cut, closed))
+        cut = dict(topic_cuts(context.contracts.up_to(context.contract), cut, closed))
     return plan_at_cut(context, place, newest, cut)
 
 

@@ -31,7 +31,7 @@ from lancewal_core.table.watermarks import InForce
 from lancewal_core.wal.segment import Segment, Trailer
 from lancewal_reader.plan.at_receipt import plan_at
 from lancewal_reader.plan.at_version import check_of_table, versions_left
-from lancewal_reader.plan.breaks import contracts_up_to, kept_of
+from lancewal_reader.plan.breaks import kept_of
 from lancewal_reader.plan.lineage import Lineage
 from lancewal_reader.plan.stand_in import Pinned, same_rows
 from lancewal_reader.plan.strong import PAUSE_S, PlanContext, ReadPlan, check_contract, walk_from
@@ -126,7 +126,7 @@ def _cut(context: PlanContext, pinned: Pinned, ms: int) -> dict[Region, Position
 def _regions_of_then(context: PlanContext) -> dict[Region, Position]:
     """Return the regions of every contract so far, each with its first position.  Regions of a topic that was
     recreated since are included."""
-    contracts = contracts_up_to(context.store, context.contract)
+    contracts = context.contracts.up_to(context.contract)
     return {r: contract.start_of(r.partition) or Position(0) for contract in contracts for r in contract.regions}
 
 

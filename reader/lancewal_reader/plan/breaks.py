@@ -36,8 +36,7 @@ from lancewal_core.names import paths
 from lancewal_core.names.ids import Position, Region, TableVersion
 from lancewal_core.region.history import generations_behind
 from lancewal_core.region.states import PageLook
-from lancewal_core.store.object_store import ObjectStore
-from lancewal_core.table.contract import Contract, read_contract_version
+from lancewal_core.table.contract import Contract
 from lancewal_core.table.protocol import TransactionInfo
 from lancewal_core.table.watermarks import PROPERTY_LOAD, InForce, kind_of
 from lancewal_reader.plan.at_version import versions_left
@@ -45,11 +44,6 @@ from lancewal_reader.plan.strong import PlanContext
 
 _NAMED = 3
 Cut = Mapping[Region, Position]
-
-
-def contracts_up_to(store: ObjectStore, newest: Contract) -> list[Contract]:
-    """Return every version of the contract, oldest first."""
-    return [*(read_contract_version(store, newest, version) for version in range(1, newest.version)), newest]
 
 
 @contextmanager
@@ -131,7 +125,7 @@ def check_one_side(context: PlanContext, version: TableVersion, in_force: InForc
     """Raise ``InvalidInput`` if ``cut``, read from ``version``, has positions on both sides of a break.
 
     ``PlanStale`` and ``OutsideHistoryWindow`` are raised as by a plan of the cut."""
-    for contract in contracts_up_to(context.store, context.contract):
+    for contract in context.contracts.up_to(context.contract):
         ends = {r: Position(at) for r, at in zip(contract.regions, contract.altered_at, strict=False)}
         if contract.altered_at:
             _check(f"partitions were added, at contract version {contract.version}", ends, cut, contract.topic_id)

@@ -20,6 +20,7 @@ from lancewal_core.names.ids import Making, Region, TopicId
 from lancewal_core.table.contract import (
     Column,
     Contract,
+    WrittenContracts,
     column_texts,
     decode_contract,
     encode_contract,
@@ -149,3 +150,17 @@ def test_a_contract_that_is_hardly_altered_is_read_without_a_listing(
         store.plain.put_if_absent(paths.contract_version(contract.version, contract.making), encode_contract(contract))
     assert read_contract(store, "t") == versions[-1]
     assert [act for act, _ in store.calls].count("list") == listings
+
+
+def test_former_versions_are_read_once_and_no_row_names_them(store: ScriptedStore) -> None:
+    versions = [CONTRACT.model_copy(update={"version": v, "partitions": v + 2}) for v in range(1, 5)]
+    for contract in versions:
+        put(store, contract)
+    written = WrittenContracts(store)
+    assert written.of(versions[-1], 2) == versions[1]
+    store.calls.clear()
+    for _ in range(2):
+        assert written.up_to(versions[-1]) == versions
+    assert [act for act, _ in store.calls] == ["get"] * 2
+    assert written.up_to(versions[0]) == versions[:1]
+    assert written.known == (versions[1],)
