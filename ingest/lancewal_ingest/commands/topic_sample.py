@@ -86,7 +86,7 @@ def _seen(settings: Settings, region: Region, facts: TopicFacts, first: Position
     except RetentionLost:
         return []  # trimmed meanwhile: these are not its newest records
     part = Consumed(region, first, end, records)
-    rejected = {one.offset: (one.kind, one.message) for one in _rejected(settings.table, facts, part)}
+    rejected = {one.offset: (one.kind, one.message) for one in _rejected(settings, facts, part)}
     places = zip(records.timestamps, records.offsets, strict=True)
     return [_Seen((ms, region.partition, offset), *rejected.get(offset, ("", ""))) for ms, offset in places]
 
@@ -95,7 +95,7 @@ def _declares_rows(table: TableSettings) -> bool:
     return bool(table.columns and table.primary_key and (table.region_key or not has_region_key(table.format.key)))
 
 
-def _rejected(table: TableSettings, facts: TopicFacts, part: Consumed) -> Iterable[Rejected]:
+def _rejected(settings: Settings, facts: TopicFacts, part: Consumed) -> Iterable[Rejected]:
     """Return the records that would be no rows.
 
     If the settings do not declare columns and keys, only other formats are recognised."""
@@ -105,8 +105,12 @@ def _rejected(table: TableSettings, facts: TopicFacts, part: Consumed) -> Iterab
     from lancewal_ingest.append.prepare import Preparer
     from lancewal_ingest.decode.foreign import WRONG_FORMAT, wrong_format
     from lancewal_ingest.decode.outcomes import Rejected
+    from lancewal_ingest.registry.asked import AskedSchemas
 
+    table = settings.table
     if not _declares_rows(table):
+        if table.format.value != "json":
+            return []
         values = zip(part.records.offsets, part.records.values, part.records.headers, strict=True)
         found = ((offset, wrong_format(value or b"", headers, ())) for offset, value, headers in values)
         return [Rejected(offset, WRONG_FORMAT, message) for offset, message in found if message is not None]
@@ -139,7 +143,7 @@ def _rejected(table: TableSettings, facts: TopicFacts, part: Consumed) -> Iterab
         on_misrouted="dead-letter",
         on_unknown_column=table.on_unknown_column,
     )
-    return Preparer(contract).prepare(part).letters
+    return Preparer(contract, schemas=AskedSchemas.of(settings.registry)).prepare(part).letters
 
 
 def _ids(type_: pa.DataType, numbers: Iterator[int]) -> tuple[int, ...]:

@@ -38,7 +38,8 @@ class SchemaWait:
     since: float
     """Monotonic seconds."""
     schemas: tuple[SchemaKey, ...]
-    error: RegistryUnavailable
+    error: RegistryUnavailable | None
+    """Why the registry has not answered; None: it is asked, or does not know the schema yet."""
 
 
 class SchemaWaits:
@@ -80,9 +81,10 @@ class SchemaWaits:
         left = tuple(sorted(one.held_by))
         causes = (found.cause for key in left if (found := self._lookups.waiting.get(key)) is not None)
         cause = next((cause for cause in causes if cause is not None), None)
+        if cause is None:
+            return SchemaWait(one.held_since, left, None)
         kind = type(cause) if isinstance(cause, RegistryUnavailable) else RegistryUnavailable
-        why = "the registry is asked, or does not know the schema yet" if cause is None else str(cause)
-        return SchemaWait(one.held_since, left, kind(f"records wait for schema {', '.join(left)}: {why}"))
+        return SchemaWait(one.held_since, left, kind(f"records wait for schema {', '.join(left)}: {cause}"))
 
     def consumed(self, polled: Mapping[Region, Records]) -> None:
         """Let the partitions wait that have polled records whose schemas are not known.

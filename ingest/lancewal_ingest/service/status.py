@@ -111,6 +111,7 @@ class IngestStatus:
         named, memtable = self.named, seen.memtables.get(region)
         stopped, refused = seen.stopped.get(region), _lasting(seen.refused.get(region))
         durable = None if memtable is None else int(memtable.position)
+        wait = seen.schemas.get(region)
         still = self.still.waiting.get(region)
         stands_s = 0.0 if still is None else self.still.now - still.since
         return PartitionFacts(
@@ -128,7 +129,7 @@ class IngestStatus:
             rejections=self.metrics.records.of(region),
             open=None if memtable is None else self._waiting(memtable, now_ms),
             stopped=None if stopped is None else Failure.of(stopped),
-            schema=None if (wait := seen.schemas.get(region)) is None else Failure.of(wait.error),
+            schema=None if wait is None or wait.error is None else Failure.of(wait.error),
             refused=None if refused is None else Failure.of(refused),
         )
 

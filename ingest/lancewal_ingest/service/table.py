@@ -233,6 +233,7 @@ class IngestTable:
         found += [
             Problem.of(wait.error, f"partition {region.partition}")
             for region, wait in sorted(worker.schema_waits.items())
+            if wait.error is not None
         ]
         waits_for = worker.waits_for
         if waits_for is not None:

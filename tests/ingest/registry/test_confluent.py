@@ -6,12 +6,9 @@ import base64
 import json
 import socket
 import ssl
-import threading
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -22,55 +19,17 @@ from lancewal_core.wal.writer_schemas import WriterSchema
 from lancewal_ingest.registry import confluent
 from lancewal_ingest.registry.confluent import ConfluentRegistry
 from tests.support.certificates import make_certificates
+from tests.support.stub_registry import Answer, StubRegistry, serving
 
 SEVEN = SchemaKey("id-7")
 GUID = SchemaKey("guid-0f8fad5b-d9cb-469f-a165-70867728950e")
 SECRET = "hunter2xq"
-Answer = tuple[int, bytes]
-
-
-class StubRegistry(ThreadingHTTPServer):
-    """A server with an answer for each path; ``asked`` has the requests' paths and headers."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.answers: dict[str, Answer | Callable[[], Answer]] = {}
-        self.asked: list[tuple[str, dict[str, str]]] = []
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
-
-    def has(self, path: str, schema: str, **more: Any) -> None:
-        self.answers[path] = (200, json.dumps({"schema": schema, **more}).encode())
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: StubRegistry
-
-    def do_GET(self) -> None:
-        path = urlsplit(self.path).path
-        self.server.asked.append((self.path, dict(self.headers.items())))
-        answer = self.server.answers.get(path, (404, b'{"error_code": 40403, "message": "Schema not found"}'))
-        status, body = answer() if callable(answer) else answer
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None: ...
 
 
 @pytest.fixture
 def server() -> Iterator[StubRegistry]:
-    with StubRegistry() as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
+    with serving() as server:
         yield server
-        server.shutdown()
-        thread.join()
 
 
 def registry(server: StubRegistry, **options: str) -> ConfluentRegistry:
