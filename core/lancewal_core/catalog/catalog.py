@@ -75,8 +75,10 @@ def found_table(catalog: StoredCatalog, name: str) -> TableEntry:
 
 
 def found_cut(catalog: StoredCatalog, name: str) -> Cut:
-    """Return the cut ``name``.  ``CutMissing`` if there is none."""
-    cut = catalog.cut(cut_name(name))
+    """Return the cut ``name``.  ``CutMissing`` if there is none; ``CatalogRefused`` if the catalog keeps no cuts."""
+    cut_name(name)
+    check_keeps_cuts(catalog)
+    cut = catalog.cut(name)
     if cut is None:
         raise CutMissing(
             f"the catalog {catalog.where} has no cut {name}: `lancewal cut list` shows its cuts, and `lancewal cut make "
@@ -89,7 +91,10 @@ def found_cut(catalog: StoredCatalog, name: str) -> Cut:
 def check_keeps_cuts(catalog: StoredCatalog) -> None:
     """Raise ``CatalogRefused`` if the catalog keeps no cuts."""
     if not catalog.keeps_cuts:
-        raise CatalogRefused(f"the catalog {catalog.where} keeps no cuts: set catalog.root to a folder for them")
+        raise CatalogRefused(
+            f"the catalog {catalog.where} keeps no cuts: set catalog.root to a folder for them. In Python and Spark, name "
+            "that folder as the catalog"
+        )
 
 
 def cuts_of(catalog: StoredCatalog, name: str, table_uuid: str | None) -> list[Cut]:
@@ -143,6 +148,6 @@ def change_table(
             return new
     shown = "no such entry" if seen is None else f"it at {seen.uri}"
     raise CatalogRefused(
-        f"the catalog {catalog.where} refused {TRIES_MAX} times to change the entry of {name}, and shows {shown}. Nothing was "
-        "changed. Correct the server"
+        f"the catalog {catalog.where} refused {TRIES_MAX} times to change the entry of {name}, and shows {shown}. The entry "
+        "was not changed. Correct the server: it may name the folders of its root by itself"
     )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from lancewal_core.catalog.catalog import StoredCatalog, change_table
 from lancewal_core.catalog.entry import TableEntry, TableState, entry_of
-from lancewal_core.errors import LancewalError
+from lancewal_core.errors import CatalogRefused, LancewalError
 from lancewal_core.names.ids import Region
 from lancewal_core.open import Address
 from lancewal_core.process.clock import SystemClock
@@ -34,6 +34,8 @@ class DroppedTable:
     contract: Contract
     not_ended: Mapping[Region, LancewalError]
     """Partitions whose logs could not be ended.  Ingest ends by itself once it meets the contract."""
+    entry_error: CatalogRefused | None
+    """Why the catalog still names the table; None if it does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +62,11 @@ def drop_table(settings: Settings, catalog: StoredCatalog | None, contract: Cont
     with closing(ThreadTasks()) as tasks:
         opened = OpenedTable.over(address.store(), address.table(), contract, tasks, clock)
         contract, failed = drop(opened, lambda: uuid.uuid4().hex)
-    _put_state(settings, catalog, contract, "dropped")
-    return DroppedTable(contract, failed)
+    try:
+        _put_state(settings, catalog, contract, "dropped")
+    except CatalogRefused as error:  # the contract counts
+        return DroppedTable(contract, failed, error)
+    return DroppedTable(contract, failed, None)
 
 
 def undrop_table(settings: Settings, catalog: StoredCatalog | None) -> UndroppedTable:

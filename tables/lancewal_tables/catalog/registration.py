@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from lancewal_core.catalog.catalog import StoredCatalog, change_table, found_table
 from lancewal_core.catalog.entry import TableEntry, entry_of, says_the_same
 from lancewal_core.catalog.table_name import table_name
-from lancewal_core.errors import InvalidInput, NotALancewalTable, TableExists, TableMissing
+from lancewal_core.errors import CatalogRefused, InvalidInput, NotALancewalTable, TableExists, TableMissing
 from lancewal_core.open import Address
 from lancewal_core.process.failpoints import point
 from lancewal_core.settings.load import Settings
@@ -85,7 +85,9 @@ def check_free(catalog: StoredCatalog, settings: Settings, name: str) -> None:
 
 
 def put_entry(catalog: StoredCatalog, settings: Settings, name: str, contract: Contract) -> TableEntry:
-    """Write the entry of the table at ``table.uri``, by its contract, and return it.  ``TableExists``: see ``check_free``."""
+    """Write the entry of the table at ``table.uri``, by its contract, and return it.  ``TableExists``: see ``check_free``.
+
+    ``CatalogRefused``: the catalog took the entry, and does not show it."""
     new = entry_of(contract, name, settings.table.uri)
 
     def decide(found: TableEntry | None) -> TableEntry:
@@ -94,6 +96,11 @@ def put_entry(catalog: StoredCatalog, settings: Settings, name: str, contract: C
 
     with point("catalog.swap", table=name):
         written = change_table(catalog, name, decide)
+    if catalog.table(name) is None:
+        raise CatalogRefused(
+            f"the catalog {catalog.where} took the entry of {name}, and does not show it. Its server may name the folders of "
+            f"its root by itself. Move the table to the folder {name}.lance there, or correct the server"
+        )
     return new if written is None or written.table_uuid is None else written
 
 

@@ -313,6 +313,8 @@ def drop(
         contract = dropped.contract
         for region, error in dropped.not_ended.items():
             _warn(f"the log of partition {region.name} could not be ended: {error}. Run the command again")
+        if dropped.entry_error is not None:
+            _warn(f"the table is dropped, and the catalog still names it: {dropped.entry_error}")
     if not due:
         assert contract.drop is not None
         since, ends = utc_text(contract.drop.since_ms), utc_text(deletable_ms(contract))

@@ -72,7 +72,7 @@ def test_a_server_that_contradicts_itself_is_named(client: Client, root: str, mo
             change_table(catalog, "shop.orders", lambda found: second)
     with monkeypatch.context() as patch:
         patch.setattr(RestCatalog, "_removed", lambda self, name: False)
-        with pytest.raises(CatalogRefused, match=rf"shows it at {first.uri}\. Nothing was changed"):
+        with pytest.raises(CatalogRefused, match=rf"shows it at {first.uri}\. The entry was not changed"):
             change_table(catalog, "shop.orders", lambda found: second)
     assert addresses(catalog) == {"shop.orders": first.uri}
 

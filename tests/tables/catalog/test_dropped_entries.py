@@ -7,12 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
+from lance.namespace import RestAdapter
 
 from lancewal_core.catalog.opened import open_directory
-from lancewal_core.errors import TableDropped
+from lancewal_core.cli.program import run
+from lancewal_core.errors import CatalogRefused, TableDropped
+from lancewal_reader.table import open_table
 from lancewal_tables.catalog.dropping import contract_of, delete_table, drop_table, undrop_table
 from lancewal_tables.catalog.rebuild import Rebuilt, rebuild
-from lancewal_tables.catalog.registration import forget_table
+from lancewal_tables.catalog.registration import forget_table, register_table
 from tests.tables.catalog.test_entries import Lake, agrees, lakes
 
 
@@ -139,3 +143,39 @@ def test_a_catalog_behind_rest_is_rebuilt(tmp_path: Path) -> None:
             assert (done.tables, done.findings) == (written, [])
             assert active(lake) == {"shop.orders": str(of.inside("shop.orders"))}
     assert open_directory(str(of.root)).tables().keys() == {"shop.orders", "shop.gone"}
+
+
+@pytest.fixture
+def by_folders(tmp_path: Path) -> Iterator[Lake]:
+    """A catalog behind a server that names the folders of its root by itself, as pylance's does by default."""
+    (tmp_path / "lake").mkdir()
+    with RestAdapter("dir", {"root": str(tmp_path / "lake")}, port=0) as server:
+        yield Lake(tmp_path / "lake", f"http://127.0.0.1:{server.port}")
+
+
+def test_a_server_that_keeps_a_name_does_not_undo_a_drop(by_folders: Lake, capsys: pytest.CaptureFixture[str]) -> None:
+    """The contract counts.  The command says that the name stays, and ends well."""
+    lake = by_folders
+    lake.attach(lake.inside("shop.orders"), "shop.orders")
+    config = lake.folder.parent / "lancewal.yaml"
+    of = lake.settings().catalog
+    config.write_text(yaml.safe_dump({"catalog": {"kind": "rest", "url": of.url, "root": str(lake.root)}}))
+    capsys.readouterr()
+    assert run(["table", "drop", "-t", "shop.orders", "-c", str(config)]) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith(f"dropped shop.orders at {lake.inside('shop.orders')}: ")
+    assert "warning: the table is dropped, and the catalog still names it: the catalog http://" in said.err
+    assert "The entry was not changed. Correct the server: it may name the folders of its root by itself" in said.err
+    assert run(["table", "undrop", "-t", "shop.orders", "-c", str(config)]) == 0
+    assert open_table(lake.inside("shop.orders")).count_rows() == 3
+
+
+def test_a_name_that_a_server_takes_and_does_not_show_is_not_called_registered(by_folders: Lake) -> None:
+    lake = by_folders
+    lake.attach(lake.inside("shop.orders"))
+    with pytest.raises(
+        CatalogRefused, match=r"took the entry of crm\.x, and does not show it\. .*folder crm\.x\.lance"
+    ):
+        register_table(lake.catalog, lake.settings(lake.inside("shop.orders")), "crm.x")
+    lake.register("shop.orders", lake.inside("shop.orders"))
+    assert lake.found() == []

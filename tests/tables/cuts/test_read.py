@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
+import yaml
+from lance.namespace import RestAdapter
 
 import lancewal
 from lancewal_core.catalog.cut import Cut, CutTable
 from lancewal_core.cli.program import run
-from lancewal_core.errors import CutMissing, InvalidInput, OutsideHistoryWindow, VersionGone
+from lancewal_core.errors import CatalogRefused, CutMissing, InvalidInput, OutsideHistoryWindow, VersionGone
 from lancewal_flusher.garbage.snapshots import drop_snapshot
 from lancewal_reader.cuts import open_cut
 from lancewal_reader.point.at import point_of
+from lancewal_reader.spark.source import pin_read
 from lancewal_reader.table import open_table
 from tests.support.pipeline import by_key
 from tests.tables.cuts.lake import TABLES, Lake
@@ -187,3 +191,29 @@ def test_a_moving_cut_is_dropped_until_it_is_published_again(lake: Lake, capsys:
     assert capsys.readouterr().out == f"dropped {said}"
     assert lake.catalog.cut("live") is None
     assert run([*command, "--yes"]) == 2
+
+
+def test_cuts_of_a_catalog_behind_rest_are_read_by_its_root(
+    lake: Lake, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Python and Spark know no root beside the server, which keeps no cuts.  The root itself has no entry of the table."""
+    name, empty, config = TABLES[0], tmp_path / "empty", tmp_path / "rest.yaml"
+    empty.mkdir()
+    shutil.move(lake.of[name].uri, lake.root / f"{name}.lance")
+    expected = len(lake.of[name].oracle)
+    with RestAdapter("dir", {"root": str(lake.root)}, port=0) as server:
+        url = f"http://127.0.0.1:{server.port}"
+        config.write_text(yaml.safe_dump({"catalog": {"kind": "rest", "url": url, "root": str(empty)}}))
+        assert run(["cut", "make", "june", "--tables", name, "--up-to", "durable", "-c", str(config)]) == 0
+        capsys.readouterr()
+        assert run(["count", "-t", name, "--at", "cut:june", "-c", str(config)]) == 0
+        assert capsys.readouterr().out.split()[0] == str(expected)
+        for read in (
+            lambda: lancewal.open_catalog(url).cut("june"),
+            lambda: pin_read({"catalog": url, "table": name, "at": "cut:june"}),
+        ):
+            with pytest.raises(CatalogRefused, match=r"In Python and Spark, name that folder as the catalog"):
+                read()
+    assert lancewal.open_catalog(empty).cut("june")[name].count_rows() == expected
+    pinned = pin_read({"catalog": str(empty), "table": name, "at": "cut:june"})
+    assert pinned.pinned_plan.options.table == str(lake.root / f"{name}.lance")
