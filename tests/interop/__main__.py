@@ -30,6 +30,8 @@ FOLDER = Path(os.environ.get("INTEROP_CACHE", Path.home() / ".cache" / "lancewal
 ASKED = ("count", "two columns", "all columns", "filter", "take", "aggregate by DuckDB")
 ASKED_OF_SPARK = ("count", "two columns", "all columns", "filter")
 ASKED_OF_DUCKDB = ("count", "two columns", "filter")
+ANSWERS_S: float = 600
+"""Longest time that a reader takes for all questions about a table, in seconds."""
 _HERE = Path(__file__).parent
 
 Found = dict[str, dict[str, dict[str, str]]]
@@ -74,19 +76,26 @@ def _environment(version: str) -> Path:
 def _asked(
     command: list[str | Path], made: Made, questions: tuple[str, ...], environment: dict[str, str] | None = None
 ) -> dict[str, str]:
-    """Of a table that is found by its name, the tables are listed first."""
+    """Return the reader's answers.  Of a table that is found by its name, the tables are listed first.
+
+    One reader that hangs does not end the run: its answers until then count."""
     questions = ("list", *questions) if made.namespace else questions
-    done = subprocess.run(
+    process = subprocess.Popen(
         [*map(str, command), json.dumps(made.asked(questions))],
-        check=False,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        timeout=600,
         env={**os.environ, **(environment or {})},
     )
-    said = dict(json.loads(line) for line in done.stdout.splitlines() if line.startswith("["))
-    return {name: said.get(name, f"the process ended, {done.returncode}") for name in questions}
+    try:
+        out, _ = process.communicate(timeout=ANSWERS_S)
+        otherwise = f"the process ended, {process.returncode}"
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, _ = process.communicate()
+        otherwise = f"no answer in {ANSWERS_S:g} s"
+    said = dict(json.loads(line) for line in out.splitlines() if line.startswith("["))
+    return {name: said.get(name, otherwise) for name in questions}
 
 
 def _by_duckdb(tables: dict[str, Made]) -> dict[str, dict[str, str]]:

@@ -12,7 +12,8 @@ _HEAD = """# Which readers work
 
 `python3 dev.py interop` writes this page. Readers without lancewal open merged tables and a named snapshot: releases of
 pylance from PyPI (and a pre-release, if there is a newer one), Lance's connector for Spark, and DuckDB's extension for
-Lance. *right* means that the answer equals the expected rows; otherwise the cell has the error.
+Lance. *right* means that the answer equals the expected rows; otherwise the cell has the error. A reader
+that *panics* stops in the middle of its work.
 
 Tables of a [catalog](../how-to/tables-by-name.md) are found by name, through Lance's directory namespace, and through a REST
 server of Lance Namespace (pylance's own). *list* shows all its tables. The whole name `shop.orders` is one table of the root
@@ -24,6 +25,9 @@ These readers know no cut. They read a table of a [cut](../how-to/read-tables-to
 options names a branch.
 """
 
+PANICS = "Lance's reader panics"
+_OF_A_PANIC = ("panicked", "PanicException", "Task was aborted")
+"""Words of the errors of a panic.  Which of its tasks tells first, and its number, differ from run to run."""
 Found = Mapping[str, Mapping[str, Mapping[str, str]]]
 
 
@@ -36,6 +40,11 @@ def page(pylance: Found, others: Found, about: Mapping[str, str]) -> str:
             first = "pylance" if readers is pylance else "reader"
             lines += ["", f"| {first} | {' | '.join(asked)} |", "|---" * (len(asked) + 1) + "|"]
             lines += [
-                f"| {reader} | {' | '.join(found[name][one] for one in asked)} |" for reader, found in readers.items()
+                f"| {reader} | {' | '.join(_cell(found[name][one]) for one in asked)} |"
+                for reader, found in readers.items()
             ]
     return "\n".join(lines) + "\n"
+
+
+def _cell(answer: str) -> str:
+    return PANICS if any(word in answer for word in _OF_A_PANIC) else answer
