@@ -56,12 +56,12 @@ class Feed:
         self.rows: dict[str, Row] = {}
 
     def send(self, number: int, schema: int, *, counts: bool = True) -> None:
-        row = {"id": f"k{number % 40}", "n": number, "note": f"by {schema}"}
+        row: Row = {"id": f"k{number % 40}", "n": number, "note": f"by {schema}"}
         frame = b"\0" + schema.to_bytes(4)
         self._producer.produce(self._topic, frame + json.dumps(row).encode(), row["id"])
         assert self._producer.flush(30) == 0
         if counts:
-            self.rows[str(row["id"])] = row
+            self.rows[row["id"]] = row
 
 
 def seen(lancewal: Lancewal, **read: Any) -> dict[str, Row]:
