@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 app = CommandApp(help="Make, list, show and drop cuts: states of several tables of a catalog that are read together.")
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the cut.", show_default=False)]
-_AT_ONCE = 8
-"""Snapshots made at the same time.  Each has the unmerged rows of its table in memory."""
+_AT_ONCE = 16
+"""Snapshots made at the same time.  Each waits for some fifty requests, one after the other, and has the unmerged rows of its
+table in memory.  A cut of 40 idle tables 30 ms away took 10.3 s with 8, 7.8 s with 16, and 5.9 s with 32."""
 
 
 class UpTo(StrEnum):
