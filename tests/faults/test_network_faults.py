@@ -14,14 +14,15 @@ import lance
 import pytest
 
 from lancewal_core.errors import StoreUnavailable
-from lancewal_demo.stack import KafkaBroker, S3Server
+from lancewal_demo.stack import KafkaBroker
 from lancewal_reader.point.receipt import receipt_of
 from lancewal_reader.table import open_table
+from tests.support.store_addresses import FIXTURES, REAL, StoreServer, inside, origin, through
 from tests.support.tcp_fault_proxy import DIRECTIONS, KINDS, TcpFaultProxy
 from tests.support.whole_path import DEADLINE_S, Service
 from tests.whole_path.world import World, make_world, plain_rows, positions
 
-pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 
 OFTEN = 2
 """How often each kind of damage is to happen in each direction."""
@@ -29,16 +30,16 @@ IMPATIENT = {"timeout": "2s", "connect_timeout": "2s", "client_max_retries": "3"
 """Silence ends with the client's time-out: 30 s by default, which the test cannot wait for."""
 
 
+@pytest.mark.in_turns("kind", each=3)
+@pytest.mark.parametrize("kind", REAL)  # s3, azure, gcs
 def test_connections_break_at_any_byte(
-    kafka: KafkaBroker, s3: S3Server, topic_name: str, tmp_path: Path, seed: int
+    kind: str, request: pytest.FixtureRequest, kafka: KafkaBroker, topic_name: str, tmp_path: Path, seed: int
 ) -> None:
-    direct = {name.lower(): value for name, value in s3.environment.items()}
-    with TcpFaultProxy(s3.endpoint, seed) as proxy:
-        through = {**direct, **IMPATIENT, "aws_endpoint": proxy.endpoint}
-        world = make_world(
-            kafka, topic_name, tmp_path, seed, uri=f"s3://{s3.bucket(f'network-{seed}')}/one", options=through,
-            in_process=True,
-        )  # fmt: skip
+    server: StoreServer = request.getfixturevalue(FIXTURES[kind])
+    uri, direct = inside(server, f"network-{seed}", "one")
+    with TcpFaultProxy(origin(server), seed) as proxy:
+        damaged = through(direct | IMPATIENT, proxy.endpoint)
+        world = make_world(kafka, topic_name, tmp_path, seed, uri=uri, options=damaged, in_process=True)
         world.options = direct
         ingest = world.lancewal.start("ingest", "run")
         flusher = world.lancewal.start("flusher", "run")
@@ -51,7 +52,7 @@ def test_connections_break_at_any_byte(
             assert time.monotonic() < ends_at, f"{still}, reads {reads}\n{ingest.tail}\n{flusher.tail}"
             check_alive(ingest, flusher)
             world.feed.produce(40)
-            reads[read_through(world, through)] += 1
+            reads[read_through(world, damaged)] += 1
             world.check_strong()
             world.check_merged()
             proxy.reset_all()

@@ -77,6 +77,7 @@ def through(options: Mapping[str, str], endpoint: str) -> dict[str, str]:
     if "azure_storage_endpoint" in options:
         return {**options, "azure_storage_endpoint": f"{endpoint}/{options['azure_storage_account_name']}"}
     if "google_service_account" in options:
+        others = {name: value for name, value in options.items() if name != "google_service_account"}
         key = json.loads(Path(options["google_service_account"]).read_text()) | {"gcs_base_url": endpoint}
-        return {"google_service_account_key": json.dumps(key), "allow_http": "true"}
+        return {**others, "google_service_account_key": json.dumps(key)}
     return {**options, "aws_endpoint": endpoint}

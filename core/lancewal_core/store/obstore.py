@@ -190,7 +190,8 @@ class ObstoreStore:
         try:
             return self._unless_throttled(key, ask)
         except (NotFoundError, FileNotFoundError) as error:
-            if self._scheme is not None and f"<Code>{self._scheme.missing}</Code>" in str(error):
+            said = str(error)
+            if self._scheme is not None and any(f"<Code>{code}</Code>" in said for code in self._scheme.missing):
                 raise self._unavailable(act, key, error) from error
             return None
         except _NO_KEY as error:

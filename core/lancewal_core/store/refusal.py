@@ -15,10 +15,12 @@ from lancewal_core.store.schemes import SCHEMES, Scheme, scheme_in_error
 _REFUSED = re.compile(
     r"\b(AccessDenied|AccountProblem|AllAccessDisabled|AuthorizationHeaderMalformed|ExpiredToken|"
     r"IllegalLocationConstraintException|InvalidAccessKeyId|InvalidBucketName|InvalidRegion|InvalidSecurity|InvalidToken|"
-    r"NoSuchBucket|NotSignedUp|PermanentRedirect|RequestTimeTooSkewed|SignatureDoesNotMatch|TokenRefreshRequired)\b|"
+    r"NoSuchBucket|NotSignedUp|PermanentRedirect|RequestTimeTooSkewed|SignatureDoesNotMatch|TokenRefreshRequired|"
+    r"XAdminUserNotFound|Failed to get AWS credentials)\b|"
     r"\b(AccountIsDisabled|AuthenticationFailed|AuthenticationRequired|AuthorizationFailure|"
     r"AuthorizationPermissionMismatch|ContainerDisabled|ContainerNotFound|InsufficientAccountPermissions|"
-    r"InvalidAuthenticationInfo|InvalidResourceName|NoAuthenticationInformation)\b|"
+    r"InvalidAuthenticationInfo|InvalidResourceName|NoAuthenticationInformation|"
+    r"OutOfRangeInput|ResourceNotFound)\b|"
     r"token request: .*status code: 400\b|federated token file|"
     r"\b(PermissionDenied|Unauthenticated)Error\b|status code: (301|40[13])\b|\b401 Unauthorized\b|\b403 Forbidden\b|"
     r"\bPermissionError\b|\bpermission denied\b|\bread-only file system\b|\(os error (1|13|30)\)",
@@ -36,13 +38,14 @@ def _advice(scheme: Scheme) -> tuple[tuple[re.Pattern[str], str], ...]:
     told = (
         # Before what answers there: asked is a machine's own service, because nothing else gives credentials.
         (
-            r"169\.254\.\d+\.\d+|metadata\.google|credential(s)? (provider|not found)|no credentials",
+            r"169\.254\.\d+\.\d+|metadata\.google|credential(s)? (provider|not found)|no credentials|"
+            r"Failed to get AWS credentials",
             f"there are no credentials: set {credentials}",
         ),
         *scheme.advice,
         (r"\bRequestTimeTooSkewed\b", "set this machine's clock"),
         (
-            rf"\b{scheme.missing}\b",
+            rf"\b({'|'.join(scheme.missing)})\b",
             f"the store has no such {scheme.holder}: create it, or correct table.uri or storage.options {scheme.endpoint}",
         ),
         (r"\bInvalidBucketName\b", "this is not a valid bucket name: correct table.uri"),

@@ -51,8 +51,8 @@ class Scheme:
     """Options that Lance or obstore does not take as the other one does: by name without a prefix, with advice."""
     advice: tuple[tuple[str, str], ...]
     """Pattern of an error's text, and what to set.  The first match counts.  Advice of every store follows (``refusal``)."""
-    missing: str
-    """Code of the answer for a missing bucket or container."""
+    missing: tuple[str, ...]
+    """Codes of the answer for a missing bucket or container, the store's own first."""
     accounts: tuple[str, ...] = field(default=())
     """Names of the option with the account, with and without a prefix; empty: no store of this kind has accounts."""
     bare: tuple[frozenset[str], ...] = field(default=())
@@ -88,7 +88,10 @@ _S3 = Scheme(
     credentials="aws_access_key_id and aws_secret_access_key (or the machine's own credentials)",
     unfit={},
     advice=(
-        (r"\bInvalidAccessKeyId\b", "the store does not know this key: correct storage.options aws_access_key_id"),
+        (
+            r"\bInvalidAccessKeyId\b|\bXAdminUserNotFound\b",
+            "the store does not know this key: correct storage.options aws_access_key_id",
+        ),
         (
             r"\bSignatureDoesNotMatch\b",
             "the secret does not belong to this key: correct storage.options aws_secret_access_key",
@@ -104,7 +107,7 @@ _S3 = Scheme(
             "no such host: correct storage.options aws_endpoint, or aws_region and the bucket in table.uri",
         ),
     ),
-    missing="NoSuchBucket",
+    missing=("NoSuchBucket", "XAdminUserNotFound"),
 )
 
 _GCS = Scheme(
@@ -130,6 +133,11 @@ _GCS = Scheme(
             "google_service_account_key, or set this machine's clock",
         ),
         (
+            r"service account file|pem file",
+            "this is not a key file: correct storage.options google_service_account (a path), google_service_account_key (its "
+            "content) or google_application_credentials",
+        ),
+        (
             r"performing token request",
             "nobody gives a token: give this machine or this pod a service account that may use the store, or set "
             "storage.options google_service_account",
@@ -139,7 +147,7 @@ _GCS = Scheme(
             "no such host: correct storage.options google_base_url",
         ),
     ),
-    missing="NoSuchBucket",
+    missing=("NoSuchBucket",),
     bare=(
         _words("base_url skip_signature"),
         _words("bearer_token"),
@@ -175,7 +183,7 @@ _AZURE_ADVICE = (
     ),
     (r"\bContainerBeingDeleted\b", "the container is being deleted: create it again later, or correct table.uri"),
     (
-        r"\b(AuthenticationFailed|InvalidAuthenticationInfo)\b",
+        r"\b(AuthenticationFailed|InvalidAuthenticationInfo)\b|failed to authenticate the request",
         "the store does not take these credentials: correct storage.options azure_storage_account_key, or renew the "
         "token in azure_storage_sas_token, or set this machine's clock",
     ),
@@ -186,6 +194,7 @@ _AZURE_ADVICE = (
         "name the account: write abfss://container@account.dfs.core.windows.net/..., or set storage.options "
         "azure_storage_account_name",
     ),
+    (r"\bSAS query pair\b", "storage.options azure_storage_sas_token is not a SAS token"),
     (r"\bInvalid Access Key\b", "storage.options azure_storage_account_key is no key of an account"),
     (
         r"lookup address|name or service not known|dns error|nodename nor servname",
@@ -217,7 +226,8 @@ def _azure(name: str, form: str) -> Scheme:
             "use_emulator": "it hides which store is meant: set azure_storage_endpoint and the account's name and key",
         },
         advice=_AZURE_ADVICE,
-        missing="ContainerNotFound",
+        # The second one: the account is another one than the server's.
+        missing=("ContainerNotFound", "ResourceNotFound"),
         accounts=("azure_storage_account_name", "account_name"),
         bare=(
             _words("endpoint skip_signature use_emulator credential_type"),
@@ -364,12 +374,12 @@ def shown_options() -> frozenset[str]:
 
 
 def scheme_in_error(text: str) -> Scheme:
-    """Return the store that a client's error is about, by its words; S3 if they do not tell."""
+    """Return the store that a client's error is about, by its words or an address in it; S3 if they do not tell."""
     found = (scheme for scheme in SCHEMES.values() if re.search(rf"\bGeneric {scheme.said} error\b", text))
     if match := next(found, None):
         return match
     hosts = (
-        (_GCS, r"\bgoogleapis\.com\b|\bmetadata\.google\b"),
-        (SCHEMES["az"], r"\.core\.windows\.net\b|<Code>Container"),
+        (_GCS, r"\bgs://|\bgoogleapis\.com\b|\bmetadata\.google\b"),
+        (SCHEMES["az"], r"\b(az|abfss)://|\.core\.windows\.net\b|<Code>Container"),
     )
     return next((scheme for scheme, pattern in hosts if re.search(pattern, text)), _S3)

@@ -270,7 +270,7 @@ def store_error(error: BaseException, act: str) -> LancewalError:
     """Return the error for a failure of the store during ``act``: one that may pass, or one that a person must solve."""
     # A store's reason, such as NoSuchBucket, may be in a later line.
     said = f"{error} {error.__cause__}"
-    text = str(error) if isinstance(error, LancewalError) else f"{first_line(error)}{what_to_set(said)}"
+    text = str(error) if isinstance(error, LancewalError) else f"{first_line(error)}{what_to_set(f'{act}: {said}')}"
     found = refusal_of_puts(said)
     if found is StoreUnavailable:
         return found(f"{act} failed: {text}. {way_on(said, 'Try again')}")

@@ -13,8 +13,15 @@ from lancewal_core.store.object_store import PutUnknown
 from lancewal_core.store.obstore import TableStore, open_store
 from tests.support.store_addresses import at_server
 
-CODES = {"s3": "NoSuchBucket", "gs": "NoSuchBucket", "abfss": "ContainerNotFound"}
-"""Code of each store's answer for a missing bucket or container, as it documents it."""
+CODES = (
+    ("s3", "NoSuchBucket"),
+    ("s3", "XAdminUserNotFound"),
+    ("gs", "NoSuchBucket"),
+    ("abfss", "ContainerNotFound"),
+    ("abfss", "ResourceNotFound"),
+)
+"""Code of each answer for a missing bucket or container, as the store documents it.  The second ones are versitygw's for a key
+and Azurite's for an account that it does not know."""
 
 
 class Answers404(BaseHTTPRequestHandler):
@@ -39,11 +46,12 @@ class Answers404(BaseHTTPRequestHandler):
 
 @pytest.fixture(params=CODES)
 def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[TableStore]:
-    monkeypatch.setattr(Answers404, "code", CODES[request.param])
+    scheme, code = request.param
+    monkeypatch.setattr(Answers404, "code", code)
     with ThreadingHTTPServer(("127.0.0.1", 0), Answers404) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
-        yield open_store(*at_server(request.param, f"http://127.0.0.1:{server.server_address[1]}"))
+        yield open_store(*at_server(scheme, f"http://127.0.0.1:{server.server_address[1]}"))
         server.shutdown()
         thread.join()
 

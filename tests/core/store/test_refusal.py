@@ -125,6 +125,14 @@ def test_a_wrong_host_names_the_endpoint_option(endpoint: str, scheme: str) -> N
             "there are no credentials: set storage.options aws_access_key_id and aws_secret_access_key",
         ),
         (
+            "Generic N/A error: LanceError(IO): Failed to get AWS credentials: ProviderError(ProviderError",
+            "there are no credentials: set storage.options aws_access_key_id and aws_secret_access_key",
+        ),
+        (
+            "creating a table at az://lake/t: 403 Forbidden: AuthorizationPermissionMismatch",
+            "or set others in storage.options azure_storage_account_key",
+        ),
+        (
             "Generic GCS error: Error performing PUT http://metadata.google.internal/x - error sending request",
             "there are no credentials: set storage.options google_service_account",
         ),

@@ -105,7 +105,7 @@ def write_error(error: BaseException, act: str) -> LancewalError:
     """Return the error to raise instead of one that Lance raised while it wrote."""
     text = str(error)
     if not is_panic(error) and (_STORE.search(text) or IO_ERROR in text):
-        return refusal(text)(f"{act} failed: {first_line(error)}{what_to_set(text)}")
+        return refusal(text)(f"{act} failed: {first_line(error)}{what_to_set(f'{act}: {text}')}")
     how = "Lance gave up by a panic" if is_panic(error) else "Lance refused the rows"
     return WriteFailed(
         f"{act} failed: {how}: {first_line(error)}. lancewal tries again. If that does not help, "
@@ -145,7 +145,7 @@ def read_error(
     if is_panic(error) or (told and damaged):
         return _corrupt(error, act, file)
     if isinstance(error, OSError) or (told and IO_ERROR in text):
-        return refusal(text)(f"{act} failed: {first_line(error)}{what_to_set(text)}")
+        return refusal(text)(f"{act} failed: {first_line(error)}{what_to_set(f'{act}: {text}')}")
     return _corrupt(error, act, file) if told and file is not None else error
 
 
