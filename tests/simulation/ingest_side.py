@@ -10,12 +10,14 @@ from lancewal_core.errors import Corrupt, DeadLetterRefused, KafkaUnavailable
 from lancewal_core.names.ids import OwnerId, Region
 from lancewal_core.region.state import GenerationRecord
 from lancewal_core.wal.entry import Entry, RejectedOffset
+from lancewal_core.wal.writer_schemas import WriterSchemas
 from lancewal_ingest.append.draining import drain_of
 from lancewal_ingest.append.prepare import Preparer
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.decode.outcomes import Rejected
 from lancewal_ingest.regions.limits import WorkerLimits
 from lancewal_ingest.regions.policy import MemoryPolicy, SealPolicy
+from lancewal_ingest.registry.lookups import SchemaLookups
 from lancewal_ingest.service.worker import IngestWorker
 from lancewal_kafka.records import Records
 from tests.simulation.memory_kafka import MemorySource
@@ -69,6 +71,10 @@ def ingest_worker(world: World, process: Process) -> tuple[IngestWorker, MemoryS
     """An ingest worker with limits so small that everything happens often."""
     faults = world.faults_of(process.group)
     context = IngestContext(*process.opened(world.contract).parts, process.new_id, group=world.consumer_group)
+    if world.registry is not None:
+        schemas = WriterSchemas(context.store, world.contract.making)
+        lookups = SchemaLookups(schemas, world.registry, context.tasks, context.clock, process.new_id, world.contract)
+        context = replace(context, schemas=lookups)
     source = MemorySource(
         process.name, world.topic, world.group, world.scheduler, process.rng,
         lambda: faults.unavailable("kafka", "broker"),
@@ -80,7 +86,7 @@ def ingest_worker(world: World, process: Process) -> tuple[IngestWorker, MemoryS
         context,
         source,
         DeadLetters(world, process),
-        Preparer(world.contract, context.drain),
+        Preparer(world.contract, context.drain, context.stored_schemas),
         OwnerId(process.name),
         MemberObserver(world),
         world.settings.seals

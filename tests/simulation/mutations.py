@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
+from contextlib import suppress
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -27,6 +28,7 @@ import lancewal_core.table.group
 import lancewal_core.wal.listed
 import lancewal_core.wal.log_end
 import lancewal_core.wal.writer
+import lancewal_core.wal.writer_schemas
 import lancewal_flusher.commit.send
 import lancewal_flusher.commit.widened
 import lancewal_flusher.cuts.moving
@@ -52,6 +54,8 @@ import lancewal_ingest.regions.open
 import lancewal_ingest.regions.partitions
 import lancewal_ingest.regions.seal
 import lancewal_ingest.regions.sealing
+import lancewal_ingest.registry.comparison
+import lancewal_ingest.registry.lookups
 import lancewal_reader.changes.all
 import lancewal_reader.changes.feed
 import lancewal_reader.changes.net
@@ -96,6 +100,7 @@ from lancewal_core.wal.log_end import end_log
 from lancewal_core.wal.segment import Fence
 from lancewal_core.wal.walk import Walk, walk_sound
 from lancewal_core.wal.writer import LogWriter
+from lancewal_core.wal.writer_schemas import WriterSchemas, stored_schema
 from lancewal_flusher.commit.facts import MergeFacts
 from lancewal_flusher.garbage.find import _free_segments, boundary, claimed_histories
 from lancewal_flusher.garbage.subscribed import KnownSubscriptions, read_holding
@@ -1094,7 +1099,45 @@ def _who_lags_is_left_out_unasked(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(lancewal_flusher.cuts.moving.MovingCut, "_holds", lambda *_: False)
 
 
+def _a_schema_is_asked_for_anew(patch: pytest.MonkeyPatch) -> None:
+    def look_up(self: Any, key: Any, waited_s: float | None, doubted: bool) -> bool:
+        schema = self._registry.schema(key)
+        if schema is None and (waited_s is None or waited_s < lancewal_ingest.registry.lookups.NOT_FOUND_S):
+            return False
+        with suppress(LancewalError):
+            self.schemas.put_first(key, schema, self._clock, self._new_id)
+        self.schemas._known[key] = (stored_schema(schema, "anew"),)
+        return True
+
+    patch.setattr(lancewal_ingest.registry.lookups.SchemaLookups, "_look_up", look_up)
+
+
+def _rows_come_before_their_schema(patch: pytest.MonkeyPatch) -> None:
+    put_first = WriterSchemas.put_first
+
+    def early(self: Any, key: Any, schema: Any, clock: Any, new_id: Any) -> Any:
+        with suppress(LancewalError):
+            put_first(self, key, schema, clock, new_id)
+        self._known[key] = (stored_schema(schema, "early"),)
+        return self._known[key]
+
+    patch.setattr(WriterSchemas, "put_first", early)
+
+
+def _another_content_of_a_schema_is_taken(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lancewal_core.wal.writer_schemas, "check_same", lambda *_: None)
+    patch.setattr(lancewal_ingest.registry.comparison, "check_same", lambda *_: None)
+
+
+def _schemas_in_use_are_not_compared(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lancewal_ingest.registry.comparison.SchemaComparison, "begin_if_due", lambda *_: False)
+
+
 MUTATIONS: dict[str, Patch] = {
+    "a schema is asked for anew": _a_schema_is_asked_for_anew,
+    "rows come before their schema": _rows_come_before_their_schema,
+    "another content of a schema is taken": _another_content_of_a_schema_is_taken,
+    "schemas in use are not compared": _schemas_in_use_are_not_compared,
     "rows that have gone are not compared": _rows_that_have_gone_are_not_compared,
     "an expiry changes no row": _an_expiry_changes_no_row,
     "a step is where its version has merged": _a_step_is_where_its_version_has_merged,
@@ -1324,6 +1367,10 @@ NOT_IN_SCHEDULES = {
     "a seal counts no records",
     "a region that begins has missed no delete",
     "a key is not compared with its row",
+    "a schema is asked for anew",
+    "rows come before their schema",
+    "another content of a schema is taken",
+    "schemas in use are not compared",
 }
 """Mutations that no random schedule can show: none of them damages a subscription, has many bad records before its
 first row, replaces a segment, minds a true copy of a lost one, makes another version of the contract, damages a page
@@ -1332,5 +1379,6 @@ leaves a flush for a week, flushes a generation again while one that wrote it be
 the topic and makes it again, has two consumer groups, has two tables or two makers of one cut, keys by anything but
 canonical keys, or removes a version that a user made from between two others and then asks for its time. One of a
 listing can be shown, but 216 schedules did not: a listing must hide the very segment of a dead letter whose token is
-used then. Three of subscriptions can be shown, but 36 to 77 schedules did not: a round must decide within the moment
-in which one is made of old state. One of cuts can be shown, but 23 schedules did not: who drops a cut must die at once."""
+used then. No schedule has values of a registry. Three of subscriptions can be shown, but 36 to 77 schedules did not:
+a round must decide within the moment in which one is made of old state. One of cuts can be shown, but 23 schedules
+did not: who drops a cut must die at once."""

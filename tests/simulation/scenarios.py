@@ -26,6 +26,7 @@ from tests.simulation import (
     merge_scenarios,
     moving_scenarios,
     point_scenarios,
+    schema_scenarios,
     subscription_scenarios,
     trim_scenarios,
     widening_scenarios,
@@ -53,5 +54,6 @@ SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
     **column_scenarios.SCENARIOS,
     **widening_scenarios.SCENARIOS,
     **added_scenarios.SCENARIOS,
+    **schema_scenarios.SCENARIOS,
 }
 """What each finds: the mutation, and what then is said."""

@@ -25,6 +25,7 @@ from lancewal_core.region.states import RegionStates
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.table.contract import Column, Contract, WrittenContracts, encode_contract
 from lancewal_core.table.watermarks import PROPERTY_EXPIRY, TABLE_UUID, Watermarks
+from lancewal_ingest.registry.registry import Registry
 from lancewal_reader.point.receipt import Receipt
 from tests.simulation import oracle, swarm
 from tests.simulation.by_hand import ByHand
@@ -99,6 +100,8 @@ class World:
         self.bucket = MemoryBucket()
         self.losses = Losses(self.bucket)
         self.contract = _contract(self.settings)
+        self.registry: Registry | None = None
+        """The schema registry of members that begin now; None: values name no schemas."""
         self.dataset = MemoryDataset(self.contract.rows.table, {TABLE_UUID: self.contract.table_uuid})
         self.faults = RandomFaults(Random(f"{seed}/faults"), self.settings.rates)
         self.writer_of: dict[str, str] = {}
