@@ -1499,6 +1499,18 @@ def test_a_branch_goes_on_by_itself_from_its_version(filled: User) -> None:
     assert table.find_branch("b") == table.branches()[0]
 
 
+def test_branches_are_found_by_the_beginning_of_their_names(filled: User) -> None:
+    table = filled.table
+    for name in ("june-1", "june-2", "june.1", "july-1"):
+        assert table.create_branch(name, table.newest().version)
+    table.note_branch("june-2", {"lancewal.x": "1"})
+    found = table.branches("june-")
+    assert [(branch.name, branch.notes) for branch in found] == [("june-1", {}), ("june-2", {"lancewal.x": "1"})]
+    assert list(found) == [branch for branch in table.branches() if branch.name.startswith("june-")]
+    assert [branch.name for branch in table.branches("june.")] == ["june.1"]
+    assert [list(table.branches(text)) for text in ("may", "june-1x", "%6Aune", "..", "/")] == [[]] * 5
+
+
 def test_a_branch_keeps_what_it_needs_from_clean_ups(filled: User) -> None:
     table = filled.table
     filled.delete(7)

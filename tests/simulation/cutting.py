@@ -118,7 +118,7 @@ class Cutting:
         """Drop what makings of a cut have left over, also that of one that is under way."""
         for member in self.members:
             table = member.context.table
-            found = [one for one in snapshots_of_cuts(table, self.catalog.where) if one.note.cut == name]
+            found = snapshots_of_cuts(table, self.catalog.where, name)
             # Before the first mark: a maker that dies before its last look leaves a cut without these, which is allowed.
             # They must be the very ones that are dropped.  Another listing could show more.
             self.catalog.left_over |= {one.branch.name for one in found}

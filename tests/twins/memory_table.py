@@ -699,9 +699,9 @@ class MemoryTable:
         self._remove_unnamed()
         self.end("remove versions")
 
-    def branches(self) -> Sequence[Branch]:
+    def branches(self, beginning: str = "") -> Sequence[Branch]:
         self.begin("branches")
-        found = sorted(self.dataset.branches.items())
+        found = sorted(it for it in self.dataset.branches.items() if it[0].startswith(beginning))
         return [Branch(name, TableVersion(branch.version), dict(branch.notes)) for name, branch in found]
 
     def find_branch(self, name: str) -> Branch | None:

@@ -474,8 +474,10 @@ class StoredTable(Protocol):
 
         Files that no version has named stay for days, since a commit may be about to name them."""
 
-    def branches(self) -> Sequence[Branch]:
-        """Return all branches that can be read, by name.  Without branches this costs one listing."""
+    def branches(self, beginning: str = "") -> Sequence[Branch]:
+        """Return all branches that can be read, by name.  Without branches this costs one listing.
+
+        ``beginning``: only those whose names begin with it, at the cost of one listing and of a request for each."""
 
     def find_branch(self, name: str) -> Branch | None:
         """Return the branch of this name; None if there is none, or it cannot be read.  This costs one request."""

@@ -24,6 +24,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lancewal_core.catalog.catalog import StoredCatalog
+from lancewal_core.catalog.cut import snapshots_begin
 from lancewal_core.catalog.cut_note import CutNote, cut_note
 from lancewal_core.errors import Corrupt
 from lancewal_core.store.address import same_place
@@ -40,24 +41,25 @@ class OfCut:
     note: CutNote
 
 
-def snapshots_of_cuts(table: StoredTable, where: str) -> list[OfCut]:
-    """Return the snapshots of a table that were made for cuts of the catalog ``where``.  A note that cannot be read is passed
-    over: `lancewal snapshot list` names it."""
+def snapshots_of_cuts(table: StoredTable, where: str, name: str | None = None) -> list[OfCut]:
+    """Return the snapshots of a table that were made for cuts of the catalog ``where``, or for makings of the cut ``name``.
+
+    A note that cannot be read is passed over: `lancewal snapshot list` names it."""
     found = []
-    for branch in table.branches():
+    for branch in table.branches("" if name is None else snapshots_begin(name)):
         text = cut_of(branch)
         try:
             note = cut_note(text, f"snapshot {branch.name}") if text else None
         except Corrupt:
             continue
-        if note is not None and same_place(note.catalog, where):
+        if note is not None and same_place(note.catalog, where) and name in (None, note.cut):
             found.append(OfCut(branch, note))
     return found
 
 
 def drop_left_over(catalog: StoredCatalog, table: StoredTable, name: str) -> list[str]:
     """Drop the snapshots that makings of the cut ``name`` have left over in a table, and return their names."""
-    of_name = [one for one in snapshots_of_cuts(table, catalog.where) if one.note.cut == name]
+    of_name = snapshots_of_cuts(table, catalog.where, name)
     return [one.branch.name for one in of_name if drop_if_left_over(catalog, table, one)]
 
 

@@ -84,6 +84,19 @@ def test_a_cut_that_fails_drops_its_snapshots_in_as_many_rounds(monkeypatch: pyt
     assert found[6].rounds == found[2].rounds
 
 
+def test_other_cuts_add_no_request() -> None:
+    with CountedS3("lake") as store, ExitStack() as stack:
+        tasks, catalog = CountedTasks(store), MemoryCatalog()
+        of = members(store, tasks, 1, stack)
+        make_cut(catalog, of, CutWanted("may"), AT_ZERO, tasks)  # what is read once is read
+        found = [
+            counted(store, lambda: make_cut(catalog, of, CutWanted(name), AT_ZERO, tasks))  # noqa: B023 # at once
+            for name in ("june", "july", "august")
+        ]
+        assert len({len(one.requests) for one in found}) == 1
+        assert len({one.rounds for one in found}) == 1
+
+
 def test_a_snapshot_is_found_with_one_request_however_many_there_are() -> None:
     with CountedS3("lake") as store, ExitStack() as stack:
         tasks, catalog = CountedTasks(store), MemoryCatalog()

@@ -63,7 +63,7 @@ class Branches:
                 listed = cast("Mapping[str, Any]", opened.branches.list())
         except (LancewalError, RuntimeError, ValueError):
             # An object that is no branch is there, or one was dropped when Lance had its name and had not read it yet.
-            return self._readable()
+            return self.beginning("")
         return [
             Branch(name, TableVersion(int(about["parent_version"])), dict(about["metadata"]))
             for name, about in sorted(listed.items())
@@ -103,10 +103,11 @@ class Branches:
             "names no branch and no tag"
         )
 
-    def _readable(self) -> Sequence[Branch]:
-        """Read the branches one by one, with a request for each."""
+    def beginning(self, text: str) -> Sequence[Branch]:
+        """Read the branches whose names begin with ``text`` one by one, with a request for each."""
         found = []
-        for key in self._refs(paths.BRANCH_REFS):
+        begins = f"{paths.BRANCH_REFS}{quote(text, safe='', errors='replace')}"
+        for key in (key for key in self._refs(paths.BRANCH_REFS) if key.startswith(begins)):
             try:
                 data = self.objects().get(key)
                 if data is not None:

@@ -183,8 +183,8 @@ class LanceTable:
                 error_if_tagged_old_versions=False,
             )
 
-    def branches(self) -> Sequence[Branch]:
-        return self._branches.all()
+    def branches(self, beginning: str = "") -> Sequence[Branch]:
+        return self._branches.beginning(beginning) if beginning else self._branches.all()
 
     def names_fault(self) -> ObjectCorrupt | None:
         return self._branches.fault()
