@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import lance
 import numpy as np
@@ -71,7 +71,7 @@ def run() -> dict[str, float]:
     for partitions in partition_counts(PARTITIONS):
         with tempfile.TemporaryDirectory(prefix="lancewal-benchmark-") as folder, ExitStack() as stack:
             store = stack.enter_context(SmallS3Process(0.0, Path(folder) / "s3.log"))
-            for name, what, value in _Distance(store, partitions, stack).measure():
+            for name, what, value in Distance(store, partitions, stack).measure():
                 print(f"{name}, {partitions} partitions, {what}: {value:.2f}", flush=True)
                 figures[f"{name}_{partitions}_{what}"] = value
         for what, value in members.measure(partitions, DELAY_S).items():
@@ -80,13 +80,27 @@ def run() -> dict[str, float]:
     return figures
 
 
-class _Distance:
+class MeasuredStore(Protocol):
+    """A store that tells what it was asked."""
+
+    @property
+    def options(self) -> dict[str, str]: ...
+
+    def take(self) -> list[StoreRequest]:
+        """Return the requests since the last call."""
+
+    def delay(self, seconds: float) -> None:
+        """Let each request wait from now on."""
+
+
+class Distance:
     """A table at the store, with the ingests of two members and a flusher."""
 
-    def __init__(self, store: SmallS3Process, partitions: int, stack: ExitStack) -> None:
+    def __init__(self, store: MeasuredStore, partitions: int, stack: ExitStack, holder: str = "s3://bucket") -> None:
+        """``holder``: address of the bucket."""
         self._store = store
         self._partitions = partitions
-        self._address = Address(f"s3://bucket/{FOLDER}", store.options)
+        self._address = Address(f"{holder}/{FOLDER}", store.options)
         self._settings = Settings.model_validate(
             {
                 "table": {"uri": self._address.uri},
@@ -106,7 +120,8 @@ class _Distance:
         self._rounds, self._garbage = RoundState(), GarbageState()
         self._seed = 0
 
-    def measure(self) -> Iterator[tuple[str, str, float]]:
+    def measure(self, segments: int = SEGMENTS, *, idle: bool = True) -> Iterator[tuple[str, str, float]]:
+        """Yield act, unit and figure.  ``segments``: how many are unmerged when the table is opened."""
         self._feed(MERGED_ROWS)
         merges = [self._merge()]  # the first one makes the key index
         opened = open_table(self._address.uri, storage_options=self._store.options)
@@ -119,7 +134,7 @@ class _Distance:
             warm.append(self._act(lambda: opened.to_arrow(COLUMNS)))
         yield from _figures("warm", warm)
         yield from _figures("merge", merges[1:])
-        for n in range(SEGMENTS - RUNS * MEMBERS):
+        for n in range(segments - RUNS * MEMBERS):
             self._feed(8, self._ingests[n % MEMBERS])
         yield from _figures("open_unmerged", [self._act(self._open_and_read) for _ in range(RUNS)])
         for ingest in self._ingests:
@@ -133,7 +148,21 @@ class _Distance:
         yield from _figures("stop_ingest", list(stops))
         collect = [self._act(lambda: collect_garbage(self._context, self._garbage)) for _ in range(3)]
         yield from _figures("garbage", collect)
-        yield "idle", "requests_per_s", self._idle()
+        if idle:
+            yield "idle", "requests_per_s", self._idle()
+
+    def requests_of(self, act: Callable[[], object]) -> int:
+        return self._act(act).requests
+
+    def append_a_segment(self) -> None:
+        self._feed(8, self._ingests[0])
+
+    def put_and_delete(self, objects: int) -> Callable[[], object]:
+        """Put objects, and return the call that deletes them."""
+        store, keys = self._address.store(), [f"_lancewal/benchmark/{n}" for n in range(objects)]
+        for key in keys:
+            store.put_if_absent(key, b"1")
+        return lambda: store.delete(keys)
 
     def _start_and_stop(self) -> tuple[Act, Act]:
         """Of one ingest that opens all partitions, and has some rows in memory when it ends."""

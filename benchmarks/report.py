@@ -9,6 +9,7 @@ from typing import Any
 
 from benchmarks.peers.measure import HEADER, cells
 from benchmarks.remarks import INTRODUCTION, MISSED, PEERS
+from benchmarks.stores import ACTS, STORES
 
 _Row = tuple[str, str, str, str]
 """Text, figure, aim, format."""
@@ -146,6 +147,14 @@ def _distance_rows() -> Iterator[_Row]:
             ".1f",
         )
         yield f"{said}SIGTERM to exit of two members, rows in each partition, s", f"{key}_stop_s", _at_most(stop), ".1f"
+
+
+def _stores_rows() -> Iterator[_Row]:
+    for act, text in ACTS.items():
+        yield f"{text}: requests, {STORES['s3']}", f"s3_{act}_requests", "-", ",.0f"
+        for store in ("azure", "gcs"):
+            aim = "-" if act == "delete" else "1.00"
+            yield f"{text}: requests, {STORES[store]} over S3", f"{store}_{act}_ratio", aim, ".2f"
 
 
 def _steady_rows() -> Iterator[_Row]:
@@ -442,6 +451,7 @@ ROWS: dict[str, list[_Row]] = {
         ("table versions committed during the run", "table_version", "-", ",.0f"),
     ],
     "distance": [*_distance_rows()],
+    "stores": [*_stores_rows()],
     "steady": [*_steady_rows()],
     "partitions": [*_partitions_rows()],
     "headers": list(_headers_rows()),

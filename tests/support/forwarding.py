@@ -25,17 +25,24 @@ class Forwarding(BaseHTTPRequestHandler):
     do_POST = do_PUT = do_DELETE = do_HEAD = do_GET  # noqa: N815 # names that the base class calls
 
     def pass_on(
-        self, upstream: str, body: bytes, without: str = "", changed: Callable[[bytes], bytes] = lambda body: body
+        self,
+        upstream: str,
+        body: bytes,
+        without: str = "",
+        changed: Callable[[bytes], bytes] = lambda body: body,
+        told: Callable[[int], object] = lambda status: None,
     ) -> None:
-        """Ask ``upstream``, and answer with its answer.  ``without``: a header that it does not get."""
+        """Ask ``upstream``, and answer with its answer.  ``without``: a header that it does not get.
+
+        ``told`` gets the status before the client gets the answer."""
         store = http.client.HTTPConnection(urlsplit(upstream).netloc, timeout=60)
         headers = {name: value for name, value in self.headers.items() if name.lower() != without}
         store.request(self.command, self.path, body or None, headers)
         found = store.getresponse()
-        told = dict(found.getheaders())
         content = changed(found.read())
-        length = told.get("content-length", told.get("Content-Length", "0")) if self.command == "HEAD" else None
-        self.answer(found.status, content, told, length)
+        told(found.status)
+        length = found.getheader("content-length", "0") if self.command == "HEAD" else None
+        self.answer(found.status, content, dict(found.getheaders()), length)
         store.close()
 
     def answer(
