@@ -1,0 +1,152 @@
+"""How values of an Avro type fill the cells of a column: a tree of cells, which both readers follow.
+
+``columnar`` and ``strict`` read the same trees, so the rules are here once.  A cell with ``column`` None is passed over: its
+bytes are read to find their end, and only what that needs is checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lancewal_ingest.decode.avro.schema import AvroPlain, AvroType
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """A value of any type for which there is no column."""
+
+    of: AvroType
+    path: str
+    column: None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NullCell:
+    """Null, which has no bytes."""
+
+    path: str
+    column: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class BoolCell:
+    path: str
+    column: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class NumberCell:
+    """An ``int`` or ``long``, as it is or as a date or time in another unit: ``value * times / per``, without a rest."""
+
+    path: str
+    column: pa.DataType
+    long: bool
+    least: int
+    most: int
+    """Range of values that the column and the logical type allow."""
+    times: int = 1
+    per: int = 1
+    expected: str = ""
+    floating: bool = False
+    """Whether the column has floats."""
+
+
+@dataclass(frozen=True, slots=True)
+class FloatCell:
+    path: str
+    column: pa.DataType
+    width: int
+    """Bytes of a value: 4 for ``float``, 8 for ``double``."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecimalCell:
+    path: str
+    column: pa.DataType
+    size: int | None
+    """Bytes of a value; None if its length comes first."""
+    precision: int
+    scale: int
+
+
+@dataclass(frozen=True, slots=True)
+class TextCell:
+    path: str
+    column: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class UuidTextCell:
+    """A uuid as text, in a column of uuids."""
+
+    path: str
+    column: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class EnumCell:
+    path: str
+    column: pa.DataType
+    symbols: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BytesCell:
+    """Bytes as they are: in a binary column, or the items of a vector one after the other."""
+
+    path: str
+    column: pa.DataType
+    size: int | None
+    """Bytes of a value; None if its length comes first."""
+    exactly: int | None
+    """Length that the column needs; None for any."""
+
+
+@dataclass(frozen=True, slots=True)
+class ItemsCell:
+    """An array in a list or vector; passed over, also a map."""
+
+    path: str
+    column: pa.DataType | None
+    item: Cell
+    least_bytes: int
+    """Fewest bytes of an item: 0 or 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class StructCell:
+    """A record.  ``members`` are in the writer's order; the place is that in the struct, None for those passed over."""
+
+    path: str
+    column: pa.DataType | None
+    members: Sequence[tuple[Cell, int | None]]
+    names: Sequence[str] = ()
+    """Names of the members of the struct, by their places."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceCell:
+    """A union.  A null branch gives null.  With ``places`` each other branch is a member of a struct; without, there is one
+    other branch, whose value is the cell."""
+
+    path: str
+    column: pa.DataType | None
+    branches: Sequence[Cell]
+    """By the index of the branch; a null branch is ``Passed``."""
+    places: Sequence[int | None] = ()
+    names: Sequence[str] = ()
+    """Names of the members of the struct, by their places."""
+
+
+Cell = (
+    Passed | NullCell | BoolCell | NumberCell | FloatCell | DecimalCell | TextCell | UuidTextCell | EnumCell | BytesCell
+    | ItemsCell | StructCell | ChoiceCell
+)  # fmt: skip
+
+
+def is_null(cell: Cell) -> bool:
+    """Return whether a cell is the null branch of a union."""
+    return isinstance(cell, Passed) and isinstance(cell.of, AvroPlain) and cell.of.kind == "null"

@@ -1,0 +1,106 @@
+"""Column types for fields of a writer schema for which there is no column yet."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from lancewal_core.errors import InvalidSchema
+from lancewal_core.rows.column_types import format_type
+from lancewal_ingest.decode.avro.schema import (
+    AvroArray,
+    AvroEnum,
+    AvroField,
+    AvroFixed,
+    AvroPlain,
+    AvroRecord,
+    AvroType,
+    AvroUnion,
+    Logical,
+    named,
+)
+
+_PLAIN = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "bytes": pa.binary(),
+}
+_LOGICAL = {
+    "date": pa.date32(),
+    "time-millis": pa.time32("ms"),
+    "time-micros": pa.time64("us"),
+    "time-nanos": pa.time64("ns"),
+    "timestamp-millis": pa.timestamp("ms", "UTC"),
+    "timestamp-micros": pa.timestamp("us", "UTC"),
+    "timestamp-nanos": pa.timestamp("ns", "UTC"),
+    "local-timestamp-millis": pa.timestamp("ms"),
+    "local-timestamp-micros": pa.timestamp("us"),
+    "local-timestamp-nanos": pa.timestamp("ns"),
+}
+_NESTING_MAX = 16
+"""Most lists and structs inside each other in one column."""
+_FIELDS_MAX = 4096
+"""Most fields in one column.  Names let a short schema say very many."""
+
+
+def column_of(type_: AvroType) -> pa.DataType | None:
+    """Return the type of a column that holds each value of a type; None if lancewal has no such column."""
+    for found in (_uuid(type_), _ColumnTypes().of(type_, _NESTING_MAX)):
+        with contextlib.suppress(InvalidSchema):
+            if found is not None:
+                format_type(found)
+                return found
+    return None
+
+
+def _uuid(type_: AvroType) -> pa.DataType | None:
+    """Return the type of uuids for a field of them.  Within lists and structs uuids are texts or bytes."""
+    branches = type_.branches if isinstance(type_, AvroUnion) else (type_,)
+    others = [branch for branch in branches if named(branch) != "null"]
+    logicals = [one.logical for one in others if isinstance(one, AvroPlain | AvroFixed)]
+    return pa.uuid() if len(others) == 1 and logicals == [Logical("uuid")] else None
+
+
+class _ColumnTypes:
+    def __init__(self) -> None:
+        self._left = _FIELDS_MAX
+
+    def of(self, type_: AvroType, depth_left: int) -> pa.DataType | None:
+        self._left -= 1
+        if depth_left == 0 or self._left < 0:
+            return None
+        match type_:
+            case AvroUnion(branches=branches):
+                others = [branch for branch in branches if named(branch) != "null"]
+                return self.of(others[0], depth_left) if len(others) == 1 else None
+            case AvroArray(items=items):
+                item = self.of(items, depth_left - 1)
+                return None if item is None else pa.list_(item)
+            case AvroRecord(fields=fields):
+                return self._struct(fields, depth_left - 1)
+            case AvroEnum():
+                return pa.string()
+            case AvroPlain(logical=logical) | AvroFixed(logical=logical):
+                if logical is not None and logical.name == "decimal":
+                    fits = logical.precision <= 38
+                    return pa.decimal128(logical.precision, logical.scale) if fits else None
+                if isinstance(type_, AvroFixed):
+                    return pa.binary()
+                plain = _PLAIN.get(type_.kind)
+                return plain if logical is None else _LOGICAL.get(logical.name, plain)
+        return None
+
+    def _struct(self, fields: Iterable[AvroField], depth_left: int) -> pa.DataType | None:
+        members = []
+        for one in fields:
+            member = self.of(one.type, depth_left)
+            if member is None:
+                return None
+            members.append(pa.field(one.name, member))
+        return pa.struct(members) if members else None

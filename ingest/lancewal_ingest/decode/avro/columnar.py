@@ -1,0 +1,486 @@
+"""The fast path: decode many datums field by field, each field of all rows at a time.
+
+Guarantees
+ 1. A row that is not doubtful has the cells of ``strict``.  ``strict`` must decide on doubtful rows.
+ 2. Whether a row is doubtful follows from its own bytes, or the reason is the schema.  Doubtful are all rows that ``strict``
+    refuses.  So are lists in several blocks or with a size in bytes, lists of more than ``ITEMS_MAX`` items that are neither
+    floats nor integers, indexes and lengths in more bytes than they need, and deep or very many values that are passed over.
+ 3. Temporaries take a few times the bytes of the chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lancewal_ingest.decode.avro.cells import (
+    BoolCell,
+    BytesCell,
+    Cell,
+    ChoiceCell,
+    DecimalCell,
+    EnumCell,
+    FloatCell,
+    ItemsCell,
+    NullCell,
+    NumberCell,
+    Passed,
+    StructCell,
+    TextCell,
+    UuidTextCell,
+    is_null,
+)
+from lancewal_ingest.decode.avro.cursors import Cursors, Mask, Places
+from lancewal_ingest.decode.avro.schema import (
+    AvroArray,
+    AvroEnum,
+    AvroFixed,
+    AvroMap,
+    AvroPlain,
+    AvroRecord,
+    AvroUnion,
+    takes_no_bytes,
+)
+
+ITEMS_MAX = 64
+"""Most items of a list that are read item by item."""
+ITEMS_AT_ONCE = 1 << 17
+"""Integers in lists that are read at once."""
+STEPS_MAX = 5_000
+"""Most values of passed-over types that are read at all cursors of a chunk."""
+_BRANCHES_MAX = 64
+"""Branches of a union whose indexes have one byte."""
+_DEPTH_MAX = 8
+"""Most types inside each other, of those that are passed over, that are read here."""
+
+
+def read_columns(members: Sequence[tuple[Cell, int | None]], cursors: Cursors) -> dict[int, pa.Array]:
+    """Return the array of each column that the datums have, by the column's place.  ``Cursors.doubtful`` says for which rows
+    it must not be used."""
+    found = {}
+    for cell, place in members:
+        array = _read(cell, cursors, None)
+        if place is not None:
+            found[place] = array
+    cursors.doubtful |= cursors.at != cursors.ends
+    return found
+
+
+def _read(cell: Cell, cursors: Cursors, live: Mask | None) -> Any:
+    return _READERS[type(cell)](cell, cursors, live)
+
+
+def _validity(live: Mask | None) -> pa.Buffer | None:
+    return None if live is None else pa.py_buffer(np.packbits(live, bitorder="little"))
+
+
+def _fixed_width(values: npt.NDArray[Any], type_: pa.DataType, live: Mask | None, count: int | None = None) -> pa.Array:
+    """Return an array of the bytes of ``values``.  ``count``: values of the type in it, if these are not its items."""
+    buffers = [_validity(live), pa.py_buffer(np.ascontiguousarray(values))]
+    return pa.Array.from_buffers(type_, len(values) if count is None else count, buffers)
+
+
+def _null(cell: NullCell, cursors: Cursors, _: Mask | None) -> pa.Array:
+    return pa.nulls(len(cursors), cell.column)
+
+
+def _bool(cell: BoolCell, cursors: Cursors, live: Mask | None) -> pa.Array:
+    found = _truths(cursors, live)
+    bits = pa.py_buffer(np.packbits(found, bitorder="little"))
+    return pa.Array.from_buffers(cell.column, len(found), [_validity(live), bits])
+
+
+def _truths(cursors: Cursors, live: Mask | None) -> npt.NDArray[np.uint8]:
+    found = cursors.bytes(live)
+    cursors.doubtful |= found > 1
+    return found
+
+
+def _integers(cursors: Cursors, live: Mask | None, *, long: bool) -> npt.NDArray[np.int64]:
+    values = cursors.numbers(live)
+    if not long:
+        cursors.doubtful |= values != values.astype(np.int32)
+    return values
+
+
+def _number(cell: NumberCell, cursors: Cursors, live: Mask | None) -> pa.Array:
+    values = _integers(cursors, live, long=cell.long)
+    if cell.least > -(1 << 63):
+        cursors.doubt(values < cell.least, live)
+    if cell.most < (1 << 63) - 1:
+        cursors.doubt(values > cell.most, live)
+    if cell.times > 1:
+        values = values * cell.times
+    if cell.per > 1:
+        whole = values // cell.per
+        cursors.doubt(whole * cell.per != values, live)
+        values = whole
+    if cell.floating:
+        return _fixed_width(values.astype(cell.column.to_pandas_dtype()), cell.column, live)
+    bits = cell.column.bit_width
+    return _fixed_width(values if bits == 64 else values.astype(f"<i{bits // 8}"), cell.column, live)
+
+
+def _float(cell: FloatCell, cursors: Cursors, live: Mask | None) -> pa.Array:
+    values: npt.NDArray[Any] = cursors.word()
+    values = values.view("<f8") if cell.width == 8 else values.astype("<u4").view("<f4")
+    cursors.move(cell.width, live)
+    return _fixed_width(_as_wide(values, cell.column), cell.column, live)
+
+
+def _as_wide(values: npt.NDArray[Any], column: pa.DataType) -> npt.NDArray[Any]:
+    return values if values.itemsize * 8 == column.bit_width else values.astype("<f8")
+
+
+def _sizes(size: int | None, cursors: Cursors, live: Mask | None) -> Places:
+    sizes = cursors.numbers(live) if size is None else np.full(len(cursors), size, np.int64)
+    return cursors.room(sizes, live)
+
+
+def _decimal(cell: DecimalCell, cursors: Cursors, live: Mask | None) -> pa.Array:
+    sizes = _sizes(cell.size, cursors, live)
+    cursors.doubt((sizes == 0) | (sizes > 16), live)
+    sizes = np.where(sizes > 16, 0, sizes)
+    low = cursors.word(sizes - 8).byteswap().view(np.int64)
+    shift = np.clip(64 - 8 * sizes, 0, 63)
+    low = (low << shift) >> shift
+    high = low >> 63
+    long = sizes > 8
+    if long.any():
+        top = cursors.word(sizes - 16).byteswap().view(np.int64)
+        shift = np.clip(128 - 8 * sizes, 0, 63)
+        high = np.where(long, (top << shift) >> shift, high)
+    if cell.precision <= 18:
+        bound = 10**cell.precision
+        cursors.doubt((low >= bound) | (low <= -bound) | (high != low >> 63), live)
+    else:
+        most, rest = divmod(10**cell.precision, 1 << 64)
+        unsigned = low.view(np.uint64)
+        above = (high > most) | ((high == most) & (unsigned >= np.uint64(rest)))
+        least, rest = divmod(-(10**cell.precision), 1 << 64)
+        below = (high < least) | ((high == least) & (unsigned <= np.uint64(rest)))
+        cursors.doubt(above | below, live)
+    cursors.move(sizes, None)
+    limbs = np.empty((len(low), 2), np.int64)
+    unused = cursors.doubtful if live is None else cursors.doubtful | ~live
+    limbs[:, 0], limbs[:, 1] = np.where(unused, 0, low), np.where(unused, 0, high)
+    found = _fixed_width(limbs, pa.decimal128(cell.precision, cell.scale), live)
+    return found if found.type == cell.column else found.cast(cell.column)
+
+
+def _text(cell: TextCell, cursors: Cursors, live: Mask | None) -> pa.Array:
+    runs = cursors.runs(_sizes(None, cursors, live))
+    _, ends, data = runs.buffers()
+    data = data or pa.py_buffer(b"")
+    found = pa.Array.from_buffers(pa.string(), len(runs), [_validity(live), ends, data])
+    if len(data) and np.frombuffer(data, np.uint8).max() >= 0x80:
+        cursors.doubtful[_not_text(found)] = True
+        if cell.column != found.type and cursors.doubtful.any():
+            found = pc.if_else(pa.array(cursors.doubtful), pa.scalar(None, found.type), found)
+    return _wide(found, cell.column)
+
+
+def _wide(array: pa.Array, column: pa.DataType) -> pa.Array:
+    return array if array.type == column else array.cast(column)
+
+
+_HEX = np.full(256, 0x80, np.uint8)
+"""Value of each hexadecimal digit; 0x80 for other bytes."""
+_HEX[np.frombuffer(b"0123456789abcdefABCDEF", np.uint8)] = [*range(16), *range(10, 16)]
+_DASHES = [8, 13, 18, 23]
+
+
+def _uuid(cell: UuidTextCell, cursors: Cursors, live: Mask | None) -> pa.Array:
+    sizes = _sizes(None, cursors, live)
+    whole = sizes == 36
+    cursors.doubt(~whole, live)
+    letters = _values(cursors.runs(np.where(whole, sizes, 0)), np.dtype(np.uint8)).reshape(-1, 36)
+    digits = _HEX[np.delete(letters, _DASHES, axis=1)]
+    wrong = (letters[:, _DASHES] != ord("-")).any(axis=1) | (digits >= 0x80).any(axis=1)
+    cursors.doubtful[np.flatnonzero(whole)[wrong]] = True
+    halves = digits[:, 0::2] << 4, digits[:, 1::2] & 0xF
+    return _of_bytes(np.bitwise_or(*halves), whole, cell.column, live)
+
+
+def _not_text(array: pa.Array) -> list[int]:
+    """Return the places of the texts that are not UTF-8, at the cost of few passes if these are few."""
+    wrong: list[int] = []
+    pending = [(0, array)]
+    while pending:
+        begin, part = pending.pop()
+        try:
+            part.validate(full=True)
+        except pa.ArrowInvalid:
+            if len(part) == 1:
+                wrong.append(begin)
+            else:
+                middle = len(part) // 2
+                pending += [(begin, part.slice(0, middle)), (begin + middle, part.slice(middle))]
+    return wrong
+
+
+def _symbol(cell: EnumCell, cursors: Cursors, live: Mask | None) -> pa.Array:
+    return pa.array(cell.symbols or [""], cell.column).take(
+        pa.array(_indexes(len(cell.symbols), cursors, live), mask=None if live is None else ~live)
+    )
+
+
+def _indexes(count: int, cursors: Cursors, live: Mask | None) -> Places:
+    found = cursors.numbers(live)
+    wrong = (found < 0) | (found >= count)
+    cursors.doubt(wrong, live)
+    return np.where(wrong, 0, found)
+
+
+def _bytes(cell: BytesCell, cursors: Cursors, live: Mask | None) -> pa.Array:
+    sizes = _sizes(cell.size, cursors, live)
+    if cell.exactly is None:
+        runs = cursors.runs(sizes)
+        found = pa.Array.from_buffers(pa.binary(), len(runs), [_validity(live), *runs.buffers()[1:]])
+        return _wide(found, cell.column)
+    whole = sizes == cell.exactly
+    cursors.doubt(~whole, live)
+    data = _values(cursors.runs(np.where(whole, sizes, 0)), np.dtype(np.uint8)).reshape(-1, cell.exactly)
+    return _of_bytes(data, whole, cell.column, live)
+
+
+def _of_bytes(data: npt.NDArray[Any], rows: Mask, column: pa.DataType, live: Mask | None) -> pa.Array:
+    """Return an array of a type of fixed size, with the bytes of ``data`` in some rows."""
+    if len(data) < len(rows):
+        data = _spread(data, rows)
+    if column == pa.uuid():
+        return pa.ExtensionArray.from_storage(column, _fixed_width(data, column.storage_type, live))
+    if pa.types.is_fixed_size_binary(column):
+        return _fixed_width(data, column, live)
+    items = _fixed_width(data.reshape(-1), column.value_type, None, len(data) * column.list_size)
+    return pa.Array.from_buffers(column, len(data), [_validity(live)], children=[items])
+
+
+def _values(runs: pa.Array, form: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Return the bytes of all rows, one row after the other, as values."""
+    _, ends, data = runs.buffers()
+    count = int(np.frombuffer(ends, np.int32, len(runs) + 1)[-1]) // form.itemsize if len(runs) else 0
+    return np.frombuffer(data, form, count) if count else np.empty(0, form)
+
+
+def _spread(data: npt.NDArray[Any], rows: Mask) -> npt.NDArray[Any]:
+    """Return zeros with ``data`` in some rows."""
+    found = np.zeros((len(rows), *data.shape[1:]), data.dtype)
+    found[rows] = data
+    return found
+
+
+def _struct(cell: StructCell, cursors: Cursors, live: Mask | None) -> pa.Array:
+    children: dict[int, pa.Array] = {}
+    for member, place in cell.members:
+        array = _read(member, cursors, live)
+        if place is not None:
+            children[place] = array
+    return None if cell.column is None else _struct_of(cell.column, children, len(cursors), live)
+
+
+def _struct_of(column: pa.DataType, children: Mapping[int, pa.Array], count: int, live: Mask | None) -> pa.Array:
+    arrays = [
+        children[place] if place in children else pa.nulls(count, column.field(place).type)
+        for place in range(column.num_fields)
+    ]
+    return pa.Array.from_buffers(column, count, [_validity(live)], children=arrays)
+
+
+def _choice(cell: ChoiceCell, cursors: Cursors, live: Mask | None) -> pa.Array:
+    codes = cursors.bytes(live)
+    known = np.zeros(len(codes), np.bool_)
+    nulls = known
+    whole: pa.Array | None = None
+    children: dict[int, pa.Array] = {}
+    for index, branch in enumerate(cell.branches[:_BRANCHES_MAX]):
+        chosen = codes == 2 * index
+        if live is not None:
+            chosen &= live
+        known = known | chosen
+        if is_null(branch):
+            nulls = nulls | chosen
+            continue
+        array = _read_some(branch, cursors, chosen)
+        if not cell.places:
+            whole = array
+        elif cell.places[index] is not None:
+            children[cell.places[index]] = array  # type: ignore[index]  # it is not None
+    cursors.doubt(~known, live)
+    if cell.column is None:
+        return None
+    if cell.places:
+        full = ~nulls if live is None else live & ~nulls
+        return _struct_of(cell.column, children, len(codes), full)
+    return pa.nulls(len(codes), cell.column) if whole is None else whole
+
+
+def _read_some(cell: Cell, cursors: Cursors, chosen: Mask) -> Any:
+    """Read for the chosen rows."""
+    if chosen.all():
+        return _read(cell, cursors, None)
+    if cell.column is None and not chosen.any():
+        return None  # types within themselves end here
+    return _read(cell, cursors, chosen)
+
+
+def _items(cell: ItemsCell, cursors: Cursors, live: Mask | None) -> Any:
+    counts = cursors.numbers(live)
+    item = cell.item
+    width = item.width if isinstance(item, FloatCell) else 0
+    most = cursors.ends - cursors.at
+    wrong = (counts < 0) | (counts > (most // width if width else most))
+    if not width and not isinstance(item, NumberCell):
+        wrong |= counts > (ITEMS_MAX if cell.least_bytes else 0)
+    vector = cell.column is not None and pa.types.is_fixed_size_list(cell.column)
+    if vector:
+        wrong |= counts != cell.column.list_size  # type: ignore[union-attr]  # it is a vector
+    cursors.doubt(wrong, live)
+    counts = np.where(wrong, 0, counts)
+    filled = counts > 0
+    if isinstance(item, FloatCell):
+        values = _values(cursors.runs(counts * width), np.dtype(f"<f{width}"))
+        items = _fixed_width(_as_wide(values, item.column), item.column, None)
+    elif isinstance(item, NumberCell):
+        items = _number_items(item, cursors, counts)
+    else:
+        items = _one_by_one(item, cursors, counts)
+    cursors.doubtful |= cursors.bytes(filled) != 0  # the end of the list
+    if cell.column is None:
+        return None
+    if vector:
+        return _vector(cell.column, items, cursors, counts, live)
+    ends = np.zeros(len(counts) + 1, np.int32)
+    np.cumsum(counts, out=ends[1:])
+    return pa.Array.from_buffers(cell.column, len(counts), [_validity(live), pa.py_buffer(ends)], children=[items])
+
+
+def _vector(column: pa.DataType, items: pa.Array, cursors: Cursors, counts: Places, live: Mask | None) -> pa.Array:
+    size, filled = column.list_size, counts > 0
+    values = (
+        np.frombuffer(items.buffers()[1], items.type.to_pandas_dtype(), len(items))
+        if len(items)
+        else np.empty(0, items.type.to_pandas_dtype())
+    )
+    values = values.reshape(-1, size)
+    if items.null_count:
+        nulls = items.is_null().to_numpy(zero_copy_only=False).reshape(-1, size).any(axis=1)
+        cursors.doubtful[np.flatnonzero(filled)[nulls]] = True
+    if len(values) < len(counts):
+        values = _spread(values, filled)
+    children = [_fixed_width(values.reshape(-1), column.value_type, None)]
+    return pa.Array.from_buffers(column, len(counts), [_validity(live)], children=children)
+
+
+def _number_items(item: NumberCell, cursors: Cursors, counts: Places) -> pa.Array:
+    """Read the integers of all lists at once: each ends with the next byte below 0x80."""
+    lasts = np.flatnonzero(cursors.data < 0x80)
+    firsts = np.searchsorted(lasts, cursors.at)
+    sums = np.cumsum(counts)
+    ends = lasts[np.minimum(firsts + np.maximum(counts, 1) - 1, len(lasts) - 1)] + 1
+    wrong = (counts > 0) & (ends > cursors.ends)
+    cursors.doubtful |= wrong
+    pieces = []
+    for begin in range(0, int(sums[-1]), ITEMS_AT_ONCE):
+        items = np.arange(begin, min(begin + ITEMS_AT_ONCE, int(sums[-1])))
+        rows = np.searchsorted(sums, items, side="right")
+        numbers = items - (sums - counts)[rows]
+        places = np.minimum(firsts[rows] + numbers, len(lasts) - 1)
+        starts = np.where(numbers == 0, cursors.at[rows], lasts[places - 1] + 1)
+        few = cursors.some(rows, np.minimum(starts, cursors.limit))
+        pieces.append(_number(item, few, None))
+        cursors.doubtful[rows[few.doubtful]] = True
+    cursors.at = np.where(wrong | (counts == 0), cursors.at, ends)
+    return pa.concat_arrays(pieces) if pieces else pa.nulls(0, item.column)
+
+
+def _one_by_one(item: Cell, cursors: Cursors, counts: Places) -> Any:
+    """Read the first items of all lists, then the second ones, and so on."""
+    pieces: list[pa.Array] = []
+    rows_of: list[Places] = []
+    rows, number = np.flatnonzero(counts > 0), 0
+    while len(rows):
+        few = cursors.some(rows, cursors.at[rows])
+        pieces.append(_read(item, few, None))
+        rows_of.append(rows)
+        cursors.at[rows] = few.at
+        cursors.doubtful[rows] |= few.doubtful
+        cursors.steps_left = few.steps_left
+        number += 1
+        rows = rows[counts[rows] > number]
+    if item.column is None:
+        return None
+    if not pieces:
+        return pa.nulls(0, item.column)
+    order = np.argsort(np.concatenate(rows_of), kind="stable")
+    return pa.concat_arrays(pieces).take(pa.array(order))
+
+
+def _passed(cell: Passed, cursors: Cursors, live: Mask | None) -> None:
+    if takes_no_bytes(cell.of):
+        return
+    cursors.steps_left -= 1
+    if cursors.steps_left < 0 or cursors.depth == _DEPTH_MAX:
+        cursors.doubt(np.ones(len(cursors), np.bool_), live)
+        return
+    cursors.depth += 1
+    match cell.of:
+        case AvroPlain(kind=kind):
+            _pass_plain(kind, cursors, live)
+        case AvroFixed(size=size):
+            cursors.move(_sizes(size, cursors, live), None)
+        case AvroEnum(symbols=symbols):
+            _indexes(len(symbols), cursors, live)
+        case _:
+            _read(_opened(cell), cursors, live)
+    cursors.depth -= 1
+
+
+def _pass_plain(kind: str, cursors: Cursors, live: Mask | None) -> None:
+    match kind:
+        case "boolean":
+            _truths(cursors, live)
+        case "int" | "long":
+            _integers(cursors, live, long=kind == "long")
+        case "float" | "double":
+            cursors.move(4 if kind == "float" else 8, live)
+        case "bytes" | "string":
+            cursors.move(_sizes(None, cursors, live), None)
+
+
+def _opened(cell: Passed) -> Cell:
+    """Return the cells within a type that is passed over."""
+    path = cell.path
+    match cell.of:
+        case AvroArray(items=items):
+            return ItemsCell(path, None, Passed(items, path), 0 if takes_no_bytes(items) else 1)
+        case AvroMap(values=values):
+            pair = [(Passed(AvroPlain("string"), path), None), (Passed(values, path), None)]
+            return ItemsCell(path, None, StructCell(path, None, pair), 1)
+        case AvroUnion(branches=branches):
+            return ChoiceCell(path, None, [Passed(branch, path) for branch in branches])
+        case AvroRecord(parts=parts):
+            return StructCell(path, None, [(Passed(one, path), None) for one in parts or ()])
+    raise AssertionError(cell)
+
+
+_READERS: Mapping[type, Callable[[Any, Cursors, Mask | None], Any]] = {
+    Passed: _passed,
+    NullCell: _null,
+    BoolCell: _bool,
+    NumberCell: _number,
+    FloatCell: _float,
+    DecimalCell: _decimal,
+    TextCell: _text,
+    UuidTextCell: _uuid,
+    EnumCell: _symbol,
+    BytesCell: _bytes,
+    ItemsCell: _items,
+    StructCell: _struct,
+    ChoiceCell: _choice,
+}

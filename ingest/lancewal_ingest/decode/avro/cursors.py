@@ -1,0 +1,137 @@
+"""One cursor for each datum of a chunk, and what is read at all cursors at once.
+
+Guarantees
+ 1. A read costs a few calls of numpy, whatever the number of rows is.
+ 2. A row that a read cannot decide on becomes *doubtful*, whatever its neighbours are.  Its cells mean nothing, and its cursor
+    may stand anywhere within the buffer.
+ 3. A cursor never goes back.  So a datum that is not doubtful, and whose cursor stands at its end in the end, was read within
+    its own bytes: one that read beyond them stands after its end for good.
+ 4. No read leaves the buffer, which has ``_BEFORE`` bytes before the first datum and ``_AFTER`` after the last one.
+
+``live``: rows that a read is for; None if it is for all.  Other rows keep their cursors and give zeros.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Mask = npt.NDArray[np.bool_]
+Places = npt.NDArray[np.int64]
+_BEFORE, _AFTER = 16, 32
+_TOP_BITS = np.uint64(0x8080808080808080)
+_SEVENS = np.uint64(0x7F7F7F7F7F7F7F7F)
+_ONE, _THREE = np.uint64(1), np.uint64(3)
+
+
+class Cursors:
+    """See the module docstring."""
+
+    __slots__ = ("at", "buffer", "data", "depth", "doubtful", "ends", "limit", "steps_left", "words")
+
+    def __init__(self, data: npt.NDArray[np.uint8], starts: Places, ends: Places, steps: int) -> None:
+        """``starts`` and ``ends`` of the datums within ``data``, in ascending order.  ``steps``: ``steps_left``."""
+        self.data = np.zeros(_BEFORE + len(data) + _AFTER, np.uint8)
+        self.data[_BEFORE : _BEFORE + len(data)] = data
+        self.buffer = pa.py_buffer(self.data)
+        self.words = np.ndarray((len(self.data) - 7,), "V8", self.data, strides=(1,))
+        """The 8 bytes from each place on."""
+        self.at = starts + _BEFORE
+        self.ends = ends + _BEFORE
+        self.limit = _BEFORE + len(data) + 1
+        """A place after the ends of all datums, which no cursor leaves behind."""
+        self.doubtful = np.zeros(len(starts), np.bool_)
+        self.steps_left = steps
+        """Values of passed-over types that may still be read at all cursors."""
+        self.depth = 0
+        """Passed-over types that are being read, inside each other."""
+
+    def some(self, rows: Places, at: Places) -> Cursors:
+        """Return cursors for some rows, which stand at other places.  A row may be there several times."""
+        few = object.__new__(Cursors)
+        few.data, few.buffer, few.words, few.limit = self.data, self.buffer, self.words, self.limit
+        few.at, few.ends = at, self.ends[rows]
+        few.doubtful = np.zeros(len(rows), np.bool_)
+        few.steps_left, few.depth = self.steps_left, self.depth
+        return few
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    def doubt(self, rows: Mask, live: Mask | None) -> None:
+        """Make rows doubtful where they are live."""
+        self.doubtful |= rows if live is None else rows & live
+
+    def move(self, count: int | Places, live: Mask | None) -> None:
+        """Move the cursors of live rows.  A row whose ``count`` may exceed its datum must be checked before (``room``)."""
+        self.at += count if live is None else count * live
+        np.minimum(self.at, self.limit, out=self.at)
+
+    def bytes(self, live: Mask | None) -> npt.NDArray[np.uint8]:
+        """Return the next byte of each row."""
+        found = self.data.take(self.at)
+        if live is not None:
+            found *= live
+        self.move(1, live)
+        return found
+
+    def word(self, shift: int | Places = 0) -> npt.NDArray[np.uint64]:
+        """Return the 8 bytes from the cursor on, little endian.  ``shift``: from other places on."""
+        found: npt.NDArray[np.uint64] = self.words[self.at + shift].view("<u8")
+        return found
+
+    def numbers(self, live: Mask | None) -> npt.NDArray[np.int64]:
+        """Return the next number of each row."""
+        first = self.data.take(self.at)
+        if live is not None:
+            first *= live
+        if not len(first) or first.max() < 0x80:
+            self.move(1, live)
+            return (first >> 1).astype(np.int64) ^ -(first & 1).astype(np.int64)
+        word = self.word()
+        if live is not None:
+            word *= live
+        tops = ~word & _TOP_BITS
+        within = tops ^ (tops - _ONE)  # all bits up to the top bit of the last byte
+        counts = (np.bitwise_count(within) >> 3).astype(np.int64)
+        word &= within & _SEVENS
+        # Seven bits of each byte move together: pairs of bytes, of pairs, and of fours.
+        word = (word & np.uint64(0x007F007F007F007F)) | ((word & np.uint64(0x7F007F007F007F00)) >> _ONE)
+        word = (word & np.uint64(0x00003FFF00003FFF)) | ((word & np.uint64(0x3FFF00003FFF0000)) >> np.uint64(2))
+        word = (word & np.uint64(0x000000000FFFFFFF)) | ((word & np.uint64(0x0FFFFFFF00000000)) >> np.uint64(4))
+        long = np.flatnonzero(tops == 0)
+        if len(long):
+            ninth, tenth = self.data[self.at[long] + 8], self.data[self.at[long] + 9]
+            more = ninth >= 0x80
+            word[long] |= (ninth & 0x7F).astype(np.uint64) << np.uint64(56)
+            word[long] |= np.where(more, tenth, 0).astype(np.uint64) << np.uint64(63)
+            counts[long] += 1 + more
+            self.doubtful[long[more & (tenth > 1)]] = True
+        self.move(counts, live)
+        return (word >> _ONE).view(np.int64) ^ -(word & _ONE).view(np.int64)
+
+    def room(self, sizes: Places, live: Mask | None) -> Places:
+        """Return the sizes that fit into what is left of each datum, 0 in place of others, which become doubtful."""
+        wrong = (sizes < 0) | (sizes > self.ends - self.at)
+        if live is not None:
+            wrong &= live
+            sizes = sizes * live
+        if wrong.any():
+            self.doubtful |= wrong
+            sizes = np.where(wrong, 0, sizes)
+        return sizes
+
+    def runs(self, sizes: Places) -> pa.Array:
+        """Return the next bytes of each row as a binary array, and move the cursors.  ``sizes``: what ``room`` returned."""
+        # A cursor after its datum's end would break the order of the borders.  Its size is 0.
+        starts = np.minimum(self.at, self.ends)
+        stops = starts + sizes
+        borders = np.empty(2 * len(stops), np.int32)
+        borders[0::2], borders[1::2] = starts, stops
+        # Every second slot is a row's, and the slots between are not taken.
+        slots = pa.Array.from_buffers(
+            pa.binary(), max(2 * len(stops) - 1, 0), [None, pa.py_buffer(borders), self.buffer]
+        )
+        self.at = self.at + sizes
+        return slots.take(pa.array(np.arange(0, 2 * len(stops), 2, dtype=np.int32)))

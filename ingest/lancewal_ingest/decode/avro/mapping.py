@@ -1,0 +1,301 @@
+"""Mapping of a writer schema's fields to the columns of a contract.
+
+1. A field belongs to the column that has its name as present name, otherwise to that which has it as former name
+   (``naming``).  Members of structs follow the same rule.  Aliases in the schema, and its defaults, change nothing.
+2. A field without a column is passed over if the contract passes its name over, and is unknown otherwise.
+3. A column takes values of a type whose values it may hold exactly.  Integers and times are compared value by value.  Floats
+   and decimals only become wider.
+4. The result for a schema whose values cannot fill the columns is a refusal of every payload, and no error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from lancewal_core.rows.column_types import integer_range
+from lancewal_core.rows.schema import RowSchema
+from lancewal_ingest.decode.avro.cells import (
+    BoolCell,
+    BytesCell,
+    Cell,
+    ChoiceCell,
+    DecimalCell,
+    EnumCell,
+    FloatCell,
+    ItemsCell,
+    NullCell,
+    NumberCell,
+    Passed,
+    StructCell,
+    TextCell,
+    UuidTextCell,
+)
+from lancewal_ingest.decode.avro.column_of import column_of
+from lancewal_ingest.decode.avro.schema import (
+    AvroArray,
+    AvroEnum,
+    AvroFixed,
+    AvroPlain,
+    AvroRecord,
+    AvroType,
+    AvroUnion,
+    Logical,
+    described,
+    named,
+    takes_no_bytes,
+)
+from lancewal_ingest.decode.framed.payloads import SchemaUnusable
+from lancewal_ingest.decode.naming import Names, Naming, OtherName
+from lancewal_ingest.decode.outcomes import Refusal
+
+_INT = range(-(1 << 31), 1 << 31)
+_LONG = range(-(1 << 63), 1 << 63)
+_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9, "millis": 3, "micros": 6, "nanos": 9}
+_DAY_S = 86_400
+_TEXTS = (pa.string(), pa.large_string())
+_FLOAT_DIGITS = {2: 11, 4: 24, 8: 53}
+"""Bits of the integers that floats of so many bytes hold without a gap."""
+
+
+@dataclass(slots=True)
+class Mapped:
+    """Cells of a writer schema for the columns of a contract."""
+
+    members: Sequence[tuple[Cell, int | None]] = ()
+    """In the writer's order, with the place of the column; None for fields that are passed over."""
+    refusal: Refusal | None = None
+    """Why every payload is refused, since there are unknown fields; None if payloads can be rows."""
+    unknown: list[str] = field(default_factory=list)
+    """Paths of fields without a column."""
+    new_fields: dict[str, pa.DataType] = field(default_factory=dict)
+    used: list[OtherName] = field(default_factory=list)
+    """Names other than present ones that each row uses."""
+
+
+def mapped(writer: AvroType, rows: RowSchema, naming: Naming) -> Mapped:
+    """Return the cells of a writer schema.  ``rows``: by present names."""
+    found = Mapped()
+    if not isinstance(writer, AvroRecord):
+        raise SchemaUnusable(f"expected a record, whose fields are columns; the schema is {described(writer)}")
+    called = {present: column for column, present in naming.fields.items()}
+    mapper = _Mapper(found, called)
+    level = naming.in_values(rows).columns
+    try:
+        members = mapper.members(_fields(writer), _Level(level, naming.names, ""))
+        found.members = [
+            (cell, None if place is None else rows.columns.get_field_index(level.names[place]))
+            for cell, place in _with_bytes(members)
+        ]
+    except SchemaUnusable:
+        if not found.unknown:
+            raise
+    if found.unknown:
+        columns = [called.get(name, name) for name in level.names]
+        found.refusal = Refusal(
+            "unknown_column", f"expected a schema without fields but the columns {columns}", found.unknown[0]
+        )
+    return found
+
+
+def _fields(record: AvroRecord) -> list[tuple[str, AvroType]]:
+    return [(one.name, one.type) for one in record.fields]
+
+
+@dataclass(frozen=True, slots=True)
+class _Level:
+    """The columns, or the members of a struct."""
+
+    fields: pa.Schema | pa.StructType
+    names: Names | None
+    path: str
+    """Path of the struct; empty for the columns."""
+
+
+class _Mapper:
+    def __init__(self, found: Mapped, called: Mapping[str, str]) -> None:
+        self._found = found
+        self._called = called
+        """The table's name of each column that has another present name."""
+
+    def members(self, fields: Iterable[tuple[str, AvroType]], level: _Level) -> list[tuple[Cell, int | None]]:
+        given = list(fields)
+        at = {one.name: place for place, one in enumerate(level.fields)}
+        twice = None if level.names is None else level.names.twice([name for name, _ in given])
+        if twice is not None:
+            where = f"column {level.path!r}: " if level.path else ""
+            raise SchemaUnusable(f"{where}expected each field once, and by one of its names; {twice!r} is another one")
+        # Unknown fields are looked for first: they decide before types do.
+        placed = [(name, type_, self._place(name, type_, at, level)) for name, type_ in given]
+        first: SchemaUnusable | None = None
+        members: list[tuple[Cell, int | None]] = []
+        for name, type_, place in placed:
+            if place is None:
+                members.append((Passed(type_, f"{level.path}.{name}" if level.path else name), None))
+                continue
+            column = level.fields.field(place)
+            path = f"{level.path}.{column.name}" if level.path else self._called.get(column.name, column.name)
+            try:
+                within = None if level.names is None else level.names.present[column.name]
+                members.append((self.cell(type_, column.type, within, path), place))
+            except SchemaUnusable as unusable:
+                first = first or unusable
+        if first is not None:
+            raise first
+        return members
+
+    def _place(self, name: str, type_: AvroType, at: Mapping[str, int], level: _Level) -> int | None:
+        if level.names is None:
+            if name in at:
+                return at[name]
+        elif name in level.names.present:
+            return at[name]
+        else:
+            use = level.names.use_of(name)
+            if use is not None:
+                prefix = f"{level.path}." if level.path else ""
+                self._found.used.append(OtherName(use.use, prefix + use.path))
+                return at[level.names.former[name]] if use.use == "former" else None
+        self._found.unknown.append(f"{level.path}.{name}" if level.path else name)
+        if not level.path:
+            column = column_of(type_)
+            if column is not None:
+                self._found.new_fields[name] = column
+        return None
+
+    def cell(self, type_: AvroType, column: pa.DataType, names: Names | None, path: str) -> Cell:
+        """Return the cell of a column for values of a type; ``SchemaUnusable`` if the column cannot take them."""
+        found: Cell | None = None  # as for maps, for which there is no column type
+        match type_:
+            case AvroUnion(branches=branches):
+                found = self._union(branches, column, names, path)
+            case AvroArray(items=items):
+                found = self._array(items, column, names, path)
+            case AvroRecord() if pa.types.is_struct(column):
+                level = _Level(column, names, path)
+                found = StructCell(path, column, _with_bytes(self.members(_fields(type_), level)), column.names)
+            case AvroEnum(symbols=symbols) if column in _TEXTS:
+                found = EnumCell(path, column, symbols)
+            case AvroFixed(size=size, logical=logical):
+                found = _decimal(logical, size, column, path) or _bytes(size, column, path, logical)
+            case AvroPlain():
+                found = _plain(type_, column, path)
+        if found is None:
+            raise _mismatch(type_, column, path)
+        return found
+
+    def _union(
+        self, branches: Sequence[AvroType], column: pa.DataType, names: Names | None, path: str
+    ) -> ChoiceCell | None:
+        others = [branch for branch in branches if named(branch) != "null"]
+        nothing = AvroPlain("null")
+        if len(others) == 1:
+            cells: list[Cell] = [
+                Passed(nothing, path) if named(one) == "null" else self.cell(one, column, names, path)
+                for one in branches
+            ]
+            return ChoiceCell(path, column, cells)
+        if not others:
+            return ChoiceCell(path, column, [Passed(nothing, path) for _ in branches])
+        if not pa.types.is_struct(column):
+            return None
+        members = [(named(one).rpartition(".")[2], one) for one in others]
+        if len({name for name, _ in members}) != len(members):
+            return None
+        placed = iter(self.members(members, _Level(column, names, path)))
+        pairs = [(Passed(one, path), None) if named(one) == "null" else next(placed) for one in branches]
+        return ChoiceCell(path, column, [cell for cell, _ in pairs], [place for _, place in pairs], column.names)
+
+    def _array(self, items: AvroType, column: pa.DataType, names: Names | None, path: str) -> ItemsCell | None:
+        if not (pa.types.is_list(column) or pa.types.is_fixed_size_list(column)):
+            return None
+        item = self.cell(items, column.value_type, names, f"{path}[]")
+        return ItemsCell(path, column, item, 0 if takes_no_bytes(items) else 1)
+
+
+def _with_bytes(members: Sequence[tuple[Cell, int | None]]) -> Sequence[tuple[Cell, int | None]]:
+    """Return the members without those that are passed over and take no bytes, of which a record may have very many."""
+    return [(cell, place) for cell, place in members if not (isinstance(cell, Passed) and takes_no_bytes(cell.of))]
+
+
+def _mismatch(type_: AvroType, column: pa.DataType, path: str) -> SchemaUnusable:
+    return SchemaUnusable(f"column {path!r}: expected a type that fits {column}; the schema has {described(type_)}")
+
+
+def _plain(type_: AvroPlain, column: pa.DataType, path: str) -> Cell | None:
+    match type_.kind:
+        case "null":
+            return NullCell(path, column)
+        case "boolean" if pa.types.is_boolean(column):
+            return BoolCell(path, column)
+        case "int" | "long":
+            return _number(type_, column, path)
+        case "float" | "double":
+            width = 4 if type_.kind == "float" else 8
+            fits = column in ((pa.float32(), pa.float64()) if width == 4 else (pa.float64(),))
+            return FloatCell(path, column, width) if fits else None
+        case "string" if column in _TEXTS:
+            return TextCell(path, column)
+        case "string" if column == pa.uuid() and type_.logical is not None:
+            return UuidTextCell(path, column)
+        case "bytes":
+            return _decimal(type_.logical, None, column, path) or _bytes(None, column, path)
+    return None
+
+
+def _number(type_: AvroPlain, column: pa.DataType, path: str) -> NumberCell | None:
+    long, name = type_.kind == "long", "" if type_.logical is None else type_.logical.name
+    all_ = _LONG if long else _INT
+    local, _, unit = name.rpartition("-")
+    digits = _DIGITS.get(unit, 0)
+    if local == "time":
+        all_ = range(_DAY_S * 10**digits)
+    times = per = 1
+    if pa.types.is_integer(column):
+        own = integer_range(column)
+    elif pa.types.is_floating(column) and not name:
+        bits = _FLOAT_DIGITS[column.bit_width // 8]
+        own = range(-(1 << bits), (1 << bits) + 1)
+    elif pa.types.is_date32(column) and name == "date":
+        own = _INT
+    elif (pa.types.is_time(column) and local == "time") or (
+        pa.types.is_timestamp(column) and local == ("local-timestamp" if column.tz is None else "timestamp")
+    ):
+        shift = _DIGITS[column.unit] - digits
+        times, per = 10 ** max(shift, 0), 10 ** max(-shift, 0)
+        own = (
+            range(_LONG.start * per, (_LONG.stop - 1) * per + 1)
+            if per > 1
+            else range(-(_LONG.stop // times), (_LONG.stop - 1) // times + 1)
+        )
+    else:
+        return None
+    least, most = max(all_.start, own.start), min(all_.stop, own.stop) - 1
+    expected = f"a number from {least} to {most}" + (f" that {column} holds without a rest" if per > 1 else "")
+    return NumberCell(path, column, long, least, most, times, per, expected, bool(pa.types.is_floating(column)))
+
+
+def _decimal(logical: Logical | None, size: int | None, column: pa.DataType, path: str) -> DecimalCell | None:
+    if logical is None or logical.name != "decimal" or not pa.types.is_decimal128(column):
+        return None
+    wider = column.scale >= logical.scale and column.precision - column.scale >= logical.precision - logical.scale
+    return DecimalCell(path, column, size, logical.precision, logical.scale) if wider else None
+
+
+def _bytes(size: int | None, column: pa.DataType, path: str, logical: Logical | None = None) -> BytesCell | None:
+    exactly: int | None
+    if column in (pa.binary(), pa.large_binary()):
+        exactly = None
+    elif column == pa.uuid() and logical is not None and logical.name == "uuid":
+        exactly = 16
+    elif pa.types.is_fixed_size_binary(column):
+        exactly = column.byte_width
+    elif pa.types.is_fixed_size_list(column):
+        exactly = column.list_size * column.value_type.bit_width // 8
+    else:
+        return None
+    if exactly is not None and size is not None and exactly != size:
+        return None
+    return BytesCell(path, column, size, exactly)

@@ -1,0 +1,337 @@
+"""Avro schemas as values, and the parser of their text (Avro 1.11 and 1.12).
+
+Guarantees
+ 1. ``parse_schema`` returns the type of a schema and of those that it refers to, or raises ``SchemaUnusable``.  The message
+    names the place in the schema.
+ 2. Names, namespaces, references, unions, symbols, sizes and attributes of wrong kinds are checked as the specification has
+    it.  A logical type that is unknown, or that does not fit its type, is ignored, as the specification has it.
+ 3. Defaults and aliases are checked for their form alone: they say nothing about how bytes were written.
+ 4. All texts together have at most ``SCHEMA_BYTES_MAX`` bytes, and types nest at most ``NESTING_MAX`` deep.  A record may
+    contain itself by its name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import orjson
+
+from lancewal_core.wal.writer_schemas import SCHEMA_BYTES_MAX, WriterSchema
+from lancewal_ingest.decode.framed.payloads import SchemaUnusable
+
+Primitive = Literal["null", "boolean", "int", "long", "float", "double", "bytes", "string"]
+PRIMITIVES: frozenset[str] = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
+NESTING_MAX = 64
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SHOWN = 100
+
+
+class Logical(NamedTuple):
+    """A logical type that fits its type.  ``precision`` and ``scale`` are those of a decimal."""
+
+    name: str
+    precision: int = 0
+    scale: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AvroPlain:
+    """A primitive type."""
+
+    kind: Primitive
+    logical: Logical | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AvroFixed:
+    name: str
+    size: int
+    logical: Logical | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AvroEnum:
+    name: str
+    symbols: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AvroArray:
+    items: AvroType
+
+
+@dataclass(frozen=True, slots=True)
+class AvroMap:
+    values: AvroType
+
+
+@dataclass(frozen=True, slots=True)
+class AvroUnion:
+    branches: tuple[AvroType, ...]
+
+
+@dataclass(slots=True, eq=False)
+class AvroRecord:
+    """A record.  Its fields come after it is made, since they may name it."""
+
+    name: str
+    fields: tuple[AvroField, ...] = ()
+    parts: tuple[AvroType, ...] | None = None
+    """Types of the fields that take bytes; None before the record is complete.  A record within itself takes bytes, since it
+    has no value otherwise."""
+
+
+class AvroField(NamedTuple):
+    name: str
+    type: AvroType
+
+
+AvroType = AvroPlain | AvroFixed | AvroEnum | AvroArray | AvroMap | AvroUnion | AvroRecord
+
+_LOGICALS: Mapping[str, tuple[str, ...]] = {
+    "int": ("date", "time-millis"),
+    "long": (
+        "time-micros",
+        "time-nanos",
+        *(f"{local}timestamp-{unit}" for local in ("", "local-") for unit in ("millis", "micros", "nanos")),
+    ),
+    "string": ("uuid",),
+    "bytes": ("decimal",),
+    "fixed": ("decimal", "duration", "uuid"),
+}
+"""Logical types that fit each type."""
+
+
+def parse_schema(schema: WriterSchema) -> AvroType:
+    """Return the type that a writer schema says."""
+    if schema.kind != "avro":
+        raise SchemaUnusable(f"expected a schema of Avro; its kind is {schema.kind}")
+    try:
+        nbytes = schema.nbytes
+    except UnicodeEncodeError:
+        raise SchemaUnusable("the schema is not JSON: it has a lone surrogate") from None
+    if nbytes > SCHEMA_BYTES_MAX:
+        raise SchemaUnusable(f"the schema and those that it refers to have more than {SCHEMA_BYTES_MAX} bytes")
+    parser = _Parser()
+    for name, known in schema.references:
+        parser.schema(known, f"reference {name[:_SHOWN]!a}")
+    return parser.schema(schema.text, "schema")
+
+
+def named(type_: AvroType) -> str:
+    """Return the name of a type by which a union tells its branches apart."""
+    match type_:
+        case AvroPlain(kind=kind):
+            return kind
+        case AvroArray():
+            return "array"
+        case AvroMap():
+            return "map"
+        case AvroUnion():
+            return "union"
+        case AvroFixed(name=name) | AvroEnum(name=name) | AvroRecord(name=name):
+            return name
+
+
+def described(type_: AvroType) -> str:
+    """Return words for a type, for messages."""
+    match type_:
+        case AvroPlain(logical=logical) | AvroFixed(logical=logical):
+            kind = named(type_) if isinstance(type_, AvroPlain) else f"fixed({type_.size})"
+            if logical is None:
+                return kind
+            digits = f"({logical.precision}, {logical.scale})" if logical.name == "decimal" else ""
+            return f"{kind} with {logical.name}{digits}"
+        case AvroUnion(branches=branches):
+            return (
+                f"union of {len(branches)} types"
+                if len(branches) > 2
+                else f"union of {', '.join(map(described, branches))}"
+            )
+        case AvroEnum(name=name):
+            return f"enum {name[:_SHOWN]}"
+        case AvroRecord(name=name):
+            return f"record {name[:_SHOWN]}"
+        case _:
+            return named(type_)
+
+
+def takes_no_bytes(type_: AvroType) -> bool:
+    """Return whether each value of the type has no bytes."""
+    match type_:
+        case AvroPlain(kind=kind):
+            return kind == "null"
+        case AvroFixed(size=size):
+            return size == 0
+        case AvroRecord():
+            return type_.parts == ()
+        case _:
+            return False
+
+
+class _Parser:
+    def __init__(self) -> None:
+        self._named: dict[str, AvroType] = {}
+        self._depth = 0
+
+    def schema(self, text: str, where: str) -> AvroType:
+        try:
+            found = orjson.loads(text)
+        except ValueError:
+            raise SchemaUnusable(f"{where}: the text is not JSON") from None
+        return self._type(found, "", where)
+
+    def _type(self, given: Any, space: str, where: str) -> AvroType:
+        self._depth += 1
+        if self._depth > NESTING_MAX:
+            raise SchemaUnusable(f"{where}: types nest more than {NESTING_MAX} deep")
+        found = self._inner(given, space, where)
+        self._depth -= 1
+        return found
+
+    def _inner(self, given: Any, space: str, where: str) -> AvroType:
+        if isinstance(given, str):
+            return self._called(given, space, where)
+        if isinstance(given, list):
+            return self._union(given, space, where)
+        if not isinstance(given, dict):
+            raise SchemaUnusable(f"{where}: expected a name, an object or an array, which is a union")
+        kind = given.get("type")
+        match kind:
+            case "record" | "error":
+                return self._record(given, space, where)
+            case "enum":
+                return self._enum(given, space, where)
+            case "fixed":
+                return self._fixed(given, space, where)
+            case "array":
+                return AvroArray(self._type(self._member(given, "items", where), space, f"{where}, items"))
+            case "map":
+                return AvroMap(self._type(self._member(given, "values", where), space, f"{where}, values"))
+            case str() if kind in PRIMITIVES:
+                return AvroPlain(kind, _logical(given, kind))  # type: ignore[arg-type]  # a primitive
+            case None:
+                raise SchemaUnusable(f"{where}: expected a member 'type'")
+        return self._type(kind, space, where)
+
+    def _called(self, name: str, space: str, where: str) -> AvroType:
+        if name in PRIMITIVES:
+            return AvroPlain(name)  # type: ignore[arg-type]  # a primitive
+        full = name if "." in name or not space else f"{space}.{name}"
+        found = self._named.get(full) or self._named.get(name)
+        if found is None:
+            raise SchemaUnusable(f"{where}: type {full[:_SHOWN]!a} is not defined before its use")
+        return found
+
+    def _union(self, given: list[Any], space: str, where: str) -> AvroUnion:
+        branches = tuple(self._type(one, space, f"{where}, branch {number}") for number, one in enumerate(given))
+        names = [named(branch) for branch in branches]
+        if "union" in names:
+            raise SchemaUnusable(f"{where}: a union must not be a branch of a union")
+        if not names or len(set(names)) != len(names):
+            raise SchemaUnusable(f"{where}: a union needs branches, each of another type or name")
+        return AvroUnion(branches)
+
+    def _record(self, given: dict[str, Any], space: str, where: str) -> AvroRecord:
+        name, space = self._name(given, space, where)
+        record = AvroRecord(name)
+        self._define(name, record, where)
+        fields = self._member(given, "fields", where)
+        if not isinstance(fields, list):
+            raise SchemaUnusable(f"{where}: expected an array of fields")
+        record.fields = tuple(self._fields(fields, space, where))
+        record.parts = tuple(field.type for field in record.fields if not takes_no_bytes(field.type))
+        return record
+
+    def _fields(self, given: list[Any], space: str, where: str) -> Iterator[AvroField]:
+        seen = set()
+        for number, one in enumerate(given):
+            if not isinstance(one, dict):
+                raise SchemaUnusable(f"{where}, field {number}: expected an object")
+            name = one.get("name")
+            if not isinstance(name, str) or not _NAME.fullmatch(name):
+                raise SchemaUnusable(f"{where}, field {number}: expected a name of letters, digits and _")
+            place = f"{where}, field {name[:_SHOWN]!r}"
+            if name in seen:
+                raise SchemaUnusable(f"{place}: there are two fields of this name")
+            seen.add(name)
+            if one.get("order", "ascending") not in ("ascending", "descending", "ignore"):
+                raise SchemaUnusable(f"{place}: expected the order ascending, descending or ignore")
+            _check_aliases(one, place)
+            yield AvroField(name, self._type(self._member(one, "type", place), space, place))
+
+    def _enum(self, given: dict[str, Any], space: str, where: str) -> AvroEnum:
+        name, _ = self._name(given, space, where)
+        symbols = self._member(given, "symbols", where)
+        if not isinstance(symbols, list) or not all(isinstance(one, str) and _NAME.fullmatch(one) for one in symbols):
+            raise SchemaUnusable(f"{where}: expected symbols of letters, digits and _")
+        if len(set(symbols)) != len(symbols):
+            raise SchemaUnusable(f"{where}: there is a symbol twice")
+        if given.get("default", symbols[0] if symbols else None) not in (symbols or [None]):
+            raise SchemaUnusable(f"{where}: the default is not a symbol")
+        enum = AvroEnum(name, tuple(symbols))
+        self._define(name, enum, where)
+        return enum
+
+    def _fixed(self, given: dict[str, Any], space: str, where: str) -> AvroFixed:
+        name, _ = self._name(given, space, where)
+        size = self._member(given, "size", where)
+        if type(size) is not int or not 0 <= size < 1 << 31:
+            raise SchemaUnusable(f"{where}: expected a size from 0 to 2^31 - 1")
+        fixed = AvroFixed(name, size, _logical(given, "fixed", size))
+        self._define(name, fixed, where)
+        return fixed
+
+    def _name(self, given: dict[str, Any], space: str, where: str) -> tuple[str, str]:
+        """Return the full name of a definition, and its namespace."""
+        name, own = given.get("name"), given.get("namespace", space)
+        _check_aliases(given, where)
+        if not isinstance(name, str) or not isinstance(own, str):
+            raise SchemaUnusable(f"{where}: expected a name and a namespace that are strings")
+        if "." in name:
+            own = name.rpartition(".")[0]
+        elif own:
+            name = f"{own}.{name}"
+        if not all(map(_NAME.fullmatch, name.split("."))):
+            raise SchemaUnusable(f"{where}: expected a name of letters, digits and _, with dots between")
+        if name in PRIMITIVES:
+            raise SchemaUnusable(f"{where}: a primitive type has the name {name!r}")
+        return name, own
+
+    def _define(self, name: str, type_: AvroType, where: str) -> None:
+        if name in self._named:
+            raise SchemaUnusable(f"{where}: there are two types of the name {name[:_SHOWN]!r}")
+        self._named[name] = type_
+
+    def _member(self, given: dict[str, Any], name: str, where: str) -> Any:
+        if name not in given:
+            raise SchemaUnusable(f"{where}: expected a member {name!r}")
+        return given[name]
+
+
+def _check_aliases(given: Mapping[str, Any], where: str) -> None:
+    aliases = given.get("aliases", [])
+    if not isinstance(aliases, list) or not all(
+        isinstance(one, str) and all(map(_NAME.fullmatch, one.split("."))) for one in aliases
+    ):
+        raise SchemaUnusable(f"{where}: expected aliases that are names")
+
+
+def _logical(given: Mapping[str, Any], kind: str, size: int | None = None) -> Logical | None:
+    name = given.get("logicalType")
+    if name not in _LOGICALS.get(kind, ()):
+        return None
+    if name in ("duration", "uuid") and size is not None:
+        return Logical(name) if size == {"duration": 12, "uuid": 16}[name] else None
+    if name != "decimal":
+        return Logical(str(name))
+    precision, scale = given.get("precision"), given.get("scale", 0)
+    if type(precision) is not int or type(scale) is not int or precision < 1 or not 0 <= scale <= precision:
+        return None
+    # A fixed of n bytes holds numbers of so many digits.
+    if size is not None and 10 ** min(precision, 5000) > 1 << max(8 * min(size, 2500) - 1, 0):
+        return None
+    return Logical("decimal", precision, scale)

@@ -1,0 +1,347 @@
+"""The strict reader: one datum at a time, in plain Python.  It defines the right result; ``columnar`` is compared with it.
+
+Guarantees
+ 1. ``read_datum`` returns the cells of a datum, or raises ``Refusal``.  It takes each byte once, and at most as many items of
+    arrays and maps as the datum has bytes.  So an array of items without bytes is refused if it has more.
+ 2. A datum is ``malformed`` if its bytes are not one value of the schema, with nothing after it: a number of more than 10
+    bytes or outside its type, a branch or symbol that does not exist, a boolean that is neither 0 nor 1, a length that is
+    negative or exceeds the bytes that remain, a block whose size in bytes is wrong, text that is not UTF-8.
+ 3. A refusal of another kind comes from the first cell that its column cannot hold.  ``malformed`` and ``too_deep`` go first.
+ 4. Values that are passed over are read with a stack of their own, at most ``DEPTH_MAX`` deep.  Other values are as deep as
+    their columns.
+ 5. A message names the path of the cell, and holds nothing of the datum.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import Any, NoReturn
+
+import numpy as np
+import pyarrow as pa
+
+from lancewal_ingest.decode.avro.assembly import items_of
+from lancewal_ingest.decode.avro.cells import (
+    BoolCell,
+    BytesCell,
+    Cell,
+    ChoiceCell,
+    DecimalCell,
+    EnumCell,
+    FloatCell,
+    ItemsCell,
+    NullCell,
+    NumberCell,
+    Passed,
+    StructCell,
+    TextCell,
+    UuidTextCell,
+    is_null,
+)
+from lancewal_ingest.decode.avro.schema import (
+    AvroArray,
+    AvroEnum,
+    AvroFixed,
+    AvroMap,
+    AvroPlain,
+    AvroRecord,
+    AvroType,
+    AvroUnion,
+    takes_no_bytes,
+)
+from lancewal_ingest.decode.outcomes import Refusal
+
+DEPTH_MAX = 64
+"""Most records, arrays and maps inside each other in a value that is passed over."""
+_VARINT_BYTES_MAX = 10
+_UUID = re.compile(rb"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
+_REFUSED = object()
+_FLOATS = {4: struct.Struct("<f"), 8: struct.Struct("<d")}
+
+
+class Datum:
+    """The bytes of one datum, and the place up to which they are read."""
+
+    __slots__ = ("at", "data", "items_left", "late")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.at = 0
+        self.items_left = len(data)
+        """Items of arrays and maps that may still come."""
+        self.late: Refusal | None = None
+        """The first refusal that comes from a column, and not from the bytes."""
+
+    def number(self, cell: Cell) -> int:
+        """Return the next number, which has at most 64 bits."""
+        if self.at < len(self.data) and (first := self.data[self.at]) < 0x80:
+            self.at += 1
+            return (first >> 1) ^ -(first & 1)
+        value = shift = 0
+        for byte in self.data[self.at : self.at + _VARINT_BYTES_MAX]:
+            self.at += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                break
+            shift += 7
+        else:
+            malformed(cell, "an integer, of at most 10 bytes")
+        if value >> 64:
+            malformed(cell, "an integer of at most 64 bits")
+        return (value >> 1) ^ -(value & 1)
+
+    def bytes(self, size: int, cell: Cell) -> bytes:
+        """Return the next ``size`` bytes."""
+        if not 0 <= size <= len(self.data) - self.at:
+            malformed(cell, "a length of at most the bytes that remain")
+        begin, self.at = self.at, self.at + size
+        return self.data[begin : self.at]
+
+    def blocks(self, cell: Cell) -> Iterator[int]:
+        """Yield the number of items of each block of an array or map.  The caller reads these before it goes on."""
+        while count := self.number(cell):
+            end = None
+            if count < 0:
+                count, size = -count, self.number(cell)
+                if not 0 <= size <= len(self.data) - self.at:
+                    malformed(cell, "a block of at most the bytes that remain")
+                end = self.at + size
+            self.items_left -= count
+            if self.items_left < 0:
+                malformed(cell, "at most as many items as the record has bytes")
+            yield count
+            if end is not None and self.at != end:
+                malformed(cell, "a block that has the bytes that it says")
+
+    def refuse(self, kind: str, path: str, expected: str) -> object:
+        """Note that the column of a cell cannot hold it.  The first refusal stays.  Return a cell that is not null."""
+        if self.late is None:
+            self.late = Refusal(kind, f"column {path!r}: expected {expected}")
+        return _REFUSED
+
+
+def read_datum(members: Sequence[tuple[Cell, int | None]], data: bytes, keys: Mapping[int, str]) -> dict[int, Any]:
+    """Return the cell of each column that the datum has, by the column's place.
+
+    ``keys``: name of each primary key column, by its place."""
+    datum = Datum(data)
+    cells: dict[int, Any] = {}
+    for cell, place in members:
+        found = _READERS[type(cell)](cell, datum)
+        if place is not None:
+            cells[place] = found
+    if datum.at != len(data):
+        raise Refusal("malformed", "expected one value of the schema, and nothing after it")
+    for place, name in keys.items():
+        if cells.get(place) is None:
+            raise Refusal("missing_key", f"column {name!r}: expected a value, it is in the primary key")
+    if datum.late is not None:
+        raise datum.late
+    return cells
+
+
+def malformed(cell: Cell, expected: str) -> NoReturn:
+    raise Refusal("malformed", f"{_where(cell)}: expected {expected}")
+
+
+def _where(cell: Cell) -> str:
+    return f"{'field' if cell.column is None else 'column'} {cell.path!r}"
+
+
+def _null(_: NullCell, __: Datum) -> None:
+    return None
+
+
+def _bool(cell: BoolCell, datum: Datum) -> bool:
+    return _truth(datum, cell)
+
+
+def _truth(datum: Datum, cell: Cell) -> bool:
+    byte = datum.bytes(1, cell)
+    if byte not in (b"\0", b"\1"):
+        malformed(cell, "a boolean, which is 0 or 1")
+    return byte == b"\1"
+
+
+def _integer(datum: Datum, cell: Cell, *, long: bool) -> int:
+    value = datum.number(cell)
+    if not long and not -(1 << 31) <= value < 1 << 31:
+        malformed(cell, "an int of 32 bits")
+    return value
+
+
+def _number(cell: NumberCell, datum: Datum) -> object:
+    value = _integer(datum, cell, long=cell.long)
+    if not cell.least <= value <= cell.most or value * cell.times % cell.per:
+        return datum.refuse("range", cell.path, cell.expected)
+    return float(value) if cell.floating else value * cell.times // cell.per
+
+
+def _float(cell: FloatCell, datum: Datum) -> float:
+    found: float = _FLOATS[cell.width].unpack(datum.bytes(cell.width, cell))[0]
+    return found
+
+
+def _length(size: int | None, datum: Datum, cell: Cell) -> int:
+    return datum.number(cell) if size is None else size
+
+
+def _decimal(cell: DecimalCell, datum: Datum) -> object:
+    data = datum.bytes(_length(cell.size, datum, cell), cell)
+    if not data:
+        malformed(cell, "a decimal, which has a byte at least")
+    unscaled = int.from_bytes(data, "big", signed=True)
+    if abs(unscaled) >= 10**cell.precision:
+        return datum.refuse("range", cell.path, f"a decimal of at most {cell.precision} digits, as the schema says")
+    return Decimal(f"{unscaled}e-{cell.scale}")
+
+
+def _text(cell: TextCell, datum: Datum) -> str:
+    try:
+        return datum.bytes(datum.number(cell), cell).decode()
+    except UnicodeDecodeError:
+        malformed(cell, "text in UTF-8")
+
+
+def _uuid(cell: UuidTextCell, datum: Datum) -> object:
+    text = datum.bytes(datum.number(cell), cell)
+    if not _UUID.fullmatch(text):
+        return datum.refuse("type", cell.path, "a uuid of 32 hexadecimal digits with four dashes")
+    return bytes.fromhex(text.replace(b"-", b"").decode())
+
+
+def _symbol(cell: EnumCell, datum: Datum) -> str:
+    return cell.symbols[_index(datum, len(cell.symbols), cell, "symbol")]
+
+
+def _index(datum: Datum, count: int, cell: Cell, word: str) -> int:
+    index = datum.number(cell)
+    if not 0 <= index < count:
+        malformed(cell, f"the index of a {word}, 0 to {count - 1}")
+    return index
+
+
+def _bytes(cell: BytesCell, datum: Datum) -> Any:
+    data = datum.bytes(_length(cell.size, datum, cell), cell)
+    if cell.exactly is not None and len(data) != cell.exactly:
+        return datum.refuse("type", cell.path, f"{cell.exactly} bytes")
+    if pa.types.is_fixed_size_list(cell.column):
+        return np.frombuffer(data, np.dtype(cell.column.value_type.to_pandas_dtype()).newbyteorder("<"))
+    return data
+
+
+def _items(cell: ItemsCell, datum: Datum) -> Any:
+    item = cell.item
+    found: Any
+    if datum.data[datum.at : datum.at + 1] == b"\0" and pa.types.is_list(cell.column):
+        datum.at += 1
+        return items_of((), item.column)
+    if isinstance(item, FloatCell):
+        form = np.dtype(f"<f{item.width}")
+        runs = [np.frombuffer(datum.bytes(count * item.width, cell), form) for count in datum.blocks(cell)]
+        found = pa.array(np.concatenate(runs) if runs else np.empty(0, form), item.column)
+    else:
+        read = _READERS[type(item)]
+        given = (read(item, datum) for count in datum.blocks(cell) for _ in range(count))
+        found = items_of((None if one is _REFUSED else one for one in given), item.column)
+    if pa.types.is_list(cell.column):
+        return found
+    if len(found) != cell.column.list_size or found.null_count:  # type: ignore[union-attr]  # only what is passed over has no column
+        return datum.refuse("type", cell.path, f"{cell.column.list_size} items, none of them null")  # type: ignore[union-attr]  # likewise
+    return found.to_numpy()
+
+
+def _struct(cell: StructCell, datum: Datum) -> dict[str, Any]:
+    found = {}
+    for member, place in cell.members:
+        value = _READERS[type(member)](member, datum)
+        if place is not None and value is not _REFUSED:
+            found[cell.names[place]] = value
+    return found
+
+
+def _choice(cell: ChoiceCell, datum: Datum) -> Any:
+    index = _index(datum, len(cell.branches), cell, "branch")
+    branch = cell.branches[index]
+    value = _READERS[type(branch)](branch, datum)
+    if not cell.places:
+        return value
+    place = cell.places[index]
+    if place is None:
+        return None if is_null(branch) else {}
+    return {} if value is _REFUSED else {cell.names[place]: value}
+
+
+def _passed(cell: Passed, datum: Datum) -> None:
+    if takes_no_bytes(cell.of):
+        return
+    frames: list[Iterator[AvroType]] = [iter((cell.of,))]
+    while frames:
+        type_ = next(frames[-1], None)
+        if type_ is None:
+            frames.pop()
+            continue
+        while isinstance(type_, AvroUnion):
+            type_ = type_.branches[_index(datum, len(type_.branches), cell, "branch")]
+        match type_:
+            case AvroRecord():
+                frames.append(iter(type_.parts or ()))
+            case AvroArray(items=items):
+                frames.append(_items_of(datum, items, cell))
+            case AvroMap(values=values):
+                frames.append(_values_of(datum, values, cell))
+            case _:
+                _pass_leaf(type_, datum, cell)
+        if len(frames) > DEPTH_MAX + 1:
+            raise Refusal(
+                "too_deep", f"{_where(cell)}: expected at most {DEPTH_MAX} records, arrays and maps inside each other"
+            )
+
+
+def _items_of(datum: Datum, items: AvroType, cell: Cell) -> Iterator[AvroType]:
+    for count in datum.blocks(cell):
+        for _ in range(count):
+            yield items
+
+
+def _values_of(datum: Datum, values: AvroType, cell: Cell) -> Iterator[AvroType]:
+    for count in datum.blocks(cell):
+        for _ in range(count):
+            datum.bytes(datum.number(cell), cell)
+            yield values
+
+
+def _pass_leaf(type_: AvroType, datum: Datum, cell: Cell) -> None:
+    match type_:
+        case AvroEnum(symbols=symbols):
+            _index(datum, len(symbols), cell, "symbol")
+        case AvroFixed(size=size):
+            datum.bytes(size, cell)
+        case AvroPlain(kind="boolean"):
+            _truth(datum, cell)
+        case AvroPlain(kind="int" | "long" as kind):
+            _integer(datum, cell, long=kind == "long")
+        case AvroPlain(kind="float" | "double" as kind):
+            datum.bytes(4 if kind == "float" else 8, cell)
+        case AvroPlain(kind="bytes" | "string"):
+            datum.bytes(datum.number(cell), cell)
+
+
+_READERS: Mapping[type, Callable[[Any, Datum], Any]] = {
+    Passed: _passed,
+    NullCell: _null,
+    BoolCell: _bool,
+    NumberCell: _number,
+    FloatCell: _float,
+    DecimalCell: _decimal,
+    TextCell: _text,
+    UuidTextCell: _uuid,
+    EnumCell: _symbol,
+    BytesCell: _bytes,
+    ItemsCell: _items,
+    StructCell: _struct,
+    ChoiceCell: _choice,
+}
