@@ -263,7 +263,7 @@ def _registered_text(done: Registered) -> str:
         lines.append(
             f"the folder was moved or copied from {one_line(done.moved_from)}: the table has got the new uuid "
             f"{done.entry.table_uuid}, and {done.former_uuid} stays that of a table there. Earlier receipts are no longer "
-            "accepted"
+            "accepted, and named snapshots cannot be read here"
         )
     lines += [lacking_text(cut) for cut in done.lacking]
     return "\n".join(lines)

@@ -1,7 +1,8 @@
 """Kept cuts that hold data files of a table, for its status.
 
 The table's own snapshots say of which cut they are, so no catalog is asked.  A snapshot that a making of a cut has left over
-holds its files as well.  A table without branches costs one listing.
+holds its files as well.  Snapshots that came along when the table's folder was moved are in no cut any more.  A table
+without branches costs one listing.
 """
 
 from __future__ import annotations
@@ -18,9 +19,13 @@ from lancewal_tables.cuts.held import held_bytes
 def kept_cuts(opened: OpenedTable, newest: PinnedTable) -> tuple[CutStatus, ...]:
     """Return the cuts that have a snapshot of the table, by name.  Snapshots that cannot be read are left out."""
 
+    from lancewal_reader.point.receipt import Receipt
+
     def one(snapshot: Snapshot) -> CutStatus | None:
         try:
             name = cut_note(snapshot.cut, f"snapshot {snapshot.name}").cut
+            if Receipt.parse(snapshot.receipt).table_uuid != opened.contract.uuid:
+                return None
         except LancewalError:
             return None  # `lancewal snapshot list` names it
         try:

@@ -126,3 +126,11 @@ def test_a_cut_that_lacks_a_moved_table_is_dropped_with_the_snapshots_that_moved
     for place in (tmp_path / "moved", lake.inside("shop.items")):
         assert not lance.dataset(str(place)).branches.list()
     assert said("catalog", "check") == "the catalog is right\n"
+
+
+def test_the_status_of_a_moved_table_names_no_cut_that_lacks_it(lake: Lake, said: Said, tmp_path: Path) -> None:
+    assert json.loads(said("status", "-t", NAME, "-o", "json"))["cuts"][0]["name"] == "june"
+    shutil.move(lake.inside(NAME), tmp_path / "moved")
+    done = said("catalog", "register", NAME, "-t", tmp_path / "moved", "--cut", "june")
+    assert "Earlier receipts are no longer accepted, and named snapshots cannot be read here" in done
+    assert json.loads(said("status", "-t", NAME, "-o", "json"))["cuts"] == []
