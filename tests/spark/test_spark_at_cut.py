@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import lancewal.spark
+from lancewal_flusher.garbage.snapshots import drop_snapshot
 from tests.support.pipeline import by_key
 from tests.support.spark import LocalSpark
 from tests.tables.cuts.lake import TABLES, Lake
@@ -30,4 +31,10 @@ def test_tables_are_read_at_a_cut(spark: LocalSpark, tmp_path: Path, seed: int) 
         assert lancewal.spark.count(spark.session, name, **at) == len(expected)
     with pytest.raises(Exception, match="names a cut, and no catalog is known here"):
         spark.session.read.format("lancewal").options(table=lake.of["shop.orders"].uri, at="cut:june").load()
+    name = TABLES[0]
+    drop_snapshot(lake.of[name].table, made.tables[name].snapshot or "")
+    with pytest.raises(
+        Exception, match=rf"CutMissing: cut june is incomplete: its table {name} cannot be read\. The snap"
+    ):
+        spark.session.read.format("lancewal").options(table=name, **at).load()
     lake.close()
