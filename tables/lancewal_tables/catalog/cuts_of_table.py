@@ -11,12 +11,12 @@ from collections.abc import Collection
 
 from lancewal_core.catalog.catalog import StoredCatalog, cuts_of
 from lancewal_core.catalog.cut_note import cut_note
-from lancewal_core.errors import InvalidInput, LancewalError, NotALancewalTable, TableMissing
+from lancewal_core.errors import InvalidInput, LancewalError, TableMissing
 from lancewal_core.open import Address
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.address import place_of, same_place
-from lancewal_core.table.contract import Contract
+from lancewal_core.table.contract import Contract, newest_contract
 from lancewal_core.table.snapshots import cut_of
 from lancewal_flusher.garbage.snapshots import is_over
 
@@ -78,13 +78,13 @@ def check_move(
 
 
 def _lies_at(settings: Settings, place: str, table_uuid: str) -> bool:
-    """Return whether the table lies at a place.  A place that does not answer may have it."""
+    """Return whether the table lies at a place, dropped or not.  A place that does not answer may be gone for good, so the
+    cuts are named there too."""
     try:
-        return Address.of(settings, place).contract().table_uuid == table_uuid
-    except (TableMissing, NotALancewalTable):
-        return False
+        found = newest_contract(Address.of(settings, place).store())
     except LancewalError:
-        return True
+        return False
+    return found is not None and found.table_uuid == table_uuid
 
 
 def _cuts_of_snapshots(settings: Settings, but_of: str | None) -> set[str]:

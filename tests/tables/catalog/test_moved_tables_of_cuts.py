@@ -12,7 +12,10 @@ import pytest
 import yaml
 
 from lancewal_core.cli.program import run
-from lancewal_tables.catalog import registration
+from lancewal_core.errors import StoreUnavailable
+from lancewal_core.store.object_store import ObjectStore
+from lancewal_core.table.contract import Contract
+from lancewal_tables.catalog import cuts_of_table, registration
 from tests.support.pipeline import by_key
 from tests.tables.catalog.test_entries import Lake, crash
 from tests.tables.define.test_copies import ROWS
@@ -134,3 +137,28 @@ def test_the_status_of_a_moved_table_names_no_cut_that_lacks_it(lake: Lake, said
     done = said("catalog", "register", NAME, "-t", tmp_path / "moved", "--cut", "june")
     assert "Earlier receipts are no longer accepted, and named snapshots cannot be read here" in done
     assert json.loads(said("status", "-t", NAME, "-o", "json"))["cuts"] == []
+
+
+def test_where_nobody_knows_whether_a_folder_was_moved_its_cuts_are_named(
+    lake: Lake, said: Said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store of the original does not answer, and may be gone for good."""
+    shutil.copytree(lake.inside(NAME), tmp_path / "copy")
+    words = ("catalog", "register", "copy", "-t", tmp_path / "copy")
+    real = cuts_of_table.newest_contract
+
+    def no_answer(store: ObjectStore) -> Contract | None:
+        raise StoreUnavailable("no answer")
+
+    monkeypatch.setattr(cuts_of_table, "newest_contract", no_answer)
+    assert "is in kept cuts, which would lack it: june" in said(*words, code=2)
+    monkeypatch.setattr(cuts_of_table, "newest_contract", real)
+    said(*words)
+
+
+def test_a_copy_of_a_table_that_was_dropped_takes_nothing_from_its_cuts(lake: Lake, said: Said, tmp_path: Path) -> None:
+    shutil.copytree(lake.inside(NAME), tmp_path / "copy")
+    said("table", "drop", "-t", NAME, "--cut", "june")
+    said("catalog", "register", "copy", "-t", tmp_path / "copy")
+    said("table", "undrop", "-t", NAME)
+    assert len(rows_at_cut(said)) == len(ROWS)
