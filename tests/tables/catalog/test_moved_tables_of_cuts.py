@@ -145,14 +145,13 @@ def test_where_nobody_knows_whether_a_folder_was_moved_its_cuts_are_named(
     """The store of the original does not answer, and may be gone for good."""
     shutil.copytree(lake.inside(NAME), tmp_path / "copy")
     words = ("catalog", "register", "copy", "-t", tmp_path / "copy")
-    real = cuts_of_table.newest_contract
 
     def no_answer(store: ObjectStore) -> Contract | None:
         raise StoreUnavailable("no answer")
 
-    monkeypatch.setattr(cuts_of_table, "newest_contract", no_answer)
-    assert "is in kept cuts, which would lack it: june" in said(*words, code=2)
-    monkeypatch.setattr(cuts_of_table, "newest_contract", real)
+    with monkeypatch.context() as patch:
+        patch.setattr(cuts_of_table, "newest_contract", no_answer)
+        assert "is in kept cuts, which would lack it: june" in said(*words, code=2)
     said(*words)
 
 
