@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from lancewal_audit.verify.report import report_text
+from lancewal_core.errors import InvalidInput
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.tasks import in_place
 from lancewal_reader.table import open_table
@@ -24,7 +25,7 @@ from tests.flusher.tasks.test_strategies import columns_where_possible
 from tests.reader.changes.test_net import applied
 from tests.reader.commands.test_commands import read
 from tests.support.flusher_tables import COMBINE, OPEN_ROWS
-from tests.support.pipeline import LATER_TYPES, Pipeline, Row, as_json, by_key
+from tests.support.pipeline import KEY, LATER_TYPES, Pipeline, Row, as_json, by_key
 from tests.support.spark import LocalSpark
 
 LIMITS = [OPEN_ROWS, COMBINE, MergeLimits(adopt_rows=1, in_place_rows=1), MergeLimits()]
@@ -42,6 +43,13 @@ ENDS: list[Row] = [
         "one": {"s": None, "b": []},
     },
     {"all": [None, {"f": None, "t": None, "d": None}], "one": {"s": "", "b": [None, b""]}},
+    {"map": [], "maps": [], "in": {"m": None, "x": None}},
+    {"map": [("", None)], "maps": [None, [], [("a", None), ("b", [])]], "in": {"m": [], "x": 1}},
+    {
+        "map": [("b", 2**63 - 1), ("a", -(2**63)), ("\0😀", 0)],
+        "maps": [[("x", [("y", -0.0), ("z", 1.5)])]],
+        "in": {"m": [("k", {"t": time(23, 59, 59, 999_999), "n": None}), ("l", None)], "x": None},
+    },
 ]
 """Values at the ends of their types."""
 
@@ -69,6 +77,8 @@ def in_spark(row: Row, columns: pa.Schema = LATER_TYPES) -> Row:
     def value(of: Any, type_: pa.DataType) -> Any:
         if of is None:
             return None
+        if pa.types.is_map(type_):
+            return [(key, value(item, type_.item_type)) for key, item in of]
         if pa.types.is_list(type_):
             return [value(item, type_.value_type) for item in of]
         if pa.types.is_struct(type_):
@@ -129,6 +139,31 @@ def test_lancewal_read_shows_what_producers_write(table: Pipeline) -> None:
     }
 
 
+def test_columns_are_added_renamed_and_dropped_while_rows_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Pipeline(tmp_path, pa.schema([*KEY, ("a", pa.int64())]), partitions=2, seed=5, on_bad_record="ignore")
+    made.produce(60)
+    made.merge_all()
+    made.produce(30)
+    made.ingest()
+    made.change_columns({}, {"m": "map<string, list<time32[s]>>", "u": "uuid", "d": "struct<x: duration[s]>"})
+    for _ in range(2):
+        made.produce(60)
+        made.ingest()
+        assert by_key(open_table(made.uri).to_arrow()) == made.oracle
+    made.hand_over()
+    made.change_columns({"m": "n", "a": None})
+    made.produce(60)
+    for _ in range(2):
+        made.ingest()
+        assert by_key(open_table(made.uri).to_arrow()) == made.oracle
+        report = verify(made, monkeypatch, "both")
+        assert report.counts == {}, report_text(report)
+        made.merge_all()
+    assert by_key(lance.dataset(made.uri).to_table()) == made.oracle
+    assert made.columns.field("n").type == pa.map_(pa.string(), pa.list_(pa.time32("s")))
+    made.close()
+
+
 @pytest.mark.parametrize(
     ("condition", "passes"),
     [
@@ -136,6 +171,7 @@ def test_lancewal_read_shows_what_producers_write(table: Pipeline) -> None:
         ("uid IN (X'00000000000000000000000000000000')", lambda row: row["uid"] == UUID(int=0)),
         ("fix > X'7fffff'", lambda row: row["fix"] is not None and row["fix"] > b"\x7f\xff\xff"),
         ("lb = X''", lambda row: row["lb"] == b""),
+        ("map IS NULL", lambda row: row["map"] is None),
         ("ls LIKE 'a%'", lambda row: (row["ls"] or "").startswith("a")),
         ("ls = 'a''b' OR t64 IS NULL", lambda row: row["ls"] == "a'b" or row["t64"] is None),
         ("took IS NOT NULL AND t32 = t32", lambda row: row["took"] is not None and row["t32"] is not None),
@@ -146,6 +182,24 @@ def test_conditions(table: Pipeline, condition: str, passes: Any) -> None:
     expected = {key: row for key, row in table.oracle.items() if passes(row)}
     assert 0 < len(expected) < len(table.oracle)
     assert by_key(open_table(table.uri).to_arrow(filter=condition)) == expected
+
+
+@pytest.mark.parametrize(
+    ("condition", "why"),
+    [
+        (
+            "uid = '00000000-0000-0000-0000-000000000000'",
+            r"compares exactly with `uid`, whose type is uuid\..*`uid` = X'123e4567",
+        ),
+        ("fix = 'abc'", r"compares exactly with `fix`.*`fix` = X'000000'"),
+        ("t64 = '12:00:00'", "Lance has no literals of this type. Compare the column with another one, or by IS NULL"),
+        ("took > 5", "Lance has no literals of this type"),
+        ("map = 'a'", "Lance compares no part of a map"),
+    ],
+)
+def test_a_literal_of_another_type_is_refused(table: Pipeline, condition: str, why: str) -> None:
+    with pytest.raises(InvalidInput, match=why):
+        open_table(table.uri).to_arrow(filter=condition)
 
 
 @pytest.mark.spark
@@ -163,6 +217,9 @@ def test_spark(spark: LocalSpark, table: Pipeline) -> None:
         "lb": "binary",
         "all": "array<struct<f:binary,t:string,d:interval day to second>>",
         "one": "struct<s:string,b:array<binary>>",
+        "map": "map<string,bigint>",
+        "maps": "array<map<string,map<string,double>>>",
+        "in": "struct<m:map<string,struct<t:string,n:tinyint>>,x:tinyint>",
     }
     assert by_key(spark.read(table.uri).toArrow()) == {key: in_spark(row) for key, row in table.oracle.items()}
     rows = spark.read(table.uri, columns="uid,took,t64").where("uid IS NOT NULL").collect()

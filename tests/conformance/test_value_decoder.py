@@ -34,7 +34,12 @@ from tests.support.fuzzing import damaged, fuzz
 
 Row = Mapping[str, Any]
 
-FIXED = [("fixes", pa.list_(pa.binary(24))), ("ls", pa.large_string()), ("lb", pa.large_binary())]
+FIXED = [
+    ("m", pa.map_(pa.string(), pa.int64())),
+    ("fixes", pa.list_(pa.binary(24))),
+    ("ls", pa.large_string()),
+    ("lb", pa.large_binary()),
+]
 COLUMNS = pa.schema(
     [
         ("id", pa.int64()),
@@ -120,10 +125,13 @@ WHOLE: Row = {
     "at": datetime(2024, 2, 29, 12, 0, 0, 5, tzinfo=UTC), "ints": [1, None, -2], "st": {"x": 1, "t": None}, "vec": [1.0, 2.5],
     "bits": [0, 255, 7], "vecs": [None, [0.5] * 8],
     "uid": UUID(int=2**100 + 7),
-    "sty": {"t": time(23, 59, 59, 999_999), "d": timedelta(days=-3), "fixes": [b"x" * 24, None], "ls": "", "lb": b""},
+    "sty": {"t": time(23, 59, 59, 999_999), "d": timedelta(days=-3), "m": {"b": 1, "a": None},
+            "fixes": [b"x" * 24, None], "ls": "", "lb": b""},
 }  # fmt: skip
 KEY: Row = {"id": 1, "k": "a"}
-WIDE: Row = {**KEY, "sty": {"t": None, "d": None, "fixes": [None] * 50, "ls": None, "lb": None}}
+NOTHING = dict.fromkeys(["t", "d", "m", "fixes", "ls", "lb"])
+WIDE: Row = {**KEY, "sty": {**NOTHING, "fixes": [None] * 50}}
+MANY: Row = {**KEY, "sty": {**NOTHING, "m": {str(n): None for n in range(50)}}}
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 numbers = st.floats(-(2.0**52), 2.0**52)
@@ -144,6 +152,7 @@ cells: dict[str, st.SearchStrategy[Any]] = {
         {
             "t": st.none() | st.times(),
             "d": st.none() | st.timedeltas(timedelta(-(10**8)), timedelta(10**8)),
+            "m": st.none() | st.dictionaries(texts, st.none() | st.integers(-(2**63), 2**63 - 1), max_size=4),
             "fixes": st.none() | st.lists(st.none() | st.binary(min_size=24, max_size=24), max_size=5),
             "ls": st.none() | texts,
             "lb": st.none() | st.binary(max_size=9),
@@ -329,7 +338,9 @@ def test_no_values_give_no_rows(format_: Format) -> None:
 def test_no_row_takes_more_than_its_value_may_grow_to(format_: Format, written: list[Row]) -> None:
     decoder = format_.make(ROWS)
     fixed = -(-sum(slot_bits(field.type) for field in COLUMNS) // 8)
-    values = [format_.write(row) for row in [*written, {**KEY, "vecs": [None] * 50}, {**KEY, "ints": [1] * 50}, WIDE]]
+    values = [
+        format_.write(row) for row in [*written, {**KEY, "vecs": [None] * 50}, {**KEY, "ints": [1] * 50}, WIDE, MANY]
+    ]
     for value, grown in zip(values, decoder.growth.each(values).tolist(), strict=True):
         (part,) = decoded(decoder, [value]).parts
         ends = 4 * sum(map(_offset_ends, COLUMNS.types))
@@ -342,7 +353,7 @@ def test_no_row_takes_more_than_its_value_may_grow_to(format_: Format, written: 
 def _offset_ends(type_: pa.DataType) -> int:
     """Arrow keeps an offset more than it has values; a batch of one row shows it."""
     wide = 2 * int(type_ in (pa.large_string(), pa.large_binary()))
-    own = pa.types.is_string(type_) or pa.types.is_binary(type_) or pa.types.is_list(type_)
+    own = pa.types.is_string(type_) or pa.types.is_binary(type_) or pa.types.is_list(type_) or pa.types.is_map(type_)
     return wide + int(own) + sum(_offset_ends(type_.field(number).type) for number in range(type_.num_fields))
 
 

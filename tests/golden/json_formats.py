@@ -107,6 +107,7 @@ CONTRACT_WITH_LATER_TYPES = CONTRACT_OF_A_GROUP.model_copy(
             Column(name="took", type="duration[ms]", field_ids=(4,)),
             Column(name="text", type="large_string", field_ids=(5,)),
             Column(name="parts", type="list<large_binary>", field_ids=(6, 7)),
+            Column(name="names", type="map<string, list<int8>>", field_ids=(8, 9, 10, 11, 12)),
         ),
     }
 )

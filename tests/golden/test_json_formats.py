@@ -79,7 +79,7 @@ def test_the_contract_with_later_types_is_read() -> None:
     assert read == golden.CONTRACT_WITH_LATER_TYPES
     assert read.rows.columns.types == [
         pa.uuid(), pa.binary(2), pa.time32("s"), pa.time64("us"), pa.duration("ms"), pa.large_string(),
-        pa.list_(pa.large_binary()),
+        pa.list_(pa.large_binary()), pa.map_(pa.string(), pa.list_(pa.int8())),
     ]  # fmt: skip
 
 

@@ -29,7 +29,7 @@ def next_columns(
             columns.append(column.model_copy(update={"name": name}))
     for name, text in added.items():
         type_, _, default = text.partition(" = ")
-        ids = tuple(range(highest + 1, highest + 2 + type_.count("list<") + type_.count(":")))
+        ids = tuple(range(highest + 1, highest + 2 + type_.count("list<") + type_.count(":") + 3 * type_.count("map<")))
         highest = ids[-1]
         columns.append(Column(name=name, type=type_, field_ids=ids, default=default or None))
     version = contract.version + 1

@@ -511,7 +511,7 @@ def exact(value: Any) -> Any:
             return value.hex() if value == value else struct.pack(">d", value).hex()
         case dict():
             return {name: exact(member) for name, member in value.items()}
-        case list():
+        case list() | tuple():
             return [exact(item) for item in value]
     return value
 

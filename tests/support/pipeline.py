@@ -107,6 +107,14 @@ LATER_TYPES = pa.schema(
         ("lb", pa.large_binary()),
         ("all", pa.list_(pa.struct([("f", pa.binary(9)), ("t", pa.time32("s")), ("d", pa.duration("s"))]))),
         ("one", pa.struct([("s", pa.large_string()), ("b", pa.list_(pa.large_binary()))])),
+        ("map", pa.map_(pa.string(), pa.int64())),
+        ("maps", pa.list_(pa.map_(pa.string(), pa.map_(pa.string(), pa.float64())))),
+        (
+            "in",
+            pa.struct(
+                [("m", pa.map_(pa.string(), pa.struct([("t", pa.time64("us")), ("n", pa.int8())]))), ("x", pa.int8())]
+            ),
+        ),
     ]
 )
 """Types that the first release does not have."""
@@ -565,6 +573,9 @@ def random_value(rng: random.Random, type_: pa.DataType, null: float = 0.2) -> A
         return rng.choice([0.0, 0.5, 0.75, -1.5, rng.randrange(-400, 400) / 8])
     if pa.types.is_decimal128(type_):
         return decimal.Decimal(rng.randrange(-(10**6), 10**6)).scaleb(-type_.scale)
+    if pa.types.is_map(type_):
+        names = rng.sample(["", "a", "b", "ähre", "z.`"], rng.randrange(4))
+        return [(name, random_value(rng, type_.item_type)) for name in names]
     if type_ == pa.uuid():
         return rng.choice([uuid.UUID(int=0), uuid.UUID(int=2**128 - 1), uuid.UUID(int=rng.getrandbits(128))])
     if pa.types.is_fixed_size_binary(type_):
@@ -597,6 +608,8 @@ def as_json(value: Any, type_: pa.DataType) -> Any:
         return None
     if pa.types.is_decimal128(type_):
         return str(value)
+    if pa.types.is_map(type_):
+        return {key: as_json(item, type_.item_type) for key, item in value}
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, uuid.UUID):

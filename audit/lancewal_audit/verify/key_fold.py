@@ -104,6 +104,8 @@ def _plain(type_: pa.DataType) -> pa.DataType:
         return pa.binary(16)
     if pa.types.is_fixed_size_list(type_):
         return pa.list_(type_.value_field.with_type(_plain(type_.value_type)), type_.list_size)
+    if pa.types.is_map(type_):
+        return pa.map_(type_.key_field, type_.item_field.with_type(_plain(type_.item_type)))
     if pa.types.is_list(type_):
         return pa.list_(type_.value_field.with_type(_plain(type_.value_type)))
     if pa.types.is_struct(type_):

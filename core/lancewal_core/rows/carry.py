@@ -121,9 +121,11 @@ def taken_whole(id_: int) -> int:
 
 
 def fields_within(type_: pa.DataType) -> list[pa.Field]:
-    """Return the fields of a list or struct that have ids of their own.  The items of a vector have none."""
+    """Return the fields of a list, map or struct that have ids of their own.  The items of a vector have none."""
     if pa.types.is_struct(type_):
         return list(type_)
+    if pa.types.is_map(type_):
+        return [pa.field("entries", pa.struct([type_.key_field, type_.item_field]))]
     return [type_.value_field] if pa.types.is_list(type_) else []
 
 
@@ -183,6 +185,8 @@ def _keys(rows: RowSchema, columns: Sequence[Tree]) -> object:
 def _may_become(old: Tree, new: Tree) -> bool:
     if not old.within and not new.within:
         return widens(old.type, new.type)
+    if pa.types.is_map(old.type) or pa.types.is_map(new.type):
+        return bool(old.type == new.type)  # what is within a map never changes
     if pa.types.is_struct(old.type) and pa.types.is_struct(new.type):
         was = {tree.id: tree for tree in old.within}
         return all(_may_become(was[member.id], member) for member in new.within if member.id in was)

@@ -2,7 +2,8 @@
 
 ``int64``, ``string``, ``decimal128(12, 2)``, ``timestamp[us]``, ``timestamp[us, UTC]``, ``list<string>``,
 ``struct<a: int32, b: list<date32>>``, ``fixed_size_list<float32>[384]``, ``time64[us]``, ``duration[ms]``,
-``fixed_size_binary[16]``.  A fixed-size list is a vector: of floats, or of bytes that hold eight bits each.
+``fixed_size_binary[16]``, ``map<string, int64>``.  A fixed-size list is a vector: of floats, or of bytes that hold
+eight bits each.
 ``parse_type(format_type(t)) == t`` for every type that lancewal accepts.  Any other text raises ``InvalidSchema``, which says
 at which character.  For any other type ``format_type`` raises it, or ``parse_type`` does for the text that ``format_type``
 gave.
@@ -79,6 +80,7 @@ def integer_range(type_: pa.DataType) -> range:
 def of_first_release(type_: pa.DataType) -> bool:
     """Return whether the first release has the type, and all types within it."""
     later = pa.types.is_time(type_) or pa.types.is_duration(type_) or pa.types.is_fixed_size_binary(type_)
+    later = later or pa.types.is_map(type_)
     return not later and type_ not in _LATER and all(map(of_first_release, _within(type_)))
 
 
@@ -97,6 +99,11 @@ def storage_rows(rows: pa.Table) -> pa.Table:
     return pa.table([storage(column) for column in rows.columns], rows.column_names)
 
 
+def has_map(type_: pa.DataType) -> bool:
+    """Return whether the type is a map, or contains one."""
+    return bool(pa.types.is_map(type_)) or any(map(has_map, _within(type_)))
+
+
 def _within(type_: pa.DataType) -> list[pa.DataType]:
     return [type_.field(place).type for place in range(type_.num_fields)]
 
@@ -113,6 +120,8 @@ def format_type(type_: pa.DataType) -> str:
         return str(type_)
     if pa.types.is_fixed_size_list(type_) and type_.value_type in VECTOR_ITEMS:
         return f"fixed_size_list<{format_type(type_.value_type)}>[{type_.list_size}]"
+    if pa.types.is_map(type_):
+        return f"map<{format_type(type_.key_type)}, {format_type(type_.item_type)}>"
     if pa.types.is_list(type_):
         return f"list<{format_type(type_.value_type)}>"
     if pa.types.is_struct(type_):
@@ -166,6 +175,7 @@ def _hint(name: str) -> str:
         "duration",
         "list",
         "struct",
+        "map",
         "fixed_size_list",
         "fixed_size_binary",
     ]
@@ -276,6 +286,15 @@ class _Parser:
                 if item not in VECTOR_ITEMS or not 1 <= size <= _LIST_SIZE_MAX:
                     raise self._fail("float32, float64 or uint8 items and a size of 1 to 2^31 - 1")
                 return pa.list_(item, size)
+            case "map":
+                self._take("<")
+                key = self.type()
+                if key != pa.string():
+                    raise self._fail("string as the type of a map's keys, before")
+                self._take(",")
+                item = self.type()
+                self._take(">")
+                return pa.map_(key, item)
             case "struct":
                 self._take("<")
                 fields = [self._member()]

@@ -88,12 +88,19 @@ def _equal_values(one: pa.Array, other: pa.Array) -> Mask:
         return np.asarray(items.reshape(len(one), type_.list_size).all(axis=1))
     if pa.types.is_list(type_) or pa.types.is_large_list(type_):
         return _equal_lists(one, other)
+    if pa.types.is_map(type_):
+        return _equal_lists(entries_of(one), entries_of(other))
     try:
         return np.asarray(pc.equal(one, other).to_numpy(zero_copy_only=False), np.bool_)
-    except pa.ArrowNotImplementedError:  # maps and views
+    except pa.ArrowNotImplementedError:  # views
         return np.fromiter(
             (a == b for a, b in zip(one.to_pylist(), other.to_pylist(), strict=True)), np.bool_, len(one)
         )
+
+
+def entries_of(maps: pa.Array) -> pa.Array:
+    """Return maps as lists of structs with a key and a value."""
+    return maps.cast(pa.list_(pa.struct([maps.type.key_field, maps.type.item_field])))
 
 
 def _equal_floats(one: pa.Array, other: pa.Array) -> Mask:

@@ -140,8 +140,8 @@ def alike_but_for_case(fields: Iterable[pa.Field], within: str = "") -> str:
         if other != name:
             found.append(f"{other!r} and {name!r}")
         item = field.type
-        while pa.types.is_list(item):
-            item = item.value_type
+        while pa.types.is_list(item) or pa.types.is_map(item):
+            item = item.item_type if pa.types.is_map(item) else item.value_type
         if pa.types.is_struct(item):
             found.append(alike_but_for_case(item, f"{name}."))
     return ", ".join(filter(None, found))

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from lancewal_core.errors import ContractMismatch, InvalidSchema, TableElsewhere, TableReplaced
-from lancewal_core.rows.carry import Tree, holding, taken_whole, tree_of
+from lancewal_core.rows.carry import Tree, fields_within, holding, taken_whole, tree_of
 from lancewal_core.rows.column_types import format_type, parse_type
 from lancewal_core.rows.schema import FieldIds, RowSchema
 from lancewal_core.settings.declared import column_source, type_text
@@ -292,13 +292,9 @@ def columns_as(pinned: PinnedTable, ours: RowSchema, contracts: Iterable[Contrac
 
 def fields_with_ids(type_: pa.DataType) -> list[pa.Field]:
     """Return the fields to which Lance gives ids of their own within a column of any type."""
-    if pa.types.is_struct(type_):
-        return list(type_)
-    if pa.types.is_map(type_):
-        return [pa.field("entries", pa.struct([type_.key_field, type_.item_field]))]
-    items = pa.types.is_list(type_) or pa.types.is_large_list(type_)
+    items = pa.types.is_large_list(type_)
     items = items or (pa.types.is_fixed_size_list(type_) and pa.types.is_struct(type_.value_type))
-    return [type_.value_field] if items else []
+    return [type_.value_field] if items else fields_within(type_)
 
 
 def _missing(column: Column, pinned: PinnedTable) -> str:

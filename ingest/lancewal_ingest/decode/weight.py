@@ -125,7 +125,7 @@ def slot_bits(type_: pa.DataType) -> int:
         return 1 + int(type_.list_size) * slot_bits(type_.value_type)
     if pa.types.is_struct(type_):
         return 1 + sum(slot_bits(child.type) for child in type_)
-    if pa.types.is_list(type_) or pa.types.is_string(type_) or pa.types.is_binary(type_):
+    if pa.types.is_list(type_) or pa.types.is_map(type_) or pa.types.is_string(type_) or pa.types.is_binary(type_):
         return 1 + 32
     if pa.types.is_large_string(type_) or pa.types.is_large_binary(type_):
         return 1 + 64

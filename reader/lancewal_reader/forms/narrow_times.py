@@ -17,7 +17,8 @@ PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def narrow(column: pa.Array, type_: pa.DataType) -> pa.Array:
-    """Return ``column`` cast to ``type_``, with times rounded down, also inside lists and structs.
+    """Return ``column`` cast to ``type_``, with times rounded down, also inside lists, maps and
+    structs.
 
     ``pyarrow.ArrowInvalid``: another value does not fit into ``type_``.
     """
@@ -31,6 +32,12 @@ def narrow(column: pa.Array, type_: pa.DataType) -> pa.Array:
         items = narrow(column.values, type_.value_type)  # all of them, also where the column is a slice
         validity, offsets = column.buffers()[:2]
         return pa.Array.from_buffers(type_, len(column), [validity, offsets], -1, column.offset, [items])
+    if pa.types.is_map(column.type) and pa.types.is_map(type_):
+        entries = pa.StructArray.from_arrays(
+            [column.keys, narrow(column.items, type_.item_type)], fields=list(type_.field(0).type)
+        )
+        validity, offsets = column.buffers()[:2]
+        return pa.Array.from_buffers(type_, len(column), [validity, offsets], -1, column.offset, [entries])
     if pa.types.is_struct(column.type) and pa.types.is_struct(type_):
         members = [narrow(column.field(i), member.type) for i, member in enumerate(type_)]
         return pa.StructArray.from_arrays(members, fields=list(type_), mask=column.is_null())

@@ -13,6 +13,7 @@ date32, timestamp          a string in ISO 8601, with the fraction that is there
 time32, time64             a string ``HH:MM:SS``, with the fraction that is there
 duration                   an integer, a number of the column's units
 lists, structs             arrays, objects
+map                        an object; an array of pairs if a key is there twice, as other programs may write it
 =========================  ==========================================================================
 """
 
@@ -49,6 +50,8 @@ def _numbers(type_: pa.DataType) -> pa.DataType:
         return pa.int32()
     if type_ == pa.uuid():
         return pa.binary(16)
+    if pa.types.is_map(type_):
+        return pa.map_(type_.key_field, type_.item_field.with_type(_numbers(type_.item_type)))
     if pa.types.is_list(type_):
         return pa.list_(type_.value_field.with_type(_numbers(type_.value_type)))
     if pa.types.is_struct(type_):
@@ -62,6 +65,9 @@ def _plain(value: Any, type_: pa.DataType) -> Any:
             return None
         case dict():
             return {member.name: _plain(value[member.name], member.type) for member in type_}
+        case list() if pa.types.is_map(type_):
+            pairs = [(key, _plain(item, type_.item_type)) for key, item in value]
+            return dict(pairs) if len(dict(pairs)) == len(pairs) else [list(pair) for pair in pairs]
         case list():
             return [_plain(item, type_.value_type) for item in value]
         case bytes() if type_ == pa.uuid():

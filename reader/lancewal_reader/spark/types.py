@@ -15,6 +15,7 @@ duration[s|ms|us|ns]                       interval day to second (microseconds;
 timestamp[s|ms|us|ns, UTC]                 timestamp (microseconds; finer digits are floored)
 timestamp[s|ms|us|ns]                      timestamp_ntz (likewise)
 list<t>, fixed_size_list<t>[n]             array<t>
+map<string, t>                             map<string, t>
 struct<...>                                struct<...>
 =========================================  =============================================
 
@@ -42,6 +43,7 @@ from pyspark.sql.types import (
     FloatType,
     IntegerType,
     LongType,
+    MapType,
     ShortType,
     StringType,
     StructField,
@@ -96,6 +98,8 @@ def spark_type(type_: pa.DataType) -> DataType:
         return DayTimeIntervalType()
     if pa.types.is_list(type_) or pa.types.is_fixed_size_list(type_):
         return ArrayType(spark_type(type_.value_type))
+    if pa.types.is_map(type_):
+        return MapType(spark_type(type_.key_type), spark_type(type_.item_type))
     if pa.types.is_struct(type_):
         return StructType([StructField(member.name, spark_type(member.type)) for member in type_])
     raise InvalidInput(f"type {type_} has no counterpart in Spark")

@@ -11,7 +11,7 @@ These types fit:
  - decimals and times of another scale or unit, as far as each value fits; times with a zone only into times with a zone
  - large, view and dictionary forms of strings and binaries; binaries of a fixed size, also as uuids
  - times of day, and durations, of another unit, as far as each value fits
- - lists and structs whose parts fit
+ - lists, structs and maps whose parts fit, if no map has a key twice
 
 Any other type is refused, such as a text that looks like a number.  A person who knows the meaning must convert the
 column.
@@ -25,7 +25,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lancewal_core.errors import InvalidSchema, counted
-from lancewal_core.rows.column_types import format_type
+from lancewal_core.rows.column_types import format_type, has_map
+from lancewal_core.rows.equal_cells import entries_of
 from lancewal_core.rows.schema import RowSchema
 
 _TEXTS = (pa.string(), pa.large_string())
@@ -85,6 +86,8 @@ def fits(have: pa.DataType, want: pa.DataType) -> bool:
     if types.is_fixed_size_list(want):
         sized = types.is_fixed_size_list(have) and have.list_size == want.list_size
         return bool(sized or _is_list(have)) and fits(have.value_type, want.value_type)
+    if types.is_map(want):
+        return bool(types.is_map(have) and fits(have.key_type, want.key_type) and fits(have.item_type, want.item_type))
     if types.is_list(want):
         return bool(_is_list(have) or types.is_fixed_size_list(have)) and fits(have.value_type, want.value_type)
     if types.is_struct(want):
@@ -104,6 +107,8 @@ def conform(batch: pa.RecordBatch, names: Sequence[str], rows: RowSchema, where:
         try:
             column.validate(full=True)  # text that is not UTF-8 would spoil every query of the column
             columns.append(_cast(column, field.type))
+            if has_map(field.type) and repeats_a_key(columns[-1]):
+                raise pa.ArrowInvalid("a map has a key twice")
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             # Arrow's own message holds the value.
             raise InvalidSchema(
@@ -126,6 +131,22 @@ def _cast(column: pa.Array, want: pa.DataType) -> pa.Array:
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     return pc.cast(column, want)
+
+
+def repeats_a_key(array: pa.Array) -> bool:
+    """Return whether a map in the array, at any depth, has a key twice."""
+    type_ = array.type
+    if not has_map(type_):
+        return False
+    if pa.types.is_struct(type_):
+        return any(map(repeats_a_key, array.flatten()))
+    if pa.types.is_list(type_):
+        return repeats_a_key(array.flatten())
+    entries = entries_of(array)
+    keys, items = entries.flatten().flatten()
+    owners = pc.list_parent_indices(entries)
+    distinct = pa.table([owners, keys], ["owner", "key"]).group_by(["owner", "key"]).aggregate([]).num_rows
+    return distinct < len(keys) or repeats_a_key(items)
 
 
 def _is_list(type_: pa.DataType) -> bool:

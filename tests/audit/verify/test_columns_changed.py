@@ -20,6 +20,7 @@ from lancewal_core.names.ids import LogId, Position, Region
 from lancewal_core.names.ids import Sequence as Number
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.settings.load import Settings
+from lancewal_ingest.decode.value_decoder import NO_SCHEMAS
 from lancewal_kafka.records import Records
 from lancewal_reader.point.receipt import receipt_of
 from lancewal_reader.table import open_table
@@ -44,6 +45,7 @@ class PipelineTopic(TopicReader):
         self._eras = scope.eras
         self._columns_of = scope.contract
         self._preparers: dict[int, Any] = {}
+        self._schemas: Any = NO_SCHEMAS
         self.versions = None
         self.compacted = False
 

@@ -42,6 +42,10 @@ UNITS = ["s", "ms", "us", "ns"]
 WRITTEN: dict[str, pa.DataType] = {
     **PLAIN,
     "uuid": pa.uuid(),
+    "map<string, int64>": pa.map_(pa.string(), pa.int64()),
+    "list<map<string, map<string, struct<a: bool>>>>": pa.list_(
+        pa.map_(pa.string(), pa.map_(pa.string(), pa.struct([("a", pa.bool_())])))
+    ),
     "decimal128(12, 2)": pa.decimal128(12, 2),
     "decimal128(38, 0)": pa.decimal128(38, 0),
     "timestamp[us]": pa.timestamp("us"),
@@ -60,7 +64,7 @@ def _decimals() -> st.SearchStrategy[pa.DataType]:
 def _nested(inner: st.SearchStrategy[pa.DataType]) -> st.SearchStrategy[pa.DataType]:
     names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,4}", fullmatch=True)
     members = st.lists(st.tuples(names, inner), min_size=1, max_size=4, unique_by=lambda member: member[0])
-    return st.one_of(inner.map(pa.list_), members.map(pa.struct))
+    return st.one_of(inner.map(pa.list_), members.map(pa.struct), inner.map(lambda item: pa.map_(pa.string(), item)))
 
 
 TYPES = st.recursive(
@@ -82,7 +86,7 @@ def test_each_form_as_it_is_written(text: str) -> None:
 
 
 def test_the_first_release_has_none_of_the_later_types() -> None:
-    later = re.compile("large_|time32|time64|duration|fixed_size_binary|uuid")
+    later = re.compile("(list<)?map|large_|time32|time64|duration|fixed_size_binary|uuid")
     for text, type_ in WRITTEN.items():
         assert of_first_release(type_) == (later.match(text) is None), text
         if type_ != pa.uuid():
@@ -133,6 +137,10 @@ REFUSED = {
     "fixed_size_binary": r"'\['",
     "list<uuid>": r"fixed_size_binary\[16\] or string, since uuid cannot lie within lists and structs",
     "struct<a: uuid>": "uuid cannot lie within",
+    "map<string, uuid>": "uuid cannot lie within",
+    "map<int64, string>": "string as the type of a map's keys",
+    "map<string>": r"','",
+    "map": "'<'",
 }
 
 
@@ -177,7 +185,7 @@ def test_what_is_no_type_is_refused_with_its_place(text: str) -> None:
         pa.decimal256(50, 2),
         pa.list_(pa.int8(), 3),
         pa.large_list(pa.int8()),
-        pa.map_(pa.string(), pa.int8()),
+        pa.map_(pa.string(), pa.float16()),
         pa.dictionary(pa.int8(), pa.string()),
         pa.struct([("a", pa.float16())]),
         pa.list_(pa.large_list(pa.large_string())),

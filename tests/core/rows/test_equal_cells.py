@@ -18,6 +18,8 @@ from lancewal_core.rows.equal_cells import equal_cells, equal_rows
 
 FLOATS = st.sampled_from([0.0, -0.0, 1.5, float("nan"), float("inf"), float("-inf")])
 TEXTS = st.sampled_from(["", "a", "ab", "\x00"])
+ENTRY = st.tuples(TEXTS, st.none() | st.lists(FLOATS, max_size=2))
+PAIR = st.tuples(TEXTS, FLOATS)
 MEMBERS = pa.struct([("x", pa.float32()), ("l", pa.list_(pa.string()))])
 TYPES: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
     (pa.int64(), st.sampled_from([0, -1, 2**63 - 1, -(2**63)])),
@@ -42,6 +44,14 @@ TYPES: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
     (pa.large_list(pa.int8()), st.lists(st.none() | st.integers(0, 1), max_size=2)),
     (MEMBERS, st.fixed_dictionaries({"x": st.none() | FLOATS, "l": st.none() | st.lists(TEXTS, max_size=2)})),
     (pa.map_(pa.string(), pa.int8()), st.lists(st.tuples(TEXTS, st.none() | st.integers(0, 1)), max_size=1)),
+    (
+        pa.map_(pa.string(), pa.list_(pa.float64())),
+        st.lists(st.tuples(TEXTS, st.none() | st.lists(FLOATS, max_size=2)), max_size=2),
+    ),
+    (
+        pa.list_(pa.map_(pa.string(), pa.float32())),
+        st.lists(st.none() | st.lists(st.tuples(TEXTS, FLOATS), max_size=2), max_size=2),
+    ),
     (pa.dictionary(pa.int8(), pa.string()), TEXTS),
     (pa.null(), st.none()),
 ]

@@ -119,6 +119,20 @@ VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
             [{"f": b"\0\1", "t": time(1), "s": "", "d": timedelta(seconds=-1)}],
         ],
     ),
+    "map": (
+        pa.map_(pa.string(), pa.float64()),
+        [None, [], [("", None)], [("b", -0.0), ("a", float("nan"))], [("a", 0.0)]],
+    ),
+    "maps": (
+        pa.struct([("in", pa.list_(pa.map_(pa.string(), pa.struct([("f", pa.float32())]))))]),
+        [
+            None,
+            {"in": None},
+            {"in": []},
+            {"in": [None, []]},
+            {"in": [[("k", None), ("l", {"f": None})], [("m", {"f": -0.0})]]},
+        ],
+    ),
     "list": (pa.list_(pa.float64()), [None, [], [None], [-0.0, 0.0, float("nan")], [1.0, None]]),
     "vector": (pa.list_(pa.float32(), 2), [None, [1.0, 2.0], [-0.0, 0.0], [float("nan"), float("inf")]]),
     "bits": (pa.list_(pa.uint8(), 2), [None, [0, 255], [128, 1]]),

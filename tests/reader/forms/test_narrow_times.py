@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from lancewal_reader.forms.plain_rows import plain_rows
 from lancewal_reader.spark.types import spark_schema, target_schema, to_target
 
 INT64 = st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(-3000, 3000))
@@ -79,3 +80,21 @@ def test_coarser_times_keep_their_moment_or_stop(unit: str, per_us: int) -> None
         beyond = pa.record_batch([pa.array([last + 1], type_)], made)
         with pytest.raises(pa.ArrowInvalid):
             to_target(beyond, target_schema(spark_schema(made)))
+
+
+def test_times_in_maps_are_floored_too() -> None:
+    times = pa.map_(pa.string(), pa.timestamp("ns"))
+    stored = pa.map_(pa.string(), pa.int64())
+    rows = [[("x", -1)], None, [], [("a", -1001), ("b", None)], [("c", 1999)]]
+    column = pa.array(rows, stored).cast(times)
+    target = target_schema(spark_schema(pa.schema([("m", times)])))
+    for begin in range(len(rows)):
+        found = to_target(pa.record_batch({"m": column.slice(begin)}), target).column(0)
+        found.validate(full=True)
+        expected = [row and [(key, at and at // 1000) for key, at in row] for row in rows[begin:]]
+        assert found.cast(stored).to_pylist() == expected
+
+
+def test_a_map_of_another_program_that_has_a_key_twice_is_shown_as_pairs() -> None:
+    column = pa.array([[("a", 1), ("a", 2)], [("b", 1)], []], pa.map_(pa.string(), pa.int64()))
+    assert [row["m"] for row in plain_rows(pa.record_batch({"m": column}))] == [[["a", 1], ["a", 2]], {"b": 1}, {}]

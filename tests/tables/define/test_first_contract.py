@@ -36,7 +36,17 @@ def test_without_sources_the_first_release_takes_the_table() -> None:
 
 @pytest.mark.parametrize(
     "type_",
-    ["uuid", "fixed_size_binary[16]", "time32[s]", "time64[us]", "duration[ms]", "large_string", "list<large_binary>"],
+    [
+        "uuid",
+        "fixed_size_binary[16]",
+        "time32[s]",
+        "time64[us]",
+        "duration[ms]",
+        "large_string",
+        "list<large_binary>",
+        "map<string, int8>",
+        "struct<m: map<string, int8>>",
+    ],
 )
 def test_the_first_release_refuses_a_table_with_a_later_type(type_: str) -> None:
     contract = made({"id": "int64", "c": type_})

@@ -12,7 +12,7 @@ import pytest
 from lancewal_core.errors import DuplicateKeys, InvalidSchema
 from lancewal_core.rows.schema import RowSchema
 from lancewal_tables.define.unique_keys import check_unique_rows
-from lancewal_tables.load.columns import conform, fits
+from lancewal_tables.load.columns import conform, fits, repeats_a_key
 from lancewal_tables.load.whole import _last_of_each
 
 ID = UUID(int=2**127 + 9)
@@ -28,14 +28,25 @@ FIT: list[tuple[pa.DataType, pa.DataType, list[Any]]] = [
     (pa.time32("s"), pa.time64("ns"), [time(23, 59, 59), None]),
     (pa.time64("us"), pa.time32("ms"), [time(0, 0, 0, 5000), None]),
     (pa.duration("s"), pa.duration("us"), [timedelta(days=-9), None]),
+    (pa.map_(pa.string(), pa.int8()), pa.map_(pa.string(), pa.int64()), [[("a", 1), ("", None)], [], None]),
+    (pa.map_(pa.large_string(), pa.time32("s")), pa.map_(pa.string(), pa.time64("us")), [[("a", time(1))], None]),
+    (
+        pa.list_(pa.map_(pa.string(), pa.string())),
+        pa.list_(pa.map_(pa.string(), pa.large_string())),
+        [[[("a", "b")], None]],
+    ),
     (pa.list_(pa.time32("s")), pa.list_(pa.time64("us")), [[time(1), None], None]),
 ]
+MAPS = pa.list_(pa.struct([("m", pa.map_(pa.string(), pa.map_(pa.string(), pa.int8())))]))
 CANNOT: list[tuple[pa.DataType, pa.DataType, Any]] = [
     (pa.binary(), pa.binary(2), b"abc"),
     (pa.binary(3), pa.binary(2), b"abc"),
     (pa.time64("us"), pa.time32("ms"), time(0, 0, 0, 1)),
     (pa.duration("us"), pa.duration("s"), timedelta(microseconds=1)),
     (pa.duration("s"), pa.duration("ns"), timedelta(days=10**6)),
+    (pa.map_(pa.string(), pa.int8()), pa.map_(pa.string(), pa.int8()), [("a", 1), ("b", 1), ("a", 1)]),
+    (pa.map_(pa.string(), pa.int64()), pa.map_(pa.string(), pa.int8()), [("a", 128)]),
+    (MAPS, MAPS, [{"m": [("x", [("a", 1)]), ("y", None)]}, {"m": [("x", None), ("y", [("b", 1), ("b", 2)])]}]),
 ]
 OTHER = [
     (pa.string(), pa.uuid()),
@@ -50,6 +61,9 @@ OTHER = [
     (pa.time64("us"), pa.duration("us")),
     (pa.string(), pa.binary(2)),
     (pa.large_binary(), pa.large_string()),
+    (pa.map_(pa.int32(), pa.int8()), pa.map_(pa.string(), pa.int8())),
+    (pa.list_(pa.struct([("key", pa.string()), ("value", pa.int8())])), pa.map_(pa.string(), pa.int8())),
+    (pa.struct([("a", pa.int8())]), pa.map_(pa.string(), pa.int8())),
 ]
 
 
@@ -63,6 +77,15 @@ def test_types_that_fit_keep_their_values(have: pa.DataType, want: pa.DataType, 
     assert fits(have, want)
     found = loaded(values, have, want)
     assert (found.type, found.to_pylist()) == (want, values)
+
+
+def test_one_key_in_two_maps_is_no_repetition() -> None:
+    twice = pa.array([[("a", 1)], [("a", 1)], None, []], pa.map_(pa.string(), pa.int8()))
+    assert not repeats_a_key(twice)
+    assert not repeats_a_key(twice.slice(1))
+    odd = pa.array([[("a", 1), ("a", 2)], [("a", 1)]], pa.map_(pa.string(), pa.int8()))
+    assert repeats_a_key(odd)
+    assert not repeats_a_key(odd.slice(1))
 
 
 def test_sixteen_bytes_are_a_uuid() -> None:

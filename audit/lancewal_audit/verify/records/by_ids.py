@@ -37,6 +37,8 @@ def fields(schema: pa.Schema, ids: Mapping[str, Sequence[int]]) -> tuple[Field, 
 def _field(name: str, type_: pa.DataType, ids: Iterator[int]) -> Field:
     own = next(ids)
     inner = list(type_) if pa.types.is_struct(type_) else [type_.value_field] if pa.types.is_list(type_) else []
+    if pa.types.is_map(type_):
+        inner = [type_.field(0)]
     return Field(name, type_, own, tuple(_field(one.name, one.type, ids) for one in inner))
 
 

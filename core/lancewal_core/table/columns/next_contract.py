@@ -31,7 +31,7 @@ import pyarrow as pa
 from lancewal_core.errors import InvalidInput, InvalidSchema, ObjectCorrupt
 from lancewal_core.names import paths
 from lancewal_core.rows.carry import Tree, fields_within, holding, tree_of, trees, widens, with_leaves
-from lancewal_core.rows.column_types import format_type, parse_type
+from lancewal_core.rows.column_types import format_type, has_map, parse_type
 from lancewal_core.rows.own_rows import has_struct
 from lancewal_core.rows.schema import check_row_schema, is_reserved
 from lancewal_core.settings.declared import OF_ITSELF, ColumnSource, check_sources
@@ -322,6 +322,11 @@ def _check_allowed(contract: Contract, change: Change | Adoption, facts: Surroun
             "the table's files have format 2.0, which cannot hold a null struct. Add a column for each member, or copy the "
             "table by rows and attach the copy (docs/how-to/attach-a-table.md)"
         )
+    if isinstance(change, Added) and facts.file_format in ("2.0", "2.1") and has_map(change.type):
+        raise InvalidInput(
+            f"the table's files have format {facts.file_format}, which cannot hold a map. Add a column of strings with "
+            "json raw, or copy the table by rows and attach the copy (docs/how-to/attach-a-table.md)"
+        )
     if member and facts.file_format in ("2.0", "2.1") and not isinstance(change, Widened):
         raise InvalidInput(
             "the table's files have a format in which members of structs cannot come and go (2.0 or 2.1). Add a column of "
@@ -557,7 +562,7 @@ def _to_widen(fields: _Fields, tree: Tree, type_: pa.DataType) -> Tree:
     if tree.type == type_:
         raise InvalidInput(f"it has type {format_type(type_)} already")
     inner = fields_within(type_)
-    alike = pa.types.is_list(tree.type) == pa.types.is_list(type_)
+    alike = pa.types.is_list(tree.type) == pa.types.is_list(type_) and not pa.types.is_map(tree.type)
     if tree.within and alike and [member.name for member in tree.within] == [field.name for field in inner]:
         for member, field in zip(tree.within, inner, strict=True):
             if member.type != field.type:

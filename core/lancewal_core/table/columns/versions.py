@@ -26,6 +26,7 @@ import pyarrow as pa
 from lancewal_core.errors import CommitUnknown, ContractChanged, ContractMismatch
 from lancewal_core.rows.carry import Tree, holding, tree_of, trees
 from lancewal_core.rows.column_types import parse_type
+from lancewal_core.rows.equal_cells import entries_of
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.checks import fields_with_ids, landed
 from lancewal_core.table.columns.changes import Path, option
@@ -277,7 +278,11 @@ def _arrays(tree: Tree, values: pa.Array) -> Iterator[tuple[Tree, pa.Array]]:
     """Yield the values of a field and of those within; what is within a null counts as null."""
     yield tree, values
     if tree.within:
-        inner = [values.flatten()] if pa.types.is_list(values.type) else values.flatten()
+        inner = [values.flatten()] if pa.types.is_list(values.type) else []
+        if pa.types.is_struct(values.type):
+            inner = values.flatten()
+        elif pa.types.is_map(values.type):
+            inner = [entries_of(values).flatten()]
         for member, held in zip(tree.within, inner, strict=True):
             yield from _arrays(member, held)
 

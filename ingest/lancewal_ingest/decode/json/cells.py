@@ -104,6 +104,8 @@ def _value_reader(type_: pa.DataType, names: Names | None) -> CellReader:
         return _timestamp(type_)
     if pa.types.is_struct(type_):
         return _struct(type_, names)
+    if pa.types.is_map(type_):
+        return _map(type_, names)
     if pa.types.is_fixed_size_list(type_):
         return _vector(type_)
     return _list(type_, names)
@@ -456,6 +458,19 @@ def _list(type_: pa.DataType, names: Names | None) -> CellReader:
         if not isinstance(value, list):
             _wrong_type(path, "an array")
         return [read_item(item, f"{path}[]") for item in value]
+
+    return read
+
+
+def _map(type_: pa.DataType, names: Names | None) -> CellReader:
+    read_item = cell_reader(type_.item_type, names)
+
+    def read(value: object, path: str) -> object:
+        if not isinstance(value, dict):
+            _wrong_type(path, "an object")
+        if twice := given_twice(value):
+            raise Refusal("duplicate_member", f"column {path!r}: expected each key of a map once", min(twice))
+        return [(_string(key, path), read_item(item, f"{path}[]")) for key, item in value.items()]
 
     return read
 

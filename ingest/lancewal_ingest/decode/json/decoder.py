@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lancewal_core.rows.column_types import has_map
 from lancewal_core.rows.schema import Op, RowSchema
 from lancewal_ingest.decode.foreign import wrong_format
 from lancewal_ingest.decode.json.cells import AS_TEXTS
@@ -65,6 +66,9 @@ class JsonDecoder(NamesNoSchema):
         self._presence = PresenceReader(rows, naming.names)
         self._reference = ReferenceDecoder(rows, naming, self._defaults.cells)
         self._texts = _names_of_texts(naming)
+        maps: dict[str, type] = {field.name: object for field in in_values.columns if has_map(field.type)}
+        self._quoted = {**self._texts, **_with_former(maps, naming)}
+        """Names of the members that come to the fast path as their texts."""
         self._examines = bool(naming.forms) or naming.names is not None
         self.headers: Sequence[str] = ()
         self.single_records = 0
@@ -74,12 +78,19 @@ class JsonDecoder(NamesNoSchema):
         return wrong_format(value, headers, self.names)
 
     def decode(self, values: Sequence[bytes], ops: Ops, headers: HeaderValues = NO_HEADERS) -> DecodedValues:
-        if self._texts:
-            values = [with_texts(value, self._texts) for value in values]
         together = np.arange(len(values))
         singly: list[int] = []
-        if self._decimals and (hazards := sorted(set(hazardous(values)))):
-            together, singly = np.delete(together, hazards), hazards
+        given = values
+        if self._quoted:
+            texts = [with_texts(value, self._quoted) for value in given]
+            singly = [place for place, text in enumerate(texts) if text is None]
+            together = np.delete(together, singly)
+            values = [text or b"" for text in texts]
+        if self._texts:
+            given = [with_texts(value, self._texts) or value for value in given]
+        if self._decimals and (hazards := set(hazardous(values)).difference(singly)):
+            singly += sorted(hazards)
+            together = np.setdiff1d(together, singly)
         parts: list[DecodedPart] = []
         others = Counter[OtherName]()
         ahead = [_Piece(together)] if len(together) else []
@@ -101,8 +112,8 @@ class JsonDecoder(NamesNoSchema):
                 ahead += [piece.part(0, middle), piece.part(middle, None)]
         refused: list[RefusedValue] = []
         singly.sort()
-        for few in _singly_pieces(values, singly):
-            part, bad = self._reference.decode(values, ops, few, others)
+        for few in _singly_pieces(given, singly):
+            part, bad = self._reference.decode(given, ops, few, others)
             parts.append(part)
             refused += bad
         self.single_records += len(singly)
@@ -183,9 +194,13 @@ class _Piece:
 
 def _names_of_texts(naming: Naming) -> Mapping[str, type]:
     """Return the present and former names of columns that hold texts of JSON (``cells.AS_TEXTS``)."""
-    found = {name: AS_TEXTS[form] for name, form in naming.forms.items() if form in AS_TEXTS}
+    return _with_former({name: AS_TEXTS[form] for name, form in naming.forms.items() if form in AS_TEXTS}, naming)
+
+
+def _with_former(found: Mapping[str, type], naming: Naming) -> dict[str, type]:
+    """Return these names of columns, and their former ones."""
     former = {} if naming.names is None else naming.names.former
-    return found | {old: found[new] for old, new in former.items() if new in found}
+    return {**found} | {old: found[new] for old, new in former.items() if new in found}
 
 
 def _singly_pieces(values: Sequence[bytes], indexes: list[int]) -> list[list[int]]:

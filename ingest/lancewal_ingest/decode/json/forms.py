@@ -20,12 +20,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lancewal_core.rows.column_types import has_map
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.settings.sections import JsonForm
-from lancewal_ingest.decode.json.cells import FRACTION_DIGITS, is_json
+from lancewal_ingest.decode.json.cells import FRACTION_DIGITS, array_of, cell_reader, is_json
 from lancewal_ingest.decode.json.other_names import members_of
+from lancewal_ingest.decode.json.strict import parse_value
 from lancewal_ingest.decode.json.transport import ZONE, Mask, cast_text, either, lift, timestamp_form, transport_type
-from lancewal_ingest.decode.naming import Naming
+from lancewal_ingest.decode.naming import Names, Naming
+from lancewal_ingest.decode.outcomes import Refusal
 
 Lift = Callable[[pa.Array], tuple[pa.Array, Mask | None]]
 Shape = tuple[int, ...]
@@ -86,15 +89,36 @@ def _strict(type_: pa.DataType, *kinds: type) -> Spelling:
     return Spelling(kinds, transport_type(type_), lambda array: lift(array, type_))
 
 
+def _of_maps(field: pa.Field, names: Names | None) -> tuple[Spelling, ...]:
+    """Return the one spelling of a column that has maps in it.  Arrow's reader has no objects with any names, so such a value
+    comes as its text, whose cells are those of the reference path."""
+    read = cell_reader(field.type, names)
+
+    def lifted(texts: pa.Array) -> tuple[pa.Array, Mask | None]:
+        cells: list[object] = []
+        refused = np.zeros(len(texts), np.bool_)
+        for place, text in enumerate(texts.to_pylist()):
+            try:
+                cells.append(None if text is None else read(parse_value(text), field.name))
+            except Refusal:
+                cells.append(None)
+                refused[place] = True
+        return array_of(cells, field.type), refused if refused.any() else None
+
+    return (Spelling((str,), pa.string(), lifted),)
+
+
 class ShapeReader:
-    """The lenient columns of a table, and the shapes of values."""
+    """The lenient columns of a table, those with maps, and the shapes of values."""
 
     def __init__(self, rows: RowSchema, naming: Naming) -> None:
         """``rows``: by present names."""
         self._spellings = {
             place: spellings(field.type, naming.forms[field.name])
-            for place, field in enumerate(rows.columns)
             if field.name in naming.forms
+            else _of_maps(field, None if naming.names is None else naming.names.present[field.name])
+            for place, field in enumerate(rows.columns)
+            if field.name in naming.forms or (has_map(field.type) and field.name not in naming.absent)
         }
         former = {} if naming.names is None else naming.names.former
         self._names: list[str] = []

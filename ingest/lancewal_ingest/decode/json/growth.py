@@ -20,6 +20,9 @@ from lancewal_ingest.decode.weight import lengths, slot_bits
 _ITEM_BYTES_MIN = 2
 """Bytes of the shortest JSON of an item of a list, its comma included."""
 
+_ENTRY_BYTES_MIN = 5
+"""Bytes of the shortest JSON of an entry of a map, ``"":0,``."""
+
 
 class JsonGrowth:
     """``Growth`` of one table's JSON values."""
@@ -58,14 +61,18 @@ def _unpacked(type_: pa.DataType) -> int:
         if _is_wide(item):
             return 2  # base64 is longer than its bytes; the rest is for validity bits
         return _unpacked(item) + (0 if pa.types.is_nested(item) else -(-slot_bits(item) // (8 * _ITEM_BYTES_MIN)))
+    if pa.types.is_map(type_):
+        item = type_.item_type
+        own = slot_bits(type_.key_type) + 1 + (0 if pa.types.is_nested(item) or _is_wide(item) else slot_bits(item))
+        return max(1, 2 if _is_wide(item) else _unpacked(item)) - (-own // (8 * _ENTRY_BYTES_MIN))
     if pa.types.is_struct(type_):
         return max((_unpacked(child.type) for child in type_), default=0)
     return 0
 
 
 def _item_bytes(type_: pa.DataType) -> int:
-    if pa.types.is_list(type_):
-        item = type_.value_type
+    if pa.types.is_list(type_) or pa.types.is_map(type_):
+        item = type_.item_type if pa.types.is_map(type_) else type_.value_type
         counted = pa.types.is_nested(item) or _is_wide(item)
         return max(_item_bytes(item), -(-slot_bits(item) // 8) if counted else 0)
     if pa.types.is_struct(type_):

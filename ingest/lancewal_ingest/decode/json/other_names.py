@@ -142,7 +142,7 @@ def one_name_each(array: pa.StructArray, level: pa.Schema | pa.StructType, names
 
 
 def _inner(array: pa.Array, type_: pa.DataType, names: Names | None) -> pa.Array:
-    if names is None:
+    if names is None or pa.types.is_string(array.type):  # the text of a column with maps
         return array
     if pa.types.is_list(type_):
         items = _inner(array.values, type_.value_type, names)

@@ -97,18 +97,17 @@ def parse_value(text: str) -> object:
     return members["_"]
 
 
-def with_texts(value: bytes, names: Mapping[str, type]) -> bytes:
+def with_texts(value: bytes, names: Mapping[str, type]) -> bytes | None:
     """Return an object in which each member of ``names`` is a string that holds the text of its value, byte for byte.
 
     ``names``: with each name the Python type of the values that become texts; ``object`` stands for all.  A null stays null.
-    The value is unchanged if it is not one object, or if a member of ``names`` has a name twice in it.  The caller refuses
-    such a value."""
+    None for a value that is no row: it is not one object, or a member of ``names`` has a name twice in it."""
     try:
         _check_depth(value)
         text = value.decode("utf-8")
         return "".join(_pieces(text, names)).encode()
     except (Refusal, UnicodeDecodeError, json.JSONDecodeError, AttributeError):
-        return value
+        return None
 
 
 def _pieces(text: str, names: Mapping[str, type]) -> list[str]:
@@ -136,7 +135,7 @@ def _pieces(text: str, names: Mapping[str, type]) -> list[str]:
             break
         at = comma.end()
     if _END.fullmatch(text, end) is None:
-        return [text]
+        raise AttributeError
     return [*found, text[copied:]]
 
 

@@ -8,7 +8,7 @@ from lancewal_core.errors import InvalidSchema
 from lancewal_core.rows.column_types import VECTOR_ITEMS
 
 NESTING_MAX = 16
-"""Most levels of lists and structs inside each other in one column."""
+"""Most levels of lists, maps and structs inside each other in one column."""
 
 
 def check_json_types(columns: pa.Schema) -> None:
@@ -27,10 +27,15 @@ def _is_float(type_: pa.DataType) -> bool:
 
 def _check(path: str, type_: pa.DataType, depth_left: int) -> None:
     if depth_left == 0:
-        raise InvalidSchema(f"column {path!r}: at most {NESTING_MAX} lists and structs may be nested")
+        raise InvalidSchema(f"column {path!r}: at most {NESTING_MAX} lists, maps and structs may be nested")
     if pa.types.is_list(type_):
         _check_nullable(path, type_.value_field)
         _check(f"{path}[]", type_.value_type, depth_left - 1)
+    elif pa.types.is_map(type_):
+        if type_.key_type != pa.string():
+            raise InvalidSchema(f"column {path!r}: the keys of a map must be of type string, not {type_.key_type}")
+        _check_nullable(path, type_.item_field)
+        _check(f"{path}[]", type_.item_type, depth_left - 1)
     elif pa.types.is_struct(type_):
         names = [child.name for child in type_]
         if not names or len(set(names)) != len(names):
@@ -46,13 +51,13 @@ def _check(path: str, type_: pa.DataType, depth_left: int) -> None:
         raise InvalidSchema(
             f"column {path!r} has type {type_}, which has no JSON form. Use bool, int8..int64, uint8..uint64, float32, "
             "float64, decimal128, date32, timestamp, time32, time64 or duration. Or use string, large_string, binary, "
-            "large_binary, fixed_size_binary, uuid, list, struct or fixed_size_list of floats or uint8"
+            "large_binary, fixed_size_binary, uuid, list, map, struct or fixed_size_list of floats or uint8"
         )
 
 
 def _check_nullable(path: str, field: pa.Field) -> None:
     if not field.nullable:
-        raise InvalidSchema(f"column {path!r}: items of a list and members of a struct must be nullable")
+        raise InvalidSchema(f"column {path!r}: items of a list or map and members of a struct must be nullable")
 
 
 def _is_scalar(type_: pa.DataType) -> bool:

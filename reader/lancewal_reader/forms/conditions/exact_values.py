@@ -25,6 +25,7 @@ _TIME = re.compile(
 )
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _DIGITS_MAX = 200
+_BYTES_SHOWN = 16
 ANY_DECIMAL = pa.decimal256(76, 38)
 """Stands for the type of a result of decimal arithmetic, whose scale Lance chooses."""
 
@@ -62,6 +63,12 @@ def example(type_: pa.DataType) -> str:
         return "timestamp '2026-01-02 03:04:05'"
     if type_ == pa.uuid():
         return "X'123e4567e89b12d3a456426614174000'"
+    if pa.types.is_fixed_size_binary(type_):
+        return (
+            f"X'{'00' * type_.byte_width}'"
+            if type_.byte_width <= _BYTES_SHOWN
+            else f"X'00...' of {type_.byte_width} bytes"
+        )
     if is_bytes(type_):
         return "X'00ff'"
     if pa.types.is_boolean(type_) or pa.types.is_floating(type_):

@@ -361,6 +361,33 @@ def test_members_of_older_formats_stay(change: Change) -> None:
     assert "zip: int32" in next(c.type for c in found.columns if c.name == "address")
 
 
+def test_a_map_comes_and_goes_as_a_whole() -> None:
+    map_ = pa.map_(pa.string(), pa.struct([("n", pa.int8())]))
+    for older in ("2.0", "2.1"):
+        facts = Surroundings(40, {}, file_format=older)
+        with pytest.raises(
+            InvalidInput, match=rf"format {older}, which cannot hold a (map|null struct)\. Add a column"
+        ):
+            changed(contract(), [Added(("m",), pa.list_(map_))], facts, "abc")
+    found = changed(contract(), [Added(("m",), map_)], Surroundings(40, {}), "abc")
+    column = next(c for c in found.columns if c.name == "m")
+    assert (column.type, len(column.field_ids)) == ("map<string, struct<n: int8>>", 5)
+    assert found.rows.columns.field("m").type == map_
+    wider = pa.map_(pa.string(), pa.struct([("n", pa.int16())]))
+    changes: dict[str, Change] = {
+        "has type map<string, struct<n: int8>>, which has no members": Added(("m", "n"), pa.int8()),
+        "m.n": Widened(("m", "n"), pa.int16()),
+        "not every value of map<string, struct<n: int8>> is one of": Widened(("m",), wider),
+        "m.value": Renamed(("m", "value"), "v"),
+    }
+    for why, change in changes.items():
+        with pytest.raises(InvalidInput, match=why):
+            changed(found, [change], Surroundings(40, {}), "abd")
+    renamed = changed(found, [Renamed(("m",), "n")], Surroundings(40, {}), "abd")
+    assert next(c for c in renamed.columns if c.name == "n").field_ids == column.field_ids
+    assert "n" not in changed(renamed, [Dropped(("n",))], Surroundings(40, {}), "abe").rows.columns.names
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_random_changes_of_columns_against_a_dict(seed: int) -> None:
     draw = random.Random(seed)

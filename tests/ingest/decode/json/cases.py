@@ -73,6 +73,21 @@ COLUMNS = pa.schema(
         ("ls", pa.large_string()),
         ("lb", pa.large_binary()),
         ("fixes", pa.list_(pa.binary(3))),
+        ("map", pa.map_(pa.string(), pa.int32())),
+        ("days_of", pa.map_(pa.string(), pa.list_(pa.date32()))),
+        (
+            "deep",
+            pa.struct(
+                [
+                    (
+                        "m",
+                        pa.map_(pa.string(), pa.struct([("x", pa.int8()), ("mm", pa.map_(pa.string(), pa.float32()))])),
+                    ),
+                    ("s", pa.string()),
+                ]
+            ),
+        ),
+        ("all", pa.list_(pa.map_(pa.string(), pa.string()))),
         ("sty", pa.struct([("t", pa.time64("us")), ("u", pa.large_string()), ("d", pa.duration("ns"))])),
     ]
 )
@@ -128,7 +143,7 @@ class Singly(NamesNoSchema):
 
     def decode(self, values: Sequence[bytes], ops: Ops, headers: HeaderValues = NO_HEADERS) -> DecodedValues:
         others = Counter[OtherName]()
-        values = [with_texts(value, self._texts) for value in values]
+        values = [with_texts(value, self._texts) or value for value in values]
         part, refused = self._reference.decode(values, ops, range(len(values)), others)
         return DecodedValues([part], refused, others)
 

@@ -125,6 +125,24 @@ GOOD: list[tuple[str, str, object]] = [
     ("lb", '""', b""),
     ("fixes", '["AP8A",null]', [b"\x00\xff\x00", None]),
     ("fixes", "[]", []),
+    ("map", "{}", []),
+    ("map", "null", None),
+    ("map", '{"b":1,"a":null,"":-2147483648}', [("b", 1), ("a", None), ("", -(2**31))]),
+    ("map", '{"\\u0061":1,"A":2, "é\\n":3}', [("a", 1), ("A", 2), ("é\n", 3)]),
+    (
+        "days_of",
+        '{"x":["2024-02-29",null],"y":[],"z":null}',
+        [("x", [date(2024, 2, 29), None]), ("y", []), ("z", None)],
+    ),
+    (
+        "deep",
+        '{"m":{"k":{"x":1},"l":null,"n":{"mm":{"f":-0.0,"g":null}}},"s":"{}"}',
+        {
+            "m": [("k", {"x": 1, "mm": None}), ("l", None), ("n", {"x": None, "mm": [("f", -0.0), ("g", None)]})],
+            "s": "{}",
+        },
+    ),
+    ("all", '[{},null,{"a":"{}"}]', [[], None, [("a", "{}")]]),
     ("sty", '{"u":"x","t":"01:02:03.000004"}', {"t": time(1, 2, 3, 4), "u": "x", "d": None}),
     ("sty", "{}", {"t": None, "u": None, "d": None}),
 ]
@@ -284,6 +302,24 @@ BAD: list[tuple[str, str, str]] = [
     ("lb", '"AP8"', "type"),
     ("fixes", '["AP8A","AP8="]', "range"),
     ("fixes", "[1]", "type"),
+    ("map", "[]", "type"),
+    ("map", '"{}"', "type"),
+    ("map", '[["a",1]]', "type"),
+    ("map", "1", "type"),
+    ("map", '{"a":"1"}', "type"),
+    ("map", '{"a":2147483648}', "range"),
+    ("map", '{"a":1,"a":1}', "duplicate_member"),
+    ("map", '{"a":1,"\\u0061":2}', "duplicate_member"),
+    ("map", '{"\\ud800":1}', "range"),
+    ("map", "{null:1}", "not_json"),
+    ("map", "{1:1}", "not_json"),
+    ("map", '{"a":1,}', "not_json"),
+    ("days_of", '{"x":["soon"]}', "type"),
+    ("deep", '{"m":{"k":{"x":128}}}', "range"),
+    ("deep", '{"m":{"k":{"y":1}}}', "unknown_column"),
+    ("deep", '{"m":{"k":{"mm":{"f":1,"f":1}}}}', "duplicate_member"),
+    ("all", '[{"a":1}]', "type"),
+    ("all", "{}", "type"),
     ("sty", '{"t":"25:00:00"}', "type"),
     ("sty", '{"u":1}', "type"),
     ("sty", '{"d":1.5}', "type"),
@@ -355,13 +391,16 @@ def test_a_message_names_the_column_and_never_the_content() -> None:
         pa.list_(pa.int32(), 2),
         pa.list_(pa.field("item", pa.int32(), nullable=False)),
         pa.struct([]),
-        pa.map_(pa.string(), pa.int64()),
+        pa.map_(pa.int32(), pa.int64()),
+        pa.map_(pa.large_string(), pa.int64()),
+        pa.map_(pa.string(), pa.field("value", pa.int64(), nullable=False)),
+        pa.map_(pa.string(), pa.list_(pa.uuid())),
         pa.dictionary(pa.int32(), pa.string()),
     ],
 )
 def test_a_type_without_a_json_form_is_refused_by_name(type_: pa.DataType) -> None:
     rows = RowSchema(pa.schema([("id", pa.int64()), ("odd", type_)]), ("id",), ("id",))
-    with pytest.raises(InvalidSchema, match="'odd'"):
+    with pytest.raises(InvalidSchema, match=r"'odd(\[\])*'"):
         JsonDecoder(rows)
 
 
