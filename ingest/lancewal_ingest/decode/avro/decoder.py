@@ -76,7 +76,6 @@ class AvroPayloads:
         self._defaults = {
             names.index(name): pa.array([cell], self._rows.columns.field(name).type)
             for name, cell in defaults.cells.items()
-            if name not in self.fills
         }
         self.growth = growth_of(self._mapped.members, defaults.nbytes)
         columns = {present: column for column, present in naming.fields.items()}

@@ -213,9 +213,9 @@ class _Parser:
                 return AvroMap(self._type(self._member(given, "values", where), space, f"{where}, values"))
             case str() if kind in PRIMITIVES:
                 return AvroPlain(kind, _logical(given, kind))  # type: ignore[arg-type]  # a primitive
-            case None:
-                raise SchemaUnusable(f"{where}: expected a member 'type'")
-        return self._type(kind, space, where)
+            case str():
+                return self._called(kind, space, where)
+        raise SchemaUnusable(f"{where}: expected a member 'type' with the name of a type")
 
     def _called(self, name: str, space: str, where: str) -> AvroType:
         if name in PRIMITIVES:
@@ -231,20 +231,20 @@ class _Parser:
         names = [named(branch) for branch in branches]
         if "union" in names:
             raise SchemaUnusable(f"{where}: a union must not be a branch of a union")
-        if not names or len(set(names)) != len(names):
-            raise SchemaUnusable(f"{where}: a union needs branches, each of another type or name")
+        if len(set(names)) != len(names):
+            raise SchemaUnusable(f"{where}: expected a union of branches that each have another type or name")
         return AvroUnion(branches)
 
-    def _record(self, given: dict[str, Any], space: str, where: str) -> AvroRecord:
+    def _record(self, given: dict[str, Any], space: str, where: str) -> AvroType:
         name, space = self._name(given, space, where)
         record = AvroRecord(name)
-        self._define(name, record, where)
+        known = self._named.setdefault(name, record)
         fields = self._member(given, "fields", where)
         if not isinstance(fields, list):
             raise SchemaUnusable(f"{where}: expected an array of fields")
         record.fields = tuple(self._fields(fields, space, where))
         record.parts = tuple(field.type for field in record.fields if not takes_no_bytes(field.type))
-        return record
+        return record if known is record else self._define(name, record, where)
 
     def _fields(self, given: list[Any], space: str, where: str) -> Iterator[AvroField]:
         seen = set()
@@ -263,7 +263,7 @@ class _Parser:
             _check_aliases(one, place)
             yield AvroField(name, self._type(self._member(one, "type", place), space, place))
 
-    def _enum(self, given: dict[str, Any], space: str, where: str) -> AvroEnum:
+    def _enum(self, given: dict[str, Any], space: str, where: str) -> AvroType:
         name, _ = self._name(given, space, where)
         symbols = self._member(given, "symbols", where)
         if not isinstance(symbols, list) or not all(isinstance(one, str) and _NAME.fullmatch(one) for one in symbols):
@@ -272,18 +272,14 @@ class _Parser:
             raise SchemaUnusable(f"{where}: there is a symbol twice")
         if given.get("default", symbols[0] if symbols else None) not in (symbols or [None]):
             raise SchemaUnusable(f"{where}: the default is not a symbol")
-        enum = AvroEnum(name, tuple(symbols))
-        self._define(name, enum, where)
-        return enum
+        return self._define(name, AvroEnum(name, tuple(symbols)), where)
 
-    def _fixed(self, given: dict[str, Any], space: str, where: str) -> AvroFixed:
+    def _fixed(self, given: dict[str, Any], space: str, where: str) -> AvroType:
         name, _ = self._name(given, space, where)
         size = self._member(given, "size", where)
         if type(size) is not int or not 0 <= size < 1 << 31:
             raise SchemaUnusable(f"{where}: expected a size from 0 to 2^31 - 1")
-        fixed = AvroFixed(name, size, _logical(given, "fixed", size))
-        self._define(name, fixed, where)
-        return fixed
+        return self._define(name, AvroFixed(name, size, _logical(given, "fixed", size)), where)
 
     def _name(self, given: dict[str, Any], space: str, where: str) -> tuple[str, str]:
         """Return the full name of a definition, and its namespace."""
@@ -301,15 +297,25 @@ class _Parser:
             raise SchemaUnusable(f"{where}: a primitive type has the name {name!r}")
         return name, own
 
-    def _define(self, name: str, type_: AvroType, where: str) -> None:
-        if name in self._named:
+    def _define(self, name: str, type_: AvroType, where: str) -> AvroType:
+        """Define a name, and return its type.  A name may be defined again as before, as Avro's Java allows."""
+        known = self._named.setdefault(name, type_)
+        if not _same(known, type_):
             raise SchemaUnusable(f"{where}: there are two types of the name {name[:_SHOWN]!r}")
-        self._named[name] = type_
+        return known
 
     def _member(self, given: dict[str, Any], name: str, where: str) -> Any:
         if name not in given:
             raise SchemaUnusable(f"{where}: expected a member {name!r}")
         return given[name]
+
+
+def _same(one: AvroType, other: AvroType) -> bool:
+    """Return whether two types are equal.  The types within a record that is defined again are its first ones, if they have
+    names."""
+    if not (isinstance(one, AvroRecord) and isinstance(other, AvroRecord)):
+        return one == other
+    return one is other or (one.parts is not None and one.fields == other.fields)
 
 
 def _check_aliases(given: Mapping[str, Any], where: str) -> None:

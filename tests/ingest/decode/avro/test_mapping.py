@@ -329,6 +329,31 @@ def _growth_case() -> tuple[AvroPayloads, pa.Schema, list[bytes]]:
     return of, columns, written(avro, values)
 
 
+@pytest.mark.parametrize(
+    ("type_", "column", "growth"),
+    [
+        ("long", pa.int64(), (0, 0)),
+        ("string", pa.string(), (1, 0)),
+        ({"type": "fixed", "name": "x", "size": 4}, pa.binary(), (1, 0)),
+        ({"type": "fixed", "name": "x", "size": 4}, pa.list_(pa.uint8(), 4), (0, 0)),
+        ({"type": "enum", "name": "x", "symbols": ["A", "LONGER"]}, pa.string(), (0, 6)),
+        ({"type": "array", "items": "long"}, pa.list_(pa.int64()), (9, 0)),
+        (
+            {"type": "array", "items": {"type": "enum", "name": "x", "symbols": ["LONGER"]}},
+            pa.list_(pa.string()),
+            (11, 0),
+        ),
+        (["int", "string"], pa.struct([("int", pa.int32()), ("string", pa.string())]), (1, 0)),
+    ],
+    ids=str,
+)
+def test_growth_counts_what_has_no_fixed_size(type_: Any, column: pa.DataType, growth: tuple[int, int]) -> None:
+    columns = pa.schema([("id", pa.int64()), ("v", column), ("s", pa.string())])
+    of = decoder(record([("id", "long"), ("v", type_)]), columns, Naming(defaults={"s": '"default"'}))
+    default = pa.array(["default"]).nbytes
+    assert of.growth == (growth[0], growth[1] + default)
+
+
 def test_no_row_takes_more_than_its_payload_may_grow_to() -> None:
     of, columns, datums = _growth_case()
     fixed = -(-sum(slot_bits(type_) for type_ in columns.types) // 8)

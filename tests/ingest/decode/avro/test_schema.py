@@ -49,28 +49,82 @@ def enum(symbols: Any, **more: Any) -> dict[str, Any]:
     return {"type": "enum", "name": "e", "symbols": symbols, **more}
 
 
-@pytest.mark.parametrize(
-    ("schema", "type_"),
-    [
-        ("string", STRING),
-        ({"type": "string", "avro.java.string": "String"}, STRING),
-        ({"type": {"type": "string"}}, STRING),
-        ({"type": "array", "items": ["null", "int"]}, AvroArray(AvroUnion((AvroPlain("null"), INT)))),
-        ({"type": "map", "values": "long"}, AvroMap(LONG)),
-        (["long", "int"], AvroUnion((LONG, INT))),
-        (enum(["A", "b_1"], default="A", doc="d"), AvroEnum("e", ("A", "b_1"))),
-        (fixed(namespace="a.b"), AvroFixed("a.b.x", 4)),
-        (fixed("c.x", namespace="a.b"), AvroFixed("c.x", 4)),
-        ([fixed("a"), fixed("b")], AvroUnion((AvroFixed("a", 4), AvroFixed("b", 4)))),
-        ({"type": "int", "logicalType": "date"}, AvroPlain("int", Logical("date"))),
-        ({"type": "long", "logicalType": "local-timestamp-nanos"}, AvroPlain("long", Logical("local-timestamp-nanos"))),
-        (fixed(size=16, logicalType="uuid"), AvroFixed("x", 16, Logical("uuid"))),
-        (fixed(size=12, logicalType="duration"), AvroFixed("x", 12, Logical("duration"))),
-        ({"type": "bytes", "logicalType": "decimal", "precision": 9}, AvroPlain("bytes", Logical("decimal", 9, 0))),
-        (fixed(logicalType="decimal", precision=9, scale=9), AvroFixed("x", 4, Logical("decimal", 9, 9))),
-    ],
-    ids=str,
-)
+GOOD: list[tuple[Any, AvroType]] = [
+    ("string", STRING),
+    ({"type": "string", "avro.java.string": "String"}, STRING),
+    ([], AvroUnion(())),
+    ({"type": "array", "items": ["null", "int"]}, AvroArray(AvroUnion((AvroPlain("null"), INT)))),
+    ({"type": "map", "values": "long"}, AvroMap(LONG)),
+    (["long", "int"], AvroUnion((LONG, INT))),
+    (enum(["A", "b_1"], default="A", doc="d"), AvroEnum("e", ("A", "b_1"))),
+    (fixed(namespace="a.b"), AvroFixed("a.b.x", 4)),
+    (fixed("c.x", namespace="a.b"), AvroFixed("c.x", 4)),
+    ([fixed("a"), fixed("b")], AvroUnion((AvroFixed("a", 4), AvroFixed("b", 4)))),
+    ({"type": "int", "logicalType": "date"}, AvroPlain("int", Logical("date"))),
+    ({"type": "long", "logicalType": "local-timestamp-nanos"}, AvroPlain("long", Logical("local-timestamp-nanos"))),
+    (fixed(size=16, logicalType="uuid"), AvroFixed("x", 16, Logical("uuid"))),
+    (fixed(size=12, logicalType="duration"), AvroFixed("x", 12, Logical("duration"))),
+    ({"type": "bytes", "logicalType": "decimal", "precision": 9}, AvroPlain("bytes", Logical("decimal", 9, 0))),
+    (fixed(logicalType="decimal", precision=9, scale=9), AvroFixed("x", 4, Logical("decimal", 9, 9))),
+]
+BAD: list[tuple[Any, str]] = [
+    ("no_such_type", "'no_such_type' is not defined"),
+    (7, "expected a name, an object or an array"),
+    (None, "expected a name, an object or an array"),
+    ({}, "expected a member 'type'"),
+    ({"type": None}, "expected a member 'type'"),
+    ({"type": 3}, "expected a member 'type' with the name of a type"),
+    ({"type": {"type": "string"}}, "expected a member 'type' with the name of a type"),
+    ({"type": ["null", "string"]}, "expected a member 'type' with the name of a type"),
+    ({"type": "no_such_type"}, "'no_such_type' is not defined"),
+    (["int", "int"], "each have another type or name"),
+    (["int", {"type": "int", "logicalType": "date"}], "each have another type or name"),
+    ([{"type": "array", "items": "int"}, {"type": "array", "items": "long"}], "each have another type or name"),
+    (["int", ["long"]], "a union must not be a branch of a union"),
+    ({"type": "array"}, "expected a member 'items'"),
+    ({"type": "map"}, "expected a member 'values'"),
+    ({"type": "record", "fields": []}, "expected a name"),
+    ({"type": "record", "name": "r"}, "expected a member 'fields'"),
+    ({"type": "record", "name": "r", "fields": {}}, "expected an array of fields"),
+    ({"type": "record", "name": "r", "fields": ["f"]}, "field 0: expected an object"),
+    ({"type": "record", "name": "r", "fields": [{"type": "int"}]}, "field 0: expected a name"),
+    ({"type": "record", "name": "r", "fields": [{"name": "a-b", "type": "int"}]}, "field 0: expected a name"),
+    ({"type": "record", "name": "r", "fields": [{"name": "a"}]}, "field 'a': expected a member 'type'"),
+    (
+        {"type": "record", "name": "r", "fields": [{"name": "a", "type": "int"}] * 2},
+        "field 'a': there are two fields",
+    ),
+    (
+        {"type": "record", "name": "r", "fields": [{"name": "a", "type": "int", "order": "up"}]},
+        "expected the order",
+    ),
+    ({"type": "record", "name": "r", "fields": [{"name": "a", "type": "int", "aliases": "b"}]}, "expected aliases"),
+    (record(name="1r"), "expected a name of letters"),
+    (record(name=".r"), "expected a name of letters"),
+    (record(namespace="a b"), "expected a name of letters"),
+    (record(namespace=3), "that are strings"),
+    (record(name="long"), "a primitive type has the name 'long'"),
+    (record(aliases=["a.b", "c d"]), "expected aliases"),
+    (record(fixed(), fixed(size=5)), "field 'f1': there are two types of the name 'x'"),
+    (record(fixed(), {**enum(["A"]), "name": "x"}), "field 'f1': there are two types of the name 'x'"),
+    (record(record("int", name="s"), record("long", name="s")), "field 'f1': there are two types of the name 's'"),
+    (record(record(name="r")), "field 'f0': there are two types of the name 'r'"),
+    (record("s", record(name="s")), "field 'f0': type 's' is not defined before its use"),
+    (enum(None), "expected symbols"),
+    (enum(["a", 1]), "expected symbols"),
+    (enum(["a b"]), "expected symbols"),
+    (enum(["a", "a"]), "there is a symbol twice"),
+    (enum(["a"], default="b"), "the default is not a symbol"),
+    (fixed(size=-1), "expected a size"),
+    (fixed(size=2**31), "expected a size"),
+    (fixed(size="4"), "expected a size"),
+    (fixed(size=True), "expected a size"),
+    ({"type": "fixed", "name": "f"}, "expected a member 'size'"),
+]
+"""Schemas that are refused, and words of the message."""
+
+
+@pytest.mark.parametrize(("schema", "type_"), GOOD, ids=str)
 def test_a_schema_says_its_type(schema: Any, type_: AvroType) -> None:
     assert parsed(schema) == type_
 
@@ -124,6 +178,16 @@ def test_a_name_without_namespace_is_found_from_within_one() -> None:
     assert found.fields == (AvroField("f0", AvroFixed("x", 4)),)
 
 
+def test_a_type_may_be_defined_again_as_before() -> None:
+    inner = record(fixed(), ["null", "s"], name="s")
+    found = parsed(record(inner, inner, fixed(), {"type": "x"}))
+    assert isinstance(found, AvroRecord)
+    first, second, third, fourth = [field.type for field in found.fields]
+    assert first is second
+    assert isinstance(first, AvroRecord)
+    assert third is fourth is first.fields[0].type
+
+
 def test_references_may_refer_to_each_other() -> None:
     found = parsed(record("b.two"), ("one", fixed("a.one")), ("two", record("a.one", name="b.two")))
     assert isinstance(found, AvroRecord)
@@ -144,59 +208,7 @@ def test_a_record_may_contain_itself() -> None:
     assert takes_no_bytes(nothing)
 
 
-@pytest.mark.parametrize(
-    ("schema", "words"),
-    [
-        ("no_such_type", "'no_such_type' is not defined"),
-        (7, "expected a name, an object or an array"),
-        (None, "expected a name, an object or an array"),
-        ({}, "expected a member 'type'"),
-        ({"type": None}, "expected a member 'type'"),
-        ({"type": 3}, "expected a name, an object or an array"),
-        ([], "a union needs branches"),
-        (["int", "int"], "each of another type or name"),
-        (["int", {"type": "int", "logicalType": "date"}], "each of another type or name"),
-        ([{"type": "array", "items": "int"}, {"type": "array", "items": "long"}], "each of another type or name"),
-        (["int", ["long"]], "a union must not be a branch of a union"),
-        ({"type": "array"}, "expected a member 'items'"),
-        ({"type": "map"}, "expected a member 'values'"),
-        ({"type": "record", "fields": []}, "expected a name"),
-        ({"type": "record", "name": "r"}, "expected a member 'fields'"),
-        ({"type": "record", "name": "r", "fields": {}}, "expected an array of fields"),
-        ({"type": "record", "name": "r", "fields": ["f"]}, "field 0: expected an object"),
-        ({"type": "record", "name": "r", "fields": [{"type": "int"}]}, "field 0: expected a name"),
-        ({"type": "record", "name": "r", "fields": [{"name": "a-b", "type": "int"}]}, "field 0: expected a name"),
-        ({"type": "record", "name": "r", "fields": [{"name": "a"}]}, "field 'a': expected a member 'type'"),
-        (
-            {"type": "record", "name": "r", "fields": [{"name": "a", "type": "int"}] * 2},
-            "field 'a': there are two fields",
-        ),
-        (
-            {"type": "record", "name": "r", "fields": [{"name": "a", "type": "int", "order": "up"}]},
-            "expected the order",
-        ),
-        ({"type": "record", "name": "r", "fields": [{"name": "a", "type": "int", "aliases": "b"}]}, "expected aliases"),
-        (record(name="1r"), "expected a name of letters"),
-        (record(name=".r"), "expected a name of letters"),
-        (record(namespace="a b"), "expected a name of letters"),
-        (record(namespace=3), "that are strings"),
-        (record(name="long"), "a primitive type has the name 'long'"),
-        (record(aliases=["a.b", "c d"]), "expected aliases"),
-        (record(fixed(), fixed()), "field 'f1': there are two types of the name 'x'"),
-        (record("s", record(name="s")), "field 'f0': type 's' is not defined before its use"),
-        (enum(None), "expected symbols"),
-        (enum(["a", 1]), "expected symbols"),
-        (enum(["a b"]), "expected symbols"),
-        (enum(["a", "a"]), "there is a symbol twice"),
-        (enum(["a"], default="b"), "the default is not a symbol"),
-        (fixed(size=-1), "expected a size"),
-        (fixed(size=2**31), "expected a size"),
-        (fixed(size="4"), "expected a size"),
-        (fixed(size=True), "expected a size"),
-        ({"type": "fixed", "name": "f"}, "expected a member 'size'"),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("schema", "words"), BAD, ids=str)
 def test_what_is_no_schema_is_refused_with_its_place(schema: Any, words: str) -> None:
     with pytest.raises(SchemaUnusable, match=words):
         parsed(schema)

@@ -160,6 +160,8 @@ BAD: list[tuple[str, Any, pa.DataType, bytes]] = [
     ("range", logical("int", "time-millis"), pa.time32("s"), number(5001)),
     ("range", DECIMAL_38, pa.decimal128(38, 38), sized((10**38).to_bytes(16, "big"))),
     ("range", DECIMAL_38, pa.decimal128(38, 38), sized((-(10**38)).to_bytes(16, "big", signed=True))),
+    ("range", DECIMAL_38, pa.decimal128(38, 38), sized((10**38 + 2**64).to_bytes(16, "big"))),
+    ("range", DECIMAL_38, pa.decimal128(38, 38), sized((-(10**38) - 2**64).to_bytes(16, "big", signed=True))),
     ("range", DECIMAL_38, pa.decimal128(38, 38), sized(b"\1" + b"\0" * 16)),
     ("range", FIXED_DECIMAL, pa.decimal128(6, 2), b"\0" * 17 + b"\2\0\0"),
     ("range", INTS, pa.list_(pa.int8()), b"\4\2\x80\2\0"),
@@ -188,6 +190,7 @@ BAD: list[tuple[str, Any, pa.DataType, bytes]] = [
     ("malformed", INTS, pa.list_(pa.int8()), b"\4\2\0"),
     ("malformed", INTS, pa.list_(pa.int8()), b"\4\2\2"),
     ("malformed", INTS, pa.list_(pa.int8()), b"\x0a\2\0"),
+    ("malformed", INTS, pa.list_(pa.int8()), number(100) + b"\x80\0" * 50),
     ("malformed", INTS, pa.list_(pa.int8()), number(2**62)),
     ("malformed", INTS, pa.list_(pa.int8()), number(-(2**63)) + b"\2\2\0"),
     ("malformed", INTS, pa.list_(pa.int8()), b"\3\6\2\3\0"),  # a block of another size than it says
