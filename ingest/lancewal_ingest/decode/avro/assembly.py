@@ -17,10 +17,11 @@ ITEMS_AT_ONCE = 10_000
 
 
 def array_of(cells: Sequence[Any], type_: pa.DataType) -> pa.Array:
-    """Return an array of cells.  Those of a list are arrays, those of a struct are dicts."""
-    if pa.types.is_list(type_):
+    """Return an array of cells.  Those of a list or map are arrays, those of a struct are dicts."""
+    if pa.types.is_list(type_) or pa.types.is_map(type_):
+        item = type_.value_type if pa.types.is_list(type_) else pa.struct([type_.key_field, type_.item_field])
         ends = np.cumsum([0, *(0 if cell is None else len(cell) for cell in cells)], dtype=np.int32)
-        items = pa.concat_arrays([cell for cell in cells if cell is not None] or [pa.nulls(0, type_.value_type)])
+        items = pa.concat_arrays([cell for cell in cells if cell is not None] or [pa.array([], item)])
         return pa.Array.from_buffers(type_, len(cells), [_validity(cells), pa.py_buffer(ends)], children=[items])
     if pa.types.is_struct(type_):
         members = [
@@ -46,7 +47,7 @@ def items_of(cells: Iterable[Any], type_: pa.DataType) -> pa.Array:
 
 @lru_cache(64)
 def _no_items(type_: pa.DataType) -> pa.Array:
-    return pa.nulls(0, type_)
+    return pa.array([], type_)
 
 
 def _validity(cells: Sequence[Any]) -> pa.Buffer:

@@ -107,13 +107,23 @@ class BytesCell:
 
 @dataclass(frozen=True, slots=True)
 class ItemsCell:
-    """An array in a list or vector; passed over, also a map."""
+    """An array in a list or vector, or the entries of a map."""
 
     path: str
     column: pa.DataType | None
     item: Cell
     least_bytes: int
     """Fewest bytes of an item: 0 or 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class MapCell:
+    """A map in a column of maps, each key of which must be there once."""
+
+    path: str
+    column: pa.DataType
+    entries: ItemsCell
+    """The map as a list of structs of key and value, as Arrow stores it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +153,7 @@ class ChoiceCell:
 
 Cell = (
     Passed | NullCell | BoolCell | NumberCell | FloatCell | DecimalCell | TextCell | UuidTextCell | EnumCell | BytesCell
-    | ItemsCell | StructCell | ChoiceCell
+    | ItemsCell | MapCell | StructCell | ChoiceCell
 )  # fmt: skip
 
 

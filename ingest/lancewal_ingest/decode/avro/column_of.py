@@ -14,6 +14,7 @@ from lancewal_ingest.decode.avro.schema import (
     AvroEnum,
     AvroField,
     AvroFixed,
+    AvroMap,
     AvroPlain,
     AvroRecord,
     AvroType,
@@ -44,7 +45,7 @@ _LOGICAL = {
     "local-timestamp-nanos": pa.timestamp("ns"),
 }
 _NESTING_MAX = 16
-"""Most lists and structs inside each other in one column."""
+"""Most lists, maps and structs inside each other in one column."""
 _FIELDS_MAX = 4096
 """Most fields in one column.  Names let a short schema say very many."""
 
@@ -82,6 +83,9 @@ class _ColumnTypes:
             case AvroArray(items=items):
                 item = self.of(items, depth_left - 1)
                 return None if item is None else pa.list_(item)
+            case AvroMap(values=values):
+                value = self.of(values, depth_left - 1)
+                return None if value is None else pa.map_(pa.string(), value)
             case AvroRecord(fields=fields):
                 return self._struct(fields, depth_left - 1)
             case AvroEnum():
@@ -94,7 +98,6 @@ class _ColumnTypes:
                     return pa.binary()
                 plain = _PLAIN.get(type_.kind)
                 return plain if logical is None else _LOGICAL.get(logical.name, plain)
-        return None
 
     def _struct(self, fields: Iterable[AvroField], depth_left: int) -> pa.DataType | None:
         members = []

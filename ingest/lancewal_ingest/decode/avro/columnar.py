@@ -27,6 +27,7 @@ from lancewal_ingest.decode.avro.cells import (
     EnumCell,
     FloatCell,
     ItemsCell,
+    MapCell,
     NullCell,
     NumberCell,
     Passed,
@@ -360,6 +361,21 @@ def _items(cell: ItemsCell, cursors: Cursors, live: Mask | None) -> Any:
     return pa.Array.from_buffers(cell.column, len(counts), [_validity(live), pa.py_buffer(ends)], children=[items])
 
 
+def _map(cell: MapCell, cursors: Cursors, live: Mask | None) -> pa.Array:
+    entries = _items(cell.entries, cursors, live)
+    validity, ends = entries.buffers()[:2]
+    borders = np.frombuffer(ends, np.int32, len(entries) + 1)
+    counts = borders[1:] - borders[:-1]
+    if (counts > 1).any():
+        rows = np.repeat(np.arange(len(counts)), counts)
+        keys = entries.values.field(0).dictionary_encode()
+        # A row and its key are one number.
+        pairs = np.sort(rows * len(keys.dictionary) + keys.indices.to_numpy())
+        twice = pairs[1:][pairs[1:] == pairs[:-1]]
+        cursors.doubtful[twice // len(keys.dictionary)] = True
+    return pa.Array.from_buffers(cell.column, len(entries), [validity, ends], children=[entries.values])
+
+
 def _vector(column: pa.DataType, items: pa.Array, cursors: Cursors, counts: Places, live: Mask | None) -> pa.Array:
     size, filled = column.list_size, counts > 0
     values = (
@@ -416,7 +432,7 @@ def _one_by_one(item: Cell, cursors: Cursors, counts: Places) -> Any:
     if item.column is None:
         return None
     if not pieces:
-        return pa.nulls(0, item.column)
+        return pa.array([], item.column)
     order = np.argsort(np.concatenate(rows_of), kind="stable")
     return pa.concat_arrays(pieces).take(pa.array(order))
 
@@ -481,6 +497,7 @@ _READERS: Mapping[type, Callable[[Any, Cursors, Mask | None], Any]] = {
     EnumCell: _symbol,
     BytesCell: _bytes,
     ItemsCell: _items,
+    MapCell: _map,
     StructCell: _struct,
     ChoiceCell: _choice,
 }

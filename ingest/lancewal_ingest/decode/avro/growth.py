@@ -10,7 +10,16 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from lancewal_ingest.decode.avro.cells import BytesCell, Cell, ChoiceCell, EnumCell, ItemsCell, StructCell, TextCell
+from lancewal_ingest.decode.avro.cells import (
+    BytesCell,
+    Cell,
+    ChoiceCell,
+    EnumCell,
+    ItemsCell,
+    MapCell,
+    StructCell,
+    TextCell,
+)
 from lancewal_ingest.decode.weight import slot_bits
 
 Growth = tuple[int, int]
@@ -39,6 +48,8 @@ def _growth(cell: Cell) -> Growth:
         case ItemsCell(column=column, item=item) if pa.types.is_list(column):
             factor, each = _growth(item)
             return -(-slot_bits(item.column) // 8) + factor + each, 0
+        case MapCell(entries=entries):
+            return _growth(entries)
         case StructCell(members=members):
             return _together(member for member, place in members if place is not None)
         case ChoiceCell(branches=branches, places=places):

@@ -26,6 +26,7 @@ from lancewal_ingest.decode.avro.cells import (
     EnumCell,
     FloatCell,
     ItemsCell,
+    MapCell,
     NullCell,
     NumberCell,
     Passed,
@@ -38,6 +39,7 @@ from lancewal_ingest.decode.avro.schema import (
     AvroArray,
     AvroEnum,
     AvroFixed,
+    AvroMap,
     AvroPlain,
     AvroRecord,
     AvroType,
@@ -167,12 +169,17 @@ class _Mapper:
 
     def cell(self, type_: AvroType, column: pa.DataType, names: Names | None, path: str) -> Cell:
         """Return the cell of a column for values of a type; ``SchemaUnusable`` if the column cannot take them."""
-        found: Cell | None = None  # as for maps, for which there is no column type
+        found: Cell | None = None
         match type_:
             case AvroUnion(branches=branches):
                 found = self._union(branches, column, names, path)
             case AvroArray(items=items):
                 found = self._array(items, column, names, path)
+            case AvroMap(values=values) if pa.types.is_map(column) and column.key_type == pa.string():
+                pair = pa.struct([column.key_field, column.item_field])
+                key, value = TextCell(path, pa.string()), self.cell(values, column.item_type, names, f"{path}[]")
+                entry = StructCell(path, pair, [(key, 0), (value, 1)], pair.names)
+                found = MapCell(path, column, ItemsCell(path, pa.list_(pair), entry, 1))
             case AvroRecord() if pa.types.is_struct(column):
                 level = _Level(column, names, path)
                 found = StructCell(path, column, _with_bytes(self.members(_fields(type_), level)), column.names)

@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lancewal_ingest.decode.avro.assembly import items_of
 from lancewal_ingest.decode.avro.cells import (
@@ -33,6 +34,7 @@ from lancewal_ingest.decode.avro.cells import (
     EnumCell,
     FloatCell,
     ItemsCell,
+    MapCell,
     NullCell,
     NumberCell,
     Passed,
@@ -254,6 +256,13 @@ def _items(cell: ItemsCell, datum: Datum) -> Any:
     return found.to_numpy()
 
 
+def _map(cell: MapCell, datum: Datum) -> object:
+    entries = _items(cell.entries, datum)
+    if len(entries) > 1 and pc.count_distinct(entries.field(0)).as_py() < len(entries):
+        return datum.refuse("duplicate_member", cell.path, "each key of a map once")
+    return entries
+
+
 def _struct(cell: StructCell, datum: Datum) -> dict[str, Any]:
     found = {}
     for member, place in cell.members:
@@ -342,6 +351,7 @@ _READERS: Mapping[type, Callable[[Any, Datum], Any]] = {
     EnumCell: _symbol,
     BytesCell: _bytes,
     ItemsCell: _items,
+    MapCell: _map,
     StructCell: _struct,
     ChoiceCell: _choice,
 }

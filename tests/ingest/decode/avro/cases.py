@@ -144,6 +144,13 @@ def _list(inner: Drawn, size: int) -> Drawn:
     return Drawn({"type": "array", "items": inner.avro}, pa.list_(inner.column), pairs)
 
 
+def _map(inner: Drawn) -> Drawn:
+    pairs = st.lists(st.tuples(TEXT, inner.pairs), max_size=4, unique_by=lambda one: one[0]).map(
+        lambda all_: ({key: one for key, (one, _) in all_}, [(key, cell) for key, (_, cell) in all_])
+    )
+    return Drawn({"type": "map", "values": inner.avro}, pa.map_(pa.string(), inner.column), pairs)
+
+
 def _vector(inner: Drawn, size: int) -> Drawn:
     pairs = st.lists(inner.pairs, min_size=size, max_size=size)
     both = pairs.map(lambda all_: ([one for one, _ in all_], [cell for _, cell in all_]))
@@ -190,13 +197,15 @@ def _larger(text: bool) -> Drawn:
 def types(draw: st.DrawFn, depth: int = 2) -> Drawn:
     if depth == 0 or draw(st.integers(0, 2)) == 0:
         return draw(st.one_of(st.sampled_from(LEAVES), named_types()))
-    match draw(st.integers(0, 4)):
+    match draw(st.integers(0, 5)):
         case 0 | 1:
             inner = draw(types(depth - 1).filter(lambda one: not isinstance(one.avro, list)))
             return _nullable(inner, draw(st.booleans()))
         case 2:
             return _list(draw(types(depth - 1)), draw(st.sampled_from([3, 3, 70])))
         case 3:
+            return _map(draw(types(depth - 1)))
+        case 4:
             return draw(st.sampled_from([*VECTORS, _larger(True), _larger(False)]))
         case _:
             return _struct(draw(st.lists(types(depth - 1), min_size=1, max_size=3)), draw(st.booleans()))
@@ -255,6 +264,10 @@ def _numbered(array: pa.Array) -> pa.Array:
         return pa.Array.from_buffers(
             pa.int64() if bits == 64 else pa.int32(), len(array), array.buffers(), offset=array.offset
         )
+    if pa.types.is_map(type_):
+        entries = pa.StructArray.from_arrays([array.keys, array.items], ["key", "value"])
+        items = pa.ListArray.from_arrays(array.offsets, entries, mask=array.is_null() if array.null_count else None)
+        return _numbered(items)
     if pa.types.is_list(type_):
         items = _numbered(array.values)
         return pa.ListArray.from_arrays(array.offsets, items, mask=array.is_null() if array.null_count else None)

@@ -83,6 +83,7 @@ def test_an_unknown_field_refuses_every_payload_and_names_what_could_be_a_column
         "a": pa.timestamp("us", "UTC"),
         "b": pa.decimal128(12, 3),
         "c": pa.list_(pa.struct([("x", pa.int32()), ("y", pa.string())])),
+        "d": pa.map_(pa.string(), pa.int32()),
         "f": pa.string(),
     }
 
@@ -194,6 +195,9 @@ def test_columns_that_metadata_fills_are_in_no_value() -> None:
         ({"type": "array", "items": "double"}, pa.list_(pa.float32(), 2)),
         ({"type": "map", "values": "int"}, pa.struct([("a", pa.int32())])),
         ({"type": "map", "values": "int"}, pa.string()),
+        ({"type": "map", "values": "int"}, pa.map_(pa.string(), pa.string())),
+        ({"type": "map", "values": "int"}, pa.map_(pa.int32(), pa.int32())),
+        ({"type": "map", "values": "int"}, pa.list_(pa.int32())),
         ({"type": "record", "name": "x", "fields": [{"name": "a", "type": "string"}]}, pa.struct([("a", pa.int32())])),
         ({"type": "record", "name": "x", "fields": []}, pa.int64()),
         (["int", "string"], pa.int64()),
@@ -287,6 +291,7 @@ PAIR = {"type": "record", "name": "p", "fields": [{"name": "x", "type": "int"}]}
         (logical("bytes", "decimal", precision=2), pa.decimal128(3, 1), b"\2\1"),
         (ARRAY, pa.list_(pa.float32()), b"\2\0\0\0\0\0"),
         (ARRAY, pa.list_(pa.float32(), 1), b"\2\0\0\0\0\0"),
+        ({"type": "map", "values": "int"}, pa.map_(pa.string(), pa.int8()), b"\2\2k\2\0"),
         (PAIR, pa.struct([("x", pa.int32())]), b"\2"),
         ({"type": "array", "items": PAIR}, pa.list_(pa.struct([("x", pa.int32())])), b"\2\2\0"),
     ],
@@ -338,6 +343,7 @@ def _growth_case() -> tuple[AvroPayloads, pa.Schema, list[bytes]]:
         ({"type": "fixed", "name": "x", "size": 4}, pa.list_(pa.uint8(), 4), (0, 0)),
         ({"type": "enum", "name": "x", "symbols": ["A", "LONGER"]}, pa.string(), (0, 6)),
         ({"type": "array", "items": "long"}, pa.list_(pa.int64()), (9, 0)),
+        ({"type": "map", "values": "long"}, pa.map_(pa.string(), pa.int64()), (14, 0)),
         (
             {"type": "array", "items": {"type": "enum", "name": "x", "symbols": ["LONGER"]}},
             pa.list_(pa.string()),

@@ -33,6 +33,8 @@ PAIR = {
 }
 PAIRS = {"type": "array", "items": PAIR}
 PAIR_COLUMN = pa.struct([("x", pa.int8()), ("y", pa.string())])
+MAP = {"type": "map", "values": ["null", "int"]}
+MAP_COLUMN = pa.map_(pa.string(), pa.int8())
 UUID = uuid.UUID("c3a1f5d0-0000-4abc-8def-0123456789ab")
 UTC, LOCAL = pa.timestamp("us", "UTC"), pa.timestamp("us")
 
@@ -125,6 +127,12 @@ GOOD: list[tuple[Any, pa.DataType, bytes, Any]] = [
     (FLOATS, pa.list_(pa.float32(), 2), b"\2\0\0\0\x3f\1\x08\0\0\x80\x3f\0", [0.5, 1.0]),
     (NOTHINGS, pa.list_(pa.int8()), b"\4\0", [None, None]),
     ({"type": "array", "items": INTS}, pa.list_(pa.list_(pa.int32())), b"\4\0\2\2\0\0", [[], [1]]),
+    (MAP, MAP_COLUMN, b"\0", []),
+    (MAP, MAP_COLUMN, b"\4\2b\2\6\0\0\0", [("b", 3), ("", None)]),
+    (MAP, MAP_COLUMN, b"\3\x0c\2b\2\6\0\0\2\2a\0\0", [("b", 3), ("", None), ("a", None)]),
+    (["null", MAP], MAP_COLUMN, b"\0", None),
+    ({"type": "array", "items": MAP}, pa.list_(MAP_COLUMN), b"\4\2\2k\0\0\2\2k\0\0\0", [[("k", None)]] * 2),
+    ({"type": "map", "values": PAIR}, pa.map_(pa.string(), PAIR_COLUMN), b"\2\2k\6\0\0", [("k", {"x": 3, "y": None})]),
     (PAIR, PAIR_COLUMN, b"\6\2\2z", {"x": 3, "y": "z"}),
     (PAIRS, pa.list_(PAIR_COLUMN), b"\4\6\0\2\2\2z\0", [{"x": 3, "y": None}, {"x": 1, "y": "z"}]),
     (PAIR, pa.struct([*reversed(list(PAIR_COLUMN)), ("more", pa.bool_())]), b"\6\0", {"y": None, "more": None, "x": 3}),
@@ -174,6 +182,11 @@ BAD: list[tuple[str, Any, pa.DataType, bytes]] = [
     ("malformed", "string", pa.large_string(), sized(b"\xff")),
     ("type", INTS, pa.list_(pa.uint8(), 2), b"\2\6\0"),
     ("type", {"type": "array", "items": ["null", "float"]}, pa.list_(pa.float32(), 1), b"\2\0\0"),
+    ("duplicate_member", MAP, MAP_COLUMN, b"\4\2b\0\2b\0\0"),
+    ("duplicate_member", MAP, MAP_COLUMN, b"\2\2b\0\2\2b\0\0"),
+    ("duplicate_member", {"type": "array", "items": MAP}, pa.list_(MAP_COLUMN), b"\2\6\0\0\2a\0\0\0\0\0"),
+    ("range", MAP, MAP_COLUMN, b"\2\2b\2\x80\2\0"),
+    ("malformed", MAP, MAP_COLUMN, b"\2\2\xff\0\0"),
     # What is cut, or longer than what remains.
     ("malformed", "long", pa.int64(), b""),
     ("malformed", "long", pa.int64(), b"\x80"),
