@@ -19,6 +19,7 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core.errors import LancewalError, StoreRefused
+from lancewal_core.settings.secrets import is_secret
 from lancewal_core.store.object_store import PutUnknown, Stored
 from lancewal_core.store.obstore import open_store
 from lancewal_core.table.lance.errors import write_error
@@ -296,6 +297,26 @@ def is_signed(token: str, key: Path, folder: Path) -> bool:
         folder / "text",
     ]
     return subprocess.run(checked, capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("shown", "options"),
+    [
+        (
+            False,
+            "azure_client_secret azure_storage_account_key azure_storage_sas_token azure_storage_sas_key azure_storage_token "
+            "bearer_token google_bearer_token google_service_account_key google_service_account azure_encryption_key",
+        ),
+        (
+            True,
+            "azure_client_id azure_tenant_id azure_federated_token_file azure_authority_host azure_msi_endpoint "
+            "azure_identity_endpoint azure_object_id google_application_credentials google_base_url",
+        ),
+    ],
+)
+def test_settings_show_what_names_an_identity_and_no_secret_of_it(shown: bool, options: str) -> None:
+    for option in options.split():
+        assert is_secret(("storage", "options", option)) is not shown, option
 
 
 @pytest.mark.parametrize("text", ['"canary"', "canary", "[1]", '{"private_key": "canary'])

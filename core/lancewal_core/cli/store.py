@@ -28,7 +28,7 @@ def check(
 ) -> None:
     """Try all that tables need of a store, in a new folder there, and delete the folder.
 
-    It takes some seconds, some 2,200 requests, and credentials that may read, write, list and delete. Exit code 1 if the store
+    It takes some seconds, some 2,500 requests, and credentials that may read, write, list and delete. Exit code 1 if the store
     breaks a promise.
 
     Example: lancewal store check s3://lake

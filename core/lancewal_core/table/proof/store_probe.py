@@ -104,10 +104,12 @@ def check_links(folder: Path, name: str) -> None:
         ) from error
 
 
-def check_store(store: ObjectStore, tasks: Tasks, uri: str, new_id: Callable[[], str]) -> None:
+def check_store(
+    store: ObjectStore, tasks: Tasks, uri: str, new_id: Callable[[], str], rounds: int | None = None
+) -> None:
     """Check a store by steps 1 to 4 of the module docstring; its guarantees name the errors.  ``StoreUnavailable`` also
-    if the store accepts objects and then refuses to return them."""
-    keys = [paths.probe(new_id()) for _ in range(ROUNDS)]
+    if the store accepts objects and then refuses to return them.  ``rounds``: by default ``ROUNDS``."""
+    keys = [paths.probe(new_id()) for _ in range(rounds or ROUNDS)]
     try:
         silent = [_race(store, tasks, uri, key) for key in keys]
     finally:
@@ -115,7 +117,7 @@ def check_store(store: ObjectStore, tasks: Tasks, uri: str, new_id: Callable[[],
         with contextlib.suppress(StoreUnavailable):  # ingest deletes nothing else, and may not be allowed to
             store.delete(keys)
     causes = [reason.cause for reason in silent if reason is not None]
-    if len(causes) == ROUNDS:
+    if len(causes) == len(keys):
         check = f"Check storage.options, the credentials, and their right to put objects under {paths.ROOT}"
         raise refusal_of_puts(causes[0])(
             f"the store at {uri} took no object: {causes[0]}. {way_on(causes[0], check)}",
