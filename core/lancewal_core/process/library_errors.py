@@ -22,7 +22,8 @@ space."""
 _TOKEN_CONFIG = re.compile(r'(sasl\.oauthbearer\.config beginning at: )[^"\n]+')
 """Error in which librdkafka shows a property's value, from the part that it cannot parse to the end.  The value may hold
 secrets."""
-_UNSENT = "error sending request"
+UNSENT = "error sending request"
+"""Words of a request that did not get an answer, since there was no connection or it ended."""
 _UNTOLD = " (it does not say why: look at the address and, for https, at the authorities in SSL_CERT_FILE)"
 """Text to add where Lance's line ends without a cause."""
 _LENGTH_MAX = 400
@@ -55,7 +56,7 @@ def first_line(error: BaseException) -> str:
     line = _SOURCE_PLACE.sub("", first.rstrip())[:_LENGTH_MAX]
     causes = list(_CAUSE.finditer(rest))
     if not causes:
-        return line + _UNTOLD if line.endswith(_UNSENT) else line
+        return line + _UNTOLD if line.endswith(UNSENT) else line
     cause = causes[-1]
     return (
         f"{line}: {_NOT_TRUSTED.format(cause['certificate']) if cause['certificate'] else cause['text'][:_LENGTH_MAX]}"

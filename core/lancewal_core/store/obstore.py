@@ -40,7 +40,7 @@ from obstore.store import LocalStore
 from lancewal_core.errors import InvalidSettings, ObjectCorrupt, StoreUnavailable, TableMissing
 from lancewal_core.names import paths
 from lancewal_core.process.clock import SystemClock, ms_since_1970
-from lancewal_core.process.library_errors import first_line
+from lancewal_core.process.library_errors import UNSENT, first_line
 from lancewal_core.process.tasks import use_threads
 from lancewal_core.store.address import (
     files_address,
@@ -181,7 +181,17 @@ class ObstoreStore:
 
     def delete(self, keys: Sequence[str]) -> None:
         for key in keys:
-            self._asked("delete", key, partial(obstore.delete, self._store, key))
+            self._asked("delete", key, partial(self._delete, key))
+
+    def _delete(self, key: str) -> None:
+        """Delete an object, once more if the connection ended.  S3 and Azure delete by POST, which the client does not
+        repeat: a server that closes an idle connection would otherwise look like a fault."""
+        try:
+            obstore.delete(self._store, key)
+        except GenericError as error:
+            if UNSENT not in str(error):
+                raise
+            obstore.delete(self._store, key)
 
     def _asked(self, act: str, key: str, ask: Callable[[], T | None]) -> T | None:
         """Return the answer of ``ask``, or None if there is no such object; raise the store's errors as lancewal's.
