@@ -35,7 +35,7 @@ KINDS: dict[str, str] = {
     "not_an_object": "JSON, but not an object",
     "unknown_column": "a member is not a column of the table, or not a member of a struct column",
     "missing_key": "a primary key column is absent or null",
-    "type": "a value does not have the JSON form of its column",
+    "type": "a value does not have the JSON form of its column, or its schema has a type that does not fit the column",
     "range": "a value has the right form, but its column cannot hold it exactly",
     KEY_FORM: "the Kafka key is compared with the row, and is missing or not of the table's format",
     KEY_DIFFERS: "the Kafka key is compared with the row, and is that of another row",

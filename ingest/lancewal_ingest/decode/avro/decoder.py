@@ -82,7 +82,8 @@ class AvroPayloads:
         self._keys = {names.index(key): columns.get(key, key) for key in self._rows.primary_key}
         missing = [name for place, name in self._keys.items() if place not in self._held]
         if missing and not self.unknown:
-            raise SchemaUnusable(f"column {missing[0]!r}: expected a field for it, it is in the primary key")
+            message = f"column {missing[0]!r}: expected a field for it, it is in the primary key"
+            raise SchemaUnusable(message, "missing_key")
         self.single_records = 0
         """Number of datums that were decoded one by one so far, bad ones included."""
 

@@ -128,7 +128,8 @@ class _Mapper:
         twice = None if level.names is None else level.names.twice([name for name, _ in given])
         if twice is not None:
             where = f"column {level.path!r}: " if level.path else ""
-            raise SchemaUnusable(f"{where}expected each field once, and by one of its names; {twice!r} is another one")
+            message = f"{where}expected each field once, and by one of its names; {twice!r} is another one"
+            raise SchemaUnusable(message, "duplicate_member")
         # Unknown fields are looked for first: they decide before types do.
         placed = [(name, type_, self._place(name, type_, at, level)) for name, type_ in given]
         first: SchemaUnusable | None = None
@@ -228,7 +229,8 @@ def _with_bytes(members: Sequence[tuple[Cell, int | None]]) -> Sequence[tuple[Ce
 
 
 def _mismatch(type_: AvroType, column: pa.DataType, path: str) -> SchemaUnusable:
-    return SchemaUnusable(f"column {path!r}: expected a type that fits {column}; the schema has {described(type_)}")
+    message = f"column {path!r}: expected a type that fits {column}; the schema has {described(type_)}"
+    return SchemaUnusable(message, "type")
 
 
 def _plain(type_: AvroPlain, column: pa.DataType, path: str) -> Cell | None:
