@@ -343,6 +343,9 @@ def _not_nullable(pinned: PinnedTable, path: Path) -> list[str]:
     def within(path: str, field: pa.Field) -> Iterator[str]:
         if not field.nullable:
             yield path
+        if pa.types.is_map(field.type):  # whose keys never are
+            yield from within(f"{path}.entries.{field.type.item_field.name}", field.type.item_field)
+            return
         for inner in fields_within(field.type):
             yield from within(f"{path}.{inner.name}", inner)
 

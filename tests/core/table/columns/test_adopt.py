@@ -244,6 +244,20 @@ def test_more_columns_than_the_contract_allows_are_refused(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     "type_",
+    [pa.map_(pa.string(), pa.struct([("x", pa.int8())])), pa.uuid(), pa.time64("us"), pa.large_string(), pa.binary(3)],
+    ids=str,
+)
+def test_a_column_of_a_later_type_is_adopted(table: FlusherTable, type_: pa.DataType) -> None:
+    add(type_)(table)
+    change(table, ALL)
+    found = read_contract(table.store, "")
+    column = next(c for c in found.columns if c.name == "theirs")
+    assert found.rows.columns.field("theirs").type == type_
+    assert column.field_ids == LanceTable(table.uri).newest().field_ids["theirs"]
+
+
+@pytest.mark.parametrize(
+    "type_",
     [pa.large_list(pa.int8()), pa.map_(pa.string(), pa.int8()), pa.list_(pa.struct([("x", pa.int8())]), 2)],
     ids=["large list", "map", "list of structs"],
 )

@@ -419,18 +419,33 @@ def test_base64_is_exactly_what_an_encoder_writes() -> None:
         assert base64_bytes(text) is None, text
 
 
-@pytest.mark.parametrize("width", [1, 3, 24, 1000])
-@pytest.mark.parametrize("items", [0, 1, 50])
-def test_fixed_binaries_in_a_list_take_no_more_than_their_bound(width: int, items: int) -> None:
-    """Nulls of a few letters, and values in base64."""
-    rows = RowSchema(pa.schema([("id", pa.int64()), ("all", pa.list_(pa.binary(width)))]), ("id",), ("id",))
+ITEMS: dict[str, tuple[pa.DataType, str]] = {
+    **{f"fixed {n}": (pa.binary(n), f'"{b64encode(b"x" * n).decode()}"') for n in (1, 3, 24, 1000)},
+    "int64": (pa.int64(), "0"),
+    "text": (pa.string(), '""'),
+    "large text": (pa.large_string(), '"a"'),
+    "list": (pa.list_(pa.int64()), "[0,0,0]"),
+    "map": (pa.map_(pa.string(), pa.int8()), '{"":0}'),
+    "struct": (pa.struct([("x", pa.int64()), ("y", pa.list_(pa.binary(99)))]), "{}"),
+}
+
+
+@pytest.mark.parametrize("name", ITEMS)
+@pytest.mark.parametrize("count", [0, 1, 50])
+@pytest.mark.parametrize("of", ["list", "map"])
+def test_items_and_entries_take_no_more_than_their_bound(of: str, count: int, name: str) -> None:
+    """Nulls of a few letters, and the shortest values, in a table with no other column of that kind."""
+    type_, text = ITEMS[name]
+    whole = pa.list_(type_) if of == "list" else pa.map_(pa.string(), type_)
+    rows = RowSchema(pa.schema([("id", pa.int64()), ("all", whole)]), ("id",), ("id",))
     decoder = JsonDecoder(rows)
-    data = b64encode(b"x" * width).decode()
-    for item in ("null", f'"{data}"'):
-        value = f'{{"id":1,"all":[{",".join([item] * items)}]}}'.encode()
+    for item in ("null", text):
+        parts = [item if of == "list" else f'"{place}":{item}' for place in range(count)]
+        all_ = f"[{','.join(parts)}]" if of == "list" else f"{{{','.join(parts)}}}"
+        value = f'{{"id":1,"all":{all_}}}'.encode()
         (part,) = decoder.decode([value], np.zeros(1, np.uint8)).parts
         took = pa.RecordBatch.from_arrays(list(part.columns), schema=rows.columns).nbytes
         fixed = -(-sum(slot_bits(field.type) for field in rows.columns) // 8)
         bound = int(decoder.growth.each([value])[0])
-        assert took <= fixed + 4 + bound  # an offset more than there are lists
+        assert took <= fixed + bound + 32  # an offset more than there are lists or texts, at each level
         assert bound <= decoder.growth.largest(len(value))
