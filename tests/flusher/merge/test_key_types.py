@@ -7,6 +7,7 @@ detour easily changes: NaN, -0.0, nulls at each depth.
 from __future__ import annotations
 
 import itertools
+import json
 import random
 import struct
 from collections.abc import Sequence
@@ -28,6 +29,9 @@ from lancewal_flusher.tasks import in_place
 from lancewal_flusher.upkeep.compaction import FileSizes, compact_next
 from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
 from lancewal_flusher.upkeep.key_runs import UpkeepState, keep_up
+from lancewal_reader.forms.key_text import keys_of_texts
+from lancewal_reader.forms.plain_rows import plain_rows
+from lancewal_reader.table import open_table
 from tests.support.flusher_tables import Key, KeyedTable, Operation, Row, exact
 
 TEXTS = [
@@ -94,6 +98,8 @@ KEYS: dict[str, tuple[list[pa.DataType], list[Key]]] = {
 }
 """Types of the key's columns, and keys."""
 
+LATER = ("uuid", "fixed", "time", "large")
+"""Words in the names of keys that have types of later releases, or times."""
 VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
     "number": (pa.float64(), [None, 0.0, -0.0, 1.5, float("nan"), struct.unpack(">d", b"\xff\xf8\0\0\0\0\0\x07")[0]]),
     "text": (pa.string(), [None, "", *TEXTS]),
@@ -167,7 +173,7 @@ with_and_without_index = pytest.mark.parametrize("indexed", [True, False], ids=[
 both_kinds_of_ids = pytest.mark.parametrize("stable_row_ids", [False, True], ids=["addresses", "stable ids"])
 
 
-def made(folder: Path, key_type: str, *, stable_row_ids: bool) -> KeyedTable:
+def made(folder: Path, key_type: str, *, stable_row_ids: bool, keyed_by_bytes: bool = False) -> KeyedTable:
     """Key columns stand behind a value, and in the other order than the key has them."""
     number, *others = [pa.field(name, type_) for name, (type_, _) in VALUES.items()]
     types, _ = KEYS[key_type]
@@ -177,6 +183,7 @@ def made(folder: Path, key_type: str, *, stable_row_ids: bool) -> KeyedTable:
         columns=pa.schema([number, *reversed(keys), *others]),
         primary_key=tuple(field.name for field in keys),
         stable_row_ids=stable_row_ids,
+        keyed_by_bytes=keyed_by_bytes,
     )
 
 
@@ -273,3 +280,29 @@ def last_rows(table: KeyedTable, operations: Sequence[Operation]) -> list[Row]:
     stored = pa.Table.from_pylist([rows[place] for place in last["time"].to_pylist()], schema)
     found: list[Row] = stored.to_pylist()
     return found
+
+
+@pytest.mark.parametrize("key_type", [name for name in KEYS if any(word in name for word in LATER)])
+def test_rows_are_found_by_their_keys(tmp_path: Path, key_type: str) -> None:
+    """Merged rows and those that wait, by Python's values and by texts of a command line."""
+    table = made(tmp_path, key_type, stable_row_ids=False, keyed_by_bytes=True)
+    keys = list(dict.fromkeys(KEYS[key_type][1]))[:12]
+    rng = random.Random(key_type)
+    for merged in (True, False):
+        for partition in range(2):
+            some = keys[partition::4] if merged else keys[partition + 2 :: 4]
+            table.generation(partition, [Operation(Op.UPSERT, key, values(rng, list(VALUES))) for key in some])
+        if merged:
+            table.round()
+    names = table.contract.primary_key
+    reader = open_table(table.uri)
+    for key in keys:
+        (row,) = reader.get([key if len(key) > 1 else key[0]]).to_arrow().to_pylist()
+        assert tuple(row[name] for name in names) == key
+    shown = [
+        list(row.values()) for row in plain_rows(reader.to_arrow(columns=list(names)).combine_chunks().to_batches()[0])
+    ]
+    texts = [str(one[0]) if len(names) == 1 else json.dumps(one) for one in shown]
+    found = keys_of_texts(table.contract.rows, texts).select(names).to_pylist()
+    assert {tuple(row.values()) for row in found} == set(keys)
+    table.close()
