@@ -86,8 +86,6 @@ class JsonDecoder(NamesNoSchema):
             singly = [place for place, text in enumerate(texts) if text is None]
             together = np.delete(together, singly)
             values = [text or b"" for text in texts]
-        if self._texts:
-            given = [with_texts(value, self._texts) or value for value in given]
         if self._decimals and (hazards := set(hazardous(values)).difference(singly)):
             singly += sorted(hazards)
             together = np.setdiff1d(together, singly)
@@ -112,6 +110,10 @@ class JsonDecoder(NamesNoSchema):
                 ahead += [piece.part(0, middle), piece.part(middle, None)]
         refused: list[RefusedValue] = []
         singly.sort()
+        if self._texts and singly:
+            given = list(given)
+            for place in singly:
+                given[place] = with_texts(given[place], self._texts) or given[place]
         for few in _singly_pieces(given, singly):
             part, bad = self._reference.decode(given, ops, few, others)
             parts.append(part)

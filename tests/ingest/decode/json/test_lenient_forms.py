@@ -129,6 +129,32 @@ def test_what_is_neither_the_form_nor_strict_is_refused(name: str, text: str, ki
     assert [one.kind for one in found.rejected] == [kind]
 
 
+@pytest.mark.parametrize(
+    ("value", "raw"),
+    [
+        ('{"id":1,"k":"raw","raw":{"raw":1}}', '{"raw":1}'),
+        ('{"id":1,"k":"a","t":"raw","raw":1}', "1"),
+        ('{"t":"{raw:1}","id":1,"k":"a", "raw" : "raw" }', '"raw"'),
+        ('{"id":1,"k":"\\"raw\\":2","raw":[1]}', "[1]"),
+        ('{"id":1,"k":"a","\\u0072aw":[1]}', "[1]"),
+        ('{"id":1,"k":"x\\"raw","\\u0072aw":[1]}', "[1]"),
+        ('{"id":1,"k":"a","doc":"{\\"raw\\":1}"}', None),
+        ('{"num":1.50,"raw":[ ],"id":1,"k":"raw","num_l":2,"raw_l":null}', "[ ]"),
+    ],
+)
+def test_the_name_of_a_column_may_stand_elsewhere(value: str, raw: str | None) -> None:
+    (row,) = Ways(naming=NAMING, rows=ROWS).both(records([value.encode()])).rows.to_pylist()
+    assert row["raw"] == raw
+    assert row["k"] == json.loads(value)["k"]
+
+
+@pytest.mark.parametrize("value", ['{"id":1,"k":"a","raw":1,"raw":null}', '{"id":1,"k":"a","raw":null,"raw":{}}'])
+def test_a_column_that_is_there_twice_is_refused(value: str) -> None:
+    for names in (None, Names(dict.fromkeys(COLUMNS.names), {}, frozenset(["gone"]), True)):
+        found = Ways(naming=Naming(names, {}, {}, NAMING.forms), rows=ROWS).both(records([value.encode()]))
+        assert [one.kind for one in found.rejected] == ["duplicate_member"]
+
+
 def test_a_default_is_a_text_too() -> None:
     defaults = {"raw": ' {"b": 1.0} ', "num": "1.50", "doc": '"[1.0]"', "raw_l": "null", "num_l": '"x"'}
     naming = Naming(None, defaults, {}, NAMING.forms)
