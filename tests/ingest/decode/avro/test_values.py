@@ -216,6 +216,7 @@ BAD: list[tuple[str, Any, pa.DataType, bytes]] = [
     ("malformed", STRINGS, pa.list_(pa.string()), b"\4\2x\4y\0"),
 ]  # fmt: skip
 SEVERAL = 5
+AFTER = "expected one value of the schema, and nothing after it"
 
 
 def made(type_: Any, column: pa.DataType, data: bytes) -> tuple[Any, bytes]:
@@ -249,6 +250,7 @@ def test_bytes_are_refused(kind: str, type_: Any, column: pa.DataType, data: byt
     found = decoded(of, [b"\2" + data] * SEVERAL)
     assert [one.kind for one in found.refused] == [kind] * SEVERAL
     assert kind in KINDS
+    assert all(one.message.startswith("column 'v") or one.message == AFTER for one in found.refused)
     assert by_one(of, [b"\2" + data] * SEVERAL) == outcomes(found)
 
 
@@ -300,6 +302,31 @@ def test_lists_of_nothing_have_together_no_more_items_than_the_record_has_bytes(
     found = decoded(of, values)
     assert {one.place: one.kind for one in found.refused} == {2: "malformed", 3: "malformed"}
     assert outcomes(found) == by_one(of, values)
+
+
+def test_a_message_holds_nothing_of_the_value() -> None:
+    secret = b"xq7secretqx"
+    types = ["string", "bytes", logical("string", "uuid"), DECIMAL_3, STRINGS, MAP, fixed(3), ABC]
+    columns = [
+        pa.string(),
+        pa.binary(4),
+        pa.uuid(),
+        pa.decimal128(3, 0),
+        pa.list_(pa.string()),
+        MAP_COLUMN,
+        pa.binary(),
+        pa.string(),
+    ]
+    for type_, column in zip(types, columns, strict=True):
+        of = decoder(record([("id", "long"), ("v", type_)]), pa.schema([("id", pa.int64()), ("v", column)]))
+        values = [
+            b"\2" + before + secret + after for before in (b"", b"\x16", b"\2\x16") for after in (b"", b"\0", b"\xff")
+        ]
+        found = decoded(of, values)
+        assert len(found.refused) > 3
+        for one in found.refused:
+            assert secret.decode() not in one.message + one.found
+            assert len(one.message) < 200
 
 
 def test_payloads_come_after_frames_of_any_length() -> None:
