@@ -90,8 +90,10 @@ class Place:
 
     @property
     def _met_nobody(self) -> bool:
-        """It was started while Kafka or the store was away, and has ended with these words."""
-        return self.service.exit_code == 3 and _UNAVAILABLE.search(self.service.log) is not None
+        """It was started while Kafka or the store was away, and has ended with these words.  Or it was told to end, and one of
+        them went away meanwhile."""
+        away = _UNAVAILABLE.search(self.service.log) is not None or bool(self.service.logged("end_forced"))
+        return self.service.exit_code == 3 and away
 
     def _ending(self, by: float) -> bool:
         if self.service.exit_code is None:

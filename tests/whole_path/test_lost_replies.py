@@ -43,7 +43,7 @@ def metric(port: int, name: str, **labels: str) -> float:
 def missing(proxy: HttpFaultProxy, ingest: Service) -> list[str]:
     """What has not happened often enough: every kind of damage, and consumption beside PUTs."""
     counts = {
-        **{f"answers lost, {part}": (proxy.count("cut", part), 2) for part in ("/wal/", "/pages/")},
+        "answers lost": (proxy.count("cut", "/wal/"), 2),
         "refused": (proxy.count("refuse"), 5),
         "unavailable": (proxy.count("unavailable"), 5),
         "polls beside the PUT of a segment": (polls_beside_puts(ingest.events), 10),
@@ -87,15 +87,10 @@ def test_lost_replies(
         consumption_goes_on(world, proxy, ingest, port)
         the_same_segment_is_put_again(world, proxy, ingest, port)
         flusher = world.lancewal.start("flusher", "run")
-        for part in ("/_versions/", "/merges/") * 2:
+        for part in ("/pages/", "/_versions/", "/merges/") * 2:
             the_answer_is_lost(world, proxy, part)
-        proxy.faults = FAULTS
-        ends_at = time.monotonic() + DEADLINE_S
-        while still := missing(proxy, ingest):
-            assert time.monotonic() < ends_at, f"{still}\n{ingest.tail}\n{flusher.tail}"
-            world.feed.produce(40)
-            world.check_strong()
-            world.check_merged()
+        if kind == "s3" or request.config.getoption("--every-case"):  # each store has met each loss by now
+            at_random(world, proxy, ingest, flusher)
         world.wait_caught_up()
         world.wait_caught_up("eventual")
         world.check_strong()
@@ -142,19 +137,31 @@ def consumption_goes_on(world: World, proxy: HttpFaultProxy, ingest: Service, po
 
 
 def the_answer_is_lost(world: World, proxy: HttpFaultProxy, part: str) -> None:
-    """The next such PUT of the flusher lands, and nobody is told."""
+    """The next such PUT lands, and nobody is told."""
     lost = proxy.count("cut", part)
-    proxy.hold(part)
 
     def held() -> bool:
         world.feed.produce(10)
         return proxy.holding
 
-    until(held, lambda: world.lancewal.tails, poll_s=0.1)
-    proxy.release("cut")
-    until(lambda: proxy.count("cut", part) > lost)
+    while proxy.count("cut", part) == lost:  # as long as another process was faster, and nothing was stored
+        damaged = len(proxy.damaged)
+        proxy.hold(part)
+        until(held, lambda: world.lancewal.tails, poll_s=0.1)
+        proxy.release("cut")
+        until(lambda: len(proxy.damaged) > damaged)  # noqa: B023
     world.check_strong()
     world.check_merged()
+
+
+def at_random(world: World, proxy: HttpFaultProxy, ingest: Service, flusher: Service) -> None:
+    proxy.faults = FAULTS
+    ends_at = time.monotonic() + DEADLINE_S
+    while still := missing(proxy, ingest):
+        assert time.monotonic() < ends_at, f"{still}\n{ingest.tail}\n{flusher.tail}"
+        world.feed.produce(40)
+        world.check_strong()
+        world.check_merged()
 
 
 def the_same_segment_is_put_again(world: World, proxy: HttpFaultProxy, ingest: Service, port: int) -> None:
