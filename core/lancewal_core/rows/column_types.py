@@ -142,7 +142,7 @@ _ELSEWHERE = {
     "int8": "tinyint byte",
     "uint64": "uint unsigned",
     "float64": "double float number",
-    "float32": "real float4",
+    "float32": "real float4 float16 half halffloat",
     "string": "str text varchar char character nvarchar utf8 json jsonb enum",
     "binary": "bytes bytea blob varbinary",
     "large_string": "large_utf8 clob longtext",

@@ -151,7 +151,7 @@ MEANT = {
     "boolean": "bool", "double precision": "float64", "numeric(10, 2)": r"decimal128\(18, 2\)", "date": "date32",
     "bytea": "binary", "array<int64>": "list<string>", "Timestamp[us]": "timestamp",
     "list<integer>": "int64", "struct<a: varchar(3)>": "string",
-    "guid": "uuid", "time": r"time64\[us\]", "interval": r"duration\[us\]",
+    "float16": "float32", "guid": "uuid", "time": r"time64\[us\]", "interval": r"duration\[us\]",
 }  # fmt: skip
 
 
