@@ -344,6 +344,10 @@ class SchemaUnknown(ActionNeeded):
     """The schema registry does not know the schema that records name, under the policy ``stop``."""
 
 
+class ColumnUnknown(ActionNeeded):
+    """The schema of records has a field for which the table has no column, under the policy ``reject``."""
+
+
 class SchemaIdReused(ActionNeeded):
     """The schema registry has another schema for an id than the one by which records of the table were decoded."""
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pyarrow as pa
 
 from lancewal_core.record_keys.key_format import has_region_key
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.settings.sections import ValueFormat
 from lancewal_core.table.contract import Contract
-from lancewal_ingest.decode.framed.decoder import FramedDecoder
+from lancewal_ingest.decode.framed.decoder import NOTHING_ACCEPTED, FramedDecoder
 from lancewal_ingest.decode.framed.json_schema import JsonSchemaFormat
 from lancewal_ingest.decode.json.decoder import JsonDecoder
 from lancewal_ingest.decode.naming import PLAIN, Naming, key_naming_of
@@ -17,7 +19,11 @@ from lancewal_ingest.decode.value_decoder import NO_SCHEMAS, Schemas, ValueDecod
 
 
 def value_decoder(
-    value_format: ValueFormat, rows: RowSchema, naming: Naming = PLAIN, schemas: Schemas = NO_SCHEMAS
+    value_format: ValueFormat,
+    rows: RowSchema,
+    naming: Naming = PLAIN,
+    schemas: Schemas = NO_SCHEMAS,
+    accepted: Mapping[str, int] = NOTHING_ACCEPTED,
 ) -> ValueDecoder:
     """Return the decoder of a format for the columns of ``rows``.  ``InvalidSchema`` if the format cannot hold a column, or a
     default is not a value of its column."""
@@ -25,7 +31,7 @@ def value_decoder(
         case "json":
             return JsonDecoder(rows, naming)
         case "json-schema":
-            return FramedDecoder(JsonSchemaFormat(rows, naming), rows, naming, schemas)
+            return FramedDecoder(JsonSchemaFormat(rows, naming), rows, naming, schemas, accepted)
 
 
 def record_keys(contract: Contract) -> RecordKeys | None:

@@ -102,7 +102,8 @@ class StoredSchemas:
     def known(self, key: SchemaKey) -> Sequence[StoredSchema]:
         return self._versions if key == SCHEMA else ()
 
-    read = known
+    def read(self, key: SchemaKey, at_least: int = 1) -> Sequence[StoredSchema]:
+        return self.known(key)
 
 
 def framed_json(rows: RowSchema) -> ValueDecoder:

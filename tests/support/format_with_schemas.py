@@ -13,7 +13,7 @@ from lancewal_core.rows.schema import RowSchema
 from lancewal_ingest.append import prepare
 from lancewal_ingest.decode.json.decoder import JsonDecoder
 from lancewal_ingest.decode.naming import Naming
-from lancewal_ingest.decode.value_decoder import NO_HEADERS, DecodedValues, HeaderValues, NamesNoSchema, Ops
+from lancewal_ingest.decode.value_decoder import NO_HEADERS, DecodedValues, HeaderValues, NamesNoSchema, Ops, Places
 
 Read = Callable[[bytes], tuple[bytes, Mapping[str, pa.DataType]]]
 """Function from a value to its JSON and the types of its optional fields."""
@@ -30,7 +30,9 @@ class WithSchemas(NamesNoSchema):
         self.names = self._json.names
         self.headers: Sequence[str] = ()
 
-    def decode(self, values: Sequence[bytes], ops: Ops, headers: HeaderValues = NO_HEADERS) -> DecodedValues:
+    def decode(
+        self, values: Sequence[bytes], ops: Ops, headers: HeaderValues = NO_HEADERS, places: Places | None = None
+    ) -> DecodedValues:
         read = [self._read(value) for value in values]
         found = self._json.decode([value for value, _ in read], ops)
         refused = {one.place for one in found.refused}
@@ -46,7 +48,9 @@ class WithSchemas(NamesNoSchema):
 @contextmanager
 def values_have_schemas(read: Read) -> Iterator[None]:
     """Tables of JSON have values of this format meanwhile."""
-    with mock.patch.object(prepare, "value_decoder", lambda _, rows, naming, schemas: WithSchemas(read, rows, naming)):
+    with mock.patch.object(
+        prepare, "value_decoder", lambda _, rows, naming, schemas, accepted: WithSchemas(read, rows, naming)
+    ):
         yield
 
 

@@ -19,6 +19,7 @@ from lancewal_ingest.decode.value_decoder import (
     HeaderValues,
     NamesNoSchema,
     Ops,
+    Places,
     Schemas,
     ValueDecoder,
 )
@@ -33,7 +34,9 @@ class _Reversed(NamesNoSchema):
         self.names = self._json.names
         self.headers: Sequence[str] = ()
 
-    def decode(self, values: Sequence[bytes], ops: Ops, headers: HeaderValues = NO_HEADERS) -> DecodedValues:
+    def decode(
+        self, values: Sequence[bytes], ops: Ops, headers: HeaderValues = NO_HEADERS, places: Places | None = None
+    ) -> DecodedValues:
         return self._json.decode([value[::-1] for value in values], ops)
 
 
@@ -41,8 +44,8 @@ class _Reversed(NamesNoSchema):
 def two_formats() -> Iterator[None]:
     """Contracts may name the second format meanwhile."""
 
-    def decoder(name: Any, rows: RowSchema, naming: Naming, schemas: Schemas) -> ValueDecoder:
-        return _Reversed(rows, naming) if name == NAME else formats.value_decoder(name, rows, naming, schemas)
+    def decoder(name: Any, rows: RowSchema, naming: Naming, schemas: Schemas, accepted: Any) -> ValueDecoder:
+        return _Reversed(rows, naming) if name == NAME else formats.value_decoder(name, rows, naming, schemas, accepted)
 
     field = Contract.model_fields["value_format"]
     before = field.annotation

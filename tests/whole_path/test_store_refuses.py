@@ -38,6 +38,7 @@ ARGUMENTS = {
     "repair generation": ["orders-0"],
     "repair index": ["some_idx"],
     "repair region": ["orders-0"],
+    "schema accept": ["7"],
     "repair restored": ["--rows-since", "replay"],
     "repair segment": ["_lancewal/wal/0190f000-0000-7000-8000-000000000000/00000000000000000001.arrow"],
     "resume": ["ingest"],
@@ -79,6 +80,7 @@ def test_a_refusal_has_one_kind_and_one_exit_code(
         "catalog": {"root": f"{uri}-lake"},
         "kafka": {"bootstrap_servers": "127.0.0.1:9"},
         "storage": {"options": dict(options)},
+        "registry": {"url": "http://127.0.0.1:9"},
     }  # fmt: skip
     config.write_text(yaml.safe_dump(tree))
     arguments = [word.replace("FOLDER", str(tmp_path)).replace("ADDRESS", uri) for word in ARGUMENTS.get(name, [])]

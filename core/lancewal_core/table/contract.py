@@ -83,13 +83,14 @@ COLUMN_TERMS = frozenset(
 )
 """Terms about columns.  Rows of two versions that differ in these alone go together (``rows.carry``), so a running process
 takes them up."""
-VALUE_TERMS = frozenset({"value_format"})
-"""Terms that say how values are read.  They change only before a table has a row, and a running process takes them up.
-Each entry names the version by which its records were decoded."""
+VALUE_TERMS = frozenset({"value_format", "schema_versions"})
+"""Terms that say how values are read.  A running process takes them up, and each entry names the version by which its records
+were decoded.  The format changes only before a table has a row."""
 _LATER_TERMS = COLUMN_TERMS - {"format", "columns"} | {
     "partitioner",
     "on_wrong_format",
     "on_unknown_schema",
+    "schema_versions",
     "subscription_hold_s_max",
 }
 """Terms that the first release did not have.  Their defaults say what it does."""
@@ -238,6 +239,8 @@ class Contract(BaseModel):
     """First position of each partition; -1 means the low watermark at the first claim."""
     columns: Annotated[tuple[Column, ...], Field(max_length=COLUMNS_MAX)]
     value_format: ValueFormat = "json"
+    schema_versions: Annotated[dict[Word, Annotated[int, Field(ge=2, le=1_000)]], Field(max_length=10_000)] = {}
+    """By the key of a writer schema, the newest version that counts.  Of all other schemas only version 1 counts."""
     patches: bool = True
     record_bytes_max: int = Field(default=1_000_000, ge=1)
     on_bad_record: Policy = "dead-letter"

@@ -5,8 +5,8 @@ follow from a record's value, the contract and these objects, never from the reg
 
 Guarantees
  1. Version 1 of a schema is put before the first entry that has a row of it.  No version is ever changed or deleted.
- 2. All processes decode a record by the same version.  Version 1 counts from the first record on.  A later version counts
-    in the partitions and from the positions that it names, for entries whose contract version names it.
+ 2. All processes decode a record by the same version.  A later version counts for entries whose contract version names it.
+    In a partition that it names, it counts from the position on that it names, and the version before it counts below that.
  3. The kind ``unknown`` says that the registry did not know the schema.  Its records are bad for ever, whatever the
     registry says later, unless a later version counts for them.
  4. Reading asks the objects alone.
@@ -27,7 +27,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from lancewal_core.errors import ObjectCorrupt, SchemaIdReused, TooManySchemas
+from lancewal_core.errors import ObjectCorrupt, ObjectMissing, SchemaIdReused, TooManySchemas
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Making, Position, SchemaKey
 from lancewal_core.process.clock import Clock
@@ -87,8 +87,8 @@ class StoredSchema(BaseModel):
     text: str = ""
     references: Annotated[tuple[SchemaReference, ...], Field(max_length=REFERENCES_MAX)] = ()
     since: dict[str, Annotated[int, Field(ge=0, le=WHOLE_MAX)]] = {}
-    """By the partition's number, the position from which this version counts.  Empty in version 1, which counts from the
-    first record on, in every partition."""
+    """By the partition's number, the position from which this version counts.  In other partitions it counts from the first
+    record on.  Empty in version 1."""
     write_id: Word
     """Differs in every version: tells a lost reply from a lost race."""
 
@@ -98,11 +98,6 @@ class StoredSchema(BaseModel):
         if self.kind == "unknown":
             return None
         return WriterSchema(self.kind, self.text, tuple((one.name, one.text) for one in self.references))
-
-    def counts_at(self, partition: int, position: Position) -> bool:
-        """Return whether a version after the first counts for the record of a partition at ``position``."""
-        since = self.since.get(str(partition))
-        return since is not None and since <= position
 
 
 def stored_schema(
@@ -166,14 +161,17 @@ class WriterSchemas:
         """Forget what was read of a schema."""
         self._known.pop(key, None)
 
-    def read(self, key: SchemaKey, *, again: bool = False) -> tuple[StoredSchema, ...]:
+    def read(self, key: SchemaKey, at_least: int = 1) -> tuple[StoredSchema, ...]:
         """Return all versions of a schema, the first one first; empty if the table has none.
 
-        ``again``: ask for versions after those that are known."""
+        ``at_least``: number of versions that the contract says there are.  Then ``ObjectMissing`` if there are less."""
         versions = self.known(key)
-        if versions and not again:
+        if len(versions) >= at_least:
             return versions
         found = self._after(key, versions)
+        if len(found) < at_least and at_least > 1:
+            missing = schema_family(key, self._making).key(len(found) + 1)
+            raise ObjectMissing(f"{missing} is missing: the contract says that this version counts", object=missing)
         if found:
             self._known[key] = found
         return found
@@ -234,7 +232,8 @@ def check_same(key: SchemaKey, schema: WriterSchema | None, versions: tuple[Stor
         return
     raise SchemaIdReused(
         f"the registry has {'no schema' if schema is None else 'another schema'} for {key} than the table has stored (version "
-        f"{len(versions)}). Was the registry rebuilt, or do several registries write to this topic?",
+        f"{len(versions)}). Was the registry rebuilt, or do several registries write to this topic? If the new one counts "
+        f"from now on: `lancewal schema accept {key}`",
         schema=key,
     )
 

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lancewal_core.errors import BadRecord, LancewalError, Misrouted, WrongFormat, counted
+from lancewal_core.errors import BadRecord, ColumnUnknown, LancewalError, Misrouted, WrongFormat, counted
 from lancewal_core.names.ids import Position, Region
 from lancewal_core.rows.murmur2 import NO_PARTITION
 from lancewal_core.rows.row_range import RowRange
@@ -60,6 +60,7 @@ _FOR_COLUMNS: Mapping[str, str] = MappingProxyType(
     }
 )
 """Advice about the columns, by the kind of the rejected records."""
+_UNKNOWN_COLUMN = "unknown_column"
 _RECORD_BYTES = 1 << 10
 """Least weight that a record counts for in this limit: more than some thousand records at a time gain nothing."""
 
@@ -123,7 +124,10 @@ def lenient(contract: Contract) -> Contract:
         "on_misrouted": contract.on_misrouted,
         "on_unknown_schema": contract.on_unknown_schema,
     }
-    return contract.model_copy(update={n: "dead-letter" for n, policy in terms.items() if policy == "stop"})
+    lenient_terms = {n: "dead-letter" for n, policy in terms.items() if policy == "stop"}
+    if contract.on_unknown_column == "reject":
+        lenient_terms["on_unknown_column"] = "add"  # rejects records likewise, and stops no partition
+    return contract.model_copy(update=lenient_terms)
 
 
 class Preparer:
@@ -135,7 +139,7 @@ class Preparer:
         rows = contract.rows
         self._decoder = Decoder(
             rows,
-            value_decoder(contract.value_format, rows, naming_of(contract), schemas),
+            value_decoder(contract.value_format, rows, naming_of(contract), schemas, contract.schema_versions),
             patches=contract.patches,
             record_bytes_max=contract.record_bytes_max,
             keys=record_keys(contract),
@@ -143,6 +147,9 @@ class Preparer:
         )
         self.weights = self._decoder.weights
         self._routing = routing_of(contract)
+        self._stops_for_columns = self._decoder.schemas_have_fields and contract.on_unknown_column == "reject"
+        """Whether a field of a schema without a column stops a partition.  Its producer writes more such records, and a letter
+        for each of them would help nobody."""
 
     @property
     def names_schemas(self) -> bool:
@@ -271,7 +278,12 @@ class Preparer:
     ) -> tuple[Position, LancewalError | None]:
         """Return the position of the first record that stops the partition, and the error.  ``(0, None)`` if none does."""
         region, records = consumed.region, consumed.records
+        ahead = None
+        if self._stops_for_columns:
+            ahead = next((r for r in rejected if r.kind == _UNKNOWN_COLUMN), None)
         bad = next((r for r in rejected if self.contract.policy_of(r.kind) == "stop"), None)
+        if ahead is not None and (bad is None or ahead.offset <= bad.offset):
+            bad = ahead
         other = self._other_format(consumed, rows, belongs, rejected)
         wrong = np.flatnonzero(belongs != region.partition)
         if len(wrong):
@@ -287,6 +299,13 @@ class Preparer:
                     f"`lancewal offset reject {region.topic}-{region.partition}-{offset}`",
                     **region.place, offset=offset,
                 )  # fmt: skip
+        if bad is not None and bad is ahead:
+            return Position(bad.offset), ColumnUnknown(
+                f"topic {region.topic} partition {region.partition} offset {bad.offset}: {bad.message}. Add the column: "
+                "`lancewal table alter --add-column`. Or pass such fields over: `lancewal table alter --on "
+                "unknown-column=ignore`. Or have ingest add columns by itself: `--on unknown-column=add`",
+                **region.place, offset=bad.offset,
+            )  # fmt: skip
         if bad is not None:
             return Position(bad.offset), BadRecord(
                 f"topic {region.topic} partition {region.partition} offset {bad.offset}: {bad.message} ({bad.kind}); "

@@ -1,5 +1,6 @@
-"""The commands ``lancewal ingest``, ``lancewal offset`` and ``lancewal dead-letter``, each in its own module.
+"""The commands ``lancewal ingest``, ``offset``, ``schema`` and ``dead-letter``, each in its own module.
+
 ``topic_sample`` has what ``lancewal config check`` says about the newest records of a topic.
 
-May import: append, context, decode, glibc_heap, kafka, operator, service.
+May import: append, context, decode, glibc_heap, kafka, operator, registry, service.
 """

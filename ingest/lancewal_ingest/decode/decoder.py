@@ -34,7 +34,7 @@ from lancewal_ingest.decode.operations import op_of, record_bytes
 from lancewal_ingest.decode.outcomes import TOO_LARGE, Decoded, Refusal, Rejected
 from lancewal_ingest.decode.part import DecodedPart, assemble
 from lancewal_ingest.decode.record_keys import RecordKeys
-from lancewal_ingest.decode.value_decoder import NamedBy, Ops, RefusedValue, ValueDecoder
+from lancewal_ingest.decode.value_decoder import NamedBy, Ops, Places, RefusedValue, ValueDecoder
 from lancewal_ingest.decode.weight import RecordWeights, pieces
 from lancewal_kafka.records import Records
 
@@ -91,6 +91,7 @@ class Decoder:
                     ops[index] = found
                 case tuple():
                     deleted[index] = found
+        places = _kafka_places(records, lies) if self._values.needs_places else None
         parts = [self._deletes(deleted)] if deleted else []
         other_names, new_fields = Counter[OtherName](), dict[str, pa.DataType]()
         for indexes in self._pieces(records, np.flatnonzero(ops != ASIDE)):
@@ -98,10 +99,12 @@ class Decoder:
             # Null values went aside.
             values = cast("list[bytes]", records.values if whole else [records.values[i] for i in indexes.tolist()])
             if whole:
-                decoded = self._values.decode(values, ops, named)
+                decoded = self._values.decode(values, ops, named, places)
             else:
                 taken = {name: array.take(pa.array(indexes)) for name, array in named.items()}
-                decoded = self._values.decode(values, ops[indexes], taken)
+                decoded = self._values.decode(
+                    values, ops[indexes], taken, None if places is None else places.of(indexes)
+                )
             for part in decoded.parts:
                 part = part if whole else replace(part, indexes=indexes[part.indexes])
                 if self._metadata is not None:
@@ -138,6 +141,11 @@ class Decoder:
     def names_schemas(self) -> bool:
         """Whether values name the schemas that they were written under."""
         return self._values.names_schemas
+
+    @property
+    def schemas_have_fields(self) -> bool:
+        """Whether schemas say which fields values have."""
+        return self._values.schemas_have_fields
 
     def schemas_of(self, records: Records) -> Sequence[NamedBy]:
         """Return the schemas that the values of records name, each with the indexes of the records."""
@@ -218,6 +226,10 @@ class Decoder:
 
 def _places(records: Records, lies: Partitions | None) -> Partitions:
     return np.zeros(len(records), np.int32) if lies is None else lies
+
+
+def _kafka_places(records: Records, lies: Partitions | None) -> Places:
+    return Places(_places(records, lies), np.fromiter(records.offsets, np.int64, len(records)))
 
 
 def _fitting(rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:

@@ -50,6 +50,17 @@ NamedBy = tuple[SchemaKey, npt.NDArray[np.int64]]
 
 
 @dataclass(frozen=True, slots=True)
+class Places:
+    """Places of records in Kafka."""
+
+    partitions: npt.NDArray[np.int32]
+    offsets: npt.NDArray[np.int64]
+
+    def of(self, indexes: npt.NDArray[np.int64]) -> Places:
+        return Places(self.partitions[indexes], self.offsets[indexes])
+
+
+@dataclass(frozen=True, slots=True)
 class RefusedValue:
     """A value that gave no row, and why."""
 
@@ -96,7 +107,7 @@ class Schemas(Protocol):
     def known(self, key: SchemaKey) -> Sequence[StoredSchema]:
         """Return what is in memory of the versions of a schema."""
 
-    def read(self, key: SchemaKey) -> Sequence[StoredSchema]:
+    def read(self, key: SchemaKey, at_least: int = 1) -> Sequence[StoredSchema]:
         """Return all stored versions of a schema, the first one first; empty if the table has none.  ``Retry`` if nobody
         knows yet."""
 
@@ -107,7 +118,7 @@ class NoSchemas:
     def known(self, key: SchemaKey) -> Sequence[StoredSchema]:
         return ()
 
-    def read(self, key: SchemaKey) -> Sequence[StoredSchema]:
+    def read(self, key: SchemaKey, at_least: int = 1) -> Sequence[StoredSchema]:
         return ()
 
 
@@ -132,15 +143,27 @@ class ValueDecoder(Protocol):
     def names_schemas(self) -> bool:
         """Whether values name the schemas that they were written under."""
 
+    @property
+    def needs_places(self) -> bool:
+        """Whether the result for a value depends on the place of its record: a schema has several versions."""
+
+    @property
+    def schemas_have_fields(self) -> bool:
+        """Whether schemas say which fields values have, and of which types."""
+
     def schemas_of(self, values: Sequence[bytes | None], headers: HeaderValues) -> Sequence[NamedBy]:
         """Return the schemas that values name, each with the indexes of the values."""
 
     def other_format(self, value: bytes, headers: HeaderList | None) -> str | None:
         """Return a message that names the other format of a refused value; None if none is recognised."""
 
-    def decode(self, values: Sequence[bytes], ops: Ops, headers: HeaderValues = NO_HEADERS) -> DecodedValues:
+    def decode(
+        self, values: Sequence[bytes], ops: Ops, headers: HeaderValues = NO_HEADERS, places: Places | None = None
+    ) -> DecodedValues:
         """Return the rows and the refusals of ``values``.  ``ops`` has the operation of each value, and ``headers`` those
-        that the format names."""
+        that the format names.
+
+        ``places``: where the values' records lie, if the format needs them (``needs_places``)."""
 
 
 class NamesNoSchema:
@@ -148,6 +171,14 @@ class NamesNoSchema:
 
     @property
     def names_schemas(self) -> bool:
+        return False
+
+    @property
+    def needs_places(self) -> bool:
+        return False
+
+    @property
+    def schemas_have_fields(self) -> bool:
         return False
 
     def schemas_of(self, values: Sequence[bytes | None], headers: HeaderValues) -> Sequence[NamedBy]:

@@ -26,7 +26,7 @@ class AskedSchemas:
     def known(self, key: SchemaKey) -> Sequence[StoredSchema]:
         return self._found.get(key, ())
 
-    def read(self, key: SchemaKey) -> Sequence[StoredSchema]:
+    def read(self, key: SchemaKey, at_least: int = 1) -> Sequence[StoredSchema]:
         if key not in self._found:
             schema = None if self._registry is None else self._registry.schema(key)
             self._found[key] = () if schema is None else (stored_schema(schema, key),)

@@ -90,12 +90,11 @@ class SchemaLookups:
         """Return the stored versions of a schema, if this process has read them (``framed.decoder.Schemas``)."""
         return self.schemas.known(key)
 
-    def read(self, key: SchemaKey) -> Sequence[StoredSchema]:
+    def read(self, key: SchemaKey, at_least: int = 1) -> Sequence[StoredSchema]:
         """Return the stored versions of a schema.  ``RegistryUnavailable`` if this process has not read it yet."""
-        found = self.schemas.known(key)
-        if not found:
+        if not self.schemas.known(key):
             raise RegistryUnavailable(f"schema {key} has not been looked up yet")
-        return found
+        return self.schemas.read(key, at_least)
 
     # -- for the loop --------------------------------------------------------------------------------------------------
 
@@ -123,9 +122,13 @@ class SchemaLookups:
         """Work by the policies of a newer version of the contract: try all lookups again that a person had to see to."""
         self._unknown_are_letters = contract.on_unknown_schema == "dead-letter"
         now = self._clock.monotonic()
-        for one in self._wanted.values():
-            if one.failure is not None:
-                one.failure, one.again_at, one.not_found_at = None, now, None
+        accepted = [SchemaKey(name) for name in contract.schema_versions]
+        for key in accepted:
+            if len(self.schemas.known(key)) < contract.schema_versions[key]:
+                self.schemas.forget(key)
+        # The result of a try that is under way was found by the version before.
+        for key, one in self._wanted.items():
+            self._wanted[key] = Lookup(one.began_at, now, doubted=one.doubted and key not in accepted)
 
     def doubt(self, key: SchemaKey, error: SchemaIdReused) -> None:
         """Let a stored schema count no more, since the registry has another one, until both are alike."""

@@ -30,12 +30,14 @@ from dataclasses import replace
 
 from lancewal_core.errors import (
     BadRecord,
+    ColumnUnknown,
     ContractChanged,
     DeadLetterRefused,
     LancewalError,
     Misrouted,
     RegionConflict,
     Retry,
+    SchemaIdReused,
     SchemaUnknown,
     WrongFormat,
 )
@@ -68,7 +70,15 @@ from lancewal_ingest.regions.sealing import Sealing
 SHARED_RATIO, SHARED_BYTES_MAX = 16, 32 << 20
 """Bounds of the rows that MemTables may share: a part of the budget, and bytes.  When one MemTable is dropped, its part of
 a shared batch stays in memory."""
-STOPPED_BY_POLICY = (BadRecord, WrongFormat, Misrouted, DeadLetterRefused, SchemaUnknown)
+STOPPED_BY_POLICY = (
+    BadRecord,
+    ColumnUnknown,
+    WrongFormat,
+    Misrouted,
+    DeadLetterRefused,
+    SchemaUnknown,
+    SchemaIdReused,
+)
 """Errors that another policy, or another dead-letter topic, may remove."""
 LOG_SILENT_S_MAX = 24 * 3600.0
 """Seconds without a segment after which a log in which nothing is open is not used any more.  Fences are kept for seven

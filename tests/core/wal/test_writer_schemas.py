@@ -7,7 +7,7 @@ from itertools import count
 
 import pytest
 
-from lancewal_core.errors import ObjectCorrupt, SchemaIdReused, StoreUnavailable, TooManySchemas
+from lancewal_core.errors import ObjectCorrupt, ObjectMissing, SchemaIdReused, StoreUnavailable, TooManySchemas
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Making, Position, SchemaKey
 from lancewal_core.names.words import is_schema_key
@@ -64,7 +64,7 @@ def test_an_unknown_schema_stays_unknown(store: MemoryStore) -> None:
     assert schemas(store).put_first(KEY, LONG, SystemClock(), ids()) == (unknown,)
 
 
-def test_a_later_version_counts_from_positions_on(store: MemoryStore) -> None:
+def test_a_later_version_is_read_when_it_is_asked_for(store: MemoryStore) -> None:
     first = schemas(store).put_first(KEY, LONG, SystemClock(), ids())
     ours = schemas(store)
     ours.read(KEY)
@@ -72,9 +72,13 @@ def test_a_later_version_counts_from_positions_on(store: MemoryStore) -> None:
     key = paths.writer_schema_version(KEY, 2, MAKING)
     assert isinstance(store.put_if_absent(key, encode_schema(second)), Stored)
     assert ours.read(KEY) == first
-    assert ours.read(KEY, again=True) == ours.known(KEY) == (*first, second)
-    counts = [second.counts_at(*at) for at in ((3, Position(99)), (3, Position(100)), (4, Position(100)))]
-    assert counts == [False, True, False]
+    assert ours.read(KEY, 2) == ours.known(KEY) == (*first, second)
+
+
+def test_a_later_version_that_the_contract_names_must_be_there(store: MemoryStore) -> None:
+    schemas(store).put_first(KEY, LONG, SystemClock(), ids())
+    with pytest.raises(ObjectMissing, match=r"18446744073709551613\.json is missing"):
+        schemas(store).read(KEY, 2)
 
 
 def test_references_come_back_in_their_order(store: MemoryStore) -> None:

@@ -17,7 +17,7 @@ from lancewal_ingest.decode.headers import ASIDE, HeaderColumns
 from lancewal_ingest.decode.json.decoder import JsonDecoder
 from lancewal_ingest.decode.operations import CUT_HEADERS, ORIGINAL, Headers, op_of, record_bytes
 from lancewal_ingest.decode.outcomes import Refusal
-from lancewal_ingest.decode.value_decoder import NO_HEADERS, DecodedValues, HeaderValues, NamesNoSchema, Ops
+from lancewal_ingest.decode.value_decoder import NO_HEADERS, DecodedValues, HeaderValues, NamesNoSchema, Ops, Places
 from lancewal_kafka.headers import UNREADABLE_HEADERS
 from tests.ingest.decode.json.cases import ROWS, Ways, records
 
@@ -86,7 +86,9 @@ class WithHeader(NamesNoSchema):
         self._json = JsonDecoder(ROWS)
         self.growth, self.names = self._json.growth, self._json.names
 
-    def decode(self, values: Sequence[bytes], ops: Ops, headers: HeaderValues = NO_HEADERS) -> DecodedValues:
+    def decode(
+        self, values: Sequence[bytes], ops: Ops, headers: HeaderValues = NO_HEADERS, places: Places | None = None
+    ) -> DecodedValues:
         assert [len(array) for array in headers.values()] == [len(values)] * 2
         assert headers["none"].null_count == len(values)
         found = self._json.decode(values, ops)

@@ -1,6 +1,7 @@
 """``ValueDecoder`` of the formats of a schema registry: values by the stored schemas that they name.
 
-1. A value is decoded by the schema that the table has stored for the name in its frame, never by what a registry says.
+1. A value is decoded by the schema that the table has stored for the name in its frame, never by what a registry says.  Of
+   several versions that one counts that the contract and the place of the record say (``writer_schemas``).
    Without one, the value is refused as ``unknown_schema``.  Ingest asks for it first, and lets the partition wait.
 2. Values of one schema are decoded together, by one ``PayloadDecoder`` that stays in memory.
 3. A schema that is not valid, or cannot fill the columns, makes each of its values bad (``unusable_schema``).
@@ -11,9 +12,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from threading import Lock
+from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
@@ -34,6 +36,7 @@ from lancewal_ingest.decode.value_decoder import (
     HeaderValues,
     NamedBy,
     Ops,
+    Places,
     RefusedValue,
     Schemas,
     Weights,
@@ -41,6 +44,7 @@ from lancewal_ingest.decode.value_decoder import (
 from lancewal_ingest.decode.weight import lengths
 from lancewal_kafka.headers import HeaderList
 
+NOTHING_ACCEPTED: Mapping[str, int] = MappingProxyType({})
 _GROWTH = 64
 """Bytes that a row may take for each byte of a payload whose schema nobody has seen yet.  It is weighed again then."""
 
@@ -52,6 +56,8 @@ class FramedFormat(Protocol):
     """The format's name in messages."""
     paths: bool
     """Whether frames end with a path (``frames``)."""
+    schemas_have_fields: bool
+    """Whether schemas say which fields payloads have, and of which types."""
     columns: Sequence[str]
     """Names by which payloads may call columns."""
 
@@ -63,14 +69,22 @@ class FramedFormat(Protocol):
 class FramedDecoder:
     """See the module docstring."""
 
-    def __init__(self, format_: FramedFormat, rows: RowSchema, naming: Naming, schemas: Schemas) -> None:
+    def __init__(
+        self,
+        format_: FramedFormat,
+        rows: RowSchema,
+        naming: Naming,
+        schemas: Schemas,
+        accepted: Mapping[str, int] = NOTHING_ACCEPTED,
+    ) -> None:
         self._format = format_
         self._frames = FrameReader(format_.name, paths=format_.paths)
         self._schemas = schemas
+        self._accepted = accepted
         self._rows = rows
         self._naming = naming
         self._lock = Lock()
-        self._made: dict[tuple[SchemaKey, tuple[int, ...]], PayloadDecoder | SchemaUnusable] = {}
+        self._made: dict[tuple[SchemaKey, int, tuple[int, ...]], PayloadDecoder | SchemaUnusable] = {}
         self.names: Collection[str] = format_.columns
         self.headers: Sequence[str] = (SCHEMA_HEADER, FIELDS_HEADER)
         self.growth = FramedGrowth(self, self._frames)
@@ -79,12 +93,14 @@ class FramedDecoder:
         """Return None: the frame says already what is wrong."""
         return None
 
-    def decode(self, values: Sequence[bytes], ops: Ops, headers: HeaderValues = NO_HEADERS) -> DecodedValues:
+    def decode(
+        self, values: Sequence[bytes], ops: Ops, headers: HeaderValues = NO_HEADERS, places: Places | None = None
+    ) -> DecodedValues:
         groups, refused = self._frames.read(values, headers.get(SCHEMA_HEADER))
         parts: list[DecodedPart] = []
         other_names, new_fields = Counter[OtherName](), dict[str, pa.DataType]()
-        for group in groups:
-            decoder = self._decoder(group.key, group.path)
+        for version, group in self._by_version(groups, places):
+            decoder = self._decoder(group.key, version, group.path)
             if isinstance(decoder, SchemaUnusable):
                 refused += [RefusedValue(index, decoder.kind, str(decoder)) for index in group.indexes.tolist()]
                 continue
@@ -98,8 +114,16 @@ class FramedDecoder:
         return DecodedValues(parts, refused, other_names, new_fields)
 
     @property
+    def needs_places(self) -> bool:
+        return bool(self._accepted)
+
+    @property
     def names_schemas(self) -> bool:
         return True
+
+    @property
+    def schemas_have_fields(self) -> bool:
+        return self._format.schemas_have_fields
 
     def schemas_of(self, values: Sequence[bytes | None], headers: HeaderValues) -> Sequence[NamedBy]:
         groups, _ = self._frames.read([value or b"" for value in values], headers.get(SCHEMA_HEADER))
@@ -109,19 +133,37 @@ class FramedDecoder:
         """Return the growth of payloads (``PayloadDecoder.growth``)."""
         if not self._schemas.known(group.key):
             return _GROWTH, 0
-        decoder = self._decoder(group.key, group.path)
+        decoder = self._decoder(group.key, self._accepted.get(group.key, 1), group.path)
         return (0, 0) if isinstance(decoder, SchemaUnusable) else decoder.growth
 
-    def _decoder(self, key: SchemaKey, path: tuple[int, ...]) -> PayloadDecoder | SchemaUnusable:
-        versions = self._schemas.read(key)
-        if not versions or versions[0].writer is None:
+    def _by_version(self, groups: Sequence[Framed], places: Places | None) -> Iterator[tuple[int, Framed]]:
+        """Yield the values of each version of a schema.  The contract says which later versions count, and each of them says
+        from which position on."""
+        for group in groups:
+            accepted = self._accepted.get(group.key, 1)
+            if accepted == 1 or places is None:
+                yield 1, group
+                continue
+            here = places.of(group.indexes)
+            counts = np.ones(len(group.indexes), np.int64)
+            for number, version in enumerate(self._schemas.read(group.key, accepted)[1:accepted], 2):
+                before = np.zeros(len(counts), np.bool_)
+                for partition, position in version.since.items():
+                    before |= (here.partitions == int(partition)) & (here.offsets < position)
+                counts[~before] = number
+            for number in np.unique(counts).tolist():
+                yield number, group.some(counts == number)
+
+    def _decoder(self, key: SchemaKey, version: int, path: tuple[int, ...]) -> PayloadDecoder | SchemaUnusable:
+        versions = self._schemas.read(key, version)
+        if not versions or (writer := versions[version - 1].writer) is None:
             return SchemaUnusable(f"the table has no schema for {key}, which the frame names", "unknown_schema")
-        made_for = key, path
+        made_for = key, version, path
         with self._lock:
             found = self._made.get(made_for)
             if found is None:
                 try:
-                    found = self._format.decoder(versions[0].writer, path)
+                    found = self._format.decoder(writer, path)
                 except SchemaUnusable as unusable:
                     found = SchemaUnusable(f"schema {key}: {unusable}", unusable.kind)
                 self._made[made_for] = found

@@ -46,6 +46,11 @@ class Framed:
     """Indexes of the values."""
     payloads: Payloads
 
+    def some(self, chosen: npt.NDArray[np.bool_]) -> Framed:
+        """Return the chosen ones of these values."""
+        of = self.payloads
+        return Framed(self.key, self.path, self.indexes[chosen], Payloads(of.data, of.starts[chosen], of.ends[chosen]))
+
 
 def key_of_id(number: int) -> SchemaKey:
     return SchemaKey(f"id-{number}")

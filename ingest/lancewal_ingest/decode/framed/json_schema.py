@@ -38,6 +38,7 @@ class JsonSchemaFormat:
 
     name = "JSON"
     paths = False
+    schemas_have_fields = False
 
     def __init__(self, rows: RowSchema, naming: Naming) -> None:
         self._payloads = JsonPayloads(JsonDecoder(rows, naming))

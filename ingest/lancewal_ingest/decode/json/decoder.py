@@ -39,6 +39,7 @@ from lancewal_ingest.decode.value_decoder import (
     HeaderValues,
     NamesNoSchema,
     Ops,
+    Places,
     RefusedValue,
 )
 from lancewal_ingest.decode.weight import pieces
@@ -77,7 +78,9 @@ class JsonDecoder(NamesNoSchema):
     def other_format(self, value: bytes, headers: HeaderList | None) -> str | None:
         return wrong_format(value, headers, self.names)
 
-    def decode(self, values: Sequence[bytes], ops: Ops, headers: HeaderValues = NO_HEADERS) -> DecodedValues:
+    def decode(
+        self, values: Sequence[bytes], ops: Ops, headers: HeaderValues = NO_HEADERS, places: Places | None = None
+    ) -> DecodedValues:
         together = np.arange(len(values))
         singly: list[int] = []
         given = values

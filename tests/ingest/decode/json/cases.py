@@ -28,6 +28,7 @@ from lancewal_ingest.decode.value_decoder import (
     HeaderValues,
     NamesNoSchema,
     Ops,
+    Places,
     ValueDecoder,
 )
 from lancewal_kafka.headers import HeaderList
@@ -141,7 +142,9 @@ class Singly(NamesNoSchema):
         self._texts = decoder_module._names_of_texts(naming)
         self._reference = ReferenceDecoder(rows, naming, Defaults(rows, naming).cells)
 
-    def decode(self, values: Sequence[bytes], ops: Ops, headers: HeaderValues = NO_HEADERS) -> DecodedValues:
+    def decode(
+        self, values: Sequence[bytes], ops: Ops, headers: HeaderValues = NO_HEADERS, places: Places | None = None
+    ) -> DecodedValues:
         others = Counter[OtherName]()
         values = [with_texts(value, self._texts) or value for value in values]
         part, refused = self._reference.decode(values, ops, range(len(values)), others)

@@ -1,0 +1,69 @@
+"""``lancewal schema accept``: a decision that only a person may take about a schema of a registry."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import Annotated
+
+import typer
+
+from lancewal_core.cli.groups import CommandApp
+from lancewal_core.cli.named import record_named
+from lancewal_core.cli.options import Asked
+from lancewal_core.errors import InvalidInput
+
+app = CommandApp(help="Decide about schemas of a registry that the table has stored.")
+
+
+@app.command()
+def accept(
+    asked: Asked,
+    schema: Annotated[
+        str, typer.Argument(help="The schema: its number in the registry, or its GUID.", metavar="SCHEMA")
+    ],
+    from_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--from",
+            help="The first record of its partition under the new schema. Records before it are read by the stored one. May "
+            "be repeated; in other partitions all records that are not durable yet are read by the new one.",
+            metavar="RECORD",
+        ),
+    ] = None,
+) -> None:
+    """Read records by the schema that the registry has now, although the table has stored another one for that number, or
+    that it is unknown.
+
+    Rows that are durable stay as they are. Running ingest takes this up within seconds, and partitions that had stopped for
+    the schema go on. JSON has `schema`, `version` (of the stored schema), `contract_version` and `since` (by partition).
+
+    Example: lancewal schema accept 7 --from orders-3-1841
+    """
+    from lancewal_core.names.ids import Position, SchemaKey
+    from lancewal_core.names.words import SCHEMA_KEY_FORM, is_schema_key
+    from lancewal_core.process.clock import SystemClock
+    from lancewal_core.process.tasks import ThreadTasks
+    from lancewal_ingest.context import open_context
+    from lancewal_ingest.operator.accept_schema import accept_schema
+    from lancewal_ingest.registry.confluent import ConfluentRegistry
+
+    settings = asked.settings()
+    settings.need("table.uri", "registry.url")
+    named = schema if is_schema_key(schema) else f"id-{schema}" if schema.isdigit() else f"guid-{schema.lower()}"
+    if not is_schema_key(named):
+        raise InvalidInput(
+            f"{schema[:80]!a} is not a schema: expected a number below 2^32, a GUID, or {SCHEMA_KEY_FORM}"
+        )
+    with closing(ThreadTasks(workers=1)) as tasks:
+        context = open_context(settings, tasks, SystemClock())
+        since = {p: Position(at) for p, at in (record_named(text, context.contract) for text in from_ or ())}
+        if len(since) < len(from_ or ()):
+            raise InvalidInput("--from names two records of one partition")
+        contract, version = accept_schema(context, ConfluentRegistry(settings.registry), SchemaKey(named), since)
+    content = {
+        "schema": named,
+        "version": version,
+        "contract_version": contract.version,
+        "since": {str(partition): int(at) for partition, at in since.items()},
+    }
+    asked.report(content, f"{named}: version {version} of the stored schema counts from now on")

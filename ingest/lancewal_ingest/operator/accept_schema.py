@@ -1,0 +1,77 @@
+"""``lancewal schema accept``: take another schema for a name that records use, from named positions on.
+
+Guarantees
+ 1. Entries that are there stay as they are: each names the contract version by which its records were decoded, and only the
+    new version of the contract names the new version of the schema.
+ 2. Records before the positions are decoded as before, in every process.
+ 3. A command that dies between its steps has changed nothing that counts.  It is run again.
+
+Steps
+ 1. Ask the registry for its schema, and compare it with the newest stored version.
+ 2. Put the next version of the schema, with the positions.
+ 3. Put the next version of the contract, which says that the version counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lancewal_core.errors import InvalidInput
+from lancewal_core.names.ids import Position, SchemaKey
+from lancewal_core.store.versioned import Declined, Version, swap
+from lancewal_core.table.contract import Contract, put_next
+from lancewal_core.wal.writer_schemas import (
+    StoredSchema,
+    WriterSchemas,
+    decode_schema,
+    encode_schema,
+    schema_family,
+    stored_schema,
+)
+from lancewal_ingest.context import IngestContext
+from lancewal_ingest.registry.registry import Registry
+
+
+def accept_schema(
+    context: IngestContext, registry: Registry, key: SchemaKey, since: Mapping[int, Position]
+) -> tuple[Contract, int]:
+    """Do the steps, and return the new contract and the version of the schema that counts now.
+
+    ``InvalidInput``: the table has not stored the schema, the registry does not know it, or has the stored one."""
+    contract, family = context.contract, schema_family(key, context.contract.making)
+    # Step 1
+    versions = WriterSchemas(context.store, contract.making).read(key)
+    if not versions:
+        raise InvalidInput(f"schema {key}: the table has not stored it, so ingest takes it from the registry by itself")
+    counts = contract.schema_versions.get(key, 1)
+    theirs = registry.schema(key)
+    if theirs is None:
+        raise InvalidInput(f"schema {key}: the registry does not know it. Nothing was changed")
+    ours = versions[counts - 1].writer
+    if ours is not None and theirs.same(ours):
+        raise InvalidInput(f"schema {key}: the registry has the stored one. Nothing was changed")
+    wanted = stored_schema(theirs, context.new_id(), since)
+
+    # Step 2
+    def decide(found: Version | None) -> StoredSchema | None:
+        newest = None if found is None else decode_schema(found.data, family.key(found.version))
+        if found is not None and newest is not None and found.version > counts and _alike(newest, wanted):
+            return None  # a command that died before step 3 has put it
+        return wanted
+
+    outcome = swap(context.store, family, context.clock, decide, encode_schema)
+    stored = outcome.found if isinstance(outcome, Declined) else outcome.version
+    version = counts if stored is None else stored.version
+    # Step 3
+    new = contract.model_copy(
+        update={
+            "version": contract.version + 1,
+            "format": 2,
+            "schema_versions": {**contract.schema_versions, key: version},
+        }
+    )
+    return put_next(context.store, context.clock, contract, new), version
+
+
+def _alike(one: StoredSchema, other: StoredSchema) -> bool:
+    return (one.writer, one.since) == (other.writer, other.since)
