@@ -10,6 +10,7 @@ from lancewal_core.record_keys.key_format import has_region_key
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.settings.sections import ValueFormat
 from lancewal_core.table.contract import Contract
+from lancewal_ingest.decode.avro.decoder import AvroFormat
 from lancewal_ingest.decode.framed.decoder import NOTHING_ACCEPTED, FramedDecoder
 from lancewal_ingest.decode.framed.json_schema import JsonSchemaFormat
 from lancewal_ingest.decode.json.decoder import JsonDecoder
@@ -30,6 +31,8 @@ def value_decoder(
     match value_format:
         case "json":
             return JsonDecoder(rows, naming)
+        case "avro":
+            return FramedDecoder(AvroFormat(rows, naming), rows, naming, schemas, accepted)
         case "json-schema":
             return FramedDecoder(JsonSchemaFormat(rows, naming), rows, naming, schemas, accepted)
 

@@ -1,11 +1,13 @@
-"""Values of a schema registry, from a real producer to every way to read; after the first look the registry is away."""
+"""Avro of a schema registry, from a real producer to every way to read; after the first look the registry is away."""
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pytest
 from confluent_kafka import Producer
 
@@ -27,6 +29,23 @@ Row = dict[str, Any]
 UNAVAILABLE = (503, b'{"error_code": 50301, "message": "starting"}')
 
 
+def schema_of(number: int) -> str:
+    """The schema with this number.  Number 8 has the field ``more`` besides."""
+    fields = [
+        {"name": "id", "type": "string"},
+        {"name": "n", "type": "long"},
+        {"name": "note", "type": ["null", "string"]},
+    ]
+    more = [{"name": "more", "type": ["null", "int"], "default": None}] if number == 8 else []
+    return json.dumps({"type": "record", "name": f"R{number}", "fields": [*fields, *more]})
+
+
+def payload(number: int, row: Row) -> bytes:
+    data = io.BytesIO()
+    fastavro.schemaless_writer(data, fastavro.parse_schema(json.loads(schema_of(number))), row)
+    return data.getvalue()
+
+
 def lancewal_at(kafka: KafkaBroker, topic: str, folder: Path, registry: str) -> Lancewal:
     tree: dict[str, dict[str, object]] = {
         "table": {
@@ -36,7 +55,8 @@ def lancewal_at(kafka: KafkaBroker, topic: str, folder: Path, registry: str) -> 
             "primary_key": ["id"],
             "region_key": ["id"],
             "partitioner": "crc32",
-            "format": {"value": "json-schema"},
+            "format": {"value": "avro"},
+            "on_unknown_column": "add",
             "on_unknown_schema": "dead-letter",
             "history_window_s": 3600,
         },
@@ -56,9 +76,11 @@ class Feed:
         self.rows: dict[str, Row] = {}
 
     def send(self, number: int, schema: int, *, counts: bool = True) -> None:
-        row: Row = {"id": f"k{number % 40}", "n": number, "note": f"by {schema}"}
+        row: Row = {"id": f"k{number % 40}", "n": number, "note": f"by {schema}", "more": None}
+        if schema == 8:
+            row["more"] = -number
         frame = b"\0" + schema.to_bytes(4)
-        self._producer.produce(self._topic, frame + json.dumps(row).encode(), row["id"])
+        self._producer.produce(self._topic, frame + payload(schema, row), row["id"])
         assert self._producer.flush(30) == 0
         if counts:
             self.rows[row["id"]] = row
@@ -67,11 +89,11 @@ class Feed:
 def seen(lancewal: Lancewal, **read: Any) -> dict[str, Row]:
     rows = open_table(str(lancewal.folder / "table")).to_arrow(**read).to_pylist()
     assert len({row["id"] for row in rows}) == len(rows)
-    return {row["id"]: row for row in rows}
+    return {row["id"]: {"more": None, **row} for row in rows}
 
 
 def has(server: StubRegistry, number: int) -> None:
-    server.has(f"/schemas/ids/{number}", '{"type": "object"}', schemaType="JSON")
+    server.has(f"/schemas/ids/{number}", schema_of(number))
 
 
 def test_rows_of_a_registry_s_values(kafka: KafkaBroker, topic_name: str, tmp_path: Path) -> None:

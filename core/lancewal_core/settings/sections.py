@@ -144,15 +144,18 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=False)
 
 
-ValueFormat = Literal["json", "json-schema"]
+ValueFormat = Literal["json", "avro", "json-schema"]
 """A format of record values."""
+TYPED_FORMATS: frozenset[ValueFormat] = frozenset({"avro"})
+"""Formats whose schemas say which fields values have, and of which types."""
 
 
 class FormatSettings(Section):
     """Format of the records in Kafka."""
 
     value: ValueFormat = "json"
-    """Format of record values.  ``json``: plain JSON.  ``json-schema``: JSON behind the frame of a schema registry.  Plain
+    """Format of record values.  ``json``: plain JSON.  ``avro``, ``json-schema``: Avro and JSON behind the
+    frame of a schema registry.  Plain
     JSON, because it needs no registry."""
     key: Literal["canonical", "short", "integer", "long", "json-compact", "json", "bytes"] = "canonical"
     """Format of record keys.  ``canonical``: the encoding of ``table.region_key`` as text.  ``short``, ``integer``,
@@ -300,8 +303,8 @@ class TableSettings(Section):
     on_unknown_column: OnUnknownColumn = "reject"
     """Policy for a member of a record for which the table has no column.  ``reject`` the record, so that ``on_bad_record``
     decides about it; ``ignore`` the member (skip and count it); or ``add`` the column.  Reject, because a misspelt name
-    must not lose values unseen.  ``add`` needs a format with schemas.  JSON has none, so no table of this release takes
-    it."""
+    must not lose values unseen.  In a format whose schemas have fields (``avro``), ``reject`` stops the partition: its
+    producer would write more such records.  ``add`` needs such a format."""
     columns_max: Annotated[int, Field(ge=1, le=4_096)] = 200
     """Most columns up to which ``on_unknown_column: add`` adds.  Enough for wide sources, and a producer that makes up names
     does not fill the table with them."""
@@ -338,7 +341,7 @@ class TableSettings(Section):
 
     @model_validator(mode="after")
     def _add_needs_schemas(self) -> TableSettings:
-        if self.on_unknown_column == "add":
+        if self.on_unknown_column == "add" and self.format.value not in TYPED_FORMATS:
             raise ValueError(
                 f"on_unknown_column is add, but {self.format.value} has no schema that says the type of a new column: use "
                 "reject or ignore, and `lancewal table alter --add-column`"

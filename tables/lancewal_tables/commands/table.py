@@ -141,7 +141,7 @@ def alter(
             help="Policy for records that cannot become rows: bad-record or misrouted, then = and stop, dead-letter or "
             "ignore. For the first records of a partition: wrong-format, then = and stop or dead-letter. For schemas that "
             "the registry does not know: unknown-schema, then = and stop or dead-letter. For members "
-            "without a column: unknown-column, then = and reject or ignore. May be repeated.",
+            "without a column: unknown-column, then = and reject, ignore or add. May be repeated.",
             metavar="WHAT=POLICY",
         ),
     ] = None,

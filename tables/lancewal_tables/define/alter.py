@@ -44,7 +44,7 @@ from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.state import GenerationState
 from lancewal_core.rows.ttl import check_ttl
 from lancewal_core.settings.load import Settings
-from lancewal_core.settings.sections import Start
+from lancewal_core.settings.sections import TYPED_FORMATS, Start
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.checks import check_place, check_settings
 from lancewal_core.table.columns.restored import check_fit
@@ -323,6 +323,11 @@ def alter_terms(
     except InvalidInput as error:
         raise InvalidInput(f"{error}. Nothing was changed") from error
     check_ttl(new.ttl, new.rows, new.patches)
+    if new.on_unknown_column == "add" and new.value_format not in TYPED_FORMATS:
+        raise InvalidInput(
+            f"--on unknown-column=add: the table's format of values is {new.value_format}, which has no schema that says the "
+            "type of a new column; use reject or ignore. Nothing was changed"
+        )
     if not changed_terms(old, new):
         raise InvalidSettings("the contract already has these terms: nothing was changed")
     check_settings_of(settings, new, store)

@@ -54,19 +54,19 @@ def test_terms() -> None:
         ({"window": "500ms"}, "--history-window 500ms: .*whole seconds"),
         (
             {"on": ["misrouted=dlq"]},
-            "--on misrouted=dlq: expected one of bad-record, wrong-format, misrouted, unknown-column, then = and one of stop",
+            "--on misrouted=dlq: expected one of bad-record, wrong-format, unknown-schema, misrouted, unknown-column, "
+            "then = and one of stop",
         ),
-        ({"on": ["unknown=stop"]}, "--on unknown=stop: expected one of bad-record, wrong-format, misrouted"),
+        (
+            {"on": ["unknown=stop"]},
+            "--on unknown=stop: expected one of bad-record, wrong-format, unknown-schema, misrouted",
+        ),
         ({"on": ["misrouted"]}, "--on misrouted: expected"),
         ({"letters": "dead\nletters"}, r"--dead-letter-topic 'dead\\nletters': expected the name of a topic"),
         ({"letters": " "}, "expected the name of a topic"),
         ({"letters": ".."}, "expected the name of a topic"),
         ({"letters": "t" * 250}, "expected the name of a topic: 1 to 249"),
-        (
-            {"on": ["unknown-column=add"]},
-            "--on unknown-column=add: no format of values has a schema .*; use reject or ignore",
-        ),
-        ({"on": ["unknown-column=stop"]}, "then = and one of reject, ignore"),
+        ({"on": ["unknown-column=stop"]}, "then = and one of reject, ignore, add"),
         ({"on": ["wrong-format=ignore"]}, "then = and one of stop, dead-letter"),
         ({"on": ["misrouted=stop", "misrouted=ignore"]}, "misrouted is given twice"),
     ],

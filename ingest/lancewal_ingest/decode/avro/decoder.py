@@ -49,6 +49,7 @@ class AvroFormat:
 
     name = "Avro"
     paths = False
+    schemas_have_fields = True
 
     def __init__(self, rows: RowSchema, naming: Naming) -> None:
         self._rows = rows

@@ -85,6 +85,8 @@ class FramedDecoder:
         self._naming = naming
         self._lock = Lock()
         self._made: dict[tuple[SchemaKey, int, tuple[int, ...]], PayloadDecoder | SchemaUnusable] = {}
+        self.largest_growth: tuple[int, ...] = (_GROWTH, 0)
+        """Largest growth of all schemas so far (``PayloadDecoder.growth``)."""
         self.names: Collection[str] = format_.columns
         self.headers: Sequence[str] = (SCHEMA_HEADER, FIELDS_HEADER)
         self.growth = FramedGrowth(self, self._frames)
@@ -167,6 +169,8 @@ class FramedDecoder:
                 except SchemaUnusable as unusable:
                     found = SchemaUnusable(f"schema {key}: {unusable}", unusable.kind)
                 self._made[made_for] = found
+                if not isinstance(found, SchemaUnusable):
+                    self.largest_growth = tuple(map(max, self.largest_growth, found.growth))
         return found
 
     def _patches(
@@ -247,4 +251,5 @@ class FramedGrowth:
         return grown
 
     def largest(self, nbytes: int) -> int:
-        return _GROWTH * nbytes
+        factor, fixed = self._decoder.largest_growth
+        return factor * nbytes + fixed
