@@ -61,6 +61,7 @@ _FOR_COLUMNS: Mapping[str, str] = MappingProxyType(
 )
 """Advice about the columns, by the kind of the rejected records."""
 _UNKNOWN_COLUMN = "unknown_column"
+_SHOWN = 200
 _RECORD_BYTES = 1 << 10
 """Least weight that a record counts for in this limit: more than some thousand records at a time gain nothing."""
 
@@ -301,7 +302,8 @@ class Preparer:
                 )  # fmt: skip
         if bad is not None and bad is ahead:
             return Position(bad.offset), ColumnUnknown(
-                f"topic {region.topic} partition {region.partition} offset {bad.offset}: {bad.message}. Add the column: "
+                f"topic {region.topic} partition {region.partition} offset {bad.offset}: {bad.message}. "
+                f"Found: {bad.found[:_SHOWN]!a}. Add the column: "
                 "`lancewal table alter --add-column`. Or pass such fields over: `lancewal table alter --on "
                 "unknown-column=ignore`. Or have ingest add columns by itself: `--on unknown-column=add`",
                 **region.place, offset=bad.offset,

@@ -48,7 +48,7 @@ def accept(
     from lancewal_ingest.registry.confluent import ConfluentRegistry
 
     settings = asked.settings()
-    settings.need("table.uri", "registry.url")
+    settings.need("table.uri")
     named = schema if is_schema_key(schema) else f"id-{schema}" if schema.isdigit() else f"guid-{schema.lower()}"
     if not is_schema_key(named):
         raise InvalidInput(
@@ -56,7 +56,9 @@ def accept(
         )
     with closing(ThreadTasks(workers=1)) as tasks:
         context = open_context(settings, tasks, SystemClock())
-        since = {p: Position(at) for p, at in (record_named(text, context.contract) for text in from_ or ())}
+        settings.need("registry.url")
+        regions, found = context.contract.regions, (record_named(text, context.contract) for text in from_ or ())
+        since = {regions[partition]: Position(offset) for partition, offset in found}
         if len(since) < len(from_ or ()):
             raise InvalidInput("--from names two records of one partition")
         contract, version = accept_schema(context, ConfluentRegistry(settings.registry), SchemaKey(named), since)
@@ -64,6 +66,6 @@ def accept(
         "schema": named,
         "version": version,
         "contract_version": contract.version,
-        "since": {str(partition): int(at) for partition, at in since.items()},
+        "since": {str(region.partition): int(at) for region, at in since.items()},
     }
     asked.report(content, f"{named}: version {version} of the stored schema counts from now on")

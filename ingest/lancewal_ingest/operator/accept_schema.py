@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lancewal_core.errors import InvalidInput
-from lancewal_core.names.ids import Position, SchemaKey
+from lancewal_core.names.ids import Position, Region, SchemaKey
 from lancewal_core.store.versioned import Declined, Version, swap
 from lancewal_core.table.contract import Contract, put_next
 from lancewal_core.wal.writer_schemas import (
@@ -33,7 +33,7 @@ from lancewal_ingest.registry.registry import Registry
 
 
 def accept_schema(
-    context: IngestContext, registry: Registry, key: SchemaKey, since: Mapping[int, Position]
+    context: IngestContext, registry: Registry, key: SchemaKey, since: Mapping[Region, Position]
 ) -> tuple[Contract, int]:
     """Do the steps, and return the new contract and the version of the schema that counts now.
 
@@ -50,7 +50,7 @@ def accept_schema(
     ours = versions[counts - 1].writer
     if ours is not None and theirs.same(ours):
         raise InvalidInput(f"schema {key}: the registry has the stored one. Nothing was changed")
-    wanted = stored_schema(theirs, context.new_id(), since)
+    wanted = stored_schema(theirs, context.new_id(), {region.partition: at for region, at in since.items()})
 
     # Step 2
     def decide(found: Version | None) -> StoredSchema | None:

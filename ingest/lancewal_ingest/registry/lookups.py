@@ -38,7 +38,7 @@ AGAIN_S = 30.0
 
 
 @dataclass(slots=True)
-class Lookup:
+class SchemaLookup:
     """The lookup of one schema."""
 
     began_at: float
@@ -75,7 +75,7 @@ class SchemaLookups:
         self._tasks = tasks
         self._clock = clock
         self._new_id = new_id
-        self._wanted: dict[SchemaKey, Lookup] = {}
+        self._wanted: dict[SchemaKey, SchemaLookup] = {}
         self._unknown_are_letters = contract.on_unknown_schema == "dead-letter"
 
     def comparison(self) -> SchemaComparison | None:
@@ -99,7 +99,7 @@ class SchemaLookups:
     # -- for the loop --------------------------------------------------------------------------------------------------
 
     @property
-    def waiting(self) -> Mapping[SchemaKey, Lookup]:
+    def waiting(self) -> Mapping[SchemaKey, SchemaLookup]:
         """Lookups that have not found their schemas yet."""
         return self._wanted
 
@@ -108,7 +108,7 @@ class SchemaLookups:
         found = [key for key in keys if not self.schemas.known(key)]
         now = self._clock.monotonic()
         for key in found:
-            self._wanted.setdefault(key, Lookup(now, now))
+            self._wanted.setdefault(key, SchemaLookup(now, now))
         if found:
             self._start_due()
         return found
@@ -128,13 +128,13 @@ class SchemaLookups:
                 self.schemas.forget(key)
         # The result of a try that is under way was found by the version before.
         for key, one in self._wanted.items():
-            self._wanted[key] = Lookup(one.began_at, now, doubted=one.doubted and key not in accepted)
+            self._wanted[key] = SchemaLookup(one.began_at, now, doubted=one.doubted and key not in accepted)
 
     def doubt(self, key: SchemaKey, error: SchemaIdReused) -> None:
         """Let a stored schema count no more, since the registry has another one, until both are alike."""
         self.schemas.forget(key)
         now = self._clock.monotonic()
-        self._wanted[key] = Lookup(now, now + AGAIN_S, failure=error, doubted=True)
+        self._wanted[key] = SchemaLookup(now, now + AGAIN_S, failure=error, doubted=True)
 
     def keep(self, keys: Collection[SchemaKey]) -> None:
         """Forget the lookups of all schemas but these, since no record waits for the others."""
@@ -155,7 +155,7 @@ class SchemaLookups:
         self._start_due()
         return unanswered
 
-    def _settle(self, key: SchemaKey, one: Lookup, task: Task[bool]) -> None:
+    def _settle(self, key: SchemaKey, one: SchemaLookup, task: Task[bool]) -> None:
         now = self._clock.monotonic()
         try:
             stored = task.result()

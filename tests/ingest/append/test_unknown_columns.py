@@ -42,7 +42,7 @@ def prepared(by: Contract) -> PrepareOutcome:
     registry.has = {SchemaKey(f"id-{n}"): WriterSchema("avro", json.dumps(schema)) for n, schema in SCHEMAS.items()}
     good = [value(1, {"id": n}) for n in range(3)]
     values = [good[0], good[1], good[0] + b"!", value(2, {"id": 3, "more": "x"}), good[2]]
-    records = Records(list(range(5)), [0] * 5, [None] * 5, list(values), [None] * 5)
+    records = Records(list(range(5)), [0] * 5, [b"k"] * 5, list(values), [None] * 5)
     consumed = Consumed(Region("t", TopicId("i"), 0), Position(0), Position(5), records)
     return Preparer(by, schemas=AskedSchemas(registry)).prepare(consumed)
 

@@ -33,7 +33,7 @@ class StoredPlace(FramedPlace):
 
     def accepts(self, key: SchemaKey, since: Mapping[int, Position], worker: IngestWorker) -> Contract:
         context = replace(self.context, contract=stored_contract(self), schemas=None)
-        contract, _ = accept_schema(context, self.registry, key, since)
+        contract, _ = accept_schema(context, self.registry, key, {self.region(p): at for p, at in since.items()})
         assert newest_contract(self.store) == contract
         later = contract.model_copy(update={"version": contract.version + 1})
         worker.take_up(Preparer(later, None, self.context.stored_schemas), RefusedDeadLetters())
@@ -102,7 +102,7 @@ def test_a_command_that_died_is_run_again() -> None:
     made = WriterSchemas(place.store, place.contract.making).read(SEVEN)
     contract = replace(place.context, contract=before, schemas=None)
     with pytest.raises(Exception, match="changed the contract at the same time"):
-        accept_schema(contract, place.registry, SEVEN, {1: Position(4)})
+        accept_schema(contract, place.registry, SEVEN, {place.region(1): Position(4)})
     assert WriterSchemas(place.store, place.contract.making).read(SEVEN) == made
     assert [one.since for one in made] == [{}, {"1": 4}]
 

@@ -15,7 +15,7 @@ from lancewal_ingest.decode.avro.schema import AvroPlain, AvroType
 
 
 @dataclass(frozen=True, slots=True)
-class Passed:
+class SkippedCell:
     """A value of any type for which there is no column."""
 
     of: AvroType
@@ -145,18 +145,18 @@ class ChoiceCell:
     path: str
     column: pa.DataType | None
     branches: Sequence[Cell]
-    """By the index of the branch; a null branch is ``Passed``."""
+    """By the index of the branch; a null branch is ``SkippedCell``."""
     places: Sequence[int | None] = ()
     names: Sequence[str] = ()
     """Names of the members of the struct, by their places."""
 
 
 Cell = (
-    Passed | NullCell | BoolCell | NumberCell | FloatCell | DecimalCell | TextCell | UuidTextCell | EnumCell | BytesCell
+    SkippedCell | NullCell | BoolCell | NumberCell | FloatCell | DecimalCell | TextCell | UuidTextCell | EnumCell | BytesCell
     | ItemsCell | MapCell | StructCell | ChoiceCell
 )  # fmt: skip
 
 
 def is_null(cell: Cell) -> bool:
     """Return whether a cell is the null branch of a union."""
-    return isinstance(cell, Passed) and isinstance(cell.of, AvroPlain) and cell.of.kind == "null"
+    return isinstance(cell, SkippedCell) and isinstance(cell.of, AvroPlain) and cell.of.kind == "null"

@@ -30,7 +30,7 @@ from lancewal_ingest.decode.avro.cells import (
     MapCell,
     NullCell,
     NumberCell,
-    Passed,
+    SkippedCell,
     StructCell,
     TextCell,
     UuidTextCell,
@@ -437,7 +437,7 @@ def _one_by_one(item: Cell, cursors: Cursors, counts: Places) -> Any:
     return pa.concat_arrays(pieces).take(pa.array(order))
 
 
-def _passed(cell: Passed, cursors: Cursors, live: Mask | None) -> None:
+def _passed(cell: SkippedCell, cursors: Cursors, live: Mask | None) -> None:
     if takes_no_bytes(cell.of):
         return
     cursors.steps_left -= 1
@@ -469,24 +469,24 @@ def _pass_plain(kind: str, cursors: Cursors, live: Mask | None) -> None:
             cursors.move(_sizes(None, cursors, live), None)
 
 
-def _opened(cell: Passed) -> Cell:
+def _opened(cell: SkippedCell) -> Cell:
     """Return the cells within a type that is passed over."""
     path = cell.path
     match cell.of:
         case AvroArray(items=items):
-            return ItemsCell(path, None, Passed(items, path), 0 if takes_no_bytes(items) else 1)
+            return ItemsCell(path, None, SkippedCell(items, path), 0 if takes_no_bytes(items) else 1)
         case AvroMap(values=values):
-            pair = [(Passed(AvroPlain("string"), path), None), (Passed(values, path), None)]
+            pair = [(SkippedCell(AvroPlain("string"), path), None), (SkippedCell(values, path), None)]
             return ItemsCell(path, None, StructCell(path, None, pair), 1)
         case AvroUnion(branches=branches):
-            return ChoiceCell(path, None, [Passed(branch, path) for branch in branches])
+            return ChoiceCell(path, None, [SkippedCell(branch, path) for branch in branches])
         case AvroRecord(parts=parts):
-            return StructCell(path, None, [(Passed(one, path), None) for one in parts or ()])
+            return StructCell(path, None, [(SkippedCell(one, path), None) for one in parts or ()])
     raise AssertionError(cell)
 
 
 _READERS: Mapping[type, Callable[[Any, Cursors, Mask | None], Any]] = {
-    Passed: _passed,
+    SkippedCell: _passed,
     NullCell: _null,
     BoolCell: _bool,
     NumberCell: _number,

@@ -29,7 +29,7 @@ from lancewal_ingest.decode.avro.cells import (
     MapCell,
     NullCell,
     NumberCell,
-    Passed,
+    SkippedCell,
     StructCell,
     TextCell,
     UuidTextCell,
@@ -136,7 +136,7 @@ class _Mapper:
         members: list[tuple[Cell, int | None]] = []
         for name, type_, place in placed:
             if place is None:
-                members.append((Passed(type_, f"{level.path}.{name}" if level.path else name), None))
+                members.append((SkippedCell(type_, f"{level.path}.{name}" if level.path else name), None))
                 continue
             column = level.fields.field(place)
             path = f"{level.path}.{column.name}" if level.path else self._called.get(column.name, column.name)
@@ -201,19 +201,19 @@ class _Mapper:
         nothing = AvroPlain("null")
         if len(others) == 1:
             cells: list[Cell] = [
-                Passed(nothing, path) if named(one) == "null" else self.cell(one, column, names, path)
+                SkippedCell(nothing, path) if named(one) == "null" else self.cell(one, column, names, path)
                 for one in branches
             ]
             return ChoiceCell(path, column, cells)
         if not others:
-            return ChoiceCell(path, column, [Passed(nothing, path) for _ in branches])
+            return ChoiceCell(path, column, [SkippedCell(nothing, path) for _ in branches])
         if not pa.types.is_struct(column):
             return None
         members = [(named(one).rpartition(".")[2], one) for one in others]
         if len({name for name, _ in members}) != len(members):
             return None
         placed = iter(self.members(members, _Level(column, names, path)))
-        pairs = [(Passed(one, path), None) if named(one) == "null" else next(placed) for one in branches]
+        pairs = [(SkippedCell(one, path), None) if named(one) == "null" else next(placed) for one in branches]
         return ChoiceCell(path, column, [cell for cell, _ in pairs], [place for _, place in pairs], column.names)
 
     def _array(self, items: AvroType, column: pa.DataType, names: Names | None, path: str) -> ItemsCell | None:
@@ -225,7 +225,7 @@ class _Mapper:
 
 def _with_bytes(members: Sequence[tuple[Cell, int | None]]) -> Sequence[tuple[Cell, int | None]]:
     """Return the members without those that are passed over and take no bytes, of which a record may have very many."""
-    return [(cell, place) for cell, place in members if not (isinstance(cell, Passed) and takes_no_bytes(cell.of))]
+    return [(cell, place) for cell, place in members if not (isinstance(cell, SkippedCell) and takes_no_bytes(cell.of))]
 
 
 def _mismatch(type_: AvroType, column: pa.DataType, path: str) -> SchemaUnusable:

@@ -37,7 +37,7 @@ from lancewal_ingest.decode.avro.cells import (
     MapCell,
     NullCell,
     NumberCell,
-    Passed,
+    SkippedCell,
     StructCell,
     TextCell,
     UuidTextCell,
@@ -284,7 +284,7 @@ def _choice(cell: ChoiceCell, datum: Datum) -> Any:
     return {} if value is _REFUSED else {cell.names[place]: value}
 
 
-def _passed(cell: Passed, datum: Datum) -> None:
+def _passed(cell: SkippedCell, datum: Datum) -> None:
     if takes_no_bytes(cell.of):
         return
     frames: list[Iterator[AvroType]] = [iter((cell.of,))]
@@ -340,7 +340,7 @@ def _pass_leaf(type_: AvroType, datum: Datum, cell: Cell) -> None:
 
 
 _READERS: Mapping[type, Callable[[Any, Datum], Any]] = {
-    Passed: _passed,
+    SkippedCell: _passed,
     NullCell: _null,
     BoolCell: _bool,
     NumberCell: _number,
