@@ -133,8 +133,12 @@ def _with_another_member(servers: str, topic: str, rows: int, table: Path) -> tu
     return stayed["peak_rss_mib"], joins["peak_rss_mib"]
 
 
-def child(act: str, servers: str, topic: str, rows: int, table: Path, budget: int) -> dict[str, float]:
-    return _found(_run(act, servers, topic, rows, table, budget))
+def child(
+    act: str, servers: str, topic: str, rows: int, table: Path, budget: int, values: Sequence[str] = ()
+) -> dict[str, float]:
+    """Run the act in a process of its own.  ``values``: format of values and address of the registry, if not plain JSON."""
+    command = [*_command(act, servers, topic, rows, table, budget), *values]
+    return _found(subprocess.run(command, capture_output=True, text=True, check=False))
 
 
 def _run(act: str, servers: str, topic: str, rows: int, table: Path, budget: int) -> subprocess.CompletedProcess[str]:

@@ -6,6 +6,7 @@ import io
 import json
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -49,6 +50,22 @@ def floor(servers: str, topic: str, rows: int) -> float:
     return rows / seconds
 
 
+def consume(servers: str, topic: str, rows: int) -> float:
+    """Rows per second of consuming, single-threaded, without a look at any record."""
+    consumer = Consumer(
+        {"bootstrap.servers": servers, "group.id": "consume", "enable.auto.commit": False, "check.crcs": True,
+         "auto.offset.reset": "error", "queued.max.messages.kbytes": 256 << 10, **_FETCH}
+    )  # fmt: skip
+    consumer.assign([TopicPartition(topic, p, 0) for p in range(PARTITIONS)])
+    count, start = 0, 0.0
+    while count < rows:
+        count += len(consumer.consume(10_000, timeout=1.0))
+        start = start or (time.perf_counter() if count else 0.0)
+    seconds = time.perf_counter() - start
+    consumer.close()
+    return rows / seconds
+
+
 def client(servers: str, topic: str, rows: int) -> float:
     """Seconds of CPU time to consume all records, and to ask each for all that ingest asks it for."""
     consumer = Consumer(
@@ -69,14 +86,19 @@ def client(servers: str, topic: str, rows: int) -> float:
     return took
 
 
-def ingest(servers: str, topic: str, rows: int, table: Path, budget: int, *, seals: bool) -> dict[str, float]:
+def ingest(
+    servers: str, topic: str, rows: int, table: Path, budget: int, *, seals: bool, values: Sequence[str] = ()
+) -> dict[str, float]:
     """Rows per second of the service until the last row is durable, its peak memory in MiB, and CPU time meanwhile."""
+    format_, registry = values or ("json", "")
     config = table.with_suffix(".yaml")
     limits = "" if seals else ", seal_rows: 1000000000, seal_bytes: 1GiB, seal_log_distance: 1000000, seal_age_s: 86400"
     config.write_text(
         f"""
 table: {{uri: {table}, topic: {topic},
-  columns: {json.dumps(COLUMNS)}, primary_key: {list(PRIMARY_KEY)}, region_key: {list(REGION_KEY)}}}
+  columns: {json.dumps(COLUMNS)}, primary_key: {list(PRIMARY_KEY)}, region_key: {list(REGION_KEY)},
+  format: {{value: {format_}}}}}
+registry: {{url: "{registry}"}}
 kafka: {{bootstrap_servers: "{servers}", group_id: "benchmark-{table.name}"}}
 ingest: {{memory_bytes_max: {budget}, segment_rows_max: 60000{limits}}}
 http: {{ingest_port: 0, flusher_port: 0}}
@@ -127,7 +149,10 @@ def join(table: Path) -> float:
     return resident_bytes("VmHWM") / (1 << 20)
 
 
-def main(act: str, servers: str, topic: str, rows: str, table: str, budget: str) -> None:
+def main(act: str, servers: str, topic: str, rows: str, table: str, budget: str, *values: str) -> None:
+    if act == "consume":
+        print(json.dumps({"rows_per_s": consume(servers, topic, int(rows))}))
+        return
     if act == "floor":
         print(json.dumps({"rows_per_s": floor(servers, topic, int(rows))}))
         return
@@ -137,7 +162,8 @@ def main(act: str, servers: str, topic: str, rows: str, table: str, budget: str)
     if act == "join":
         print(json.dumps({"peak_rss_mib": join(Path(table))}))
         return
-    print(json.dumps(ingest(servers, topic, int(rows), Path(table), int(budget), seals=int(budget) <= 2 << 30)))
+    seals = int(budget) <= 2 << 30
+    print(json.dumps(ingest(servers, topic, int(rows), Path(table), int(budget), seals=seals, values=values)))
 
 
 if __name__ == "__main__":

@@ -37,6 +37,23 @@ def _merge_rows(text: str, name: str, from_flushed: str, from_memtable: str) -> 
     ]  # fmt: skip
 
 
+def _formats_rows() -> Iterator[_Row]:
+    yield (
+        "Avro of seven columns: rows a second over a consumer that looks at no record",
+        "avro_to_floor",
+        "at least 0.45",
+        ".2f",
+    )
+    yield "Avro over JSON of the same rows", "avro_to_json", "at least 1.3", ".2f"
+    yield "one bad record in a thousand over none, letters included", "bad_to_good", "at least 0.8", ".2f"
+    yield "decoding alone: over fastavro with columns of its records", "decode_rows_ratio", "at least 12", ".1f"
+    yield "decoding alone: one bad record in a thousand over none", "decode_bad_ratio", "-", ".2f"
+    yield "decoding alone, vectors of 384 floats: over fastavro", "decode_vectors_ratio", "-", ".1f"
+    yield "decoding alone, vectors as bytes: over fastavro", "decode_raw_vectors_ratio", "-", ".1f"
+    for kind, text in (("floor", "consumer alone"), ("json", "JSON"), ("avro", "Avro")):
+        yield f"{text}, rows a second", f"{kind}_rows_per_s", "-", ",.0f"
+
+
 def _headers_rows() -> Iterator[_Row]:
     for kind, text in (("trace", "one trace header"), ("debezium", "Debezium's four headers")):
         yield (
@@ -454,6 +471,7 @@ ROWS: dict[str, list[_Row]] = {
     "stores": [*_stores_rows()],
     "steady": [*_steady_rows()],
     "partitions": [*_partitions_rows()],
+    "formats": list(_formats_rows()),
     "headers": list(_headers_rows()),
     "wrong-topic": [
         ("records produced", "records", "-", ",.0f"),
