@@ -63,7 +63,7 @@ class ConfluentRegistry:
     def _refer(self, schema: Any, references: dict[str, str], depth: int) -> None:
         """Add the schemas to which ``schema`` refers, those without references of their own first."""
         for reference in schema.references or ():
-            if reference.name in references:
+            if self._checked(reference.name) in references:
                 continue
             if depth >= _REFERENCES_DEEP or len(references) >= REFERENCES_MAX:
                 raise RegistryUnavailable(
@@ -89,9 +89,19 @@ class ConfluentRegistry:
         return kind
 
     def _text(self, schema: Any) -> str:
-        if not isinstance(schema.schema_str, str):
+        return self._checked(schema.schema_str)
+
+    def _checked(self, text: object) -> str:
+        """Return a text of a schema.  JSON may have halves of characters, which no object can hold."""
+        if not isinstance(text, str):
             raise RegistryUnavailable(f"the registry at {self._shown} has answered without the text of a schema")
-        return schema.schema_str
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise RegistryUnavailable(
+                f"the registry at {self._shown} has a schema whose text is not valid Unicode: half of a surrogate pair"
+            ) from None
+        return text
 
     def _answer(self, ask: Callable[[], T]) -> T | None:
         """Return the answer of the client; None if the registry says that there is none."""
