@@ -132,11 +132,15 @@ class FramedDecoder:
         return [(group.key, group.indexes) for group in groups]
 
     def growth_of(self, group: Framed) -> tuple[int, int]:
-        """Return the growth of payloads (``PayloadDecoder.growth``)."""
-        if not self._schemas.known(group.key):
+        """Return the growth of payloads (``PayloadDecoder.growth``).  Any version up to the one that counts may decode."""
+        count, largest = self._accepted.get(group.key, 1), (0, 0)
+        if len(self._schemas.known(group.key)) < count:
             return _GROWTH, 0
-        decoder = self._decoder(group.key, self._accepted.get(group.key, 1), group.path)
-        return (0, 0) if isinstance(decoder, SchemaUnusable) else decoder.growth
+        for version in range(1, count + 1):
+            decoder = self._decoder(group.key, version, group.path)
+            if not isinstance(decoder, SchemaUnusable):
+                largest = max(largest[0], decoder.growth[0]), max(largest[1], decoder.growth[1])
+        return largest
 
     def _by_version(self, groups: Sequence[Framed], places: Places | None) -> Iterator[tuple[int, Framed]]:
         """Yield the values of each version of a schema.  The contract says which later versions count, and each of them says
@@ -221,6 +225,9 @@ class FramedDecoder:
             )
         names = [name.strip() for name in text.decode("utf-8", "replace").split(",")]
         of_table = {self._naming.fields.get(name, name): name for name in self._rows.columns.names}
+        if (known := self._naming.names) is not None:
+            called = [name for name in names if name in of_table or known.use_of(name) is None]
+            names = called + known.fields_of(name for name in names if name not in of_table)
         unknown = [name for name in names if name not in of_table]
         if unknown:
             return Refusal("unknown_column", f"header {FIELDS_HEADER} names something that is no column", unknown[0])

@@ -1,0 +1,76 @@
+"""Values by the versions of a schema that count, their weights, and the columns that patches name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from lancewal_core.names.ids import SchemaKey
+from lancewal_core.rows.schema import Op, RowSchema
+from lancewal_core.wal.writer_schemas import StoredSchema, WriterSchema, stored_schema
+from lancewal_ingest.decode.avro.decoder import AvroFormat
+from lancewal_ingest.decode.framed.decoder import NOTHING_ACCEPTED, FramedDecoder
+from lancewal_ingest.decode.naming import PLAIN, Names, Naming
+from lancewal_ingest.decode.value_decoder import DecodedValues
+from tests.ingest.decode.avro.cases import record, written
+
+SEVEN = SchemaKey("id-7")
+ROWS = RowSchema(pa.schema([("id", pa.int64()), ("s", pa.string())]), primary_key=("id",), region_key=("id",))
+NAMES = Names({"id": None, "s": None}, former={"old": "s"}, dropped=frozenset({"gone"}))
+
+
+class Known:
+    """Versions of schema 7, all read."""
+
+    def __init__(self, *versions: object) -> None:
+        self._versions = tuple(stored_schema(WriterSchema("avro", json.dumps(one)), "a") for one in versions)
+
+    def known(self, key: SchemaKey) -> Sequence[StoredSchema]:
+        return self._versions
+
+    def read(self, key: SchemaKey, at_least: int = 1) -> Sequence[StoredSchema]:
+        return self._versions
+
+
+def decoder(known: Known, naming: Naming = PLAIN, count: int = 1) -> FramedDecoder:
+    accepted: Mapping[str, int] = NOTHING_ACCEPTED if count == 1 else {SEVEN: count}
+    return FramedDecoder(AvroFormat(ROWS, naming), ROWS, naming, known, accepted)
+
+
+def of_seven(avro: object, row: dict[str, object]) -> bytes:
+    return b"\0\0\0\0\7" + written(avro, [row])[0]
+
+
+def patched(avro: object, row: dict[str, object], fields: bytes, naming: Naming) -> DecodedValues:
+    headers = {"lancewal.fields": pa.array([fields], pa.binary())}
+    return decoder(Known(avro), naming).decode([of_seven(avro, row)], np.array([Op.PATCH], np.uint8), headers)
+
+
+def test_a_weight_is_that_of_the_version_that_takes_most() -> None:
+    symbols = ["a" * 1000, "b"]
+    large = record([("id", "long"), ("s", {"type": "enum", "name": "e", "symbols": symbols})])
+    small, value = record([("id", "long")]), of_seven(large, {"id": 1, "s": symbols[0]})
+    (alone,) = decoder(Known(large)).growth.each([value])
+    assert alone >= 1000
+    assert decoder(Known(large, small), count=2).growth.each([value]) >= alone
+    assert decoder(Known(large), count=2).growth.each([value]) == 64 * len(value)
+
+
+@pytest.mark.parametrize("fields", [b"id,old", b"old", b"old,gone"])
+def test_a_patch_may_name_a_column_by_a_former_name(fields: bytes) -> None:
+    avro = record([("id", "long"), ("old", "string"), ("gone", "string")])
+    found = patched(avro, {"id": 1, "old": "a", "gone": ""}, fields, Naming(NAMES))
+    assert found.refused == []
+    assert [column.to_pylist() for column in found.parts[0].columns] == [[1], ["a"]]
+
+
+def test_names_that_are_passed_over_give_a_patch_no_column() -> None:
+    avro = record([("id", "long"), ("s", "string"), ("gone", "string")])
+    found = patched(avro, {"id": 1, "s": "a", "gone": ""}, b"gone", Naming(NAMES))
+    assert [column.to_pylist() for column in found.parts[0].columns] == [[1], [None]]
+    (refused,) = patched(avro, {"id": 1, "s": "a", "gone": ""}, b"s,other", Naming(NAMES)).refused
+    assert refused.kind == "unknown_column"
