@@ -9,8 +9,10 @@ Guarantees
  3. An entry is the one that the policy ``dead-letter`` gives: good records in between become rows, as in ingest.
  4. Offsets that Kafka's client cannot read (``RecordsUnreadable``) are rejected one by one: each is listed, and has a
     letter without key and value.
- 5. A dry run changes nothing, and reports what the same command would do.
- 6. After a crash a number of whole pieces are done, and the region goes on after them.
+ 5. Nothing is decoded whose schema the table has not stored (``lancewal_core.wal.writer_schemas``).  The range ends before
+    such a record.
+ 6. A dry run changes nothing, and reports what the same command would do.
+ 7. After a crash a number of whole pieces are done, and the region goes on after them.
 
 Steps
  1. Check that the durable position is the offset.  Then repeat steps 2 and 3 for each piece of the range:
@@ -32,11 +34,12 @@ from lancewal_core.region.durable_position import durable_position
 from lancewal_core.table.contract import UNREADABLE
 from lancewal_core.wal.entry import Entry, RejectedOffset
 from lancewal_ingest.append.job import DeadLetters
-from lancewal_ingest.append.pending import divided, joined
+from lancewal_ingest.append.pending import Pending, divided, joined
 from lancewal_ingest.append.prepare import Consumed, Preparer, lenient
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.decode.decoder import PIECE_BYTES
 from lancewal_ingest.decode.outcomes import Rejected
+from lancewal_ingest.decode.value_decoder import Schemas
 from lancewal_ingest.kafka.source import Offsets
 from lancewal_ingest.operator.entry import write_entry
 from lancewal_kafka.records import Records
@@ -102,7 +105,8 @@ def reject(
         raise _wrong(
             region, f"through offset {through}: expected one from {offset} to {held.high - 1}, which Kafka has"
         )
-    preparer = Preparer(lenient(context.contract), context.drain, context.stored_schemas)
+    schemas = context.stored_schemas
+    preparer = Preparer(lenient(context.contract), context.drain, schemas)
     first: Rejected | None = None
     weights = preparer.weights
     kinds, sent, rows, at = Counter[str](), 0, 0, offset
@@ -123,7 +127,7 @@ def reject(
             weight = int(weights.each(records).sum())
             piece, _ = divided(joined(None, records, behind, weight), PIECE_BYTES, weights, least=1)
             assert piece is not None  # the first record at least
-            records, behind = piece.records, piece.next
+            records, behind = _with_schemas(region, piece, preparer, schemas, offset)
         entry, rejected, stop = preparer.prepare(Consumed(region, at, behind, records))
         if entry is None and stop is not None:  # the partition is drained up to this position
             if first is None:
@@ -144,6 +148,26 @@ def reject(
         rows += entry.row_count
         at = entry.next
     return Passed(first, kinds, sent, rows, at, unreadable_to if unreadable_to > at else None)
+
+
+def _with_schemas(
+    region: Region, piece: Pending, preparer: Preparer, schemas: Schemas, offset: Position
+) -> tuple[Records, Position]:
+    """Return the records before the first one whose schema is not stored, and the position after them."""
+    records = piece.records
+    missing = [(int(at.min()), key) for key, at in preparer.schemas_of(records) if not schemas.read(key)]
+    if not missing:
+        return records, piece.next
+    place, key = min(missing)
+    at = Position(records.offsets[place])
+    if place == 0:
+        raise _wrong(
+            region,
+            f"the record at offset {at} names schema {key}, which the table has not stored. Ingest finds it, or says what to "
+            "do. If nobody knows it: `lancewal table alter --on unknown-schema=dead-letter`",
+            None if at == offset else f"Records before {at} are done; ingest goes on from there",
+        )
+    return records.part(0, place), at
 
 
 def _first(entry: Entry | None, letters: Sequence[Rejected]) -> Rejected | None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -17,9 +18,12 @@ from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.table.drain import Drain
 from lancewal_core.wal import segment
 from lancewal_ingest.decode.outcomes import Rejected
+from lancewal_ingest.kafka.source import Offsets
 from lancewal_ingest.operator.reject import Partition, Passed, reject
 from lancewal_kafka.records import Records
 from lancewal_reader.table import open_table
+from tests.ingest.regions.test_schema_waits import FramedPlace
+from tests.support.fake_registry import JSON, FakeRegistry
 from tests.support.pipeline import Pipeline, by_key
 from tests.support.regions import region
 from tests.support.repairs import content
@@ -228,3 +232,25 @@ def test_what_is_refused_changes_nothing(pipeline: Pipeline, offset: int, throug
     with pytest.raises(InvalidInput, match=f"{text}.*Nothing was changed"):
         pass_over(pipeline, letters, through, offset=offset)
     assert (letters.sent, durable(pipeline)) == ([], 3)
+
+
+def test_a_record_whose_schema_is_not_stored_is_not_rejected() -> None:
+    place = FramedPlace(FakeRegistry(id_7=JSON), on_bad_record="stop")
+    worker = place.worker_here()
+    place.source.coming = [place.framed(0, [7]), place.framed(1, [0, 7, 8, 7])]
+    for _ in range(6):
+        worker.step()
+    assert [error.kind for error in worker.stopped.values()] == ["bad_record"]
+    held, sent = place.framed(1, [0, 7, 8, 7]).records[place.region()], list[int]()
+
+    def read(region: Region, first: Position, end: Position) -> tuple[Records, Position]:
+        return held.part(first - 1, end - 1), end
+
+    letters = Mock(send=lambda region, records, rejected: sent.extend(one.offset for one in rejected))
+    kafka = Partition(lambda: Offsets(Position(0), Position(5)), read, letters)
+    context = replace(place.context, schemas=None)
+    with pytest.raises(InvalidInput, match=r"offset 3 names schema id-8.* Records before 3 are done"):
+        reject(context, OwnerId("person"), place.region(), Position(1), Position(4), kafka)
+    assert (sent, durable_position(context, place.region())) == ([1], 3)
+    with pytest.raises(InvalidInput, match=r"unknown-schema=dead-letter`. Nothing was changed"):
+        reject(context, OwnerId("person"), place.region(), Position(3), Position(3), kafka)
