@@ -1115,9 +1115,9 @@ def _a_schema_is_asked_for_anew(patch: pytest.MonkeyPatch) -> None:
 def _rows_come_before_their_schema(patch: pytest.MonkeyPatch) -> None:
     put_first = WriterSchemas.put_first
 
-    def early(self: Any, key: Any, schema: Any, clock: Any, new_id: Any) -> Any:
+    def early(self: Any, key: Any, schema: Any, clock: Any, new_id: Any, counts: int) -> Any:
         with suppress(LancewalError):
-            put_first(self, key, schema, clock, new_id)
+            put_first(self, key, schema, clock, new_id, counts)
         self._known[key] = (stored_schema(schema, "early"),)
         return self._known[key]
 

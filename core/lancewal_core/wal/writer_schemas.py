@@ -184,18 +184,14 @@ class WriterSchemas:
         return tuple(found)
 
     def put_first(
-        self, key: SchemaKey, schema: WriterSchema | None, clock: Clock, new_id: Callable[[], str]
+        self, key: SchemaKey, schema: WriterSchema | None, clock: Clock, new_id: Callable[[], str], counts: int = 1
     ) -> tuple[StoredSchema, ...]:
         """Put version 1 of a schema unless there is one, and return all versions.
 
-        ``SchemaIdReused`` if there is one with other content, ``TooManySchemas`` if it is too large or one too many,
-        ``StoreUnavailable`` if the store gave no verdict."""
-        if schema is not None and schema.nbytes > SCHEMA_BYTES_MAX:
-            raise TooManySchemas(
-                f"schema {key} has {schema.nbytes} bytes with its references, and at most {SCHEMA_BYTES_MAX} are stored. "
-                "Have the producers write under a smaller schema",
-                schema=key,
-            )
+        ``counts``: the version that counts by the contract.  ``SchemaIdReused`` if it has other content, ``TooManySchemas``
+        if the schema is too large or one too many, ``StoreUnavailable`` if the store gave no verdict."""
+        if schema is not None:
+            check_size(key, schema)
 
         def decide(found: Version | None) -> StoredSchema | None:
             if found is not None:
@@ -208,7 +204,7 @@ class WriterSchemas:
         if self._number is not None and not isinstance(outcome, Declined):
             self._number += 1
         versions = self._after(key, ())
-        check_same(key, schema, versions)
+        check_same(key, schema, versions, counts)
         self._known[key] = versions
         return versions
 
@@ -225,14 +221,26 @@ class WriterSchemas:
             )
 
 
-def check_same(key: SchemaKey, schema: WriterSchema | None, versions: tuple[StoredSchema, ...]) -> None:
-    """Raise ``SchemaIdReused`` unless the newest version has the content of ``schema``, or says that nobody knew it."""
-    newest = versions[-1].writer
-    if newest is None or (schema is not None and schema.same(newest)):
+def check_size(key: SchemaKey, schema: WriterSchema) -> None:
+    """Raise ``TooManySchemas`` if the schema is too large to be stored."""
+    if schema.nbytes > SCHEMA_BYTES_MAX:
+        raise TooManySchemas(
+            f"schema {key} has {schema.nbytes} bytes with its references, and at most {SCHEMA_BYTES_MAX} are stored. "
+            "Have the producers write under a smaller schema",
+            schema=key,
+        )
+
+
+def check_same(key: SchemaKey, schema: WriterSchema | None, versions: tuple[StoredSchema, ...], counts: int) -> None:
+    """Raise ``SchemaIdReused`` unless version ``counts`` has the content of ``schema``, or says that nobody knew it.
+
+    A later version does not count: no contract names it yet, so no record is decoded by it."""
+    ours = versions[counts - 1].writer if counts <= len(versions) else None
+    if ours is None or (schema is not None and schema.same(ours)):
         return
     raise SchemaIdReused(
         f"the registry has {'no schema' if schema is None else 'another schema'} for {key} than the table has stored (version "
-        f"{len(versions)}). Was the registry rebuilt, or do several registries write to this topic? If the new one counts "
+        f"{counts}). Was the registry rebuilt, or do several registries write to this topic? If the new one counts "
         f"from now on: `lancewal schema accept {key}`",
         schema=key,
     )

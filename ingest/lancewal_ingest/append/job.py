@@ -17,7 +17,8 @@ Steps of ``AppendJob.run``.  After a passing fault it is called again, and repea
 succeeded once.  Letters of a region are not sent again once all of them were acknowledged.
  1. Decode the records into one entry per region.  If a newer version of the contract may decide otherwise about one of
     them, look for it.  If there is one, decode all records again by it.  If there is none, and the contract says so,
-    optional fields that the records' schemas have become columns.
+    optional fields that the records' schemas have become columns.  If this process has not read the schema of a record,
+    end here with nothing: all records are given back, and those of that schema wait for it.
  2. Ask the broker for the topic: another id or number of partitions ends ingest with a named error.  If a partition is
     drained up to a record of the new number, store that position.
  3. Send dead letters, and wait until they are acknowledged.
@@ -35,6 +36,7 @@ from typing import Protocol
 from lancewal_core.errors import (
     DeadLetterRefused,
     LancewalError,
+    RegistryUnavailable,
 )
 from lancewal_core.names.ids import Position, Region
 from lancewal_core.process.failpoints import point
@@ -150,6 +152,8 @@ class AppendJob:
     """Number of uses of each name other than a present one."""
     letters: int = 0
     """Number of dead letters that were acknowledged."""
+    given_back: Sequence[Consumed] = ()
+    """All records of the segment if the schema of one is not known; then there is nothing else."""
     _unsent: list[_Prepared] | None = None
     """Regions with letters that are not acknowledged yet.  None until step 2 is done."""
     _done: list[_Prepared] = field(default_factory=list)
@@ -170,6 +174,9 @@ class AppendJob:
             # Step 1
             with point("decode"):
                 prepared = self._prepared()
+            if prepared is None:
+                self.given_back, self.consumed = self.consumed, ()
+                return None
             # Step 2
             self.check()
             new_from = {
@@ -206,8 +213,16 @@ class AppendJob:
         self.letters += len(prepared.letters)
         return prepared
 
-    def _prepared(self) -> list[_Prepared]:
-        """Return the prepared records of each region, in no order (step 1)."""
+    def _prepared(self) -> list[_Prepared] | None:
+        """Return the prepared records of each region, in no order (step 1); None if a schema is not known."""
+        try:
+            found = self._by_newest()
+        except RegistryUnavailable:
+            return None
+        self.other_names = sum((Counter(one.other_names) for _, one in found), Counter[OtherName]())
+        return [_Prepared.of(consumed, one) for consumed, one in found]
+
+    def _by_newest(self) -> list[tuple[Consumed, Together]]:
         found = self._together()
         while any(one.by_terms for _, one in found):
             newer = self.newer(self.terms, {n: type_ for _, one in found for n, type_ in one.new_fields.items()})
@@ -216,8 +231,7 @@ class AppendJob:
             self.terms = newer
             found.clear()  # before the rows are there a second time
             found = self._together()
-        self.other_names = sum((Counter(one.other_names) for _, one in found), Counter[OtherName]())
-        return [_Prepared.of(consumed, one) for consumed, one in found]
+        return found
 
     def _together(self) -> list[tuple[Consumed, Together]]:
         preparer = self.terms.preparer

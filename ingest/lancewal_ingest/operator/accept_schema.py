@@ -8,7 +8,8 @@ Guarantees
 
 Steps
  1. Ask the registry for its schema, and compare it with the newest stored version.
- 2. Put the next version of the schema, with the positions.
+ 2. Put the next version of the schema, with the positions.  A command that died may have put versions that no contract
+    names.  If these say something else, put the versions that count once more behind them: so they decide nothing.
  3. Put the next version of the contract, which says that the version counts.
 """
 
@@ -18,12 +19,12 @@ from collections.abc import Mapping
 
 from lancewal_core.errors import InvalidInput
 from lancewal_core.names.ids import Position, Region, SchemaKey
-from lancewal_core.store.versioned import Declined, Version, swap
+from lancewal_core.store.versioned import Version, swap
 from lancewal_core.table.contract import Contract, put_next
 from lancewal_core.wal.writer_schemas import (
     StoredSchema,
     WriterSchemas,
-    decode_schema,
+    check_size,
     encode_schema,
     schema_family,
     stored_schema,
@@ -38,30 +39,28 @@ def accept_schema(
     """Do the steps, and return the new contract and the version of the schema that counts now.
 
     ``InvalidInput``: the table has not stored the schema, the registry does not know it, or has the stored one."""
-    contract, family = context.contract, schema_family(key, context.contract.making)
+    contract = context.contract
     # Step 1
-    versions = WriterSchemas(context.store, contract.making).read(key)
+    counts = contract.schema_versions.get(key, 1)
+    versions = WriterSchemas(context.store, contract.making).read(key, counts)
     if not versions:
         raise InvalidInput(f"schema {key}: the table has not stored it, so ingest takes it from the registry by itself")
-    counts = contract.schema_versions.get(key, 1)
     theirs = registry.schema(key)
     if theirs is None:
         raise InvalidInput(f"schema {key}: the registry does not know it. Nothing was changed")
     ours = versions[counts - 1].writer
     if ours is not None and theirs.same(ours):
         raise InvalidInput(f"schema {key}: the registry has the stored one. Nothing was changed")
+    check_size(key, theirs)
     wanted = stored_schema(theirs, context.new_id(), {region.partition: at for region, at in since.items()})
 
     # Step 2
-    def decide(found: Version | None) -> StoredSchema | None:
-        newest = None if found is None else decode_schema(found.data, family.key(found.version))
-        if found is not None and newest is not None and found.version > counts and _alike(newest, wanted):
-            return None  # a command that died before step 3 has put it
-        return wanted
-
-    outcome = swap(context.store, family, context.clock, decide, encode_schema)
-    stored = outcome.found if isinstance(outcome, Declined) else outcome.version
-    version = counts if stored is None else stored.version
+    dead, version = versions[counts:], len(versions)
+    if not dead or not _alike(dead[-1], wanted):
+        again = [one.model_copy(update={"write_id": context.new_id()}) for one in versions[:counts] if dead]
+        for following in [*again, wanted]:
+            version += 1
+            _put(context, key, version, following)
     # Step 3
     new = contract.model_copy(
         update={
@@ -71,6 +70,17 @@ def accept_schema(
         }
     )
     return put_next(context.store, context.clock, contract, new), version
+
+
+def _put(context: IngestContext, key: SchemaKey, version: int, schema: StoredSchema) -> None:
+    def decide(found: Version | None) -> StoredSchema:
+        if found is None or found.version != version - 1:
+            raise InvalidInput(
+                f"schema {key}: another command takes a schema for it at the same time. Run this one again"
+            )
+        return schema
+
+    swap(context.store, schema_family(key, context.contract.making), context.clock, decide, encode_schema)
 
 
 def _alike(one: StoredSchema, other: StoredSchema) -> bool:

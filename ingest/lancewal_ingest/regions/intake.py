@@ -10,6 +10,7 @@ Guarantees
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from lancewal_core.errors import ActionNeeded
@@ -225,6 +226,18 @@ class Intake:
                 break
         return taken
 
+    def give_back(self, consumed: Sequence[Consumed]) -> None:
+        """Take back records that a segment could not decode, since their schemas are not known."""
+        taken = {one.region: one for one in consumed if one.region in self._partitions.open and len(one.records)}
+        for region, given in taken.items():
+            one = self._partitions.open[region]
+            pending, nbytes = one.pending, int(self._weights.each(given.records).sum())
+            one.pending = Pending(given.records, given.next, nbytes)
+            if pending is not None:
+                one.pending = joined(one.pending, pending.records, pending.next, pending.nbytes)
+        if self._schemas is not None:
+            self._schemas.consumed({region: given.records for region, given in taken.items()})
+
     @property
     def _rows_nbytes(self) -> int:
         """Bytes in memory beside the records that wait."""
@@ -260,13 +273,13 @@ class Intake:
     def _take(self, polled: Polled) -> None:
         now = self._clock.monotonic()
         open_ = self._partitions.open
-        taken = {region: records for region, records in polled.records.items() if region in open_ and records.offsets}
+        stopped, idle_s, busy = self._partitions.stopped, self._limits.idle_position_s, self._beside.flight.busy
+        taken = {r: found for r, found in polled.records.items() if r in open_ and r not in stopped and found.offsets}
         weights, large = weighed(taken, self._weights)
         if self._schemas is not None:
             self._schemas.consumed(taken)
         if large:
             use_own_pages()  # large records would leave holes in the heap
-        stopped, idle_s, busy = self._partitions.stopped, self._limits.idle_position_s, self._beside.flight.busy
         for region, next_ in polled.next.items():
             one = open_.get(region)
             if one is None or region in stopped:

@@ -76,6 +76,11 @@ class OpenRegion:
             return pending is not None
         return pending.rows > 0 and pending.records.offsets[0] < self.held_from
 
+    def drop_pending(self) -> None:
+        """Drop the consumed records that are in no segment yet: they are read from Kafka again."""
+        self.pending = None
+        self.held_by.clear()
+
     @property
     def unsealed_bytes(self) -> int:
         """Bytes of rows that belong to one OPEN generation in the stored state."""
@@ -296,7 +301,7 @@ class Partitions:
                 known.pop(region, None)
             open_ = self.open.get(region)
             if open_ is not None:
-                open_.pending = None
+                open_.drop_pending()
 
     def handed_over(self, memtables: Iterable[MemTable], answers: Mapping[Region, Answer]) -> bool:
         """Take the answers to a hand-over of regions that are no longer open.

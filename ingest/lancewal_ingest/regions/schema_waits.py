@@ -70,7 +70,7 @@ class SchemaWaits:
         self._used: dict[SchemaKey, dict[Region, tuple[int, int]]] = {}
         """By schema and partition: the first record since both were last found alike, and the last one."""
         self._compared: dict[SchemaKey, dict[Region, int]] = {}
-        """The last records when the comparison under way began."""
+        """The last records when the comparison under way began, or earlier ones that were read once more since."""
 
     @property
     def waits(self) -> Mapping[Region, SchemaWait]:
@@ -99,11 +99,15 @@ class SchemaWaits:
         ends = np.cumsum([len(records) for records in polled.values()])
         for key, indexes in named:
             places = np.searchsorted(ends, indexes, side="right")
-            used = self._used.setdefault(key, {})
+            used, compared = self._used.setdefault(key, {}), self._compared.get(key, {})
             for place in np.unique(places).tolist():
                 region, here = regions[place], offsets[indexes[places == place]]
                 first, last = int(here.min()), int(here.max())
-                used[region] = (used[region][0] if region in used else first, last)
+                # A partition that was opened again reads records once more.
+                before = used.get(region, (first, last))
+                used[region] = (min(before[0], first), max(before[1], last))
+                if region in compared:
+                    compared[region] = min(compared[region], first)
                 if key in missing:
                     self._hold(region, Position(first), key)
 
@@ -112,7 +116,7 @@ class SchemaWaits:
         if not one.held_by:
             one.held_since = self._clock.monotonic()
             self._source.pause([region])
-        one.held_by.setdefault(key, at)
+        one.held_by[key] = min(at, one.held_by.get(key, at))
 
     def advance(self) -> None:
         """Release the partitions whose schemas are known, and stop those of which a person must see to a schema.
@@ -121,7 +125,7 @@ class SchemaWaits:
         held = {region: one for region, one in self._partitions.open.items() if one.held_by}
         self._stopped = {region: key for region, key in self._stopped.items() if region in self._partitions.stopped}
         self._compare()
-        if not held and not self._stopped:
+        if not held and not self._stopped and not self._lookups.waiting:
             return
         self._lookups.keep({*self._stopped.values(), *(key for one in held.values() for key in one.held_by)})
         for cause in self._lookups.advance():
@@ -146,14 +150,12 @@ class SchemaWaits:
                 if region in self._partitions.open and region not in self._partitions.stopped:
                     self._doubt(region, key, error, f"offsets {first} to {last}")
         used = [key for key in self._used if self._lookups.known(key)]
-        if self._comparison.begin_if_due(used):
+        if self._comparison.begin_if_due(used, self._lookups.counts):
             self._compared = {key: {region: last for region, (_, last) in self._used[key].items()} for key in used}
 
     def _doubt(self, region: Region, key: SchemaKey, error: SchemaIdReused, offsets: str) -> None:
         """Stop a partition whose records may have become wrong rows.  No more of its records are decoded."""
-        one = self._partitions.open[region]
-        one.pending = None
-        one.held_by.clear()
+        self._partitions.open[region].drop_pending()
         self._stopped[region] = key
         place = f"topic {region.topic} partition {region.partition}"
         wrong = f"Rows of {offsets}, which name that schema, may be wrong: they came since both were last found alike"
@@ -172,6 +174,8 @@ class SchemaWaits:
             failure = self._lookups.failure(key)
             if failure is not None:
                 self._stop(region, one, key, failure)
+        elif region in self._partitions.stopped:
+            return  # it delivers nothing until it is opened again
         elif self._clock.monotonic() - one.held_since > ASK_AFTER_S:
             self._partitions.open_anew(region)
         elif not self._pause.on:

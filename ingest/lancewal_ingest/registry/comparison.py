@@ -3,12 +3,14 @@
 Guarantees
  1. All schemas that this process uses are compared soon after it began to use them, then every ``EVERY_S``.
  2. Silence is no finding, nor is a schema that the registry no longer has: the stored one counts.
+    A schema without an answer is asked for after the others next time, so it keeps none of them from being compared.
  3. One comparison runs at a time, in a task.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from lancewal_core.errors import RegistryUnavailable, SchemaIdReused
@@ -37,6 +39,8 @@ class SchemaComparison:
         self._began_at = float("-inf")
         self._alike: set[SchemaKey] = set()
         """Schemas that were found alike at least once."""
+        self._unanswered = Counter[SchemaKey]()
+        """Comparisons that ended at each schema, since the registry did not answer."""
 
     def settle(self) -> Found:
         """Return what a comparison that has ended has found, once."""
@@ -46,25 +50,29 @@ class SchemaComparison:
         self._alike.update(found[0])
         return found
 
-    def begin_if_due(self, used: Sequence[SchemaKey]) -> bool:
-        """Begin a comparison of ``used`` if one is due; return whether it has begun."""
+    def begin_if_due(self, used: Sequence[SchemaKey], counts: Mapping[str, int]) -> bool:
+        """Begin a comparison of ``used`` if one is due; return whether it has begun.
+
+        ``counts``: the versions that count by the contract."""
         now = self._clock.monotonic()
         new = any(key not in self._alike for key in used)
         if not used or self._task is not None or now - self._began_at < (SOON_S if new else EVERY_S):
             return False
         self._began_at = now
-        self._task = self._tasks.start(partial(self._compare, used))
+        ordered = sorted(used, key=lambda key: self._unanswered[key])
+        self._task = self._tasks.start(partial(self._compare, ordered, counts))
         return True
 
-    def _compare(self, used: Sequence[SchemaKey]) -> Found:
+    def _compare(self, used: Sequence[SchemaKey], counts: Mapping[str, int]) -> Found:
         alike, reused = list[SchemaKey](), dict[SchemaKey, SchemaIdReused]()
         for key in used:
             versions = self._schemas.known(key)
             try:
                 schema = self._registry.schema(key)
                 if schema is not None and versions:
-                    check_same(key, schema, versions)
+                    check_same(key, schema, versions, counts.get(key, 1))
             except RegistryUnavailable:
+                self._unanswered[key] += 1
                 break
             except SchemaIdReused as error:
                 reused[key] = error

@@ -77,6 +77,8 @@ class SchemaLookups:
         self._new_id = new_id
         self._wanted: dict[SchemaKey, SchemaLookup] = {}
         self._unknown_are_letters = contract.on_unknown_schema == "dead-letter"
+        self.counts: Mapping[str, int] = contract.schema_versions
+        """Versions of schemas that count by the contract; version 1 of all others."""
 
     def comparison(self) -> SchemaComparison | None:
         """Return a comparison of the schemas with the registry; None without a registry."""
@@ -122,9 +124,10 @@ class SchemaLookups:
         """Work by the policies of a newer version of the contract: try all lookups again that a person had to see to."""
         self._unknown_are_letters = contract.on_unknown_schema == "dead-letter"
         now = self._clock.monotonic()
-        accepted = [SchemaKey(name) for name in contract.schema_versions]
+        before, self.counts = self.counts, contract.schema_versions
+        accepted = [SchemaKey(name) for name, count in self.counts.items() if before.get(name) != count]
         for key in accepted:
-            if len(self.schemas.known(key)) < contract.schema_versions[key]:
+            if len(self.schemas.known(key)) < self.counts[key]:
                 self.schemas.forget(key)
         # The result of a try that is under way was found by the version before.
         for key, one in self._wanted.items():
@@ -211,5 +214,5 @@ class SchemaLookups:
                     "`lancewal table alter --on unknown-schema=dead-letter`",
                     schema=key,
                 )
-        self.schemas.put_first(key, schema, self._clock, self._new_id)
+        self.schemas.put_first(key, schema, self._clock, self._new_id, self.counts.get(key, 1))
         return True

@@ -487,10 +487,11 @@ class IngestWorker:
             self._bundling.add(self._writer, result, job.entries)
             if job.other_names:
                 self._observer.other_names(job.other_names)
+        self._intake.give_back(job.given_back)
         for stop in job.stops:
             region = self._partitions.open.get(stop.region)
             if region is not None:  # else given up meanwhile: its next owner reads the record again and stops there
-                region.pending = None  # these records come after the one that stops it
+                region.drop_pending()  # these records come after the one that stops it
                 self._partitions.stop(stop.region, stop.error)
 
     def _own_shared(self) -> None:

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 
-from lancewal_core.errors import InvalidInput
+from lancewal_core.errors import InvalidInput, TooManySchemas
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Position, SchemaKey
 from lancewal_core.table.contract import Contract, encode_contract, newest_contract
-from lancewal_core.wal.writer_schemas import WriterSchema, WriterSchemas
+from lancewal_core.wal.writer_schemas import SCHEMA_BYTES_MAX, WriterSchema, WriterSchemas
 from lancewal_ingest.append.prepare import Consumed, Preparer, lenient
 from lancewal_ingest.kafka.dead_letters import RefusedDeadLetters
+from lancewal_ingest.operator import accept_schema as command
 from lancewal_ingest.operator.accept_schema import accept_schema
 from lancewal_ingest.registry.comparison import EVERY_S
-from lancewal_ingest.registry.lookups import NOT_FOUND_S
+from lancewal_ingest.registry.lookups import AGAIN_S, NOT_FOUND_S
 from lancewal_ingest.service.worker import IngestWorker
 from tests.ingest.regions.test_schema_waits import EIGHT, OTHER, SEVEN, FramedPlace, durable
 from tests.support.fake_registry import JSON, FakeRegistry
+
+AVRO = WriterSchema("avro", '"long"')
 
 
 class StoredPlace(FramedPlace):
@@ -105,6 +109,94 @@ def test_a_command_that_died_is_run_again() -> None:
         accept_schema(contract, place.registry, SEVEN, {place.region(1): Position(4)})
     assert WriterSchemas(place.store, place.contract.making).read(SEVEN) == made
     assert [one.since for one in made] == [{}, {"1": 4}]
+
+
+def dies_before_the_contract(place: StoredPlace, since: Mapping[int, Position]) -> None:
+    """Put the next version of schema 7, which no contract names."""
+    before = stored_contract(place)
+    context = replace(place.context, contract=before, schemas=None)
+    positions = {place.region(p): at for p, at in since.items()}
+    with patch.object(command, "put_next", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        accept_schema(context, place.registry, SEVEN, positions)
+    assert stored_contract(place) == before
+
+
+def test_a_version_that_no_contract_names_lets_no_record_pass() -> None:
+    place = StoredPlace(FakeRegistry(id_7=JSON))
+    worker = place.worker_here()
+    place.source.coming = [place.framed(0, [7])]
+    place.turns(worker, 4)
+    place.registry.has[SEVEN] = OTHER
+    place.turns(worker, 3, EVERY_S)
+    dies_before_the_contract(place, {})
+    place.turns(worker, 4, AGAIN_S)
+    assert [error.kind for error in worker.stopped.values()] == ["schema_id_reused"]
+    again = place.worker_here()
+    place.source.coming = [place.framed(1, [7])]
+    place.turns(again, 4, 2.0)
+    assert [error.kind for error in again.stopped.values()] == ["schema_id_reused"]
+
+
+def test_a_command_that_died_with_other_positions_decides_nothing() -> None:
+    place = StoredPlace(FakeRegistry(id_7=JSON))
+    worker = place.worker_here()
+    place.source.coming = [place.framed(0, [7])]
+    place.turns(worker, 4)
+    place.registry.has[SEVEN] = AVRO
+    dies_before_the_contract(place, {0: Position(1)})
+    later = place.accepts(SEVEN, {0: Position(3)}, worker)
+    assert read_again(place, later, [7] * 5) == [""] * 3 + ["unusable_schema"] * 2
+    assert read_again(place, later.model_copy(update={"schema_versions": {}}), [7] * 5) == [""] * 5
+
+
+def test_records_wait_in_memory_while_another_schema_is_accepted() -> None:
+    place = StoredPlace(FakeRegistry(id_7=JSON))
+    worker = place.worker_here()
+    place.source.coming = [place.framed(0, [7])]
+    place.turns(worker, 4)
+    place.registry.has[SEVEN] = OTHER
+    place.store.silent = "_lancewal/wal/"
+    place.source.coming = [place.framed(1, [7]), place.framed(2, [7])]
+    place.turns(worker, 2)
+    place.accepts(SEVEN, {}, worker)
+    place.store.silent = None
+    place.turns(worker, 8, 1.0)
+    assert (worker.stopped, durable(worker)[0]) == ({}, 3)
+
+
+def test_a_doubt_outlasts_a_contract_that_says_nothing_about_it() -> None:
+    place = StoredPlace(FakeRegistry(id_7=JSON))
+    worker = place.worker_here()
+    place.source.coming = [place.framed(0, [7])]
+    place.turns(worker, 4)
+    place.registry.has[SEVEN] = OTHER
+    place.turns(worker, 3, EVERY_S)
+    later = place.accepts(SEVEN, {}, worker)
+    place.turns(worker, 3)
+    place.source.coming = [place.framed(1, [7])]
+    place.turns(worker, 4)
+    place.turns(worker, 3, EVERY_S)
+    assert (worker.stopped, durable(worker)[0]) == ({}, 2)
+    place.registry.has[SEVEN] = AVRO
+    place.turns(worker, 3, EVERY_S)
+    assert [error.kind for error in worker.stopped.values()] == ["schema_id_reused"]
+    other = later.model_copy(update={"version": later.version + 1, "on_misrouted": "ignore"})
+    worker.take_up(Preparer(other, None, place.context.stored_schemas), RefusedDeadLetters())
+    place.turns(worker, 2)
+    place.source.coming = [place.framed(2, [7])]
+    place.turns(worker, 4)
+    assert ([error.kind for error in worker.stopped.values()], durable(worker)[0]) == (["schema_id_reused"], 2)
+
+
+def test_a_schema_that_is_too_large_is_not_accepted() -> None:
+    place = StoredPlace(FakeRegistry(id_7=JSON))
+    worker = place.worker_here()
+    place.source.coming = [place.framed(0, [7])]
+    place.turns(worker, 4)
+    place.registry.has[SEVEN] = WriterSchema("json-schema", "x" * (SCHEMA_BYTES_MAX + 1))
+    with pytest.raises(TooManySchemas, match="smaller schema"):
+        place.accepts(SEVEN, {}, worker)
+    assert len(WriterSchemas(place.store, place.contract.making).read(SEVEN)) == 1
 
 
 @pytest.mark.parametrize(

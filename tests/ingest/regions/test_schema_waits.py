@@ -8,10 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from lancewal_core.errors import RegistryRefused, RegistryUnavailable
+from lancewal_core.errors import RegistryRefused, RegistryUnavailable, RetentionLost
 from lancewal_core.names.ids import Position, SchemaKey
 from lancewal_core.record_keys.key_format import encode_region_key
 from lancewal_core.rows.murmur2 import partition_of
+from lancewal_core.table.contract import Contract
 from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.segment import Segment, decode_segment
 from lancewal_core.wal.writer_schemas import SCHEMA_BYTES_MAX, WriterSchema, WriterSchemas
@@ -336,3 +337,99 @@ def test_a_process_that_starts_compares_what_is_stored() -> None:
     place.source.coming = [place.framed(1, [7])]
     place.turns(worker, 4, 2.0)
     assert [error.kind for error in worker.stopped.values()] == ["schema_id_reused"]
+
+
+def test_a_schema_without_an_answer_keeps_no_other_from_being_compared() -> None:
+    class Partly(FakeRegistry):
+        broken: SchemaKey | None = None
+
+        def schema(self, key: SchemaKey) -> WriterSchema | None:
+            if key == self.broken:
+                raise RegistryUnavailable("a reference is gone")
+            return super().schema(key)
+
+    registry = Partly(id_7=JSON, id_8=JSON)
+    place = FramedPlace(registry)
+    worker = place.worker_here()
+    place.source.coming = [place.framed(0, [7]), place.framed(0, [8], partition=1)]
+    place.turns(worker, 6)
+    registry.broken = SEVEN
+    registry.has[EIGHT] = OTHER
+    place.turns(worker, 6, EVERY_S)
+    assert {r.partition: error.kind for r, error in worker.stopped.items()} == {1: "schema_id_reused"}
+
+
+def test_a_partition_that_stops_while_it_waits_stays_open() -> None:
+    place = FramedPlace(FakeRegistry(id_7=JSON), on_bad_record="stop")
+    worker = place.worker_here()
+    place.registry.fault = RegistryUnavailable("silent")
+    place.source.coming = [place.framed(0, [8])]
+    place.turns(worker, 4)
+    place.source.coming = [RetentionLost("1 is gone", topic="orders", partition=0)]
+    place.turns(worker, 4)
+    assert (durable(worker)[0], [error.kind for error in worker.stopped.values()]) == (0, ["retention_lost"])
+    place.turns(worker, 4, ASK_AFTER_S)
+    place.registry.fault, place.registry.has[EIGHT] = None, JSON
+    place.turns(worker, 6, PAUSE_S_MAX)
+    # Kafka may have lost the consumed record too.
+    assert (durable(worker)[0], [error.kind for error in worker.stopped.values()]) == (1, ["retention_lost"])
+
+
+def test_a_bad_record_before_a_record_that_waits() -> None:
+    place = FramedPlace(FakeRegistry(id_7=JSON), on_bad_record="stop")
+    worker = place.worker_here()
+    place.registry.fault = RegistryUnavailable("silent")
+    place.source.coming = [place.framed(0, [0, 8])]
+    place.turns(worker, 4)
+    assert [error.kind for error in worker.stopped.values()] == ["bad_record"]
+    assert (worker.schema_waits, worker.idle) == ({}, True)
+
+
+def test_an_answer_of_long_ago_is_none() -> None:
+    place = FramedPlace(FakeRegistry(id_7=JSON), on_unknown_schema="dead-letter")
+    worker = place.worker_here()
+    place.source.coming = [place.framed(0, [8])]
+    place.turns(worker, 3)
+    worker.revoked([place.region()])
+    place.turns(worker, 10, NOT_FOUND_S)
+    worker.assigned([place.region()])
+    place.turns(worker, 2)
+    place.source.coming = [place.framed(0, [8])]
+    place.turns(worker, 3)
+    assert EIGHT not in stored(place)
+
+
+def test_records_of_another_format_are_given_back() -> None:
+    """The format of values is altered while the first records are decoded."""
+    place = FramedPlace(FakeRegistry(id_7=JSON), value_format="json")
+    worker = place.worker_here()
+    terms = worker.terms
+
+    def find(contract: object, fields: object) -> Contract | None:
+        if worker.terms is not terms:
+            return None
+        return place.contract.model_copy(update={"version": 3, "value_format": "json-schema"})
+
+    worker._new_columns.find = find  # type: ignore[method-assign] # a contract that somebody has altered
+    place.source.coming = [place.framed(0, [7, 7]), place.framed(0, [7], partition=1)]
+    place.turns(worker, 10, 1.0)
+    assert (durable(worker), worker.stopped) == ({0: 2, 1: 1}, {})
+    assert [one for entry in place.entries() for one in entry.rejected] == []
+
+
+def test_records_that_are_read_once_more_are_named() -> None:
+    place = FramedPlace(FakeRegistry(id_7=JSON))
+    worker = place.worker_here()
+    place.source.coming = [place.framed(0, [7]), place.framed(1, [8, 7, 7])]
+    place.turns(worker, 5)
+    place.turns(worker, 3, EVERY_S)
+    assert [error.kind for error in worker.stopped.values()] == ["schema_unknown"]
+    place.registry.has[EIGHT] = JSON
+    place.turns(worker, 5, AGAIN_S / 2)
+    assert worker.stopped == {}
+    place.source.coming = [place.framed(1, [8, 7])]
+    place.turns(worker, 1)
+    place.registry.has[SEVEN] = OTHER
+    place.turns(worker, 3, EVERY_S)
+    ((_, error),) = worker.stopped.items()
+    assert "offsets 2 to 3" in str(error)
