@@ -103,6 +103,8 @@ def as_json(row: Row) -> bytes:
 class StoredSchemas:
     """The schemas that framed values of this suite name."""
 
+    asked_first = False
+
     def __init__(self) -> None:
         self._versions: dict[SchemaKey, tuple[StoredSchema, ...]] = {}
         self._ids: dict[WriterSchema, int] = {}

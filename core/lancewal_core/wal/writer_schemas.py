@@ -141,6 +141,8 @@ class WriterSchemas:
 
     Versions that were read stay in memory, and a running process reads no later ones unless it is told to."""
 
+    asked_first = False
+
     def __init__(self, store: ObjectStore, making: Making | None) -> None:
         self._store = store
         self._making = making

@@ -53,13 +53,16 @@ def joined(pending: Pending | None, more: Records, next_: Position, weight: int)
 
 
 def parted(pending: Pending, at: Position, weights: RecordWeights) -> tuple[Pending, Pending | None]:
-    """Divide ``pending`` into the records before a position and those from it on; None if there are none."""
+    """Divide ``pending`` into the records before a position and those from it on; None if there are none.
+
+    The weight of the first ones may have grown since they were consumed, by a newer contract."""
     begin = bisect_left(pending.records.offsets, at)
     if begin == pending.rows:
         return pending, None
     first, rest = pending.records.part(0, begin), pending.records.part(begin, None)
     weight = int(weights.each(first).sum()) if begin else 0
-    return Pending(first, Position(rest.offsets[0]), weight), Pending(rest, pending.next, pending.nbytes - weight)
+    left = max(0, pending.nbytes - weight)
+    return Pending(first, Position(rest.offsets[0]), weight), Pending(rest, pending.next, left)
 
 
 def divided(

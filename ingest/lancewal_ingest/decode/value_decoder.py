@@ -104,6 +104,9 @@ class Growth(Protocol):
 class Schemas(Protocol):
     """Source of stored schemas."""
 
+    asked_first: bool
+    """Whether values wait until their schemas are in memory, and none is decoded before."""
+
     def known(self, key: SchemaKey) -> Sequence[StoredSchema]:
         """Return what is in memory of the versions of a schema."""
 
@@ -114,6 +117,8 @@ class Schemas(Protocol):
 
 class NoSchemas:
     """``Schemas`` of a table without any."""
+
+    asked_first = False
 
     def known(self, key: SchemaKey) -> Sequence[StoredSchema]:
         return ()

@@ -229,14 +229,14 @@ class Intake:
     def give_back(self, consumed: Sequence[Consumed]) -> None:
         """Take back records that a segment could not decode, since their schemas are not known."""
         taken = {one.region: one for one in consumed if one.region in self._partitions.open and len(one.records)}
+        if self._schemas is not None:
+            self._schemas.consumed({region: given.records for region, given in taken.items()})
         for region, given in taken.items():
             one = self._partitions.open[region]
             pending, nbytes = one.pending, int(self._weights.each(given.records).sum())
             one.pending = Pending(given.records, given.next, nbytes)
             if pending is not None:
                 one.pending = joined(one.pending, pending.records, pending.next, pending.nbytes)
-        if self._schemas is not None:
-            self._schemas.consumed({region: given.records for region, given in taken.items()})
 
     @property
     def _rows_nbytes(self) -> int:
@@ -275,9 +275,10 @@ class Intake:
         open_ = self._partitions.open
         stopped, idle_s, busy = self._partitions.stopped, self._limits.idle_position_s, self._beside.flight.busy
         taken = {r: found for r, found in polled.records.items() if r in open_ and r not in stopped and found.offsets}
-        weights, large = weighed(taken, self._weights)
+        # First: a partition that waits has its records weighed again, once their schemas are known.
         if self._schemas is not None:
             self._schemas.consumed(taken)
+        weights, large = weighed(taken, self._weights)
         if large:
             use_own_pages()  # large records would leave holes in the heap
         for region, next_ in polled.next.items():

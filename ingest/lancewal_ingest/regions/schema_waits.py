@@ -167,7 +167,7 @@ class SchemaWaits:
         for key in known:
             del one.held_by[key]
         if known and one.pending is not None and one.pending.rows:
-            # Records of a schema that nobody had seen were weighed by a guess.
+            # Records of a schema that nobody had seen were weighed as they came.
             one.pending.nbytes = int(self._preparer().weights.each(one.pending.records).sum())
         if one.held_by:
             key = min(one.held_by, key=lambda key: one.held_by[key])

@@ -14,6 +14,8 @@ from lancewal_ingest.registry.registry import Registry
 class AskedSchemas:
     """Schemas of a registry, each asked for once.  One thread at a time may call."""
 
+    asked_first = False
+
     def __init__(self, registry: Registry | None) -> None:
         self._registry = registry
         self._found: dict[SchemaKey, tuple[StoredSchema, ...]] = {}

@@ -61,6 +61,8 @@ class SchemaLookup:
 class SchemaLookups:
     """See the module docstring.  Called by the loop's thread, but for ``known`` and ``read``."""
 
+    asked_first = True
+
     def __init__(
         self,
         schemas: WriterSchemas,

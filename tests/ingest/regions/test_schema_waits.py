@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,8 @@ from lancewal_ingest.append.prepare import Preparer
 from lancewal_ingest.kafka.dead_letters import RefusedDeadLetters
 from lancewal_ingest.kafka.source import Offsets, Polled
 from lancewal_ingest.regions.consumer_pause import ASK_AFTER_S
-from lancewal_ingest.registry.comparison import EVERY_S
+from lancewal_ingest.regions.policy import MemoryPolicy
+from lancewal_ingest.registry.comparison import EVERY_S, SOON_S, TURN_S
 from lancewal_ingest.registry.lookups import AGAIN_S, NOT_FOUND_S, PAUSE_S_MAX, SchemaLookups
 from lancewal_ingest.service.worker import IngestWorker
 from lancewal_kafka.records import Records
@@ -433,3 +435,42 @@ def test_records_that_are_read_once_more_are_named() -> None:
     place.turns(worker, 3, EVERY_S)
     ((_, error),) = worker.stopped.items()
     assert "offsets 2 to 3" in str(error)
+
+
+def test_records_that_wait_are_weighed_as_they_came() -> None:
+    class Small(FramedPlace):
+        def worker(self, *_: Any, **__: Any) -> IngestWorker:
+            return super().worker(memory=MemoryPolicy(nbytes=64 << 20))
+
+    place = Small(FakeRegistry(id_7=JSON))
+    worker = place.worker_here()
+    place.registry.fault = RegistryUnavailable("silent")
+    polled = place.framed(0, [8] * 30)
+    values = polled.records[place.region()].values
+    for at, value in enumerate(values):
+        values[at] = (value or b"") + b" " * 100_000
+    place.source.coming = [polled]
+    place.turns(worker, 4, 1.0)
+    assert 3_000_000 < worker._intake.waiting[1] < 4_000_000
+    assert (worker.throttled, place.source.held) == (False, {0})
+    place.registry.fault, place.registry.has[EIGHT] = None, JSON
+    place.turns(worker, 6, PAUSE_S_MAX)
+    assert (durable(worker)[0], worker._intake.waiting) == (30, (0, 0))
+
+
+def test_a_slow_registry_is_asked_for_some_schemas_at_a_time() -> None:
+    class Slow(FakeRegistry):
+        def schema(self, key: SchemaKey) -> WriterSchema | None:
+            place.clock.sleep(TURN_S / 2.5)
+            return super().schema(key)
+
+    registry = Slow(**{f"id_{number}": JSON for number in range(1, 9)})
+    place = FramedPlace(registry)
+    worker = place.worker_here()
+    place.source.coming = [place.framed(0, list(range(1, 9)))]
+    place.turns(worker, 8, 1.0)
+    registry.asked.clear()
+    worker.step()
+    assert len(registry.asked) == 3
+    place.turns(worker, 2, SOON_S)
+    assert set(registry.asked[:8]) == registry.has.keys()

@@ -134,7 +134,10 @@ class FramedDecoder:
     def growth_of(self, group: Framed) -> tuple[int, int]:
         """Return the growth of payloads (``PayloadDecoder.growth``).  Any version up to the one that counts may decode."""
         count, largest = self._accepted.get(group.key, 1), (0, 0)
-        if len(self._schemas.known(group.key)) < count:
+        known = self._schemas.known(group.key)
+        if not known and self._schemas.asked_first:
+            return largest
+        if len(known) < count:
             return _GROWTH, 0
         for version in range(1, count + 1):
             decoder = self._decoder(group.key, version, group.path)
@@ -240,7 +243,8 @@ class FramedDecoder:
 
 
 class FramedGrowth:
-    """``Growth`` of values with frames.  A value whose schema nobody has stored yet counts with ``_GROWTH``."""
+    """``Growth`` of values with frames.  A value whose schema is not in memory counts with ``_GROWTH``; or as it came, if it
+    waits for the schema, since no row of it takes memory before."""
 
     headers = (SCHEMA_HEADER,)
 

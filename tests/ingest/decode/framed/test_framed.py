@@ -26,6 +26,8 @@ NAMES = Names({"id": None, "s": None}, former={"old": "s"}, dropped=frozenset({"
 class Known:
     """Versions of schema 7, all read."""
 
+    asked_first = False
+
     def __init__(self, *versions: object) -> None:
         self._versions = tuple(stored_schema(WriterSchema("avro", json.dumps(one)), "a") for one in versions)
 
