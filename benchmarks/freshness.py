@@ -14,6 +14,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import lance
@@ -31,19 +33,39 @@ RATE = 10_000
 SLICE_S = 0.01
 
 
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What is measured: rows a second, for so many seconds, in a table of so many rows."""
+
+    seconds: int = 60
+    rate: int = RATE
+    base_rows: int = BASE_ROWS
+    uri: str = ""
+    """Address of the table.  Empty: a folder."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Storage options."""
+
+
 def run(seconds: int = 60, reader: str = "benchmarks.freshness_reader") -> dict[str, float]:
     """``reader``: module of the process that reads; it takes the table, the number of rows and its time in seconds.  It prints
     a line when it is ready, and its figures last."""
     folder = Path(tempfile.mkdtemp(prefix="lancewal-benchmark-"))
     try:
         with KafkaBroker(folder / "kafka") as broker:
-            return _measure(folder, broker.bootstrap_servers, seconds, reader)
+            return measured(folder, broker.bootstrap_servers, Load(seconds), reader)
     finally:
         shutil.rmtree(folder)
 
 
-def _measure(folder: Path, servers: str, seconds: int, module: str) -> dict[str, float]:
-    table, config, topic = folder / "table", folder / "lancewal.yaml", "benchmark-freshness"
+def measured(
+    folder: Path,
+    servers: str,
+    load: Load,
+    module: str = "benchmarks.freshness_reader",
+    topic: str = "benchmark-freshness",
+) -> dict[str, float]:
+    """Serve a table in processes, and return the figures of its reader."""
+    table, config, seconds = load.uri or str(folder / "table"), folder / "lancewal.yaml", load.seconds
     config.write_text(
         f"""
 table: {{uri: {table}, topic: {topic},
@@ -52,13 +74,15 @@ kafka: {{bootstrap_servers: "{servers}"}}
 ingest: {{seal_age_s: 5}}
 flusher: {{merge_interval_s: 2}}
 http: {{ingest_port: 0, flusher_port: 0}}
+storage: {{options: {json.dumps(load.options)}}}
 """
     )
     prefill(servers, topic, iter(()))
     create_table(load_settings(config, {}))
-    lance.write_dataset(table_rows(np.arange(BASE_ROWS), 0), str(table), mode="append", schema=SCHEMA,
-                        max_rows_per_file=250_000)  # fmt: skip
-    rows = RATE * seconds
+    options = dict(load.options)
+    lance.write_dataset(table_rows(np.arange(load.base_rows), 0), table, mode="append", schema=SCHEMA,
+                        max_rows_per_file=250_000, storage_options=options or None)  # fmt: skip
+    rows = load.rate * seconds
     lancewal = [sys.executable, "-m", "lancewal_core.cli.program"]
     services = [
         Process([*lancewal, "ingest", "run", "--config", str(config)], folder / "ingest.log"),
@@ -66,13 +90,13 @@ http: {{ingest_port: 0, flusher_port: 0}}
     ]
     try:
         reader = subprocess.Popen(
-            [sys.executable, "-m", module, str(table), str(rows), str(seconds + 70)],
+            [sys.executable, "-m", module, table, str(rows), str(seconds + 70), *([json.dumps(options)] if options else [])],
             stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         assert reader.stdout is not None
         reader.stdout.readline()
         time.sleep(10)  # imports and the first consumer group join are not what is measured
-        produce(servers, topic, rows)
+        produce(servers, topic, rows, load.rate, load.base_rows)
         output, _ = reader.communicate(timeout=seconds + 120)
     finally:
         codes = [service.exit_code for service in services]
@@ -82,18 +106,18 @@ http: {{ingest_port: 0, flusher_port: 0}}
         logs = [(folder / name).read_text()[-1500:] for name in ("ingest.log", "flusher.log")]
         raise RuntimeError(f"a service ended by itself, exit codes {codes}: {logs}")
     found: dict[str, float] = json.loads(output.strip().splitlines()[-1])
-    found["table_version"] = lance.dataset(str(table)).version
+    found["table_version"] = lance.dataset(table, storage_options=options or None).version
     return found
 
 
-def produce(servers: str, topic: str, rows: int) -> None:
+def produce(servers: str, topic: str, rows: int, rate: int = RATE, base_rows: int = BASE_ROWS) -> None:
     producer = Producer({"bootstrap.servers": servers, "partitioner": "murmur2_random", "linger.ms": 5})
-    ids = np.random.default_rng(3).permutation(BASE_ROWS)[:rows].tolist()
+    ids = np.random.default_rng(3).permutation(base_rows)[:rows].tolist()
     start = time.time()
     for n, row_id in enumerate(ids):
-        if n % int(RATE * SLICE_S) == 0:
+        if n % int(rate * SLICE_S) == 0:
             producer.poll(0)
-            ahead = start + n / RATE - time.time()
+            ahead = start + n / rate - time.time()
             if ahead > 0:
                 time.sleep(ahead)
         row = fresh_row(row_id, n, time.time_ns() // 1000)

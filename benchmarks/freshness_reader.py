@@ -14,8 +14,8 @@ PRODUCED_AFTER_US = 1_750_000_000_000_000
 """Produce times of the benchmark's rows are above, ``ts`` of the base rows below."""
 
 
-def main(uri: str, rows: int, timeout_s: float) -> None:
-    table = open_table(uri)
+def main(uri: str, rows: int, timeout_s: float, options: dict[str, str]) -> None:
+    table = open_table(uri, storage_options=options)
     print("ready", flush=True)
     fresh_us = np.full(rows, -1, np.int64)
     scans: list[float] = []
@@ -42,4 +42,4 @@ def main(uri: str, rows: int, timeout_s: float) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]))
+    main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), json.loads(sys.argv[4]) if len(sys.argv) > 4 else {})

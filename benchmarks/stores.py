@@ -1,4 +1,6 @@
-"""Count requests of the acts of ``distance`` on each kind of store: the small S3, Azurite, and the front of fake-gcs-server.
+"""Compare kinds of stores: requests of the acts of ``distance``, and freshness.
+
+Requests are counted on the small S3, Azurite, and the front of fake-gcs-server, freshness on versitygw and both emulators.
 
 The table has four partitions.  Times of emulators say nothing about clouds, so only requests are kept.  Requests for rows
 of the table are not counted, and each figure is the median of some runs, as in ``distance``.
@@ -13,11 +15,16 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks.distance import RUNS, Distance, MeasuredStore
+from benchmarks.freshness import Load, measured
 from benchmarks.recorded_store import RecordedStore
+from lancewal_demo.stack import KafkaBroker
 from lancewal_demo.stack.clouds import AzureServer, GcsServer
 from tests.support.small_s3.child import SmallS3Process
+from tests.support.store_addresses import SERVERS, inside
 
 PARTITIONS = 4
+SECONDS, RATE, BASE_ROWS = 20, 1_000, 100_000
+"""Of the measurement of freshness."""
 DELETED = 10
 ACTS = {
     "append": "append a segment to the log",
@@ -30,6 +37,8 @@ ACTS = {
     "garbage": "garbage collection, nothing to delete",
     "delete": f"delete {DELETED} objects",
 }
+KINDS = {"s3": "s3", "azure": "az", "gcs": "gs"}
+"""Kinds of the servers in tests."""
 STORES = {"s3": "S3", "azure": "Azure", "gcs": "Google Cloud Storage"}
 
 
@@ -44,6 +53,27 @@ def run() -> dict[str, float]:
     for name in ("azure", "gcs"):
         for act in ACTS:
             figures[f"{name}_{act}_ratio"] = figures[f"{name}_{act}_requests"] / figures[f"s3_{act}_requests"]
+    return figures | _fresh()
+
+
+def _fresh() -> dict[str, float]:
+    """Return how old rows are when a strong read shows them, by store: 1,000 rows a second in a table of 100,000."""
+    figures: dict[str, float] = {}
+    with tempfile.TemporaryDirectory(prefix="lancewal-benchmark-") as folder, ExitStack() as stack:
+        broker = stack.enter_context(KafkaBroker(Path(folder) / "kafka"))
+        for kind in STORES:
+            place = Path(folder) / kind
+            place.mkdir()
+            server = SERVERS[KINDS[kind]](place)
+            server.start()
+            stack.callback(server.stop)
+            uri, options = inside(server, "benchmark", "fresh")
+            load = Load(SECONDS, RATE, BASE_ROWS, uri, options)
+            found = measured(place, broker.bootstrap_servers, load, topic=f"fresh-{kind}")
+            print(f"{kind}, freshness: {found}", flush=True)
+            if found["rows_unseen"]:
+                raise RuntimeError(f"{found['rows_unseen']} rows were never seen on {kind}")
+            figures[f"{kind}_fresh_p99_ms"] = found["p99_ms"]
     return figures
 
 
