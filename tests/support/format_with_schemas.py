@@ -15,6 +15,10 @@ from lancewal_ingest.decode.json.decoder import JsonDecoder
 from lancewal_ingest.decode.naming import Naming
 from lancewal_ingest.decode.value_decoder import NO_HEADERS, DecodedValues, HeaderValues, NamesNoSchema, Ops, Places
 
+TYPES = {"note": "string", "n1": "int64", "n2": "float64", "n3": "string", "n4": "int64"}
+"""Optional fields of the records that ``tests.whole_path.ingest_with_schemas`` reads."""
+DIES_AT = "DIES_AT"
+"""Variable that says at which of its commits that process dies."""
 Read = Callable[[bytes], tuple[bytes, Mapping[str, pa.DataType]]]
 """Function from a value to its JSON and the types of its optional fields."""
 

@@ -16,14 +16,10 @@ from lancewal_core.table.protocol import ColumnsCommit, CommitOutcome
 from lancewal_ingest.append import prepare
 from lancewal_ingest.commands.ingest import app
 from lancewal_ingest.decode.naming import PLAIN, Naming
-from lancewal_ingest.decode.value_decoder import NO_SCHEMAS, Schemas, ValueDecoder
-from tests.support.format_with_schemas import WithSchemas, known_by_name
+from lancewal_ingest.decode.value_decoder import ValueDecoder
+from tests.support.format_with_schemas import DIES_AT, TYPES, WithSchemas, known_by_name
 
 __all__ = ["app"]
-
-TYPES = {"note": "string", "n1": "int64", "n2": "float64", "n3": "string", "n4": "int64"}
-"""Optional fields of the records' schemas."""
-DIES_AT = "DIES_AT"
 
 
 def _dying(where: str) -> None:
@@ -45,7 +41,7 @@ def _dying(where: str) -> None:
 def _become() -> None:
     read = known_by_name({name: parse_type(type_) for name, type_ in TYPES.items()})
 
-    def value_decoder(_: str, rows: RowSchema, naming: Naming = PLAIN, schemas: Schemas = NO_SCHEMAS) -> ValueDecoder:
+    def value_decoder(_: str, rows: RowSchema, naming: Naming = PLAIN, *more: object) -> ValueDecoder:
         return WithSchemas(read, rows, naming)
 
     vars(prepare)["value_decoder"] = value_decoder

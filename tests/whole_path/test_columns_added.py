@@ -16,10 +16,10 @@ from lancewal_core.open import Address
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.table.contract import Contract, put_next, read_contract
 from lancewal_demo.stack import KafkaBroker, S3Server
+from tests.support.format_with_schemas import DIES_AT, TYPES
 from tests.support.whole_path import Service, until
 from tests.whole_path import feed
 from tests.whole_path.feed import PARTITIONS, Record
-from tests.whole_path.ingest_with_schemas import DIES_AT, TYPES
 from tests.whole_path.world import World, make_world
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(600)]
