@@ -29,6 +29,7 @@ from lancewal_core.names.ids import Position, Region
 from lancewal_core.rows.murmur2 import NO_PARTITION
 from lancewal_core.rows.row_range import RowRange
 from lancewal_core.rows.schema import OFFSET, OP, Op
+from lancewal_core.settings.sections import Policy
 from lancewal_core.table.contract import MISROUTED, Contract
 from lancewal_core.table.drain import Drain
 from lancewal_core.wal.entry import FIRST_RECORDS, Entry, NoRowYet, RejectedOffset
@@ -125,10 +126,10 @@ def lenient(contract: Contract) -> Contract:
         "on_misrouted": contract.on_misrouted,
         "on_unknown_schema": contract.on_unknown_schema,
     }
-    lenient_terms = {n: "dead-letter" for n, policy in terms.items() if policy == "stop"}
-    if contract.on_unknown_column == "reject":
-        lenient_terms["on_unknown_column"] = "add"  # rejects records likewise, and stops no partition
-    return contract.model_copy(update=lenient_terms)
+    update = {n: "dead-letter" for n, policy in terms.items() if policy == "stop"}
+    # Both reject records whose fields have no column, but ``add`` stops no partition.
+    on_unknown_column = "ignore" if contract.on_unknown_column == "ignore" else "add"
+    return contract.model_copy(update={**update, "on_unknown_column": on_unknown_column})
 
 
 class Preparer:
@@ -279,12 +280,7 @@ class Preparer:
     ) -> tuple[Position, LancewalError | None]:
         """Return the position of the first record that stops the partition, and the error.  ``(0, None)`` if none does."""
         region, records = consumed.region, consumed.records
-        ahead = None
-        if self._stops_for_columns:
-            ahead = next((r for r in rejected if r.kind == _UNKNOWN_COLUMN), None)
-        bad = next((r for r in rejected if self.contract.policy_of(r.kind) == "stop"), None)
-        if ahead is not None and (bad is None or ahead.offset <= bad.offset):
-            bad = ahead
+        bad = next((r for r in rejected if self._policy_of(r.kind) == "stop"), None)
         other = self._other_format(consumed, rows, belongs, rejected)
         wrong = np.flatnonzero(belongs != region.partition)
         if len(wrong):
@@ -300,22 +296,8 @@ class Preparer:
                     f"`lancewal offset reject {region.topic}-{region.partition}-{offset}`",
                     **region.place, offset=offset,
                 )  # fmt: skip
-        if bad is not None and bad is ahead:
-            return Position(bad.offset), ColumnUnknown(
-                f"topic {region.topic} partition {region.partition} offset {bad.offset}: {bad.message}. "
-                f"Found: {bad.found[:_SHOWN]!a}. Add the column: "
-                "`lancewal table alter --add-column`. Or pass such fields over: `lancewal table alter --on "
-                "unknown-column=ignore`. Or have ingest add columns by itself: `--on unknown-column=add`",
-                **region.place, offset=bad.offset,
-            )  # fmt: skip
         if bad is not None:
-            return Position(bad.offset), BadRecord(
-                f"topic {region.topic} partition {region.partition} offset {bad.offset}: {bad.message} ({bad.kind}); "
-                "the contract's on_bad_record is 'stop'. To let such records pass, without a restart: "
-                "`lancewal table alter --on bad-record=dead-letter`; to go on without this record alone: "
-                f"`lancewal offset reject {region.topic}-{region.partition}-{bad.offset}`",
-                **region.place, offset=bad.offset,
-            )  # fmt: skip
+            return Position(bad.offset), self._stopped_by(bad, region)
         if other is not None:
             found = f"{other.message} ({other.kind})" if other.kind == WRONG_FORMAT else _all_bad(rejected, other)
             return Position(other.offset), WrongFormat(
@@ -326,6 +308,27 @@ class Preparer:
                 **region.place, offset=other.offset,
             )  # fmt: skip
         return Position(0), None
+
+    def _policy_of(self, kind: str) -> Policy:
+        """Return the policy for a record that is not a row, by the kind of its rejection."""
+        return "stop" if self._stops_for_columns and kind == _UNKNOWN_COLUMN else self.contract.policy_of(kind)
+
+    def _stopped_by(self, bad: Rejected, region: Region) -> LancewalError:
+        """Return the error of a partition that stops before a bad record."""
+        place = f"topic {region.topic} partition {region.partition} offset {bad.offset}"
+        if self._stops_for_columns and bad.kind == _UNKNOWN_COLUMN:
+            return ColumnUnknown(
+                f"{place}: {bad.message}. Found: {bad.found[:_SHOWN]!a}. Add the column: `lancewal table alter "
+                "--add-column`. Or pass such fields over: `lancewal table alter --on unknown-column=ignore`. Or have ingest "
+                "add columns by itself: `--on unknown-column=add`",
+                **region.place, offset=bad.offset,
+            )  # fmt: skip
+        return BadRecord(
+            f"{place}: {bad.message} ({bad.kind}); the contract's on_bad_record is 'stop'. To let such records pass, without "
+            "a restart: `lancewal table alter --on bad-record=dead-letter`; to go on without this record alone: "
+            f"`lancewal offset reject {region.topic}-{region.partition}-{bad.offset}`",
+            **region.place, offset=bad.offset,
+        )  # fmt: skip
 
     def _other_format(
         self, consumed: Consumed, rows: pa.RecordBatch, belongs: npt.NDArray[np.int32], rejected: Sequence[Rejected]
