@@ -42,7 +42,8 @@ class Gap:
     first: Position
     next: Position
     versions: tuple[int, ...]
-    """Versions of the contract by which the records may have been taken, newest first: one for each state of the columns."""
+    """Versions of the contract by which the records may have been taken, newest first: one for each state of the columns,
+    and the first one if another schema was accepted since."""
 
     @property
     def contract_version(self) -> int:
@@ -79,13 +80,17 @@ def _between(context: RepairContext, before: int | None, after: int | None) -> t
     ``before`` and ``after``: versions of the entries around it, None if there are none.  All are of one log, whose owner
     takes up versions in their order."""
     newest = context.contract if after is None else context.contract_of(after)
-    if after is None and before is not None and newest.columns_version <= before:
+    # A schema that a person has accepted decides about rows as columns do.
+    same = before is None or context.contract_of(before).schema_versions == newest.schema_versions
+    if after is None and before is not None and newest.columns_version <= before and same:
         return (before,)
     found = [newest.version]
     for one in former_columns(context.store, newest):
         if found[-1] <= (before or 0) or context.contract_of(found[-1]).columns_version <= (before or 0):
             break
         found.append(one.version)
+    if before is not None and not same and before not in found:
+        found.append(before)
     return tuple(found)
 
 

@@ -127,8 +127,8 @@ class SegmentPlan:
                 of = " and ".join([", ".join(map(str, versions[:-1])), str(versions[-1])])
                 found.append(
                     told(
-                        f"{g.region.name}: records may be of versions {of} of the contract, which have other columns. Each is "
-                        "taken by the newest one under which it is a row",
+                        f"{g.region.name}: records may be of versions {of} of the contract, which have other columns, or read "
+                        "a schema's id in another way. Each is taken by the newest one under which it is a row",
                         **of_generation(g.region, g.record),
                         versions=versions,
                     )
