@@ -228,7 +228,8 @@ def check_size(key: SchemaKey, schema: WriterSchema) -> None:
     if schema.nbytes > SCHEMA_BYTES_MAX:
         raise TooManySchemas(
             f"schema {key} has {schema.nbytes} bytes with its references, and at most {SCHEMA_BYTES_MAX} are stored. "
-            "Have the producers write under a smaller schema",
+            "Have the producers write under a smaller schema. Or make dead letters of such records, for good: "
+            "`lancewal table alter --on unknown-schema=dead-letter`",
             schema=key,
         )
 

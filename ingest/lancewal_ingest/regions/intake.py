@@ -228,7 +228,8 @@ class Intake:
 
     def give_back(self, consumed: Sequence[Consumed]) -> None:
         """Take back records that a segment could not decode, since their schemas are not known."""
-        taken = {one.region: one for one in consumed if one.region in self._partitions.open and len(one.records)}
+        ours = self._partitions.open.keys() & self._partitions.assigned  # not those that are leaving
+        taken = {one.region: one for one in consumed if one.region in ours and len(one.records)}
         if self._schemas is not None:
             self._schemas.consumed({region: given.records for region, given in taken.items()})
         for region, given in taken.items():

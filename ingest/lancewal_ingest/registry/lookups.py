@@ -10,7 +10,8 @@ Steps of one lookup
  1. Read the objects.  If there is one, the registry is not asked.
  2. Ask the registry.
  3. Put version 1.  For an unknown schema: if the policy says ``dead-letter``, put that it is unknown, else end with
-    ``SchemaUnknown``.
+    ``SchemaUnknown``.  A schema that is too large to be stored is unknown under ``dead-letter``, so that there is a way past
+    its records.
 
 A lookup that ends with an error that a person must see is not repeated, until ``follow``.  ``SchemaUnknown`` and
 ``SchemaIdReused`` are tried again every ``AGAIN_S``, since somebody may mend the registry.
@@ -27,7 +28,7 @@ from lancewal_core.names.ids import SchemaKey
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.tasks import Task, Tasks
 from lancewal_core.table.contract import Contract
-from lancewal_core.wal.writer_schemas import StoredSchema, WriterSchemas
+from lancewal_core.wal.writer_schemas import SCHEMA_BYTES_MAX, StoredSchema, WriterSchemas
 from lancewal_ingest.registry.comparison import SchemaComparison
 from lancewal_ingest.registry.registry import Registry
 
@@ -197,7 +198,8 @@ class SchemaLookups:
 
         ``waited_s``: seconds since the first answer "not found"; None: there was none."""
         # Step 1
-        if not doubted and self.schemas.read(key):
+        counts = self.counts.get(key, 1)
+        if not doubted and self.schemas.read(key, counts):
             return True
         # Step 2
         if self._registry is None:
@@ -216,5 +218,7 @@ class SchemaLookups:
                     "`lancewal table alter --on unknown-schema=dead-letter`",
                     schema=key,
                 )
-        self.schemas.put_first(key, schema, self._clock, self._new_id, self.counts.get(key, 1))
+        elif self._unknown_are_letters and schema.nbytes > SCHEMA_BYTES_MAX:
+            schema = None
+        self.schemas.put_first(key, schema, self._clock, self._new_id, counts)
         return True

@@ -39,6 +39,7 @@ from lancewal_core.errors import (
     Retry,
     SchemaIdReused,
     SchemaUnknown,
+    TooManySchemas,
     WrongFormat,
 )
 from lancewal_core.names.ids import LogId, OwnerId, Position, Region
@@ -78,6 +79,7 @@ STOPPED_BY_POLICY = (
     DeadLetterRefused,
     SchemaUnknown,
     SchemaIdReused,
+    TooManySchemas,
 )
 """Errors that another policy, or another dead-letter topic, may remove."""
 LOG_SILENT_S_MAX = 24 * 3600.0

@@ -242,6 +242,14 @@ def test_a_schema_that_is_too_large_stops_its_partition() -> None:
     place.source.coming = [place.framed(0, [7])]
     place.turns(worker, 4)
     assert [error.kind for error in worker.stopped.values()] == ["too_many_schemas"]
+    place.contract = place.contract.model_copy(update={"on_unknown_schema": "dead-letter"})
+    worker.take_up(place._preparer(3), RefusedDeadLetters())
+    place.turns(worker, 3)
+    place.source.coming = [place.framed(0, [7])]
+    place.turns(worker, 4)
+    assert (worker.stopped, durable(worker)[0], stored(place)) == ({}, 1, {SEVEN: "unknown"})
+    place.turns(worker, 3, EVERY_S)
+    assert worker.stopped == {}
 
 
 def test_after_a_long_wait_the_partition_is_opened_again() -> None:
@@ -474,3 +482,17 @@ def test_a_slow_registry_is_asked_for_some_schemas_at_a_time() -> None:
     assert len(registry.asked) == 3
     place.turns(worker, 2, SOON_S)
     assert set(registry.asked[:8]) == registry.has.keys()
+
+
+def test_a_version_that_counts_and_is_lost_stops_its_partitions_alone() -> None:
+    place = FramedPlace(FakeRegistry(id_7=JSON))
+    first = place.worker_here()
+    place.source.coming = [place.framed(0, [7])]
+    place.turns(first, 4)
+    assert first.drain(60.0)
+    place.contract = place.contract.model_copy(update={"schema_versions": {SEVEN: 2}})
+    worker = place.worker_here()
+    place.source.coming = [place.framed(1, [7]), place.framed(0, [0], partition=1)]
+    place.turns(worker, 6)
+    assert {r.partition: error.kind for r, error in worker.stopped.items()} == {0: "object_missing"}
+    assert durable(worker) == {0: 1, 1: 1}
