@@ -13,7 +13,7 @@ Guarantees
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -118,10 +118,11 @@ class SchemaWaits:
             self._source.pause([region])
         one.held_by[key] = min(at, one.held_by.get(key, at))
 
-    def advance(self) -> None:
+    def advance(self, unsettled: Collection[Region]) -> None:
         """Release the partitions whose schemas are known, and stop those of which a person must see to a schema.
 
-        No segment may be in flight."""
+        No segment may be in flight.  ``unsettled``: partitions that cannot be opened again yet, since their seals have no
+        answer."""
         held = {region: one for region, one in self._partitions.open.items() if one.held_by}
         self._stopped = {region: key for region, key in self._stopped.items() if region in self._partitions.stopped}
         self._compare()
@@ -130,9 +131,11 @@ class SchemaWaits:
         self._lookups.keep({*self._stopped.values(), *(key for one in held.values() for key in one.held_by)})
         for cause in self._lookups.advance():
             self._failed("schema", cause)
+        now = self._clock.monotonic()
         for region, one in held.items():
-            self._look(region, one)
-        found = [region for region, key in self._stopped.items() if self._lookups.known(key)]
+            if region not in unsettled or now - one.held_since <= ASK_AFTER_S:
+                self._look(region, one)
+        found = [r for r, key in self._stopped.items() if self._lookups.known(key) and r not in unsettled]
         mended = SchemaUnknown | SchemaIdReused
         self._partitions.open_again(r for r in found if isinstance(self._partitions.stopped.get(r), mended))
 

@@ -334,7 +334,7 @@ class IngestWorker:
             self._take_up_what_was_met()
             self._stop_and_go_on()
             if self._schema_waits is not None:
-                self._schema_waits.advance()
+                self._schema_waits.advance(self._sealing.unsettled)
             self._sealing.advance(self._writer)
             self._start_job()
         self._own_shared()

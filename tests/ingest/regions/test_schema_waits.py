@@ -21,7 +21,7 @@ from lancewal_ingest.append.prepare import Preparer
 from lancewal_ingest.kafka.dead_letters import RefusedDeadLetters
 from lancewal_ingest.kafka.source import Offsets, Polled
 from lancewal_ingest.regions.consumer_pause import ASK_AFTER_S
-from lancewal_ingest.regions.policy import MemoryPolicy
+from lancewal_ingest.regions.policy import MemoryPolicy, SealPolicy
 from lancewal_ingest.registry.comparison import EVERY_S, SOON_S, TURN_S
 from lancewal_ingest.registry.lookups import AGAIN_S, NOT_FOUND_S, PAUSE_S_MAX, SchemaLookups
 from lancewal_ingest.service.worker import IngestWorker
@@ -496,3 +496,27 @@ def test_a_version_that_counts_and_is_lost_stops_its_partitions_alone() -> None:
     place.turns(worker, 6)
     assert {r.partition: error.kind for r, error in worker.stopped.items()} == {0: "object_missing"}
     assert durable(worker) == {0: 1, 1: 1}
+
+
+def test_a_partition_is_not_opened_again_while_its_seal_has_no_answer() -> None:
+    class Sealing(FramedPlace):
+        def worker(self, *_: Any, **__: Any) -> IngestWorker:
+            return super().worker(seal=SealPolicy(rows=1))
+
+    place = Sealing(FakeRegistry(id_7=JSON))
+    worker = place.worker_here()
+    place.source.coming = [place.framed(0, [7])]
+    place.turns(worker, 4)
+    place.registry.fault = RegistryUnavailable("silent")
+    place.store.silent = "_lancewal/pages/"
+    place.source.coming = [place.framed(1, [7, 8])]
+    place.turns(worker, 3)
+    place.turns(worker, 4, ASK_AFTER_S / 2)
+    place.registry.fault, place.registry.has[EIGHT] = None, JSON
+    place.turns(worker, 4, PAUSE_S_MAX)
+    assert durable(worker) == {0: 2, 1: 0}
+    place.store.silent = None
+    place.turns(worker, 4, 1.0)
+    place.source.coming = [place.framed(2, [8])]
+    place.turns(worker, 4, 1.0)
+    assert durable(worker) == {0: 3, 1: 0}
