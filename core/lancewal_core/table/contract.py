@@ -94,6 +94,8 @@ _LATER_TERMS = COLUMN_TERMS - {"format", "columns"} | {
     "subscription_hold_s_max",
 }
 """Terms that the first release did not have.  Their defaults say what it does."""
+SCHEMA_VERSIONS_MAX = 1_000
+"""Most versions of a schema of a registry."""
 PARTITIONS_MAX = 200_000
 """Most partitions.  Regions are enumerated from the contract.  No topic has so many, but a damaged contract may say so."""
 GROUP_MAX = 32_767
@@ -239,7 +241,9 @@ class Contract(BaseModel):
     """First position of each partition; -1 means the low watermark at the first claim."""
     columns: Annotated[tuple[Column, ...], Field(max_length=COLUMNS_MAX)]
     value_format: ValueFormat = "json"
-    schema_versions: Annotated[dict[Word, Annotated[int, Field(ge=2, le=1_000)]], Field(max_length=10_000)] = {}
+    schema_versions: Annotated[
+        dict[Word, Annotated[int, Field(ge=2, le=SCHEMA_VERSIONS_MAX)]], Field(max_length=10_000)
+    ] = {}
     """By the key of a writer schema, the newest version that counts.  Of all other schemas only version 1 counts."""
     patches: bool = True
     record_bytes_max: int = Field(default=1_000_000, ge=1)

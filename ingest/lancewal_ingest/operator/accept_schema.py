@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from lancewal_core.errors import InvalidInput
 from lancewal_core.names.ids import Position, Region, SchemaKey
 from lancewal_core.store.versioned import Version, swap
-from lancewal_core.table.contract import Contract, put_next
+from lancewal_core.table.contract import SCHEMA_VERSIONS_MAX, Contract, put_next
 from lancewal_core.wal.writer_schemas import (
     StoredSchema,
     WriterSchemas,
@@ -57,7 +57,13 @@ def accept_schema(
     # Step 2
     dead, version = versions[counts:], len(versions)
     if not dead or not _alike(dead[-1], wanted):
-        again = [one.model_copy(update={"write_id": context.new_id()}) for one in versions[:counts] if dead]
+        # A version without positions counts everywhere, so those before it need not be put again.
+        whole = max(number for number in range(counts) if not versions[number].since)
+        again = [one.model_copy(update={"write_id": context.new_id()}) for one in versions[whole:counts] if dead]
+        if version + len(again) >= SCHEMA_VERSIONS_MAX:
+            raise InvalidInput(
+                f"schema {key}: at most {SCHEMA_VERSIONS_MAX} versions of it are stored. Nothing was changed"
+            )
         for following in [*again, wanted]:
             version += 1
             _put(context, key, version, following)

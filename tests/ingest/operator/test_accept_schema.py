@@ -149,6 +149,30 @@ def test_a_command_that_died_with_other_positions_decides_nothing() -> None:
     assert read_again(place, later.model_copy(update={"schema_versions": {}}), [7] * 5) == [""] * 5
 
 
+def test_versions_of_a_schema_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "SCHEMA_VERSIONS_MAX", 6)
+    place = StoredPlace(FakeRegistry(id_7=JSON))
+    worker = place.worker_here()
+    place.source.coming = [place.framed(0, [7])]
+    place.turns(worker, 4)
+    place.registry.has[SEVEN] = AVRO
+    for at in (1, 2):
+        dies_before_the_contract(place, {0: Position(at)})
+    assert [one.since for one in WriterSchemas(place.store, place.contract.making).read(SEVEN)] == [
+        {},
+        {"0": 1},
+        {},
+        {"0": 2},
+    ]
+    later = place.accepts(SEVEN, {}, worker)
+    assert later.schema_versions == {SEVEN: 6}
+    assert read_again(place, later, [7] * 3) == ["unusable_schema"] * 3
+    place.registry.has[SEVEN] = JSON
+    with pytest.raises(InvalidInput, match=r"at most 6 versions"):
+        place.accepts(SEVEN, {}, worker)
+    assert len(WriterSchemas(place.store, place.contract.making).read(SEVEN)) == 6
+
+
 def test_records_wait_in_memory_while_another_schema_is_accepted() -> None:
     place = StoredPlace(FakeRegistry(id_7=JSON))
     worker = place.worker_here()
