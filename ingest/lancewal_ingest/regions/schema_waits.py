@@ -3,8 +3,8 @@
 Guarantees
  1. No record whose schema this process has not read goes into a segment.  Records before it do.
  2. A partition that waits is paused.  Its consumed records stay in memory, within the budget.  Other partitions go on.
- 3. A partition stops before the record if a person must see to its schema.  If the schema was unknown and is found later, the
-    partition goes on.
+ 3. A partition stops before the record if a person must see to its schema.  If the schema is found later, the partition goes
+    on.
  4. If the registry has another schema for an id than the table, the partitions stop that have had records of it since both
     were last found alike.  Their error names these records.  No other record of that id is decoded.
  5. After a wait longer than ``ASK_AFTER_S`` the partition is opened again, which checks whether Kafka still has its records
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lancewal_core.errors import LancewalError, RegistryUnavailable, SchemaIdReused, SchemaUnknown
+from lancewal_core.errors import LancewalError, RegistryUnavailable, SchemaIdReused
 from lancewal_core.names.ids import Position, Region, SchemaKey
 from lancewal_core.process.clock import Clock
 from lancewal_ingest.append.pending import parted
@@ -65,8 +65,8 @@ class SchemaWaits:
         self._preparer = preparer
         self._failed = failed
         self._comparison = comparison
-        self._stopped: dict[Region, SchemaKey] = {}
-        """Partitions that a schema has stopped."""
+        self._stopped: dict[Region, tuple[SchemaKey, LancewalError]] = {}
+        """Partitions that a schema has stopped, and the error that they show."""
         self._used: dict[SchemaKey, dict[Region, tuple[int, int]]] = {}
         """By schema and partition: the first record since both were last found alike, and the last one."""
         self._compared: dict[SchemaKey, dict[Region, int]] = {}
@@ -124,20 +124,21 @@ class SchemaWaits:
         No segment may be in flight.  ``unsettled``: partitions that cannot be opened again yet, since their seals have no
         answer."""
         held = {region: one for region, one in self._partitions.open.items() if one.held_by}
-        self._stopped = {region: key for region, key in self._stopped.items() if region in self._partitions.stopped}
+        shown = self._partitions.stopped
+        self._stopped = {region: one for region, one in self._stopped.items() if shown.get(region) is one[1]}
         self._compare()
         if not held and not self._stopped and not self._lookups.waiting:
             return
-        self._lookups.keep({*self._stopped.values(), *(key for one in held.values() for key in one.held_by)})
+        stopping = (key for key, _ in self._stopped.values())
+        self._lookups.keep({*stopping, *(key for one in held.values() for key in one.held_by)})
         for cause in self._lookups.advance():
             self._failed("schema", cause)
         now = self._clock.monotonic()
         for region, one in held.items():
             if region not in unsettled or now - one.held_since <= ASK_AFTER_S:
                 self._look(region, one)
-        found = [r for r, key in self._stopped.items() if self._lookups.known(key) and r not in unsettled]
-        mended = SchemaUnknown | SchemaIdReused
-        self._partitions.open_again(r for r in found if isinstance(self._partitions.stopped.get(r), mended))
+        found = [r for r, (key, _) in self._stopped.items() if self._lookups.known(key) and r not in unsettled]
+        self._partitions.open_again(found)
 
     def _compare(self) -> None:
         """Take the findings of a comparison with the registry."""
@@ -159,10 +160,11 @@ class SchemaWaits:
     def _doubt(self, region: Region, key: SchemaKey, error: SchemaIdReused, offsets: str) -> None:
         """Stop a partition whose records may have become wrong rows.  No more of its records are decoded."""
         self._partitions.open[region].drop_pending()
-        self._stopped[region] = key
         place = f"topic {region.topic} partition {region.partition}"
         wrong = f"Rows of {offsets}, which name that schema, may be wrong: they came since both were last found alike"
-        self._partitions.stop(region, SchemaIdReused(f"{place}: {error} {wrong}", **{**error.where, **region.place}))
+        shown = SchemaIdReused(f"{place}: {error} {wrong}", **{**error.where, **region.place})
+        self._stopped[region] = key, shown
+        self._partitions.stop(region, shown)
 
     def _look(self, region: Region, one: OpenRegion) -> None:
         """Let the records of a partition go whose schemas are known now, or stop the partition before the first other one."""
@@ -190,9 +192,9 @@ class SchemaWaits:
         if one.pending is not None:
             first, _ = parted(one.pending, at, self._preparer().weights)
             one.pending = first if first.rows else None
-        self._stopped[region] = key
         error = type(failure)(
             f"topic {region.topic} partition {region.partition} offset {at}: {failure}",
             **{**failure.where, **region.place, "offset": at},
         )
+        self._stopped[region] = key, error
         self._partitions.stop(region, error)

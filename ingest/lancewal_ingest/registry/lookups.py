@@ -13,8 +13,8 @@ Steps of one lookup
     ``SchemaUnknown``.  A schema that is too large to be stored is unknown under ``dead-letter``, so that there is a way past
     its records.
 
-A lookup that ends with an error that a person must see is not repeated, until ``follow``.  ``SchemaUnknown`` and
-``SchemaIdReused`` are tried again every ``AGAIN_S``, since somebody may mend the registry.
+A lookup that ends with an error that a person must see is tried again every ``AGAIN_S``, since somebody may mend the registry
+or an object, and by ``follow``.
 """
 
 from __future__ import annotations
@@ -170,8 +170,7 @@ class SchemaLookups:
             one.again_at, one.pause_s = now + one.pause_s, min(2 * one.pause_s, PAUSE_S_MAX)
             return
         except LancewalError as error:
-            again_s = AGAIN_S if isinstance(error, SchemaUnknown | SchemaIdReused) else float("inf")
-            one.cause, one.failure, one.again_at = None, error, now + again_s
+            one.cause, one.failure, one.again_at = None, error, now + AGAIN_S
             return
         one.cause, one.pause_s = None, FIRST_PAUSE_S
         if stored:

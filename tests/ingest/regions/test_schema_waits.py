@@ -520,3 +520,23 @@ def test_a_partition_is_not_opened_again_while_its_seal_has_no_answer() -> None:
     place.source.coming = [place.framed(2, [8])]
     place.turns(worker, 4, 1.0)
     assert durable(worker) == {0: 3, 1: 0}
+
+
+def test_a_damaged_object_that_is_put_back_lets_partitions_go_on() -> None:
+    place = FramedPlace(FakeRegistry(id_7=JSON))
+    first = place.worker_here()
+    place.source.coming = [place.framed(0, [7])]
+    place.turns(first, 4)
+    assert first.drain(60.0)
+    objects, (key,) = place.bucket._objects, [key for key in place.bucket._objects if "/schemas/" in key]
+    sound = objects[key]
+    objects[key] = (b"{", *sound[1:])
+    worker = place.worker_here()
+    place.source.coming = [place.framed(1, [7])]
+    place.turns(worker, 4)
+    assert [error.kind for error in worker.stopped.values()] == ["object_corrupt"]
+    objects[key] = sound
+    place.turns(worker, 3, AGAIN_S)
+    place.source.coming = [place.framed(1, [7])]
+    place.turns(worker, 4)
+    assert (worker.stopped, durable(worker)[0]) == ({}, 2)
