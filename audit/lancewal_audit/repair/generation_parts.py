@@ -42,8 +42,9 @@ class Gap:
     first: Position
     next: Position
     versions: tuple[int, ...]
-    """Versions of the contract by which the records may have been taken, newest first: one for each state of the columns,
-    and the first one if another schema was accepted since."""
+    """Versions of the contract by which the records may have been taken, newest first.
+
+    There is one for each state of the columns, and the first one if another schema was accepted since."""
 
     @property
     def contract_version(self) -> int:

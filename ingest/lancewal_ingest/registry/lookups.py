@@ -9,12 +9,12 @@ Guarantees
 Steps of one lookup
  1. Read the objects.  If there is one, the registry is not asked.
  2. Ask the registry.
- 3. Put version 1.  For an unknown schema: if the policy says ``dead-letter``, put that it is unknown, else end with
-    ``SchemaUnknown``.  A schema that is too large to be stored is unknown under ``dead-letter``, so that there is a way past
-    its records.
+ 3. Put version 1.  If the schema is unknown and the policy says ``dead-letter``, put that it is unknown.  Under ``stop`` end
+    with ``SchemaUnknown``.  A schema that is too large to be stored is unknown under ``dead-letter``: then its records can be
+    passed.
 
-A lookup that ends with an error that a person must see is tried again every ``AGAIN_S``, since somebody may mend the registry
-or an object, and by ``follow``.
+A lookup that ends with an error for a person is tried again every ``AGAIN_S``, since somebody may mend the registry or an
+object.  ``follow`` tries it at once.
 """
 
 from __future__ import annotations

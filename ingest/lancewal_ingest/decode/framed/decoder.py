@@ -243,8 +243,10 @@ class FramedDecoder:
 
 
 class FramedGrowth:
-    """``Growth`` of values with frames.  A value whose schema is not in memory counts with ``_GROWTH``; or as it came, if it
-    waits for the schema, since no row of it takes memory before."""
+    """``Growth`` of values with frames.
+
+    A value whose schema is not in memory counts with ``_GROWTH``.  A value that waits for its schema counts as it came, since
+    no row of it takes memory before."""
 
     headers = (SCHEMA_HEADER,)
 
