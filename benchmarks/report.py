@@ -172,8 +172,6 @@ def _stores_rows() -> Iterator[_Row]:
         for store in ("azure", "gcs"):
             aim = "-" if act == "delete" else "1.00"
             yield f"{text}: requests, {STORES[store]} over S3", f"{store}_{act}_ratio", aim, ".2f"
-    for store, text in (("s3", "versitygw"), ("azure", "Azurite"), ("gcs", "front of fake-gcs-server")):
-        yield f"freshness p99 at 1,000 rows/s on this machine, {text}, ms", f"{store}_fresh_p99_ms", "-", ",.0f"
 
 
 def _steady_rows() -> Iterator[_Row]:

@@ -1129,6 +1129,10 @@ def _another_content_of_a_schema_is_taken(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(lancewal_ingest.registry.comparison, "check_same", lambda *_: None)
 
 
+def _records_without_a_schema_are_not_given_back(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Intake, "give_back", lambda *_: None)
+
+
 def _schemas_in_use_are_not_compared(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(lancewal_ingest.registry.comparison.SchemaComparison, "begin_if_due", lambda *_: False)
 
@@ -1138,6 +1142,7 @@ MUTATIONS: dict[str, Patch] = {
     "rows come before their schema": _rows_come_before_their_schema,
     "another content of a schema is taken": _another_content_of_a_schema_is_taken,
     "schemas in use are not compared": _schemas_in_use_are_not_compared,
+    "records without a schema are not given back": _records_without_a_schema_are_not_given_back,
     "rows that have gone are not compared": _rows_that_have_gone_are_not_compared,
     "an expiry changes no row": _an_expiry_changes_no_row,
     "a step is where its version has merged": _a_step_is_where_its_version_has_merged,
@@ -1371,6 +1376,7 @@ NOT_IN_SCHEDULES = {
     "rows come before their schema",
     "another content of a schema is taken",
     "schemas in use are not compared",
+    "records without a schema are not given back",
 }
 """Mutations that no random schedule can show: none of them damages a subscription, has many bad records before its
 first row, replaces a segment, minds a true copy of a lost one, makes another version of the contract, damages a page

@@ -30,10 +30,15 @@ SEVEN = SchemaKey("id-7")
 class SchemaStage(Stage):
     """A stage whose topic has framed JSON."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, begins_with_json: bool = False) -> None:
         super().__init__()
         self.fake = FakeRegistry(id_7=JSON)
         self.registry = self.fake
+        if not begins_with_json:
+            self.frames()
+
+    def frames(self) -> None:
+        """The table has values with frames from now on."""
         self.alter(format=2, value_format="json-schema", on_wrong_format="dead-letter", on_unknown_schema="dead-letter")
 
     def framed(self, partition: int, schema: int = 7, op: Op | None = Op.UPSERT) -> None:
@@ -149,10 +154,21 @@ def registry_gives_an_id_away() -> None:
     stage.is_durable(0, 2)
 
 
+def format_changes_under_a_record() -> None:
+    """A decodes a record by a contract that says JSON, and finds the version that says otherwise.  It knows no schema yet."""
+    stage = SchemaStage(begins_with_json=True)
+    a = stage.member("a", 0, 1)
+    stage.framed(0)
+    stage.frames()
+    stage.later(a, 2.0)
+    stage.is_durable(0, 1)
+
+
 SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
     owner_dies_between_a_schema_and_its_rows: ("a schema is asked for anew", "durable up to"),
     store_takes_no_schema: ("rows come before their schema", "there is no stored schema for record"),
     registry_learns_a_schema_late: ("a schema is asked for anew", "rejected"),
     two_owners_of_two_registries: ("another content of a schema is taken", "B goes on by another schema"),
+    format_changes_under_a_record: ("records without a schema are not given back", "holds"),
     registry_gives_an_id_away: ("schemas in use are not compared", "an id that was given away stops"),
 }

@@ -26,7 +26,8 @@ from lancewal_demo.stack.clouds.gcs_front import SOURCE
 from lancewal_demo.stack.ports import listens
 
 ONCE: Any = {"max_retries": 0, "retry_timeout": timedelta(seconds=10)}
-HTTP: Any = {"allow_http": True, "timeout": "60s"}
+HTTP: Any = {"allow_http": True, "timeout": "60s", "pool_max_idle_per_host": "0"}
+"""No connection is kept: Azurite closes one that is idle for 5 s, and the client does not repeat a POST, such as a delete."""
 
 Store = AzureStore | GCSStore
 
