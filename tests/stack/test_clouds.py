@@ -142,7 +142,7 @@ def test_ranges(make: Callable[[str], Store]) -> None:
 
 
 def test_deletes(make: Callable[[str], Store]) -> None:
-    store = make("deletes")
+    store = make("many-deletes")
     keys = [f"{number:03d}" for number in range(300)]
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda key: obstore.put(store, key, b"-", mode="create"), keys))

@@ -223,10 +223,10 @@ def test_producers_of_old_and_new_columns_at_once(tmp_path: Path) -> None:
     pipeline.ingest()
     pipeline.change_columns({"a": "amount", "tags": None}, {"note": 'string = "none"', "more": "int64"})
     rows = pipeline.oracle
+    pipeline.patch("r0", 2, more=5)  # a name that only the newer version has: what follows is of that version
+    assert rows["r0", 2]["note"] is None
     pipeline._send("upsert", "r0", 1, {})
     rows["r0", 1] = {"region": "r0", "id": 1, "amount": None, "s": None, "note": "none", "more": None}
-    pipeline.patch("r0", 2, more=5)
-    assert rows["r0", 2]["note"] is None
     pipeline.upsert("r0", 5, note=None, amount=7)
     pipeline.patch("r0", 6, s="a patch makes a row of nulls")
     pipeline.produced("upsert", "r0", 3, {"a": 33, "s": "old", "tags": ["x"], "note": "given"})
