@@ -44,6 +44,15 @@ class StoredPlace(FramedPlace):
         return later
 
 
+def place_with_a_record() -> tuple[StoredPlace, IngestWorker]:
+    """A place whose worker has made one record of schema 7 durable."""
+    place = StoredPlace(FakeRegistry(id_7=JSON))
+    worker = place.worker_here()
+    place.source.coming = [place.framed(0, [7])]
+    place.turns(worker, 4)
+    return place, worker
+
+
 def stored_contract(place: FramedPlace) -> Contract:
     found = newest_contract(place.store)
     assert found is not None
@@ -79,10 +88,7 @@ def test_an_unknown_schema_counts_from_a_position_on() -> None:
 
 
 def test_partitions_that_an_id_had_stopped_go_on() -> None:
-    place = StoredPlace(FakeRegistry(id_7=JSON))
-    worker = place.worker_here()
-    place.source.coming = [place.framed(0, [7])]
-    place.turns(worker, 4)
+    place, worker = place_with_a_record()
     place.registry.has[SEVEN] = OTHER
     place.turns(worker, 3, EVERY_S)
     assert [error.kind for error in worker.stopped.values()] == ["schema_id_reused"]
@@ -96,10 +102,7 @@ def test_partitions_that_an_id_had_stopped_go_on() -> None:
 
 
 def test_a_command_that_died_is_run_again() -> None:
-    place = StoredPlace(FakeRegistry(id_7=JSON))
-    worker = place.worker_here()
-    place.source.coming = [place.framed(0, [7])]
-    place.turns(worker, 4)
+    place, worker = place_with_a_record()
     place.registry.has[SEVEN] = OTHER
     before = stored_contract(place)
     place.accepts(SEVEN, {1: Position(4)}, worker)
@@ -122,10 +125,7 @@ def dies_before_the_contract(place: StoredPlace, since: Mapping[int, Position]) 
 
 
 def test_a_version_that_no_contract_names_lets_no_record_pass() -> None:
-    place = StoredPlace(FakeRegistry(id_7=JSON))
-    worker = place.worker_here()
-    place.source.coming = [place.framed(0, [7])]
-    place.turns(worker, 4)
+    place, worker = place_with_a_record()
     place.registry.has[SEVEN] = OTHER
     place.turns(worker, 3, EVERY_S)
     dies_before_the_contract(place, {})
@@ -138,10 +138,7 @@ def test_a_version_that_no_contract_names_lets_no_record_pass() -> None:
 
 
 def test_a_command_that_died_with_other_positions_decides_nothing() -> None:
-    place = StoredPlace(FakeRegistry(id_7=JSON))
-    worker = place.worker_here()
-    place.source.coming = [place.framed(0, [7])]
-    place.turns(worker, 4)
+    place, worker = place_with_a_record()
     place.registry.has[SEVEN] = AVRO
     dies_before_the_contract(place, {0: Position(1)})
     later = place.accepts(SEVEN, {0: Position(3)}, worker)
@@ -151,10 +148,7 @@ def test_a_command_that_died_with_other_positions_decides_nothing() -> None:
 
 def test_versions_of_a_schema_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "SCHEMA_VERSIONS_MAX", 6)
-    place = StoredPlace(FakeRegistry(id_7=JSON))
-    worker = place.worker_here()
-    place.source.coming = [place.framed(0, [7])]
-    place.turns(worker, 4)
+    place, worker = place_with_a_record()
     place.registry.has[SEVEN] = AVRO
     for at in (1, 2):
         dies_before_the_contract(place, {0: Position(at)})
@@ -174,10 +168,7 @@ def test_versions_of_a_schema_are_bounded(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_records_wait_in_memory_while_another_schema_is_accepted() -> None:
-    place = StoredPlace(FakeRegistry(id_7=JSON))
-    worker = place.worker_here()
-    place.source.coming = [place.framed(0, [7])]
-    place.turns(worker, 4)
+    place, worker = place_with_a_record()
     place.registry.has[SEVEN] = OTHER
     place.store.silent = "_lancewal/wal/"
     place.source.coming = [place.framed(1, [7]), place.framed(2, [7])]
@@ -189,10 +180,7 @@ def test_records_wait_in_memory_while_another_schema_is_accepted() -> None:
 
 
 def test_a_doubt_outlasts_a_contract_that_says_nothing_about_it() -> None:
-    place = StoredPlace(FakeRegistry(id_7=JSON))
-    worker = place.worker_here()
-    place.source.coming = [place.framed(0, [7])]
-    place.turns(worker, 4)
+    place, worker = place_with_a_record()
     place.registry.has[SEVEN] = OTHER
     place.turns(worker, 3, EVERY_S)
     later = place.accepts(SEVEN, {}, worker)
@@ -213,10 +201,7 @@ def test_a_doubt_outlasts_a_contract_that_says_nothing_about_it() -> None:
 
 
 def test_a_schema_that_is_too_large_is_not_accepted() -> None:
-    place = StoredPlace(FakeRegistry(id_7=JSON))
-    worker = place.worker_here()
-    place.source.coming = [place.framed(0, [7])]
-    place.turns(worker, 4)
+    place, worker = place_with_a_record()
     place.registry.has[SEVEN] = WriterSchema("json-schema", "x" * (SCHEMA_BYTES_MAX + 1))
     with pytest.raises(TooManySchemas, match="smaller schema"):
         place.accepts(SEVEN, {}, worker)
@@ -233,10 +218,7 @@ def test_a_schema_that_is_too_large_is_not_accepted() -> None:
     ids=["not stored", "not known", "the same"],
 )
 def test_nothing_to_accept(key: SchemaKey, has: dict[SchemaKey, WriterSchema], text: str) -> None:
-    place = StoredPlace(FakeRegistry(id_7=JSON))
-    worker = place.worker_here()
-    place.source.coming = [place.framed(0, [7])]
-    place.turns(worker, 4)
+    place, worker = place_with_a_record()
     place.registry.has = has
     before = newest_contract(place.store)
     with pytest.raises(InvalidInput, match=text):

@@ -20,7 +20,6 @@ from lancewal_ingest.decode.avro.schema import (
     AvroType,
     AvroUnion,
     Logical,
-    named,
 )
 
 _PLAIN = {
@@ -62,8 +61,7 @@ def column_of(type_: AvroType) -> pa.DataType | None:
 
 def _uuid(type_: AvroType) -> pa.DataType | None:
     """Return the type of uuids for a field of them.  Within lists and structs uuids are texts or bytes."""
-    branches = type_.branches if isinstance(type_, AvroUnion) else (type_,)
-    others = [branch for branch in branches if named(branch) != "null"]
+    others = type_.others if isinstance(type_, AvroUnion) else [type_]
     logicals = [one.logical for one in others if isinstance(one, AvroPlain | AvroFixed)]
     return pa.uuid() if len(others) == 1 and logicals == [Logical("uuid")] else None
 
@@ -77,8 +75,7 @@ class _ColumnTypes:
         if depth_left == 0 or self._left < 0:
             return None
         match type_:
-            case AvroUnion(branches=branches):
-                others = [branch for branch in branches if named(branch) != "null"]
+            case AvroUnion(others=others):
                 return self.of(others[0], depth_left) if len(others) == 1 else None
             case AvroArray(items=items):
                 item = self.of(items, depth_left - 1)

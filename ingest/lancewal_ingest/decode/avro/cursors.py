@@ -45,7 +45,7 @@ class Cursors:
         self.steps_left = steps
         """Values of passed-over types that may still be read at all cursors."""
         self.depth = 0
-        """SkippedCell-over types that are being read, inside each other."""
+        """Types that are passed over and are being read, inside each other."""
 
     def some(self, rows: Places, at: Places) -> Cursors:
         """Return cursors for some rows, which stand at other places.  A row may be there several times."""

@@ -6,7 +6,7 @@ empty item, takes its full width.  Names of enumerations take no bytes of the da
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
@@ -32,8 +32,8 @@ def growth_of(members: Sequence[tuple[Cell, int | None]], default_bytes: int) ->
     return factor, each + default_bytes
 
 
-def _together(cells: object) -> Growth:
-    found = [_growth(cell) for cell in cells]  # type: ignore[attr-defined]
+def _together(cells: Iterable[Cell]) -> Growth:
+    found = [_growth(cell) for cell in cells]
     return max((factor for factor, _ in found), default=0), sum(each for _, each in found)
 
 

@@ -172,8 +172,8 @@ class _Mapper:
         """Return the cell of a column for values of a type; ``SchemaUnusable`` if the column cannot take them."""
         found: Cell | None = None
         match type_:
-            case AvroUnion(branches=branches):
-                found = self._union(branches, column, names, path)
+            case AvroUnion():
+                found = self._union(type_, column, names, path)
             case AvroArray(items=items):
                 found = self._array(items, column, names, path)
             case AvroMap(values=values) if pa.types.is_map(column) and column.key_type == pa.string():
@@ -194,10 +194,8 @@ class _Mapper:
             raise _mismatch(type_, column, path)
         return found
 
-    def _union(
-        self, branches: Sequence[AvroType], column: pa.DataType, names: Names | None, path: str
-    ) -> ChoiceCell | None:
-        others = [branch for branch in branches if named(branch) != "null"]
+    def _union(self, union: AvroUnion, column: pa.DataType, names: Names | None, path: str) -> ChoiceCell | None:
+        branches, others = union.branches, union.others
         nothing = AvroPlain("null")
         if len(others) == 1:
             cells: list[Cell] = [

@@ -72,6 +72,11 @@ class AvroMap:
 class AvroUnion:
     branches: tuple[AvroType, ...]
 
+    @property
+    def others(self) -> list[AvroType]:
+        """All branches but null."""
+        return [branch for branch in self.branches if named(branch) != "null"]
+
 
 @dataclass(slots=True, eq=False)
 class AvroRecord:
