@@ -6,14 +6,13 @@ import contextlib
 import os
 import socket
 import struct
-import threading
-from http.server import ThreadingHTTPServer
 
 import pytest
 
 from lancewal_core.errors import StoreUnavailable
 from lancewal_core.store.obstore import open_store
 from tests.support.forwarding import Forwarding
+from tests.support.served import served
 from tests.support.small_s3.server import SmallS3
 from tests.support.store_addresses import at_real_server
 
@@ -46,12 +45,9 @@ def test_a_connection_that_ends_is_no_failed_deletion(kind: str, landed: bool, r
                 with contextlib.suppress(OSError, ValueError):
                     super().finish()
 
-        with ThreadingHTTPServer(("127.0.0.1", 0), Cutting) as server:
-            server.daemon_threads = True
-            thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-            thread.start()
+        with served(Cutting) as address:
             path = upstream.partition("://")[2].partition("/")[2]
-            options[endpoint] = f"http://127.0.0.1:{server.server_address[1]}" + (f"/{path}" if path else "")
+            options[endpoint] = address + (f"/{path}" if path else "")
             store = open_store(uri, options)
             for key in ("one", "two"):
                 store.put_if_absent(key, b"1")
@@ -62,5 +58,3 @@ def test_a_connection_that_ends_is_no_failed_deletion(kind: str, landed: bool, r
             store.put_if_absent("one", b"1")
             with pytest.raises(StoreUnavailable, match="could not delete 'one'"):
                 store.delete(["one"])
-            server.shutdown()
-            thread.join()

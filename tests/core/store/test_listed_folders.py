@@ -7,9 +7,7 @@ folder on the way to a blob is an entry of the type ``directory`` with no bytes,
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Iterator
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import lance
@@ -20,6 +18,7 @@ from lancewal_core.store.obstore import open_store
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_demo.stack.clouds import AzureServer
 from tests.support.forwarding import Forwarding
+from tests.support.served import served
 
 _BLOB = re.compile(rb"<Blob>.*?</Blob>", re.DOTALL)
 _NAME = re.compile(rb"<Name>(.*?)</Name>")
@@ -56,13 +55,8 @@ def hierarchical(azure: AzureServer, tmp_path: Path) -> Iterator[tuple[str, list
 
             self.pass_on(azure.endpoint, body, changed=changed)
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Proxy) as server:
-        server.daemon_threads = True
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}/{azure.account}", shown
-        server.shutdown()
-        thread.join()
+    with served(Proxy) as address:
+        yield f"{address}/{azure.account}", shown
 
 
 def test_folders_are_no_objects(azure: AzureServer, hierarchical: tuple[str, list[int]], tmp_path: Path) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 
 from lancewal_core.errors import StoreUnavailable
 from lancewal_core.store.object_store import PutUnknown
 from lancewal_core.store.obstore import TableStore, open_store
+from tests.support.served import served
 from tests.support.store_addresses import at_server
 
 CODES = (
@@ -48,12 +48,8 @@ class Answers404(BaseHTTPRequestHandler):
 def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[TableStore]:
     scheme, code = request.param
     monkeypatch.setattr(Answers404, "code", code)
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answers404) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        yield open_store(*at_server(scheme, f"http://127.0.0.1:{server.server_address[1]}"))
-        server.shutdown()
-        thread.join()
+    with served(Answers404) as address:
+        yield open_store(*at_server(scheme, address))
 
 
 def test_without_its_bucket_no_object_is_absent(store: TableStore) -> None:

@@ -3,9 +3,8 @@ lancewal all that was answered 429, after a pause."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import ClassVar
 from urllib.parse import unquote
 
@@ -19,6 +18,7 @@ from lancewal_core.store.object_store import Done, PutUnknown, Stored, put_once
 from lancewal_core.store.observed import ObservedStore
 from lancewal_core.store.obstore import ObstoreStore, open_store
 from lancewal_core.store.request_metrics import StoreMetricTable
+from tests.support.served import served
 from tests.support.store_addresses import at_server
 
 PAGE = paths.page_version(Page("orders", TopicId("id"), 0, None), 3)
@@ -50,14 +50,10 @@ def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     monkeypatch.setattr(Busy, "answers", [])
     monkeypatch.setattr(Busy, "asked", [])
     monkeypatch.setattr(obstore, "_PAUSES_S", (0.0,) * len(obstore._PAUSES_S))
-    with ThreadingHTTPServer(("127.0.0.1", 0), Busy) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        opened = open_store(*at_server(request.param, f"http://127.0.0.1:{server.server_address[1]}"))
+    with served(Busy) as address:
+        opened = open_store(*at_server(request.param, address))
         assert isinstance(opened, ObstoreStore)
         yield opened
-        server.shutdown()
-        thread.join()
 
 
 def test_a_version_of_a_page_is_sent_once(store: ObstoreStore) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 
@@ -13,6 +12,7 @@ from lancewal_core.errors import StoreUnavailable
 from lancewal_core.store.object_store import PutUnknown
 from lancewal_core.store.obstore import TableStore, open_store
 from lancewal_core.store.refusal import what_to_set
+from tests.support.served import served
 from tests.support.store_addresses import KEY, at_server
 
 ENDPOINTS = {"s3": "aws_endpoint", "gs": "google_base_url", "abfss": "azure_storage_endpoint"}
@@ -37,14 +37,8 @@ def refusing(status: int, code: str, text: str) -> Iterator[str]:
 
         def log_message(self, format: str, *args: object) -> None: ...
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Refuses) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}"
-        finally:
-            server.shutdown()
-            thread.join()
+    with served(Refuses) as address:
+        yield address
 
 
 def store_at(endpoint: str, scheme: str = "s3", **options: str) -> TableStore:
