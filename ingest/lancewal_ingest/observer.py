@@ -60,6 +60,9 @@ class Observer(Protocol):
     def other_names(self, uses: Mapping[OtherName, int]) -> None:
         """Rows that are durable use names other than present ones, each so many times."""
 
+    def passed_over(self, records: Mapping[str, int]) -> None:
+        """Records are durable as gaps of entries, neither rows nor faults.  ``records``: how many of each kind."""
+
     def failed(self, act: str, cause: object) -> None:
         """The operation ``act`` failed because of a passing fault, and is tried again."""
 

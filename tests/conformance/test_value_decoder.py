@@ -30,7 +30,7 @@ from lancewal_core.table.contract import Contract
 from lancewal_core.wal.writer_schemas import StoredSchema, WriterSchema, stored_schema
 from lancewal_ingest.decode.framed.frames import key_of_id
 from lancewal_ingest.decode.json.decoder import JsonDecoder
-from lancewal_ingest.decode.outcomes import KINDS
+from lancewal_ingest.decode.outcomes import KINDS, PASSED_OVER
 from lancewal_ingest.decode.value_decoder import DecodedValues, HeaderValues, ValueDecoder
 from lancewal_ingest.decode.weight import slot_bits
 from lancewal_ingest.formats import value_decoder
@@ -254,10 +254,13 @@ ops = st.sampled_from([Op.UPSERT, Op.PATCH, Op.DELETE])
 
 
 def decoded(decoder: ValueDecoder, values: Sequence[bytes], of: Sequence[Op] | None = None) -> DecodedValues:
-    """What became of ``values``; each is one row or one refusal of a known kind, and all columns are the table's."""
+    """What became of ``values``; each is one row, one refusal of a known kind, or passed over, and all columns are the
+    table's."""
     headers = {name: array for name, array in fields_of(values).items() if name in decoder.headers}
     found = decoder.decode(values, np.array(of or [Op.UPSERT] * len(values), dtype=np.uint8), headers)
     places = [int(place) for part in found.parts for place in part.indexes] + [one.place for one in found.refused]
+    places += [int(place) for passed in found.passed_over.values() for place in passed]
+    assert found.passed_over.keys() <= PASSED_OVER.keys()
     assert sorted(places) == list(range(len(values)))
     for part in found.parts:
         assert [column.type for column in part.columns] == COLUMNS.types
@@ -272,6 +275,7 @@ def decoded(decoder: ValueDecoder, values: Sequence[bytes], of: Sequence[Op] | N
 def outcomes(found: DecodedValues) -> dict[int, str]:
     """What became of each value, as text in which -0.0 is not 0.0 and a timestamp is a number."""
     become = {one.place: f"{one.kind}: {one.message}" for one in found.refused}
+    become |= {int(place): kind for kind, passed in found.passed_over.items() for place in passed}
     for part in found.parts:
         arrays = [a.cast(pa.int64()) if pa.types.is_timestamp(a.type) else a for a in part.columns]
         columns = [array.to_pylist() for array in (*arrays, part.ops, part.present)]

@@ -46,7 +46,7 @@ class WithSchemas(NamesNoSchema):
             for name, type_ in schema.items()
             if place in refused and name not in self._columns
         }
-        return DecodedValues(found.parts, found.refused, found.other_names, new_fields)
+        return DecodedValues(found.parts, found.refused, found.other_names, new_fields, found.passed_over)
 
 
 @contextmanager

@@ -1,9 +1,10 @@
 """Append: from consumed records to a durable segment.
 
 Guarantees
- 1. An entry holds exactly the rows of the records in [first, next), and lists the records that gave no row (``prepare``).
+ 1. An entry holds exactly the rows of the records in [first, next), and lists the bad records (``prepare``).
  2. The contract's policy decides about a record that cannot be a row of its partition.  Its dead letter is acknowledged
-    before its offset is durable, or it is passed over, or the partition stops right before it.
+    before its offset is durable, or it is ignored, or the partition stops right before it.  No policy decides about a record
+    that its format passes over.
  3. If the dead-letter topic refuses a letter for its size, the partition stops right before that record.  No other
     partition stops.
  4. Nothing of a batch is written if the topic's id changed by the time its newest record had arrived.  Nor if its
@@ -150,6 +151,8 @@ class AppendJob:
     stops: tuple[Stop, ...] = ()
     other_names: Mapping[OtherName, int] = field(default_factory=dict)
     """Number of uses of each name other than a present one."""
+    passed_over: Mapping[str, int] = field(default_factory=dict)
+    """Number of records that are passed over, by kind."""
     letters: int = 0
     """Number of dead letters that were acknowledged."""
     given_back: Sequence[Consumed] = ()
@@ -220,6 +223,7 @@ class AppendJob:
         except RegistryUnavailable:
             return None
         self.other_names = sum((Counter(one.other_names) for _, one in found), Counter[OtherName]())
+        self.passed_over = sum((Counter(one.passed_over) for _, one in found), Counter[str]())
         return [_Prepared.of(consumed, one) for consumed, one in found]
 
     def _by_newest(self) -> list[tuple[Consumed, Together]]:

@@ -1,13 +1,15 @@
-"""Outcome of one region's records under the contract: rows, records that cannot become rows, or a stop.
+"""Outcome of one region's records under the contract: rows, records that cannot become rows, gaps, or a stop.
 
 Guarantees
- 1. An entry over [first, next) is the same under every policy.  Good records are rows, and all others are listed in
-    it with what is wrong with them.  Policies decide where an entry ends and which of the listed records become dead
-    letters.
+ 1. An entry over [first, next) is the same under every policy.  Good records are rows, and bad ones are listed in it with
+    what is wrong with them.  Records that are passed over are gaps, as offsets without a record are.  Policies decide where
+    an entry ends and which of the listed records become dead letters.
  2. If a policy is ``stop``, the partition stops right before the first such record.  ``on_wrong_format`` counts for a
     partition without a row alone (``NoRowYet``), and stops it before a record that is recognised as of another format.  It
     also stops before record ``FIRST_RECORDS`` since the table's start, if all are bad of one kind.
- 3. Letters and entry are of one version of the contract, and the entry names it.  That version says whether a listed
+ 3. A record that is passed over is asked for nothing: neither for its partition, nor for its key.  It is no row and no bad
+    record for ``on_wrong_format``, and ends no drain.
+ 4. Letters and entry are of one version of the contract, and the entry names it.  That version says whether a listed
     record became a dead letter or was ignored.
 """
 
@@ -116,6 +118,9 @@ class Together(NamedTuple):
     new_fields: Mapping[str, pa.DataType] = MappingProxyType({})
     """New fields of records (``DecodedValues.new_fields``).  One region of those that were decoded together has the new
     fields of all of them."""
+    passed_over: Mapping[str, int] = MappingProxyType({})
+    """Number of records that are passed over, by kind.  One region of those that were decoded together has the counts of all
+    of them, records from a stop on included."""
 
 
 def lenient(contract: Contract) -> Contract:
@@ -193,24 +198,28 @@ class Preparer:
             lies = np.full(len(records), group[0].region.partition, np.int32)
             decoded = self._decoder.decode(records, lies)
             outcome = self._outcome(group[0], decoded, self._routing.partitions(records, decoded, lies))
-            return [Together(outcome, None, _by_terms(decoded, group), decoded.other_names, decoded.new_fields)]
+            return [_counted(Together(outcome, None, _by_terms(decoded, group)), decoded)]
         records = Records.joined([c.records for c in group])
         counts = [len(c.records.offsets) for c in group]
         lies = np.repeat(np.array([c.region.partition for c in group], np.int32), counts)
         decoded = self._decoder.decode(records, lies)
         belongs = self._routing.partitions(records, decoded, lies)
-        if self._drained is None and not decoded.rejected and not decoded.other_names and np.array_equal(belongs, lies):
+        all_rows = decoded.rows.num_rows == len(records) and not decoded.other_names
+        if self._drained is None and all_rows and np.array_equal(belongs, lies):
             return self._all_rows(group, decoded.rows, counts, weights)
         rows = np.concatenate([[0], np.cumsum(decoded.is_row)])
+        bad = np.concatenate([[0], np.cumsum(decoded.is_rejected)])
         ends = list(accumulate(counts))
         begins = [end - count for end, count in zip(ends, counts, strict=True)]
         outcomes = [
-            self._outcome(one, decoded.part(begin, end, int(rows[begin])), belongs[rows[begin] : rows[end]])
+            self._outcome(
+                one, decoded.part(begin, end, int(rows[begin]), int(bad[begin])), belongs[rows[begin] : rows[end]]
+            )
             for one, begin, end in zip(group, begins, ends, strict=True)
         ]
         by_terms = _by_terms(decoded, group)
         found = [Together(outcome, None, by_terms) for outcome in outcomes]
-        return [found[0]._replace(other_names=decoded.other_names, new_fields=decoded.new_fields), *found[1:]]
+        return [_counted(found[0], decoded), *found[1:]]
 
     def _all_rows(
         self, group: Sequence[Consumed], rows: pa.RecordBatch, counts: Sequence[int], weights: Weights
@@ -371,6 +380,13 @@ def _by_terms(decoded: Decoded, group: Sequence[Consumed]) -> bool:
     if names or any(rejected.kind in OF_COLUMNS for rejected in decoded.rejected):
         return True
     return bool(decoded.rejected) and any(one.no_row_yet is not None for one in group)
+
+
+def _counted(first: Together, decoded: Decoded) -> Together:
+    """Return the result of the first region, with what was counted in all regions."""
+    return first._replace(
+        other_names=decoded.other_names, new_fields=decoded.new_fields, passed_over=decoded.passed_over
+    )
 
 
 def _metadata_of(contract: Contract) -> Mapping[str, str]:

@@ -6,6 +6,7 @@
    no partition.  This finds a producer with another partitioner, but not one that gives one primary key several record
    keys.  The merge finds such primary keys (``RegionConflict``).
 3. With ``table.partitioner: none``: where it lies.
+4. Only rows are asked.  A record that is passed over may have no key, or the key of something else.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Decode consumed records into a WAL batch, whatever the format of their values.
 
-1. Each record is one row or one ``Rejected``, which names the first check that failed.  The order is: size, headers,
-   operation, whether the record needs a value, and then the checks of the format (``value_decoder``).
+1. Each record is one row, one ``Rejected``, or is passed over.  A ``Rejected`` names the first check that failed.  The
+   order is: size, headers, operation, whether the record needs a value, and then the checks of the format
+   (``value_decoder``), which alone passes values over.
 2. A record without a value deletes the row of its Kafka key, if ``record_keys`` say which row that is.  They also
    refuse rows whose key is that of another row.
 3. A delete keeps only the values of the primary key.
@@ -71,7 +72,7 @@ class Decoder:
         self._keys = keys
 
     def decode(self, records: Records, lies: Partitions | None = None) -> Decoded:
-        """Return the rows and the rejections of ``records``, which may be of several regions.
+        """Return the rows and the rejections of ``records``, which may be of several regions, and what is passed over.
 
         ``lies``: the partition of each record; None: no column has it."""
         headers = HeaderColumns(records.headers)
@@ -94,6 +95,8 @@ class Decoder:
         places = _kafka_places(records, lies) if self._values.needs_places else None
         parts = [self._deletes(deleted)] if deleted else []
         other_names, new_fields = Counter[OtherName](), dict[str, pa.DataType]()
+        passed_over = Counter[str]()
+        is_row = np.ones(len(records), dtype=np.bool_)
         for indexes in self._pieces(records, np.flatnonzero(ops != ASIDE)):
             whole = len(indexes) == len(records)
             # Null values went aside.
@@ -112,15 +115,17 @@ class Decoder:
                 parts.append(self._only_keys(part))
             other_names.update(decoded.other_names)
             new_fields.update(decoded.new_fields)
+            for kind, passed in decoded.passed_over.items():
+                is_row[indexes[passed]] = False
+                passed_over[kind] += len(passed)
             for one in decoded.refused:
                 index = int(indexes[one.place])
                 rejected[index] = self._refused(records, index, one)
         rows = assemble(self._rows, records, parts)
-        is_row = np.ones(len(records), dtype=np.bool_)
         is_row[list(rejected)] = False
         if self._keys is not None and rows.num_rows:
             at = np.flatnonzero(is_row)
-            keys = records.keys if not rejected else [records.keys[index] for index in at.tolist()]
+            keys = records.keys if is_row.all() else [records.keys[index] for index in at.tolist()]
             wrong = self._keys.wrong(keys, rows)
             for place, why in wrong.items():
                 index = int(at[place])
@@ -135,7 +140,10 @@ class Decoder:
             rejected |= {index: Rejected(records.offsets[index], TOO_LARGE, expected) for index in large}
             is_row[large] = False
             rows = rows.filter(pa.array(fits))
-        return Decoded(rows, is_row, tuple(rejected[index] for index in sorted(rejected)), other_names, new_fields)
+        is_rejected = np.zeros(len(records), dtype=np.bool_)
+        is_rejected[list(rejected)] = True
+        in_order = tuple(rejected[index] for index in sorted(rejected))
+        return Decoded(rows, is_row, in_order, is_rejected, other_names, new_fields, passed_over)
 
     @property
     def names_schemas(self) -> bool:

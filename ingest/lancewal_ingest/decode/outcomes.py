@@ -1,4 +1,8 @@
-"""Results of a decoder: a batch of rows, and the records that gave no row, each with its reason."""
+"""Results of a decoder: a batch of rows, and the records that gave no row.
+
+A record that gave no row is *rejected*, with its reason, or *passed over*.  A record is passed over if its format says that
+it is no row, and nothing is wrong with it.
+"""
 
 from __future__ import annotations
 
@@ -46,6 +50,14 @@ OF_COLUMNS = frozenset({"wrong_format", "duplicate_member", "unknown_column", "t
 """Kinds of rejections that may be due to columns of an older contract."""
 
 
+PASSED_OVER: dict[str, str] = {
+    "heartbeat": "a heartbeat of the connector, which says only that it is alive",
+    "transaction": "the begin or the end of a transaction at the source",
+    "message": "a logical message that somebody wrote into the source's log, which belongs to no table",
+}
+"""Kinds of records that are passed over, and what they are.  An entry does not list them: they are gaps in it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rejected:
     """A record that gave no row, and why."""
@@ -61,26 +73,31 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """Result for some records, each of which is a row or rejected."""
+    """Result for some records, each of which is a row, rejected, or passed over."""
 
     rows: pa.RecordBatch
     """``RowSchema.wal``, in the order of the records."""
     is_row: npt.NDArray[np.bool_]
     """True for each record that is a row."""
     rejected: tuple[Rejected, ...]
-    """Rejections of all other records, in the order of the records."""
+    """Rejections, in the order of the records."""
+    is_rejected: npt.NDArray[np.bool_]
+    """True for each record that is rejected.  A record that is no row, and not rejected, is passed over."""
     other_names: Mapping[OtherName, int] = field(default_factory=dict)
     """Number of uses, by the rows, of each name other than a present one."""
     new_fields: Mapping[str, pa.DataType] = field(default_factory=dict)
     """New fields of rejected records (``DecodedValues.new_fields``)."""
+    passed_over: Mapping[str, int] = field(default_factory=dict)
+    """Number of records that are passed over, by kind (``PASSED_OVER``)."""
 
-    def part(self, begin: int, end: int, first_row: int) -> Decoded:
-        """Return the result for the records ``begin`` to before ``end``, with a copy of their rows.
+    def part(self, begin: int, end: int, first_row: int, first_rejected: int) -> Decoded:
+        """Return the result for the records ``begin`` to before ``end``, with a copy of their rows and without counts.
 
-        ``first_row`` is the index in ``rows`` of the first of them."""
-        is_row, first_rejected = self.is_row[begin:end], begin - first_row
+        ``first_row`` and ``first_rejected``: the numbers of rows and of rejections before ``begin``."""
+        is_row, is_rejected = self.is_row[begin:end], self.is_rejected[begin:end]
         rows = own_rows(self.rows.slice(first_row, int(np.count_nonzero(is_row))))
-        return Decoded(rows, is_row, self.rejected[first_rejected : first_rejected + len(is_row) - rows.num_rows])
+        end_rejected = first_rejected + int(np.count_nonzero(is_rejected))
+        return Decoded(rows, is_row, self.rejected[first_rejected:end_rejected], is_rejected)
 
 
 class Refusal(Exception):

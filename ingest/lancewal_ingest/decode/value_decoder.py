@@ -4,7 +4,8 @@
 and rows too large for a segment.  It also says which columns a delete keeps.
 
 Guarantees of a ``ValueDecoder``; ``tests/conformance/test_value_decoder.py`` holds every format to them
- 1. Each value is one row or is refused, whatever its bytes are.  No error is raised, and nothing is dropped: a value
+ 1. Each value is one row, is refused, or is passed over, whatever its bytes are.  No error is raised.  Only a value that the
+    format knows to be neither a row nor a fault is passed over, such as a heartbeat.  Nothing else is dropped: a value
     with a member for which there is no column is refused, unless the contract says that its name is passed over.
  2. The result for a value depends only on its bytes, its operation, the headers that the format names, the contract's
     columns and names, and the stored schemas (``lancewal_core.wal.writer_schemas``).  Its neighbours and earlier values
@@ -45,7 +46,8 @@ Weights = npt.NDArray[np.int64]
 """Weight in bytes for each record."""
 
 
-NamedBy = tuple[SchemaKey, npt.NDArray[np.int64]]
+Indexes = npt.NDArray[np.int64]
+NamedBy = tuple[SchemaKey, Indexes]
 """A schema, and the indexes of the values that name it."""
 
 
@@ -83,6 +85,8 @@ class DecodedValues:
     new_fields: Mapping[str, pa.DataType] = field(default_factory=dict)
     """Type of each optional field that the schemas of refused values have, and for which there is no column.  A member of a
     struct is none of them.  A format without schemas names none."""
+    passed_over: Mapping[str, Indexes] = field(default_factory=dict)
+    """Indexes of the values that are neither a row nor a fault, by kind (``outcomes.PASSED_OVER``)."""
 
 
 class Growth(Protocol):

@@ -40,6 +40,11 @@ class IngestMetricTable(KafkaMetricTable, StoreMetricTable, ServiceMetricTable, 
     rows = counter("Rows made durable.", "partition")
     dead_letters = counter("Records put aside as dead letters, by kind.", "partition", "kind")
     records_ignored = counter("Records passed over because the contract ignores them, by kind.", "partition", "kind")
+    records_passed_over = counter(
+        "Records that are neither a row nor a fault, by kind: heartbeats, transactions and messages of a connector. No policy "
+        "decides about them.",
+        "kind",
+    )
     other_names = counter(
         "Members of rows that have a former name of a column, or a dropped or unknown one. Kind `not_utf8`: keys or headers "
         "that the string column `field` cannot hold. Beyond 100 the field is `...`.",

@@ -153,6 +153,10 @@ class IngestMetrics(ServiceMetrics):
     def column_refused(self, name: str, why: str) -> None:
         self.events.column_refused(column=name[:NAME_LENGTH_MAX], error=why[:REASON_LENGTH_MAX])
 
+    def passed_over(self, records: Mapping[str, int]) -> None:
+        for kind, count in records.items():
+            self._shown.records_passed_over.labels(kind).inc(count)
+
     def other_names(self, uses: Mapping[OtherName, int]) -> None:
         for one, count in uses.items():
             shown = (

@@ -489,6 +489,8 @@ class IngestWorker:
             self._bundling.add(self._writer, result, job.entries)
             if job.other_names:
                 self._observer.other_names(job.other_names)
+            if job.passed_over:
+                self._observer.passed_over(job.passed_over)
         self._intake.give_back(job.given_back)
         for stop in job.stops:
             region = self._partitions.open.get(stop.region)

@@ -34,6 +34,7 @@ from lancewal_ingest.decode.value_decoder import (
     NO_HEADERS,
     DecodedValues,
     HeaderValues,
+    Indexes,
     NamedBy,
     Ops,
     Places,
@@ -101,6 +102,7 @@ class FramedDecoder:
         groups, refused = self._frames.read(values, headers.get(SCHEMA_HEADER))
         parts: list[DecodedPart] = []
         other_names, new_fields = Counter[OtherName](), dict[str, pa.DataType]()
+        passed_over: dict[str, list[Indexes]] = {}
         for version, group in self._by_version(groups, places):
             decoder = self._decoder(group.key, version, group.path)
             if isinstance(decoder, SchemaUnusable):
@@ -111,9 +113,12 @@ class FramedDecoder:
             for part in found.parts:
                 part = replace(part, indexes=group.indexes[part.indexes])
                 parts.append(self._patches(part, decoder, headers.get(FIELDS_HEADER), refused))
+            for kind, passed in found.passed_over.items():
+                passed_over.setdefault(kind, []).append(group.indexes[passed])
             other_names.update(found.other_names)
             new_fields.update(found.new_fields)
-        return DecodedValues(parts, refused, other_names, new_fields)
+        joined = {kind: np.concatenate(indexes) for kind, indexes in passed_over.items()}
+        return DecodedValues(parts, refused, other_names, new_fields, joined)
 
     @property
     def needs_places(self) -> bool:

@@ -190,6 +190,7 @@ class Ways:
         fast.rows.validate(full=True)
         assert fast.rejected == slow.rejected
         assert fast.other_names == slow.other_names
+        assert fast.passed_over == slow.passed_over == {}
         assert fast.rows.schema.equals(slow.rows.schema)
         assert cells(fast.rows) == cells(slow.rows)
         accounted = fast.rows["_offset"].to_pylist() + [bad.offset for bad in fast.rejected]
