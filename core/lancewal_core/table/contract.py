@@ -96,6 +96,8 @@ _LATER_TERMS = COLUMN_TERMS - {"format", "columns"} | {
 """Terms that the first release did not have.  Their defaults say what it does."""
 SCHEMA_VERSIONS_MAX = 1_000
 """Most versions of a schema of a registry."""
+SCHEMAS_ACCEPTED_MAX = 10_000
+"""Most schemas of a registry with several versions."""
 PARTITIONS_MAX = 200_000
 """Most partitions.  Regions are enumerated from the contract.  No topic has so many, but a damaged contract may say so."""
 GROUP_MAX = 32_767
@@ -242,7 +244,7 @@ class Contract(BaseModel):
     columns: Annotated[tuple[Column, ...], Field(max_length=COLUMNS_MAX)]
     value_format: ValueFormat = "json"
     schema_versions: Annotated[
-        dict[Word, Annotated[int, Field(ge=2, le=SCHEMA_VERSIONS_MAX)]], Field(max_length=10_000)
+        dict[Word, Annotated[int, Field(ge=2, le=SCHEMA_VERSIONS_MAX)]], Field(max_length=SCHEMAS_ACCEPTED_MAX)
     ] = {}
     """By the key of a writer schema, the newest version that counts.  Of all other schemas only version 1 counts."""
     patches: bool = True

@@ -33,15 +33,22 @@ from lancewal_core.names.ids import Making, Position, SchemaKey
 from lancewal_core.process.clock import Clock
 from lancewal_core.store.json_model import Version1, Word, decode_model
 from lancewal_core.store.json_object import WHOLE_MAX
-from lancewal_core.store.object_store import ObjectStore
-from lancewal_core.store.versioned import Declined, Family, Version, swap
+from lancewal_core.store.object_store import Done, ObjectStore
+from lancewal_core.store.versioned import Family, put_until_told
 
 FORMAT = 1
 SCHEMA_BYTES_MAX = 1 << 20
 """Most bytes of a schema's texts, those of its references included.  Confluent's registry stores at most as much."""
 SCHEMAS_MAX = 10_000
 """Most schemas of a table.  A producer that registers one for each record does not fill the store."""
+MARKS_MAX = 100_000
+"""Most schemas of a table with those that are ``unknown``, whose objects are small.  So records of further schemas can be
+passed."""
 REFERENCES_MAX = 1_000
+_LETTERS = (
+    "To pass records of schemas that cannot be stored, make dead letters of them, for good: "
+    "`lancewal table alter --on unknown-schema=dead-letter`"
+)
 SchemaKind = Literal["avro", "protobuf", "json-schema"]
 
 
@@ -147,8 +154,8 @@ class WriterSchemas:
         self._store = store
         self._making = making
         self._known: dict[SchemaKey, tuple[StoredSchema, ...]] = {}
-        self._number: int | None = None
-        """Number of schemas of the table, as counted before the first one was put."""
+        self._number = -1
+        """Number of schemas of the table, as counted before the first one was put.  -1: not counted yet."""
 
     def known(self, key: SchemaKey) -> tuple[StoredSchema, ...]:
         """Return all versions of a schema that were read or put before, the first one first; empty if none was."""
@@ -194,33 +201,32 @@ class WriterSchemas:
         if the schema is too large or one too many, ``StoreUnavailable`` if the store gave no verdict."""
         if schema is not None:
             check_size(key, schema)
-
-        def decide(found: Version | None) -> StoredSchema | None:
-            if found is not None:
-                return None
-            self._check_room(key)
-            return stored_schema(schema, new_id())
-
-        family = schema_family(key, self._making)
-        outcome = swap(self._store, family, clock, decide, encode_schema)
-        if self._number is not None and not isinstance(outcome, Declined):
-            self._number += 1
-        versions = self._after(key, ())
+        first, versions = stored_schema(schema, new_id()), tuple[StoredSchema, ...]()
+        if self._has_room(MARKS_MAX if schema is None else SCHEMAS_MAX):
+            # No request before the put: records wait for it.
+            stored = put_until_told(
+                self._store, schema_family(key, self._making).key(1), clock, lambda: encode_schema(first)
+            )
+            if isinstance(stored, Done):
+                self._number += 1
+                versions = (first,)
+        versions = versions or self._after(key, ())
+        if not versions:
+            raise TooManySchemas(
+                f"schema {key} is new, and the table has {self._number} stored schemas already, the most that it may have. A "
+                f"producer registers a new schema again and again: have it reuse one. {_LETTERS}",
+                schema=key,
+            )
         check_same(key, schema, versions, counts)
         self._known[key] = versions
         return versions
 
-    def _check_room(self, key: SchemaKey) -> None:
-        """Raise ``TooManySchemas`` if the table may have no further schema.  Other processes' newest ones do not count."""
-        if self._number is None:
+    def _has_room(self, most: int) -> bool:
+        """Return whether the table has less than ``most`` schemas.  Other processes' newest ones do not count."""
+        if self._number < 0:
             listed = self._store.list(paths.writer_schemas_prefix(self._making))
             self._number = len({found[0] for one in listed if (found := paths.parse_writer_schema_version(one.key))})
-        if self._number >= SCHEMAS_MAX:
-            raise TooManySchemas(
-                f"the table has {self._number} stored schemas, and at most {SCHEMAS_MAX} are allowed. A producer registers a "
-                "new schema again and again: have it reuse one",
-                schema=key,
-            )
+        return self._number < most
 
 
 def check_size(key: SchemaKey, schema: WriterSchema) -> None:
@@ -228,8 +234,7 @@ def check_size(key: SchemaKey, schema: WriterSchema) -> None:
     if schema.nbytes > SCHEMA_BYTES_MAX:
         raise TooManySchemas(
             f"schema {key} has {schema.nbytes} bytes with its references, and at most {SCHEMA_BYTES_MAX} are stored. "
-            "Have the producers write under a smaller schema. Or make dead letters of such records, for good: "
-            "`lancewal table alter --on unknown-schema=dead-letter`",
+            f"Have the producers write under a smaller schema. {_LETTERS}",
             schema=key,
         )
 

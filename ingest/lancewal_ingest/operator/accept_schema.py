@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from lancewal_core.errors import InvalidInput
 from lancewal_core.names.ids import Position, Region, SchemaKey
 from lancewal_core.store.versioned import Version, swap
-from lancewal_core.table.contract import SCHEMA_VERSIONS_MAX, Contract, put_next
+from lancewal_core.table.contract import SCHEMA_VERSIONS_MAX, SCHEMAS_ACCEPTED_MAX, Contract, put_next
 from lancewal_core.wal.writer_schemas import (
     StoredSchema,
     WriterSchemas,
@@ -52,6 +52,8 @@ def accept_schema(
     if ours is not None and theirs.same(ours):
         raise InvalidInput(f"schema {key}: the registry has the stored one. Nothing was changed")
     check_size(key, theirs)
+    if key not in contract.schema_versions and len(contract.schema_versions) >= SCHEMAS_ACCEPTED_MAX:
+        raise InvalidInput(f"schema {key}: at most {SCHEMAS_ACCEPTED_MAX} schemas are accepted. Nothing was changed")
     wanted = stored_schema(theirs, context.new_id(), {region.partition: at for region, at in since.items()})
 
     # Step 2

@@ -18,7 +18,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lancewal_core.errors import LancewalError, RegistryUnavailable, SchemaIdReused
+from lancewal_core.errors import (
+    BadRecord,
+    ColumnUnknown,
+    LancewalError,
+    RegistryUnavailable,
+    SchemaIdReused,
+    WrongFormat,
+)
 from lancewal_core.names.ids import Position, Region, SchemaKey
 from lancewal_core.process.clock import Clock
 from lancewal_ingest.append.pending import parted
@@ -29,6 +36,11 @@ from lancewal_ingest.regions.partitions import OpenRegion, Partitions
 from lancewal_ingest.registry.comparison import SchemaComparison
 from lancewal_ingest.registry.lookups import SchemaLookups
 from lancewal_kafka.records import Records
+
+IDLE_S = 3600.0
+"""Seconds without a record after which a schema is not in use any more."""
+_OF_A_RECORD = (BadRecord, WrongFormat, ColumnUnknown)
+"""Errors of a record that another schema may explain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +81,8 @@ class SchemaWaits:
         """Partitions that a schema has stopped, and the error that they show."""
         self._used: dict[SchemaKey, dict[Region, tuple[int, int]]] = {}
         """By schema and partition: the first record since both were last found alike, and the last one."""
+        self._used_at: dict[SchemaKey, float] = {}
+        """Monotonic seconds of the newest record of each schema."""
         self._compared: dict[SchemaKey, dict[Region, int]] = {}
         """The last records when the comparison under way began, or earlier ones that were read once more since."""
 
@@ -100,6 +114,7 @@ class SchemaWaits:
         for key, indexes in named:
             places = np.searchsorted(ends, indexes, side="right")
             used, compared = self._used.setdefault(key, {}), self._compared.get(key, {})
+            self._used_at[key] = self._clock.monotonic()
             for place in np.unique(places).tolist():
                 region, here = regions[place], offsets[indexes[places == place]]
                 first, last = int(here.min()), int(here.max())
@@ -144,18 +159,43 @@ class SchemaWaits:
         """Take the findings of a comparison with the registry."""
         if self._comparison is None:
             return
-        alike, reused = self._comparison.settle()
+        alike, reused = self._comparison.settle(self._lookups.counts)
         for key in alike:
             for region, last in self._compared[key].items():
                 self._used[key][region] = (last, self._used[key][region][1])
+            self._forget_if_idle(key)
         for key, error in reused.items():
             self._lookups.doubt(key, error)
-            for region, (first, last) in self._used.pop(key, {}).items():
-                if region in self._partitions.open and region not in self._partitions.stopped:
+            del self._used_at[key]
+            for region, (first, last) in self._used.pop(key).items():
+                stopped = self._partitions.stopped.get(region)
+                if region in self._partitions.open and (stopped is None or isinstance(stopped, _OF_A_RECORD)):
                     self._doubt(region, key, error, f"offsets {first} to {last}")
         used = [key for key in self._used if self._lookups.known(key)]
         if self._comparison.begin_if_due(used, self._lookups.counts):
             self._compared = {key: {region: last for region, (_, last) in self._used[key].items()} for key in used}
+
+    def _forget_if_idle(self, key: SchemaKey) -> None:
+        """Forget an alike schema without a record for ``IDLE_S``, and its partitions that are not open any more.
+
+        Records that came while both were compared are kept."""
+        open_, used = self._partitions.open, self._used[key]
+        used = {region: span for region, span in used.items() if region in open_ or span[0] < span[1]}
+        idle = self._clock.monotonic() - self._used_at[key] > IDLE_S and all(
+            span[0] == span[1] for span in used.values()
+        )
+        self._used[key] = used
+        if idle or not used:
+            del self._used[key], self._used_at[key]
+
+    def rejected(self, region: Region, first: int, last: int) -> None:
+        """Hear of bad records in these offsets: the schemas of records there are compared with the registry soon."""
+        if self._comparison is None:
+            return
+        for key, used in self._used.items():
+            span = used.get(region)
+            if span is not None and span[0] <= last and first <= span[1]:
+                self._comparison.hasten(key)
 
     def _doubt(self, region: Region, key: SchemaKey, error: SchemaIdReused, offsets: str) -> None:
         """Stop a partition whose records may have become wrong rows.  No more of its records are decoded."""
@@ -164,6 +204,7 @@ class SchemaWaits:
         wrong = f"Rows of {offsets}, which name that schema, may be wrong: they came since both were last found alike"
         shown = SchemaIdReused(f"{place}: {error} {wrong}", **{**error.where, **region.place})
         self._stopped[region] = key, shown
+        self._partitions.stopped.pop(region, None)  # by a bad record: this is why
         self._partitions.stop(region, shown)
 
     def _look(self, region: Region, one: OpenRegion) -> None:

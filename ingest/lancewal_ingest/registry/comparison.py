@@ -2,6 +2,7 @@
 
 Guarantees
  1. All schemas that this process uses are compared soon after it began to use them, then every ``EVERY_S``.
+    A schema whose records have become bad is compared at once, but not again within ``BAD_S``.
  2. Silence is no finding, nor is a schema that the registry no longer has: the stored one counts.
     A schema without an answer is asked for after the others next time, so it keeps none of them from being compared.
  3. One comparison runs at a time, in a task, and begins with no further schema after ``TURN_S``: a process that ends waits
@@ -26,6 +27,9 @@ EVERY_S = 60.0
 TURN_S = 10.0
 SOON_S = 1.0
 """Seconds between two comparisons while there are schemas that were never compared."""
+BAD_S = 10.0
+"""Least seconds between two comparisons for bad records.  A producer that writes one bad record after the other costs the
+registry no more than that."""
 
 
 class SchemaComparison:
@@ -43,33 +47,57 @@ class SchemaComparison:
         self._number = 0
         self._asked_in: dict[SchemaKey, int] = {}
         """Number of the last comparison in which each schema was asked for."""
+        self._counts: Mapping[SchemaKey, int] = {}
+        """By schema, the version with which the comparison under way compares."""
         self._late = False
         """Whether the last comparison had no time for all schemas."""
+        self._bad: set[SchemaKey] = set()
+        """Schemas with bad records that were not compared since."""
+        self._bad_at = float("-inf")
+        """When the last comparison for bad records began."""
 
-    def settle(self) -> Found:
-        """Return what a comparison that has ended has found, once."""
+    def hasten(self, key: SchemaKey) -> None:
+        """Compare a schema soon, since it has bad records: they may be records of another one."""
+        self._bad.add(key)
+
+    def settle(self, counts: Mapping[str, int]) -> Found:
+        """Return what a comparison that has ended has found, once.
+
+        ``counts``: the versions that count by the contract.  A schema of which another one counted when the comparison began
+        has no finding."""
         if self._task is None or not self._task.done():
             return [], {}
-        found, self._task = self._task.result(), None
-        self._alike.update(found[0])
-        return found
+        (alike, reused), self._task = self._task.result(), None
+        since = {key for key, count in self._counts.items() if counts.get(key, 1) != count}
+        alike = [key for key in alike if key not in since]
+        self._alike.update(alike)
+        return alike, {key: error for key, error in reused.items() if key not in since}
 
     def begin_if_due(self, used: Sequence[SchemaKey], counts: Mapping[str, int]) -> bool:
         """Begin a comparison of ``used`` if one is due; return whether it has begun.
 
         ``counts``: the versions that count by the contract."""
-        now = self._clock.monotonic()
-        new = any(key not in self._alike for key in used)
-        soon = new or self._late
-        if not used or self._task is not None or now - self._began_at < (SOON_S if soon else EVERY_S):
+        if not used or self._task is not None:
             return False
-        self._began_at = now
+        now = self._clock.monotonic()
+        new, bad = any(key not in self._alike for key in used), self._bad.intersection(used)
+        if now - self._began_at >= (SOON_S if new or self._late else EVERY_S):
+            asked, self._began_at = set(used), now
+            # One that comes into use again is new again.
+            self._alike &= asked
+            self._asked_in = {key: number for key, number in self._asked_in.items() if key in asked}
+        elif bad and not self._late and now - self._bad_at >= BAD_S:
+            asked, self._bad_at = bad, now
+        else:
+            return False
         self._number += 1
-        ordered = sorted(used, key=lambda key: self._asked_in.get(key, 0))
-        self._task = self._tasks.start(partial(self._compare, ordered, counts))
+        ordered = sorted(asked, key=lambda key: (key not in bad, self._asked_in.get(key, 0)))
+        self._bad.clear()
+        self._counts = {key: counts.get(key, 1) for key in asked}
+        self._task = self._tasks.start(partial(self._compare, ordered, self._counts))
         return True
 
-    def _compare(self, used: Sequence[SchemaKey], counts: Mapping[str, int]) -> Found:
+    def _compare(self, used: Sequence[SchemaKey], counts: Mapping[SchemaKey, int]) -> Found:
         alike, reused = list[SchemaKey](), dict[SchemaKey, SchemaIdReused]()
         until = self._clock.monotonic() + TURN_S
         for key in used:
@@ -81,7 +109,7 @@ class SchemaComparison:
             try:
                 schema = self._registry.schema(key)
                 if schema is not None and versions:
-                    check_same(key, schema, versions, counts.get(key, 1))
+                    check_same(key, schema, versions, counts[key])
             except RegistryUnavailable:
                 break
             except SchemaIdReused as error:

@@ -10,8 +10,8 @@ Steps of one lookup
  1. Read the objects.  If there is one, the registry is not asked.
  2. Ask the registry.
  3. Put version 1.  If the schema is unknown and the policy says ``dead-letter``, put that it is unknown.  Under ``stop`` end
-    with ``SchemaUnknown``.  A schema that is too large to be stored is unknown under ``dead-letter``: then its records can be
-    passed.
+    with ``SchemaUnknown``.  A schema that is too large to be stored, or one too many, is unknown under ``dead-letter``: then
+    its records can be passed.
 
 A lookup that ends with an error for a person is tried again every ``AGAIN_S``, since somebody may mend the registry or an
 object.  ``follow`` tries it at once.
@@ -23,12 +23,19 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from lancewal_core.errors import LancewalError, RegistryUnavailable, Retry, SchemaIdReused, SchemaUnknown
+from lancewal_core.errors import (
+    LancewalError,
+    RegistryUnavailable,
+    Retry,
+    SchemaIdReused,
+    SchemaUnknown,
+    TooManySchemas,
+)
 from lancewal_core.names.ids import SchemaKey
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.tasks import Task, Tasks
 from lancewal_core.table.contract import Contract
-from lancewal_core.wal.writer_schemas import SCHEMA_BYTES_MAX, StoredSchema, WriterSchemas
+from lancewal_core.wal.writer_schemas import StoredSchema, WriterSchemas
 from lancewal_ingest.registry.comparison import SchemaComparison
 from lancewal_ingest.registry.registry import Registry
 
@@ -217,7 +224,10 @@ class SchemaLookups:
                     "`lancewal table alter --on unknown-schema=dead-letter`",
                     schema=key,
                 )
-        elif self._unknown_are_letters and schema.nbytes > SCHEMA_BYTES_MAX:
-            schema = None
-        self.schemas.put_first(key, schema, self._clock, self._new_id, counts)
+        try:
+            self.schemas.put_first(key, schema, self._clock, self._new_id, counts)
+        except TooManySchemas:
+            if schema is None or not self._unknown_are_letters:
+                raise
+            self.schemas.put_first(key, None, self._clock, self._new_id, counts)
         return True

@@ -41,7 +41,7 @@ from lancewal_ingest.kafka.dead_letters import KafkaDeadLetters, RefusedDeadLett
 from lancewal_ingest.kafka.source import KafkaSource, check_topic
 from lancewal_ingest.regions.policy import MemoryPolicy
 from lancewal_ingest.registry.confluent import ConfluentRegistry
-from lancewal_ingest.registry.lookups import SchemaLookups
+from lancewal_ingest.registry.lookups import AT_ONCE, SchemaLookups
 from lancewal_ingest.service.batch_check import BatchCheck
 from lancewal_ingest.service.metrics import IngestMetrics
 from lancewal_ingest.service.table import IngestTable, TableKafka
@@ -51,9 +51,10 @@ from lancewal_kafka.retention import KafkaRetention
 
 DRAIN_SHARE = 0.75
 """Share of ``ingest.drain_timeout_s`` for the hand-over.  The rest is for leaving the group, which takes about a second."""
-_TASK_THREADS = 8 + 64
+_TASK_THREADS = 9 + AT_ONCE + 64
 """Most threads for tasks: one for the segment in flight, and two for flushes (from memory and from logs).  One each is for
-the bundle, the topic watch, the control, the contract and keys in conflict.  The others are for state pages: for each
+the bundle, the topic watch, the control, the contract, keys in conflict and the comparison of schemas.  ``AT_ONCE`` are
+for schemas, so that a registry that hangs delays nothing else.  The others are for state pages: for each
 page a seal or hand-over, and the swap of a flush.  So a page that does not answer does not delay others.  A thread starts
 when it is needed."""
 

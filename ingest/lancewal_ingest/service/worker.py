@@ -492,11 +492,24 @@ class IngestWorker:
             if job.passed_over:
                 self._observer.passed_over(job.passed_over)
         self._intake.give_back(job.given_back)
+        self._look_at_schemas(job)
         for stop in job.stops:
             region = self._partitions.open.get(stop.region)
             if region is not None:  # else given up meanwhile: its next owner reads the record again and stops there
                 region.drop_pending()  # these records come after the one that stops it
                 self._partitions.stop(stop.region, stop.error)
+
+    def _look_at_schemas(self, job: AppendJob) -> None:
+        """Compare the schemas of bad records with the registry."""
+        if self._schema_waits is None:
+            return
+        for entry in job.entries:
+            if entry.rejected:
+                self._schema_waits.rejected(entry.region, entry.rejected[0].offset, entry.rejected[-1].offset)
+        for stop in job.stops:
+            offset = stop.error.where.get("offset")
+            if isinstance(offset, int):
+                self._schema_waits.rejected(stop.region, offset, offset)
 
     def _own_shared(self) -> None:
         """Copy shared rows into each MemTable once they reach a limit, while the next segment is in flight.

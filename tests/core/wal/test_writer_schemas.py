@@ -110,6 +110,17 @@ def test_a_table_has_so_many_schemas_at_most(store: MemoryStore, monkeypatch: py
         assert len(one.read(SchemaKey("id-2"))) == 1
 
 
+def test_more_schemas_may_be_unknown(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer_schemas, "SCHEMAS_MAX", 1)
+    monkeypatch.setattr(writer_schemas, "MARKS_MAX", 2)
+    ours = schemas(store)
+    ours.put_first(SchemaKey("id-1"), LONG, SystemClock(), ids())
+    ours.put_first(SchemaKey("id-2"), None, SystemClock(), ids())
+    for one in (ours, schemas(store)):
+        with pytest.raises(TooManySchemas, match="2 stored schemas"):
+            one.put_first(SchemaKey("id-3"), None, SystemClock(), ids())
+
+
 def test_a_store_without_a_verdict_puts_nothing_into_memory(
     store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

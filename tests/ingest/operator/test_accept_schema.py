@@ -101,6 +101,19 @@ def test_partitions_that_an_id_had_stopped_go_on() -> None:
     assert worker.stopped == {}
 
 
+def test_a_comparison_of_the_version_before_says_nothing() -> None:
+    place, worker = place_with_a_record()
+    place.turns(worker, 2, EVERY_S)
+    place.registry.has[SEVEN] = OTHER
+    place.turns(worker, 1, EVERY_S)  # the comparison has ended, and nobody has looked at it
+    stored_before = len(place.registry.asked)
+    place.accepts(SEVEN, {}, worker)
+    place.source.coming = [place.framed(1, [7])]
+    place.turns(worker, 4)
+    assert len(place.registry.asked) == stored_before + 1, "the command asked, and nobody else"
+    assert (worker.stopped, durable(worker)[0]) == ({}, 2)
+
+
 def test_a_command_that_died_is_run_again() -> None:
     place, worker = place_with_a_record()
     place.registry.has[SEVEN] = OTHER
@@ -165,6 +178,20 @@ def test_versions_of_a_schema_are_bounded(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(InvalidInput, match=r"at most 6 versions"):
         place.accepts(SEVEN, {}, worker)
     assert len(WriterSchemas(place.store, place.contract.making).read(SEVEN)) == 6
+
+
+def test_accepted_schemas_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "SCHEMAS_ACCEPTED_MAX", 1)
+    place = StoredPlace(FakeRegistry(id_7=JSON, id_8=JSON))
+    worker = place.worker_here()
+    place.source.coming = [place.framed(0, [7, 8])]
+    place.turns(worker, 4)
+    place.registry.has = {SEVEN: OTHER, EIGHT: OTHER}
+    place.accepts(SEVEN, {}, worker)
+    with pytest.raises(InvalidInput, match="at most 1 schemas are accepted"):
+        place.accepts(EIGHT, {}, worker)
+    place.registry.has[SEVEN] = JSON
+    assert place.accepts(SEVEN, {}, worker).schema_versions == {SEVEN: 3}
 
 
 def test_records_wait_in_memory_while_another_schema_is_accepted() -> None:

@@ -14,6 +14,7 @@ from lancewal_core.names.ids import Position, SchemaKey
 from lancewal_core.record_keys.key_format import encode_region_key
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.table.contract import Contract
+from lancewal_core.wal import writer_schemas
 from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.segment import Segment, decode_segment
 from lancewal_core.wal.writer_schemas import SCHEMA_BYTES_MAX, WriterSchema, WriterSchemas
@@ -22,7 +23,8 @@ from lancewal_ingest.kafka.dead_letters import RefusedDeadLetters
 from lancewal_ingest.kafka.source import Offsets, Polled
 from lancewal_ingest.regions.consumer_pause import ASK_AFTER_S
 from lancewal_ingest.regions.policy import MemoryPolicy, SealPolicy
-from lancewal_ingest.registry.comparison import EVERY_S, SOON_S, TURN_S
+from lancewal_ingest.regions.schema_waits import IDLE_S
+from lancewal_ingest.registry.comparison import BAD_S, EVERY_S, SOON_S, TURN_S
 from lancewal_ingest.registry.lookups import AGAIN_S, NOT_FOUND_S, PAUSE_S_MAX, SchemaLookups
 from lancewal_ingest.service.worker import IngestWorker
 from lancewal_kafka.records import Records
@@ -252,6 +254,25 @@ def test_a_schema_that_is_too_large_stops_its_partition() -> None:
     assert worker.stopped == {}
 
 
+def test_records_of_one_schema_too_many_can_be_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer_schemas, "SCHEMAS_MAX", 1)
+    place = FramedPlace(FakeRegistry(id_7=JSON, id_8=JSON))
+    worker = place.worker_here()
+    place.source.coming = [place.framed(0, [7, 8, 7])]
+    place.turns(worker, 8)
+    ((_, error),) = worker.stopped.items()
+    assert (error.kind, durable(worker)[0]) == ("too_many_schemas", 1)
+    assert "lancewal table alter --on unknown-schema=dead-letter" in str(error)
+    place.contract = place.contract.model_copy(update={"on_unknown_schema": "dead-letter"})
+    worker.take_up(place._preparer(3), RefusedDeadLetters())
+    place.turns(worker, 3)
+    place.source.coming = [place.framed(1, [8, 7])]
+    place.turns(worker, 4)
+    assert (worker.stopped, durable(worker)[0]) == ({}, 3)
+    assert stored(place) == {SEVEN: "json-schema", EIGHT: "unknown"}
+    assert [one.offset for entry in place.entries() for one in entry.rejected] == [1]
+
+
 def test_after_a_long_wait_the_partition_is_opened_again() -> None:
     place = FramedPlace(FakeRegistry())
     worker = place.worker_here()
@@ -320,6 +341,83 @@ def test_an_id_that_gets_another_schema_stops_the_partitions_that_use_it() -> No
     place.source.coming = [place.framed(5, [7]), place.framed(2, [7], partition=1)]
     place.turns(worker, 4)
     assert durable(worker) == {0: 6, 1: 3, 2: 2}
+
+
+def damaged(polled: Polled) -> Polled:
+    """The same records, each with a value that is no JSON."""
+    records = {
+        region: replace(found, values=[b"" if value is None else value[:-1] for value in found.values])
+        for region, found in polled.records.items()
+    }
+    return replace(polled, records=records)
+
+
+@pytest.mark.parametrize("policy", ["ignore", "stop"])
+def test_a_schema_is_compared_once_its_records_are_bad(policy: str) -> None:
+    place = FramedPlace(FakeRegistry(id_7=JSON, id_8=JSON), on_bad_record=policy)
+    worker = place.worker_here()
+    place.source.coming = [place.framed(0, [7, 7]), place.framed(0, [8], partition=1)]
+    place.turns(worker, 6, SOON_S)
+    place.registry.has[SEVEN] = OTHER
+    place.turns(worker, 6, SOON_S)
+    assert worker.stopped == {}
+    place.source.coming = [damaged(place.framed(2, [7]))]
+    place.turns(worker, 6)
+    ((region, error),) = worker.stopped.items()
+    assert (region.partition, error.kind) == (0, "schema_id_reused")
+    assert "offsets 1 to 2" in str(error)
+    place.registry.has[SEVEN] = JSON
+    place.turns(worker, 4, AGAIN_S)
+    assert worker.stopped == {}
+    place.source.coming = [damaged(place.framed(2, [7]))]
+    place.turns(worker, 4)
+    assert [error.kind for error in worker.stopped.values()] == ["bad_record"] * (policy == "stop")
+
+
+def test_bad_records_ask_the_registry_now_and_then() -> None:
+    place = FramedPlace(FakeRegistry(id_7=JSON, id_8=JSON))
+    worker = place.worker_here()
+    place.source.coming = [place.framed(0, [7, 7]), place.framed(0, [8], partition=1)]
+    place.turns(worker, 6, SOON_S)
+    place.turns(worker, 2, EVERY_S)
+    place.registry.asked.clear()
+    for number in range(int(2 * BAD_S)):
+        place.source.coming = [damaged(place.framed(2 + number, [7]))]
+        place.turns(worker, 1, 1.0)
+    assert set(place.registry.asked) == {SEVEN}
+    assert 1 <= len(place.registry.asked) <= 3
+    assert durable(worker)[0] >= 2 * BAD_S
+
+
+def test_a_schema_without_records_is_not_in_use_for_ever() -> None:
+    place = FramedPlace(FakeRegistry(id_7=JSON, id_8=JSON))
+    worker = place.worker_here()
+    place.source.coming = [place.framed(0, [7]), place.framed(0, [8], partition=1)]
+    place.turns(worker, 6, SOON_S)
+    for number in range(1, 5):
+        place.source.coming = [place.framed(number, [8], partition=1)]
+        place.turns(worker, 2, IDLE_S / 2)
+    place.registry.asked.clear()
+    place.registry.has[SEVEN] = OTHER
+    place.turns(worker, 4, EVERY_S)
+    assert (set(place.registry.asked), worker.stopped) == ({EIGHT}, {})
+    place.source.coming = [place.framed(1, [7])]
+    place.turns(worker, 4, SOON_S)
+    ((region, error),) = worker.stopped.items()
+    assert (region.partition, error.kind) == (0, "schema_id_reused")
+    assert "offsets 1 to 1" in str(error)
+
+
+def test_a_partition_that_has_left_is_not_looked_after() -> None:
+    place = FramedPlace(FakeRegistry(id_7=JSON, id_8=JSON))
+    worker = place.worker_here()
+    place.source.coming = [place.framed(0, [7]), place.framed(0, [8], partition=1)]
+    place.turns(worker, 6, SOON_S)
+    worker.revoked([place.region(0)])
+    place.turns(worker, 2, EVERY_S)
+    place.registry.asked.clear()
+    place.turns(worker, 2, EVERY_S)
+    assert set(place.registry.asked) == {EIGHT}
 
 
 def test_a_schema_that_a_registry_forgot_or_cannot_tell_stops_nothing() -> None:
