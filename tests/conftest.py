@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from lancewal_demo.stack import KafkaBroker, S3Server
     from lancewal_demo.stack.clouds import AzureServer, GcsServer
     from lancewal_demo.stack.processes import Restartable
+    from lancewal_demo.stack.registry import RegistryServer
     from tests.support.pgbouncer import PgBouncer
     from tests.support.postgres import PostgresServer
     from tests.support.spark import LocalSpark
@@ -43,6 +44,7 @@ Server = TypeVar("Server", bound="Restartable")
 _SERVERS = {
     "kafka": "kafka",
     "mortal_kafka": "kafka",
+    "registry": "kafka",
     "s3": "s3",
     "azure": "az",
     "gcs": "gs",
@@ -180,6 +182,24 @@ def _if_it_can_be_had(server: Server) -> Iterator[Server]:
         yield server
     finally:
         server.stop()
+
+
+@pytest.fixture(scope="session")
+def _registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RegistryServer]:
+    from lancewal_demo.stack.registry import RegistryServer
+
+    with RegistryServer(tmp_path_factory.mktemp("registry")) as server:
+        yield server
+
+
+@pytest.fixture
+def registry(_registry: RegistryServer) -> RegistryServer:
+    """One schema registry for the whole run; it runs when a test begins, however the last one left it.
+
+    Tests keep apart by subject, and by what their schemas say."""
+    if not _registry.running:
+        _registry.start()
+    return _registry
 
 
 @pytest.fixture(scope="session")

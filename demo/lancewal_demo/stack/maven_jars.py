@@ -2,7 +2,8 @@
 kept in the cache.
 
 Ivy uses its default repository.  The lock has one line ``sha256  file`` for each jar (the format of sha256sum).  More,
-fewer or other files than the lock names are an error.
+fewer or other files than the lock names are an error.  A package may be an archive (``tar.gz``) in place of a jar: it is
+unpacked once it was checked.
 """
 
 from __future__ import annotations
@@ -20,15 +21,24 @@ from lancewal_demo.stack.java import find_java
 from lancewal_demo.stack.processes import StackFailed, run_logged
 from lancewal_demo.stack.trust_store import trust_options
 
+_WITHOUT_DESCRIPTIONS = """<ivysettings>
+  <settings defaultResolver="public"/>
+  <resolvers><ibiblio name="public" m2compatible="true" usepoms="false"/></resolvers>
+</ivysettings>
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class JarSet:
-    """Jars to fetch.  ``dependencies``: text of an Ivy file; ``lock``: the file with the sums; ``size``: shown to the user."""
+    """Jars to fetch.  ``dependencies``: text of an Ivy file; ``lock``: the file with the sums; ``size``: shown to the user.
+
+    ``alone``: the files that are named and nothing that they depend on, whose descriptions are not even read."""
 
     name: str
     dependencies: str
     lock: Path
     size: str
+    alone: bool = False
 
     def folder(self) -> Path:
         """Return the folder with the jars; the first call on a machine fetches them.
@@ -56,12 +66,19 @@ class JarSet:
         cache.progress(f"fetching {count} jars of {self.name} ({self.size})")
         self._resolve(folder)
         self.check(folder)
+        for archive in _files(folder, "*.tar.gz"):
+            shutil.unpack_archive(archive, folder, filter="data")
+            archive.unlink()
         cache.progress(f"jars of {self.name} are in place after {time.monotonic() - started:.0f} s")
 
     def _resolve(self, folder: Path) -> None:
         downloads, ivy_file = folder / "downloads", folder / "ivy.xml"
         ivy_file.write_text(self.dependencies)
         arguments: list[str | Path] = ["-cache", downloads, "-ivy", ivy_file, "-confs", "default"]
+        if self.alone:
+            settings = folder / "ivysettings.xml"
+            settings.write_text(_WITHOUT_DESCRIPTIONS)
+            arguments += ["-settings", settings]
         retrieve: list[str | Path] = ["-retrieve", folder / "[artifact]-[revision].[ext]"]
         java = find_java()
         trust = trust_options() if java.from_wheel else []
@@ -81,4 +98,8 @@ def _ivy() -> Path:
 
 
 def _sums(folder: Path) -> dict[str, str]:
-    return {jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in sorted(folder.glob("*.jar"))}
+    return {one.name: hashlib.sha256(one.read_bytes()).hexdigest() for one in _files(folder, "*.jar", "*.tar.gz")}
+
+
+def _files(folder: Path, *patterns: str) -> list[Path]:
+    return sorted(file for pattern in patterns for file in folder.glob(pattern))
