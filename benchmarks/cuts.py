@@ -258,8 +258,7 @@ def _entries(store: SmallS3Process, number: int) -> dict[str, float]:
         for entry in entries:
             catalog_there.swap_table(entry.name, None, entry)
         figures |= _catalog("postgres", lambda: open_postgres(url, PASSWORD), entries[0], number)
-        server.run("ALTER SYSTEM SET log_statement = 'all'")
-        server.run("SELECT pg_reload_conf()")
+        server.configure("log_statement", "all")
         catalog_there.table(entries[0].name)
         before = _statements(server)
         catalog_there.tables()

@@ -130,14 +130,19 @@ class PostgresServer:
 
     def refuse_writes(self) -> None:
         """Be read-only, as a server is that was demoted."""
-        self._configure("default_transaction_read_only = on")
+        self.configure("default_transaction_read_only", "on")
 
     def take_writes(self) -> None:
-        self._configure("default_transaction_read_only = off")
+        self.configure("default_transaction_read_only", "off")
 
-    def _configure(self, setting: str) -> None:
-        self.run(f"ALTER SYSTEM SET {setting}")
+    def configure(self, name: str, value: str) -> None:
+        """Set a parameter of all sessions.  The next statement of an open session has it too."""
+        self.run(f"ALTER SYSTEM SET {name} = '{value}'")
         self.run("SELECT pg_reload_conf()")
+        # The reload is asynchronous: the server's first process reads the file, and then signals the sessions one by one.
+        while self.run(f"SHOW {name}") != [(value,)]:
+            time.sleep(0.01)
+        self.run("SELECT 1")  # the first process makes this session when it has signalled all others
 
     def fill(self) -> None:
         """Answer each write of the catalog as with a full disk."""

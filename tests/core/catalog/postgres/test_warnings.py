@@ -43,18 +43,13 @@ def follows(server: PostgresServer, name: str, how: str) -> None:
         time.sleep(0.02)
 
 
-def set_all(server: PostgresServer, setting: str) -> None:
-    server.run(f"ALTER SYSTEM SET {setting}")
-    server.run("SELECT pg_reload_conf()")
-
-
 def test_what_may_lose_changes_is_named(server: PostgresServer) -> None:
     """Each setting and each kind of replica makes its warning alone."""
     assert warned(server) == []
     with server.follower("near"):
         follows(server, "near", "async")
         assert warned(server) == [REPLICA]
-        set_all(server, "synchronous_standby_names = 'near'")
+        server.configure("synchronous_standby_names", "near")
         follows(server, "near", "sync")
         assert warned(server) == []
         for setting, expected in (("off", [COMMIT, REPLICA]), ("local", [REPLICA]), ("remote_apply", [])):
@@ -65,7 +60,7 @@ def test_what_may_lose_changes_is_named(server: PostgresServer) -> None:
             (text,) = warnings(server.url(DATABASE), PASSWORD)
             assert text.startswith(REPLICA)
             assert warnings(server.url(DATABASE, OWNER), PASSWORD) == []  # it may not see which one is which
-        set_all(server, "synchronous_standby_names = ''")
+        server.configure("synchronous_standby_names", "")
     server.run(f"ALTER DATABASE {DATABASE} SET synchronous_commit = off")
     assert warned(server) == [COMMIT]
     server.run(f"ALTER DATABASE {DATABASE} RESET ALL")
