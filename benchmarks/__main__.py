@@ -49,6 +49,7 @@ BENCHMARKS: dict[str, Callable[[], dict[str, float]]] = {
     "reads-on-spark": reads_on_spark.run,
     "distance": distance.run,
     "stores": stores.run,
+    "stores-freshness": stores.run_freshness,
     "steady": steady.run,
     "partitions": partitions.run,
     "freshness": freshness.run,

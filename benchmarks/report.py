@@ -174,6 +174,14 @@ def _stores_rows() -> Iterator[_Row]:
             yield f"{text}: requests, {STORES[store]} over S3", f"{store}_{act}_ratio", aim, ".2f"
 
 
+def _stores_freshness_rows() -> Iterator[_Row]:
+    servers = {"s3": "versitygw", "azure": "Azurite", "gcs": "the front of fake-gcs-server"}
+    for kind in ("azure", "gcs"):
+        yield f"1,000 rows/s: freshness, p99, on {servers[kind]} over that on versitygw", f"{kind}_ratio", "-", ".2f"
+    for kind, server in servers.items():
+        yield f"1,000 rows/s: freshness, p99, on {server}, ms", f"{kind}_p99_ms", "-", ",.0f"
+
+
 def _steady_rows() -> Iterator[_Row]:
     for partitions, (requests, p50, p99) in {
         4: ("40", "450", "800"),
@@ -469,6 +477,7 @@ ROWS: dict[str, list[_Row]] = {
     ],
     "distance": [*_distance_rows()],
     "stores": [*_stores_rows()],
+    "stores-freshness": [*_stores_freshness_rows()],
     "steady": [*_steady_rows()],
     "partitions": [*_partitions_rows()],
     "formats": list(_formats_rows()),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.__main__ import BENCHMARKS
 from benchmarks.report import ROWS
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
@@ -19,3 +20,7 @@ def test_kept_results_have_a_figure_for_each_row_of_the_page(name: str) -> None:
     figures = json.loads((RESULTS / f"{name}.json").read_text())["figures"]
     wanted = {key for _, key, _, _ in ROWS[name]} - _ONLY_WITH_SOME_PLANS
     assert wanted <= set(figures)
+
+
+def test_each_benchmark_has_rows() -> None:
+    assert ROWS.keys() == BENCHMARKS.keys()
