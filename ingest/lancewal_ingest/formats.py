@@ -11,6 +11,7 @@ from lancewal_core.rows.schema import RowSchema
 from lancewal_core.settings.sections import ValueFormat
 from lancewal_core.table.contract import Contract
 from lancewal_ingest.decode.avro.decoder import AvroFormat
+from lancewal_ingest.decode.connect.decoder import ConnectDecoder
 from lancewal_ingest.decode.framed.decoder import NOTHING_ACCEPTED, FramedDecoder
 from lancewal_ingest.decode.framed.json_schema import JsonSchemaFormat
 from lancewal_ingest.decode.json.decoder import JsonDecoder
@@ -31,6 +32,8 @@ def value_decoder(
     match value_format:
         case "json":
             return JsonDecoder(rows, naming)
+        case "connect-json":
+            return ConnectDecoder(rows, naming)
         case "avro":
             return FramedDecoder(AvroFormat(rows, naming), rows, naming, schemas, accepted)
         case "json-schema":

@@ -28,6 +28,7 @@ from lancewal_core.rows.schema import Op, RowSchema
 from lancewal_core.settings.sections import ValueFormat
 from lancewal_core.table.contract import Contract
 from lancewal_core.wal.writer_schemas import StoredSchema, WriterSchema, stored_schema
+from lancewal_ingest.decode.connect.decoder import ConnectDecoder
 from lancewal_ingest.decode.framed.frames import key_of_id
 from lancewal_ingest.decode.json.decoder import JsonDecoder
 from lancewal_ingest.decode.outcomes import KINDS, PASSED_OVER
@@ -176,12 +177,95 @@ def as_avro(row: Row) -> bytes:
     return framed(WriterSchema("avro", json.dumps(schema)), data.getvalue())
 
 
+def connect_of(value: object, column: pa.DataType | None) -> dict[str, object]:
+    """The schema of Kafka Connect for a Python value.  ``column``: its type, for values that do not tell one."""
+    match value:
+        case None:
+            found = connect_of_column(column)
+        case bool():
+            found = {"type": "boolean"}
+        case int():
+            named = {"name": "io.debezium.time.MicroDuration"} if column == pa.duration("us") else {}
+            found = {"type": "int64", **named}
+        case float():
+            found = {"type": "double"}
+        case str():
+            found = {"type": "string"}
+        case bytes():
+            found = {"type": "bytes"}
+        case datetime() | date() | time() | timedelta() | UUID():
+            found = connect_of_column(column)
+        case list():
+            items = [item for item in value if item is not None]
+            of = None if column is None or not hasattr(column, "value_type") else column.value_type
+            first = next((item for item in items if isinstance(item, float)), items[0] if items else None)
+            found = {"type": "array", "items": connect_of(first, of)}
+        case dict() if column is not None and pa.types.is_map(column):
+            found = {"type": "map", "keys": {"type": "string"}, "values": {"type": "int64", "optional": True}}
+        case dict():
+            of = column if column is not None and pa.types.is_struct(column) else pa.struct([])
+            types = {field.name: field.type for field in of}
+            fields = [{"field": name, **connect_of(inner, types.get(name))} for name, inner in value.items()]
+            found = {"type": "struct", "fields": fields}
+        case _:
+            raise TypeError(type(value))
+    return {**found, "optional": True}
+
+
+def connect_of_column(column: pa.DataType | None) -> dict[str, object]:
+    if column is None:
+        return {"type": "string"}
+    if pa.types.is_list(column) or pa.types.is_fixed_size_list(column):
+        return {"type": "array", "items": {**connect_of_column(column.value_type), "optional": True}}
+    if pa.types.is_map(column):
+        return connect_of({}, column)
+    if pa.types.is_struct(column):
+        return connect_of(dict.fromkeys(field.name for field in column), column)
+    if pa.types.is_fixed_size_binary(column):
+        return {"type": "bytes"}
+    if pa.types.is_integer(column):
+        return {"type": "int64"}
+    plain: dict[pa.DataType, dict[str, object]] = {
+        pa.bool_(): {"type": "boolean"},
+        pa.float64(): {"type": "double"},
+        pa.string(): {"type": "string"},
+        pa.large_string(): {"type": "string"},
+        pa.binary(): {"type": "bytes"},
+        pa.large_binary(): {"type": "bytes"},
+        pa.date32(): {"type": "int32", "name": "org.apache.kafka.connect.data.Date"},
+        pa.timestamp("us", "UTC"): {"type": "string", "name": "io.debezium.time.ZonedTimestamp"},
+        pa.time64("us"): {"type": "int64", "name": "io.debezium.time.MicroTime"},
+        pa.duration("us"): {"type": "int64", "name": "io.debezium.time.MicroDuration"},
+        pa.uuid(): {"type": "string", "name": "io.debezium.data.Uuid"},
+    }
+    return plain[column]
+
+
+def as_connect_json(row: Row) -> bytes:
+    def form(value: object) -> object:
+        match value:
+            case datetime() | UUID() | timedelta() | bytes():
+                return json.loads(as_json({"": value}))[""]
+            case date():
+                return (value - date(1970, 1, 1)).days
+            case time():
+                return ((value.hour * 60 + value.minute) * 60 + value.second) * 10**6 + value.microsecond
+        raise TypeError(type(value))
+
+    fields = [
+        {"field": name, **connect_of(value, COLUMNS.field(name).type if name in COLUMNS.names else None)}
+        for name, value in row.items()
+    ]
+    return json.dumps({"schema": {"type": "struct", "fields": fields}, "payload": row}, default=form).encode()
+
+
 def framed_by(name: ValueFormat) -> Callable[[RowSchema], ValueDecoder]:
     return lambda rows: value_decoder(name, rows, schemas=SCHEMAS)
 
 
 FORMATS = {
     "json": Format(JsonDecoder, as_json),
+    "connect-json": Format(ConnectDecoder, as_connect_json),
     "json-schema": Format(framed_by("json-schema"), lambda row: framed(PLAIN_OBJECT, as_json(row))),
     "avro": Format(framed_by("avro"), as_avro, frozenset({"sty"})),
 }

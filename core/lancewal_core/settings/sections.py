@@ -144,9 +144,9 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=False)
 
 
-ValueFormat = Literal["json", "avro", "json-schema"]
+ValueFormat = Literal["json", "connect-json", "avro", "json-schema"]
 """A format of record values."""
-TYPED_FORMATS: frozenset[ValueFormat] = frozenset({"avro"})
+TYPED_FORMATS: frozenset[ValueFormat] = frozenset({"connect-json", "avro"})
 """Formats whose schemas say which fields values have, and of which types."""
 
 
@@ -154,9 +154,9 @@ class FormatSettings(Section):
     """Format of the records in Kafka."""
 
     value: ValueFormat = "json"
-    """Format of record values.  ``json``: plain JSON.  ``avro``, ``json-schema``: Avro and JSON behind the
-    frame of a schema registry.  Plain
-    JSON, because it needs no registry."""
+    """Format of record values.  ``json``: plain JSON.  ``connect-json``: JSON of Kafka Connect, in which each value has its
+    schema.  ``avro``, ``json-schema``: Avro and JSON behind the frame of a schema registry.  Plain JSON, because it needs no
+    registry."""
     key: Literal["canonical", "short", "integer", "long", "json-compact", "json", "bytes"] = "canonical"
     """Format of record keys.  ``canonical``: the encoding of ``table.region_key`` as text.  ``short``, ``integer``,
     ``long``: one integer as Kafka's serializer of that name writes it.  ``json-compact``: a JSON object without spaces, as
@@ -303,8 +303,8 @@ class TableSettings(Section):
     on_unknown_column: OnUnknownColumn = "reject"
     """Policy for a member of a record for which the table has no column.  ``reject`` the record, so that ``on_bad_record``
     decides about it; ``ignore`` the member (skip and count it); or ``add`` the column.  Reject, because a misspelt name
-    must not lose values unseen.  In a format whose schemas have fields (``avro``), ``reject`` stops the partition: its
-    producer would write more such records.  ``add`` needs such a format."""
+    must not lose values unseen.  In a format whose schemas have fields (``avro``, ``connect-json``), ``reject`` stops the
+    partition: its producer would write more such records.  ``add`` needs such a format."""
     columns_max: Annotated[int, Field(ge=1, le=4_096)] = 200
     """Most columns up to which ``on_unknown_column: add`` adds.  Enough for wide sources, and a producer that makes up names
     does not fill the table with them."""

@@ -39,10 +39,9 @@ from lancewal_ingest.append.draining import DrainLimit
 from lancewal_ingest.append.routing import Partitions, routing_of
 from lancewal_ingest.append.shared_rows import SharedPart
 from lancewal_ingest.decode.decoder import Decoder
-from lancewal_ingest.decode.foreign import WRONG_FORMAT
 from lancewal_ingest.decode.metadata import MetadataColumns
 from lancewal_ingest.decode.naming import OtherName, naming_of
-from lancewal_ingest.decode.outcomes import OF_COLUMNS, Decoded, Rejected
+from lancewal_ingest.decode.outcomes import OF_COLUMNS, WRONG_FORMAT, Decoded, Rejected
 from lancewal_ingest.decode.value_decoder import NO_SCHEMAS, NamedBy, Schemas, Weights
 from lancewal_ingest.decode.weight import pieces
 from lancewal_ingest.formats import record_keys, value_decoder

@@ -2,5 +2,5 @@
 
 ``topic_sample`` has what ``lancewal config check`` says about the newest records of a topic.
 
-May import: append, context, decode, glibc_heap, kafka, operator, registry, service.
+May import: append, context, decode, decode.json, glibc_heap, kafka, operator, registry, service.
 """

@@ -103,8 +103,8 @@ def _rejected(settings: Settings, facts: TopicFacts, part: Consumed) -> Iterable
     from lancewal_core.settings.declared import column_source, type_text
     from lancewal_core.table.contract import Column, Contract
     from lancewal_ingest.append.prepare import Preparer
-    from lancewal_ingest.decode.foreign import WRONG_FORMAT, wrong_format
-    from lancewal_ingest.decode.outcomes import Rejected
+    from lancewal_ingest.decode.json.foreign import wrong_format
+    from lancewal_ingest.decode.outcomes import WRONG_FORMAT, Rejected
     from lancewal_ingest.registry.asked import AskedSchemas
 
     table = settings.table

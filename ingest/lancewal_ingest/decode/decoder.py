@@ -27,12 +27,11 @@ import pyarrow as pa
 
 from lancewal_core.rows.schema import Op, RowSchema, check_row_schema
 from lancewal_core.store.object_kinds import SEGMENT_ROWS_BYTES_MAX
-from lancewal_ingest.decode.foreign import WRONG_FORMAT
 from lancewal_ingest.decode.headers import ASIDE, HeaderColumns
 from lancewal_ingest.decode.metadata import MetadataColumns, Partitions
 from lancewal_ingest.decode.naming import OtherName
 from lancewal_ingest.decode.operations import op_of, record_bytes
-from lancewal_ingest.decode.outcomes import TOO_LARGE, Decoded, Refusal, Rejected
+from lancewal_ingest.decode.outcomes import TOO_LARGE, WRONG_FORMAT, Decoded, Refusal, Rejected
 from lancewal_ingest.decode.part import DecodedPart, assemble
 from lancewal_ingest.decode.record_keys import RecordKeys
 from lancewal_ingest.decode.value_decoder import NamedBy, Ops, Places, RefusedValue, ValueDecoder

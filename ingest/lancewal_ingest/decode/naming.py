@@ -18,6 +18,9 @@ from lancewal_core.rows.schema import RowSchema
 from lancewal_core.settings.sections import JsonForm
 from lancewal_core.table.contract import Contract
 
+Form = JsonForm | Literal["float_name"]
+"""A lenient form of a column.  ``float_name``: a float that is no number comes as its name, which no contract can say."""
+
 
 class OtherName(NamedTuple):
     """A name, other than a present one, that a record has used."""
@@ -82,7 +85,7 @@ class Naming:
     fields: Mapping[str, str] = field(default_factory=dict)
     """The present name of each column that has another name in the table, by that one.  ``names`` and all other mappings have
     present names."""
-    forms: Mapping[str, JsonForm] = field(default_factory=dict)
+    forms: Mapping[str, Form] = field(default_factory=dict)
     """The lenient form of each column that has one."""
     absent: frozenset[str] = frozenset()
     """Columns that are in no value, since the metadata of records fills them."""

@@ -17,6 +17,7 @@ from lancewal_core.rows.own_rows import own_rows
 from lancewal_ingest.decode.naming import OtherName
 
 TOO_LARGE = "too_large"
+WRONG_FORMAT = "wrong_format"
 KEY_FORM = "key_form"
 KEY_DIFFERS = "key_differs"
 
@@ -28,13 +29,13 @@ KINDS: dict[str, str] = {
     "unknown_op": "the header lancewal.op is there twice or is not upsert, patch or delete",
     "patch_not_allowed": "a patch, and the table's contract does not allow patches",
     "null_value": "no value, but the operation needs one, or the Kafka key cannot say what to delete",
-    "wrong_format": "the value is of another format than the table's, such as a schema registry's or Debezium's",
+    WRONG_FORMAT: "the value is of another format than the table's, such as a schema registry's or Debezium's",
     "unknown_schema": "the schema registry did not know the schema that the value names, or no process has stored it",
-    "unusable_schema": "the schema that the value names is not valid, or cannot fill the table's columns",
+    "unusable_schema": "the schema that the value names or has is not valid, or cannot fill the table's columns",
     "patch_fields": "a patch whose header lancewal.fields is missing, or names a column that its schema does not have",
     "too_deep": "objects, arrays, records or maps are nested deeper than any column can be",
     "not_json": "not UTF-8, or not one JSON value",
-    "malformed": "the bytes are not one value of the schema that they name",
+    "malformed": "the bytes are not one value of the schema that they name or have",
     "duplicate_member": "a JSON object has a member twice, or under a present and a former name",
     "not_an_object": "JSON, but not an object",
     "unknown_column": "a member is not a column of the table, or not a member of a struct column",
@@ -46,7 +47,7 @@ KINDS: dict[str, str] = {
 }
 """Kinds of rejection and what they mean.  If several apply to a record, it nearly always gets the first of them here."""
 
-OF_COLUMNS = frozenset({"wrong_format", "duplicate_member", "unknown_column", "type", "range", KEY_FORM})
+OF_COLUMNS = frozenset({WRONG_FORMAT, "duplicate_member", "unknown_column", "type", "range", KEY_FORM})
 """Kinds of rejections that may be due to columns of an older contract."""
 
 

@@ -39,7 +39,7 @@ class BoolCell:
 
 @dataclass(frozen=True, slots=True)
 class NumberCell:
-    """An ``int`` or ``long``, as it is or as a date or time in another unit: ``value * times / per``, without a rest."""
+    """An integer, as it is or as a date, time or duration in another unit: ``value * times / per``, without a rest."""
 
     path: str
     column: pa.DataType

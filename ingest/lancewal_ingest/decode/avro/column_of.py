@@ -24,6 +24,8 @@ from lancewal_ingest.decode.avro.schema import (
 
 _PLAIN = {
     "boolean": pa.bool_(),
+    "int8": pa.int8(),
+    "int16": pa.int16(),
     "int": pa.int32(),
     "long": pa.int64(),
     "float": pa.float32(),
@@ -42,9 +44,14 @@ _LOGICAL = {
     "local-timestamp-millis": pa.timestamp("ms"),
     "local-timestamp-micros": pa.timestamp("us"),
     "local-timestamp-nanos": pa.timestamp("ns"),
+    "duration-micros": pa.duration("us"),
+    "duration-nanos": pa.duration("ns"),
+    "zoned-text": pa.timestamp("us", "UTC"),
 }
+_LOGICAL |= {f"epoch-{unit}": _LOGICAL[f"timestamp-{unit}"] for unit in ("millis", "micros", "nanos")}
 _NESTING_MAX = 16
 """Most lists, maps and structs inside each other in one column."""
+_DIGITS_MAX = 38
 _FIELDS_MAX = 4096
 """Most fields in one column.  Names let a short schema say very many."""
 
@@ -89,8 +96,9 @@ class _ColumnTypes:
                 return pa.string()
             case AvroPlain(logical=logical) | AvroFixed(logical=logical):
                 if logical is not None and logical.name == "decimal":
-                    fits = logical.precision <= 38
-                    return pa.decimal128(logical.precision, logical.scale) if fits else None
+                    precision = logical.precision or _DIGITS_MAX
+                    fits = 0 <= logical.scale <= precision <= _DIGITS_MAX
+                    return pa.decimal128(precision, logical.scale) if fits else None
                 if isinstance(type_, AvroFixed):
                     return pa.binary()
                 plain = _PLAIN.get(type_.kind)

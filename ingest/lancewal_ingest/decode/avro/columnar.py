@@ -110,21 +110,31 @@ def _integers(cursors: Cursors, live: Mask | None, *, long: bool) -> npt.NDArray
 
 
 def _number(cell: NumberCell, cursors: Cursors, live: Mask | None) -> pa.Array:
-    values = _integers(cursors, live, long=cell.long)
+    found, wrong = numbers(cell, _integers(cursors, live, long=cell.long), live)
+    if wrong is not None:
+        cursors.doubt(wrong, live)
+    return found
+
+
+def numbers(cell: NumberCell, values: npt.NDArray[np.int64], live: Mask | None) -> tuple[pa.Array, Mask | None]:
+    """Return the array of a column for these values, and the rows that it cannot hold."""
+    wrong: Mask = np.zeros(len(values), np.bool_)
     if cell.least > -(1 << 63):
-        cursors.doubt(values < cell.least, live)
+        wrong |= values < cell.least
     if cell.most < (1 << 63) - 1:
-        cursors.doubt(values > cell.most, live)
+        wrong |= values > cell.most
     if cell.times > 1:
         values = values * cell.times
     if cell.per > 1:
         whole = values // cell.per
-        cursors.doubt(whole * cell.per != values, live)
+        wrong |= whole * cell.per != values
         values = whole
     if cell.floating:
-        return _fixed_width(values.astype(cell.column.to_pandas_dtype()), cell.column, live)
-    bits = cell.column.bit_width
-    return _fixed_width(values if bits == 64 else values.astype(f"<i{bits // 8}"), cell.column, live)
+        found = _fixed_width(values.astype(cell.column.to_pandas_dtype()), cell.column, live)
+    else:
+        bits = cell.column.bit_width
+        found = _fixed_width(values if bits == 64 else values.astype(f"<i{bits // 8}"), cell.column, live)
+    return found, wrong if wrong.any() else None
 
 
 def _float(cell: FloatCell, cursors: Cursors, live: Mask | None) -> pa.Array:
@@ -144,7 +154,11 @@ def _sizes(size: int | None, cursors: Cursors, live: Mask | None) -> Places:
 
 
 def _decimal(cell: DecimalCell, cursors: Cursors, live: Mask | None) -> pa.Array:
-    sizes = _sizes(cell.size, cursors, live)
+    return decimals(cell, _sizes(cell.size, cursors, live), cursors, live)
+
+
+def decimals(cell: DecimalCell, sizes: Places, cursors: Cursors, live: Mask | None) -> pa.Array:
+    """Return an array of the decimals at the cursors, of so many bytes."""
     cursors.doubt((sizes == 0) | (sizes > 16), live)
     sizes = np.where(sizes > 16, 0, sizes)
     low = cursors.word(sizes - 8).byteswap().view(np.int64)
@@ -239,7 +253,11 @@ def _indexes(count: int, cursors: Cursors, live: Mask | None) -> Places:
 
 
 def _bytes(cell: BytesCell, cursors: Cursors, live: Mask | None) -> pa.Array:
-    sizes = _sizes(cell.size, cursors, live)
+    return blobs(cell, _sizes(cell.size, cursors, live), cursors, live)
+
+
+def blobs(cell: BytesCell, sizes: Places, cursors: Cursors, live: Mask | None) -> pa.Array:
+    """Return an array of the bytes at the cursors, so many for each."""
     if cell.exactly is None:
         runs = cursors.runs(sizes)
         found = pa.Array.from_buffers(pa.binary(), len(runs), [_validity(live), *runs.buffers()[1:]])

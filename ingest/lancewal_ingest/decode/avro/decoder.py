@@ -28,7 +28,7 @@ from lancewal_ingest.decode.avro.growth import growth_of
 from lancewal_ingest.decode.avro.mapping import mapped
 from lancewal_ingest.decode.avro.schema import parse_schema
 from lancewal_ingest.decode.avro.strict import read_datum
-from lancewal_ingest.decode.framed.payloads import Payloads, SchemaUnusable
+from lancewal_ingest.decode.framed.payloads import Payloads
 from lancewal_ingest.decode.json.defaults import Defaults
 from lancewal_ingest.decode.naming import Naming
 from lancewal_ingest.decode.outcomes import Refusal
@@ -81,10 +81,6 @@ class AvroPayloads:
         self.growth = growth_of(self._mapped.members, defaults.nbytes)
         columns = {present: column for column, present in naming.fields.items()}
         self._keys = {names.index(key): columns.get(key, key) for key in self._rows.primary_key}
-        missing = [name for place, name in self._keys.items() if place not in self._held]
-        if missing and not self.unknown:
-            message = f"column {missing[0]!r}: expected a field for it, it is in the primary key"
-            raise SchemaUnusable(message, "missing_key")
         self.single_records = 0
         """Number of datums that were decoded one by one so far, bad ones included."""
 

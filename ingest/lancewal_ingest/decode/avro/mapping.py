@@ -55,6 +55,7 @@ from lancewal_ingest.decode.outcomes import Refusal
 
 _INT = range(-(1 << 31), 1 << 31)
 _LONG = range(-(1 << 63), 1 << 63)
+_INTEGERS = {"int8": range(-(1 << 7), 1 << 7), "int16": range(-(1 << 15), 1 << 15), "int": _INT, "long": _LONG}
 _DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9, "millis": 3, "micros": 6, "nanos": 9}
 _DAY_S = 86_400
 _TEXTS = (pa.string(), pa.large_string())
@@ -91,6 +92,11 @@ def mapped(writer: AvroType, rows: RowSchema, naming: Naming) -> Mapped:
             (cell, None if place is None else rows.columns.get_field_index(level.names[place]))
             for cell, place in _with_bytes(members)
         ]
+        held = {rows.columns.names[place] for _, place in found.members if place is not None}
+        missing = next((key for key in rows.primary_key if key not in held), None)
+        if missing is not None:
+            message = f"column {called.get(missing, missing)!r}: expected a field for it, it is in the primary key"
+            raise SchemaUnusable(message, "missing_key")
     except SchemaUnusable:
         if not found.unknown:
             raise
@@ -237,7 +243,7 @@ def _plain(type_: AvroPlain, column: pa.DataType, path: str) -> Cell | None:
             return NullCell(path, column)
         case "boolean" if pa.types.is_boolean(column):
             return BoolCell(path, column)
-        case "int" | "long":
+        case "int8" | "int16" | "int" | "long":
             return _number(type_, column, path)
         case "float" | "double":
             width = 4 if type_.kind == "float" else 8
@@ -245,8 +251,10 @@ def _plain(type_: AvroPlain, column: pa.DataType, path: str) -> Cell | None:
             return FloatCell(path, column, width) if fits else None
         case "string" if column in _TEXTS:
             return TextCell(path, column)
-        case "string" if column == pa.uuid() and type_.logical is not None:
+        case "string" if column == pa.uuid() and type_.logical == Logical("uuid"):
             return UuidTextCell(path, column)
+        case "string" if pa.types.is_timestamp(column) and column.tz is not None:
+            return TextCell(path, column) if type_.logical == Logical("zoned-text") else None
         case "bytes":
             return _decimal(type_.logical, None, column, path) or _bytes(None, column, path)
     return None
@@ -254,7 +262,7 @@ def _plain(type_: AvroPlain, column: pa.DataType, path: str) -> Cell | None:
 
 def _number(type_: AvroPlain, column: pa.DataType, path: str) -> NumberCell | None:
     long, name = type_.kind == "long", "" if type_.logical is None else type_.logical.name
-    all_ = _LONG if long else _INT
+    all_ = _INTEGERS[type_.kind]
     local, _, unit = name.rpartition("-")
     digits = _DIGITS.get(unit, 0)
     if local == "time":
@@ -267,9 +275,7 @@ def _number(type_: AvroPlain, column: pa.DataType, path: str) -> NumberCell | No
         own = range(-(1 << bits), (1 << bits) + 1)
     elif pa.types.is_date32(column) and name == "date":
         own = _INT
-    elif (pa.types.is_time(column) and local == "time") or (
-        pa.types.is_timestamp(column) and local == ("local-timestamp" if column.tz is None else "timestamp")
-    ):
+    elif _is_in_units(column, local):
         shift = _DIGITS[column.unit] - digits
         times, per = 10 ** max(shift, 0), 10 ** max(-shift, 0)
         own = (
@@ -284,11 +290,22 @@ def _number(type_: AvroPlain, column: pa.DataType, path: str) -> NumberCell | No
     return NumberCell(path, column, long, least, most, times, per, expected, bool(pa.types.is_floating(column)))
 
 
+def _is_in_units(column: pa.DataType, what: str) -> bool:
+    """Return whether a column has times or durations of a logical type, in units of its own."""
+    if pa.types.is_timestamp(column):
+        return what in ("epoch", "local-timestamp" if column.tz is None else "timestamp")
+    return bool(pa.types.is_time(column) and what == "time") or bool(
+        pa.types.is_duration(column) and what == "duration"
+    )
+
+
 def _decimal(logical: Logical | None, size: int | None, column: pa.DataType, path: str) -> DecimalCell | None:
     if logical is None or logical.name != "decimal" or not pa.types.is_decimal128(column):
         return None
-    wider = column.scale >= logical.scale and column.precision - column.scale >= logical.precision - logical.scale
-    return DecimalCell(path, column, size, logical.precision, logical.scale) if wider else None
+    most = column.precision - column.scale + logical.scale
+    precision = logical.precision or most
+    wider = column.scale >= logical.scale and most >= precision > 0
+    return DecimalCell(path, column, size, precision, logical.scale) if wider else None
 
 
 def _bytes(size: int | None, column: pa.DataType, path: str, logical: Logical | None = None) -> BytesCell | None:

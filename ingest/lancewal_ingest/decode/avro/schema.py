@@ -22,7 +22,8 @@ import orjson
 from lancewal_core.wal.writer_schemas import SCHEMA_BYTES_MAX, WriterSchema
 from lancewal_ingest.decode.framed.payloads import SchemaUnusable
 
-Primitive = Literal["null", "boolean", "int", "long", "float", "double", "bytes", "string"]
+Primitive = Literal["null", "boolean", "int8", "int16", "int", "long", "float", "double", "bytes", "string", "other"]
+"""``int8``, ``int16``: integers of schemas that are no Avro.  ``other``: a type of theirs that no column can hold."""
 PRIMITIVES: frozenset[str] = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 NESTING_MAX = 64
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -30,7 +31,11 @@ _SHOWN = 100
 
 
 class Logical(NamedTuple):
-    """A logical type that fits its type.  ``precision`` and ``scale`` are those of a decimal."""
+    """A logical type that fits its type.  ``precision`` and ``scale`` are those of a decimal.
+
+    Schemas that are no Avro have further ones.  ``epoch-UNIT`` is a time in UTC for columns with and without a zone.
+    ``zoned-text`` is a time with a zone, as JSON has it.  ``duration-UNIT`` is a duration.  A decimal without a precision has
+    the precision 0."""
 
     name: str
     precision: int = 0
@@ -43,6 +48,8 @@ class AvroPlain:
 
     kind: Primitive
     logical: Logical | None = None
+    said: str = ""
+    """Words for the type, if it comes from a schema that is no Avro."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +151,8 @@ def named(type_: AvroType) -> str:
 def described(type_: AvroType) -> str:
     """Return words for a type, for messages."""
     match type_:
+        case AvroPlain(said=said) if said:
+            return said
         case AvroPlain(logical=logical) | AvroFixed(logical=logical):
             kind = named(type_) if isinstance(type_, AvroPlain) else f"fixed({type_.size})"
             if logical is None:
@@ -159,7 +168,7 @@ def described(type_: AvroType) -> str:
         case AvroEnum(name=name):
             return f"enum {name[:_SHOWN]}"
         case AvroRecord(name=name):
-            return f"record {name[:_SHOWN]}"
+            return f"record {name[:_SHOWN]}" if name else "struct"
         case _:
             return named(type_)
 

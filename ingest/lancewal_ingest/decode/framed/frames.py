@@ -23,8 +23,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lancewal_core.names.ids import SchemaKey
-from lancewal_ingest.decode.foreign import WRONG_FORMAT
 from lancewal_ingest.decode.framed.payloads import Payloads
+from lancewal_ingest.decode.outcomes import WRONG_FORMAT
 from lancewal_ingest.decode.value_decoder import RefusedValue
 
 SCHEMA_HEADER = "__value_schema_id"

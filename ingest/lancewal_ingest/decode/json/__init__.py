@@ -5,7 +5,7 @@ that Arrow must not be given, and ``transport`` converts Arrow's columns to the 
 slow path, and defines the right result: ``strict`` JSON, and the rules of ``cells`` for each type.  ``types`` checks
 the columns, ``presence`` makes the bitmaps of patches, and ``growth`` bounds the memory of rows.  ``other_names`` are those
 of former, dropped and unknown fields, ``forms`` the lenient forms of columns.  ``defaults`` fill columns that upserts leave
-out.
+out.  ``foreign`` recognises values of other formats.
 
 May import: decode.
 """

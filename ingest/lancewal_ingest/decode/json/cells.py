@@ -17,6 +17,7 @@ A column may have a *lenient* form beside the strict one (``JsonForm``).  Each f
   readers get the texts as strings (``strict.with_texts``).
 * ``json_text``: a string is the JSON text in it, which is checked.  No other string is taken.
 * ``number``: a number is its own text, byte for byte.
+* ``float_name``: the strings ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``, as Jackson writes them.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ from typing import NoReturn
 import pyarrow as pa
 
 from lancewal_core.rows.column_types import integer_range, storage_type
-from lancewal_core.settings.sections import JsonForm
 from lancewal_ingest.decode.json.strict import Number, given_twice, parse_value
-from lancewal_ingest.decode.naming import Names
+from lancewal_ingest.decode.naming import Form, Names
 from lancewal_ingest.decode.outcomes import Refusal
 
 CellReader = Callable[[object, str], object]
 """(JSON value, path of the column for messages) -> cell."""
 
+FLOAT_NAMES = ("NaN", "Infinity", "-Infinity")
 FRACTION_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 """Decimal digits of a second that a timestamp of each unit holds."""
 
@@ -62,7 +63,7 @@ _EXPONENT_DIGITS_MAX = 9
 _INT64_DIGITS = 19
 
 
-def cell_reader(type_: pa.DataType, names: Names | None = None, form: JsonForm | None = None) -> CellReader:
+def cell_reader(type_: pa.DataType, names: Names | None = None, form: Form | None = None) -> CellReader:
     """Return the reader of cells for one type, which ``types.check_json_types`` must allow.
 
     ``names``: names of the members of a struct, or of the structs in a list; None: only the present ones are allowed.
@@ -111,7 +112,7 @@ def _value_reader(type_: pa.DataType, names: Names | None) -> CellReader:
     return _list(type_, names)
 
 
-def _lenient(type_: pa.DataType, form: JsonForm, strict: CellReader) -> CellReader:
+def _lenient(type_: pa.DataType, form: Form, strict: CellReader) -> CellReader:
     """Return a reader that takes the form, and leaves all other values to the reader of the strict form."""
     taken, words = _FORMS[form](type_, strict)
 
@@ -216,7 +217,14 @@ def is_json(text: str) -> bool:
     return True
 
 
-_FORMS: Mapping[JsonForm, Callable[[pa.DataType, CellReader], tuple[CellReader, str]]] = {
+def _float_name(_: pa.DataType, strict: CellReader) -> tuple[CellReader, str]:
+    def read(value: object, path: str) -> object:
+        return float(str(value)) if _is_text(value) and value in FLOAT_NAMES else None
+
+    return read, 'one of the strings "NaN", "Infinity" and "-Infinity"'
+
+
+_FORMS: Mapping[Form, Callable[[pa.DataType, CellReader], tuple[CellReader, str]]] = {
     "epoch_s": _epoch("a number of seconds since 1970", 0),
     "epoch_ms": _epoch("a number of milliseconds since 1970", 3),
     "epoch_us": _epoch("a number of microseconds since 1970", 6),
@@ -227,8 +235,9 @@ _FORMS: Mapping[JsonForm, Callable[[pa.DataType, CellReader], tuple[CellReader, 
     "raw": _raw,
     "json_text": _json_in_text,
     "number": _number_as_text,
+    "float_name": _float_name,
 }
-AS_TEXTS: Mapping[JsonForm, type] = {"raw": object, "number": Number}
+AS_TEXTS: Mapping[Form, type] = {"raw": object, "number": Number}
 """Forms whose values become strings before they are read, and the values of which this holds."""
 """For each form its reader, which returns None for a value of another form, and words for it."""
 

@@ -19,10 +19,10 @@ import pyarrow as pa
 
 from lancewal_core.rows.column_types import has_map
 from lancewal_core.rows.schema import Op, RowSchema
-from lancewal_ingest.decode.foreign import wrong_format
 from lancewal_ingest.decode.json.cells import AS_TEXTS
 from lancewal_ingest.decode.json.columnar import ColumnReader, without
 from lancewal_ingest.decode.json.defaults import Defaults
+from lancewal_ingest.decode.json.foreign import wrong_format
 from lancewal_ingest.decode.json.forms import Shape, ShapeReader
 from lancewal_ingest.decode.json.growth import JsonGrowth
 from lancewal_ingest.decode.json.hazards import has_decimals, hazardous

@@ -10,10 +10,9 @@ import pyarrow as pa
 
 from lancewal_core.errors import InvalidSchema
 from lancewal_core.rows.schema import Op, RowSchema
-from lancewal_core.settings.sections import JsonForm
 from lancewal_ingest.decode.json.cells import array_of, cell_reader
 from lancewal_ingest.decode.json.strict import parse_value
-from lancewal_ingest.decode.naming import Names, Naming
+from lancewal_ingest.decode.naming import Form, Names, Naming
 from lancewal_ingest.decode.outcomes import Refusal
 from lancewal_ingest.decode.value_decoder import Ops
 
@@ -67,7 +66,7 @@ class Defaults:
         return filled
 
 
-def default_cell(field: pa.Field, text: str, names: Names | None = None, form: JsonForm | None = None) -> object:
+def default_cell(field: pa.Field, text: str, names: Names | None = None, form: Form | None = None) -> object:
     """Return the value of a default as ``cells.array_of`` accepts it; ``InvalidSchema`` if it is not one of the column."""
     try:
         value = parse_value(text)

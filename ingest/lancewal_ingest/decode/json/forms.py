@@ -22,12 +22,11 @@ import pyarrow.compute as pc
 
 from lancewal_core.rows.column_types import has_map
 from lancewal_core.rows.schema import RowSchema
-from lancewal_core.settings.sections import JsonForm
-from lancewal_ingest.decode.json.cells import FRACTION_DIGITS, array_of, cell_reader, is_json
+from lancewal_ingest.decode.json.cells import FLOAT_NAMES, FRACTION_DIGITS, array_of, cell_reader, is_json
 from lancewal_ingest.decode.json.other_names import members_of
 from lancewal_ingest.decode.json.strict import parse_value
 from lancewal_ingest.decode.json.transport import ZONE, Mask, cast_text, either, lift, timestamp_form, transport_type
-from lancewal_ingest.decode.naming import Names, Naming
+from lancewal_ingest.decode.naming import Form, Names, Naming
 from lancewal_ingest.decode.outcomes import Refusal
 
 Lift = Callable[[pa.Array], tuple[pa.Array, Mask | None]]
@@ -58,7 +57,7 @@ class Spelling:
     """Conversion of an array of that type to the column's (``transport.lift``)."""
 
 
-def spellings(type_: pa.DataType, form: JsonForm) -> tuple[Spelling, ...]:
+def spellings(type_: pa.DataType, form: Form) -> tuple[Spelling, ...]:
     """Return the spellings of a column of a lenient form, the most likely one first."""
     match form:
         case "epoch_s" | "epoch_ms" | "epoch_us":
@@ -81,6 +80,9 @@ def spellings(type_: pa.DataType, form: JsonForm) -> tuple[Spelling, ...]:
             return (_strict(type_, str),)  # by then each value is a string
         case "json_text":
             return (Spelling((str,), pa.string(), lambda array: _json_texts(array, type_)),)
+        case "float_name":
+            names = Spelling((str,), pa.string(), lambda array: _named_floats(array, type_))
+            return _strict(type_, int, float), names
         case "bool_text":
             return Spelling((str,), pa.string(), _truths), _strict(type_, bool)
 
@@ -244,6 +246,10 @@ def _numbers(array: pa.Array, type_: pa.DataType, form: str) -> tuple[pa.Array, 
         numbers, large = lift(numbers, type_)
         doubts = either(doubts, large)
     return numbers, doubts
+
+
+def _named_floats(array: pa.Array, type_: pa.DataType) -> tuple[pa.Array, Mask | None]:
+    return cast_text(array, type_, f"^({'|'.join(FLOAT_NAMES)})$")
 
 
 def _json_texts(array: pa.Array, type_: pa.DataType) -> tuple[pa.Array, Mask | None]:

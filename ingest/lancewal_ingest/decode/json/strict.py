@@ -7,7 +7,8 @@
 
 Lone surrogates (``\\ud800``) pass here, since a Python string can hold them.  Code that takes a string must check.
 
-``with_texts`` writes the texts of some members as strings, so that columns of strings hold JSON byte for byte.
+``object_end`` finds the end of an object without parsing it.  ``with_texts`` writes the texts of some members as strings, so
+that columns of strings hold JSON byte for byte.
 """
 
 from __future__ import annotations
@@ -198,6 +199,23 @@ _SHOWN = 100
 # Up to the first error this splits the bytes as a JSON parser does, and behind it no parser goes.  The closing quote is
 # optional and the body possessive, so that an open string costs one pass.
 _BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*+"?|[\[{\]}]', re.DOTALL)
+
+
+def object_end(value: bytes, begin: int) -> int | None:
+    """Return the place after the object that begins at a place.  None if it has no end, or is too deep.
+
+    The text is an object only if a parser says so."""
+    depth = 0
+    for match in _BRACKETS.finditer(value, begin):
+        if match[0] in (b"[", b"{"):
+            depth += 1
+            if depth > DEPTH_MAX:
+                return None
+        elif match[0] in (b"]", b"}"):
+            depth -= 1
+            if depth == 0:
+                return match.end()
+    return None
 
 
 def _check_depth(value: bytes) -> None:

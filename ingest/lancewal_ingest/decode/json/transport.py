@@ -82,7 +82,7 @@ def lift(array: pa.Array, type_: pa.DataType) -> tuple[pa.Array, Mask | None]:
     if pa.types.is_list(type_):
         return _lift_list(array, type_)
     if pa.types.is_fixed_size_list(type_):
-        return _lift_vector(array, type_)
+        return lift_vector(array, type_)
     return array, None
 
 
@@ -156,17 +156,18 @@ def _lift_struct(array: pa.Array, type_: pa.StructType) -> tuple[pa.Array, Mask 
 def _lift_list(array: pa.Array, type_: pa.ListType) -> tuple[pa.Array, Mask | None]:
     items, doubts = lift(array.values, type_.value_type)
     lifted = pa.ListArray.from_arrays(array.offsets, items, type=type_, mask=array.is_null())
-    return lifted, None if doubts is None else _rows_with(doubts, array)
+    return lifted, None if doubts is None else rows_with(doubts, array)
 
 
-def _lift_vector(array: pa.Array, type_: pa.FixedSizeListType) -> tuple[pa.Array, Mask | None]:
+def lift_vector(array: pa.Array, type_: pa.FixedSizeListType) -> tuple[pa.Array, Mask | None]:
+    """Return vectors of lists of their items, and the rows that are none."""
     size = type_.list_size
     items, ends = array.values, array.offsets.to_numpy()
     doubtful: Mask = (np.diff(ends) != size) & ~_nulls(array)
     large = _large(items) if pa.types.is_floating(items.type) else None
     for doubts in (large, _nulls(items) if items.null_count else None):
         if doubts is not None:
-            doubtful |= _rows_with(doubts, array)
+            doubtful |= rows_with(doubts, array)
     if array.null_count == 0 and not doubtful.any():
         return pa.FixedSizeListArray.from_arrays(items, type=type_), None
     missing = _nulls(array) | doubtful
@@ -177,7 +178,7 @@ def _lift_vector(array: pa.Array, type_: pa.FixedSizeListType) -> tuple[pa.Array
     return lifted, doubtful if doubtful.any() else None
 
 
-def _rows_with(doubts: Mask, lists: pa.Array) -> Mask:
+def rows_with(doubts: Mask, lists: pa.Array) -> Mask:
     """Return a mask of the rows of ``lists`` that hold an item for which ``doubts`` is true."""
     rows = np.zeros(len(lists), dtype=np.bool_)
     ends = lists.offsets.to_numpy()

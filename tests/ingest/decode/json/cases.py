@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from lancewal_core.rows.schema import RowSchema
 from lancewal_ingest.decode.decoder import Decoder
-from lancewal_ingest.decode.foreign import wrong_format
 from lancewal_ingest.decode.headers import ASIDE
 from lancewal_ingest.decode.json import decoder as decoder_module
 from lancewal_ingest.decode.json.decoder import JsonDecoder
 from lancewal_ingest.decode.json.defaults import Defaults
+from lancewal_ingest.decode.json.foreign import wrong_format
 from lancewal_ingest.decode.json.growth import JsonGrowth
 from lancewal_ingest.decode.json.reference import ReferenceDecoder
 from lancewal_ingest.decode.json.strict import with_texts

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core.rows.schema import RowSchema
-from lancewal_ingest.decode.foreign import wrong_format
+from lancewal_ingest.decode.json.foreign import wrong_format
 from lancewal_ingest.decode.naming import Naming
 from lancewal_ingest.decode.outcomes import KINDS, OF_COLUMNS
 from tests.ingest.decode.json.cases import Header, Ways, records

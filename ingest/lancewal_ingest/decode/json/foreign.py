@@ -23,20 +23,27 @@ import orjson
 
 from lancewal_ingest.decode.operations import Headers
 
-WRONG_FORMAT = "wrong_format"
 _MAGIC, _FRAME_BYTES, _APICURIO_BYTES = 0, 5, 9
 _AVRO_FILE = b"Obj\x01"
 _CONFLUENT_HEADER, _APICURIO_HEADERS = "__value_schema_id", "apicurio.value."
 _DEBEZIUM_OPS = frozenset("crudtm")
 _ADVICE = "table.format.value is json: have the producer write plain JSON, or take a topic of plain JSON"
+_CONNECT = "JSON of Kafka Connect with a schema (schema and payload)"
+_CONNECT_ADVICE = "table.format.value is json: make the table with connect-json, or have the producer write plain JSON"
 
 
 def wrong_format(value: bytes, headers: Headers, columns: Collection[str]) -> str | None:
     """Return a message that names the other format of a refused value, and the setting; None if none is recognised.
 
     ``columns``: names of the table's columns."""
-    found = _in_headers(headers) or _framed(value) or _enveloped(value, columns)
-    return None if found is None else f"expected plain JSON; the value is {found}. {_ADVICE}"
+    found = framed_format(value, headers) or _enveloped(value, columns)
+    advice = _CONNECT_ADVICE if found == _CONNECT else _ADVICE
+    return None if found is None else f"expected plain JSON; the value is {found}. {advice}"
+
+
+def framed_format(value: bytes, headers: Headers) -> str | None:
+    """Return words for a value of a schema registry, or of an Avro file; None if it is none of them."""
+    return _in_headers(headers) or _framed(value)
 
 
 def _in_headers(headers: Headers) -> str | None:
@@ -71,9 +78,7 @@ def _enveloped(value: bytes, columns: Collection[str]) -> str | None:
         schema, payload = read["schema"], read["payload"]
         if schema is None or (isinstance(schema, dict) and "type" in schema):
             inner = _debezium(payload, ())
-            return "JSON of Kafka Connect with a schema (schema and payload)" + (
-                f", and in it {inner}" if inner else ""
-            )
+            return f"{_CONNECT}, and in it {inner}" if inner else _CONNECT
     return _debezium(read, columns)
 
 

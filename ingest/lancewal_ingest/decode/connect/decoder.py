@@ -1,0 +1,186 @@
+"""``ValueDecoder`` of Kafka Connect's JSON with schemas.
+
+1. A value is an object with the members schema and payload, and no others (``envelope``).  Its payload is decoded by its own
+   schema.  Neither a registry nor a stored schema says anything about it.
+2. What was found about a schema stays in memory, by its text: for at most ``SCHEMAS_MAX`` schemas, whose texts have at most
+   ``SCHEMA_TEXTS_BYTES_MAX``.  Then all of it is dropped, and found again.  Results do not depend on it.
+3. A value whose text begins like one before costs a comparison of these bytes.
+4. A payload that is null is refused: a record without a value deletes a row, and a value without a payload says nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+
+from lancewal_core.rows.schema import RowSchema
+from lancewal_ingest.decode.connect.envelope import Heads, payload_after, schema_and_payload
+from lancewal_ingest.decode.connect.kept import KeptByText
+from lancewal_ingest.decode.connect.rows import ConnectRows
+from lancewal_ingest.decode.connect.schema import parse_schema
+from lancewal_ingest.decode.framed.payloads import SchemaUnusable
+from lancewal_ingest.decode.json.defaults import Defaults
+from lancewal_ingest.decode.json.foreign import framed_format
+from lancewal_ingest.decode.json.growth import JsonGrowth
+from lancewal_ingest.decode.naming import PLAIN, Naming, OtherName
+from lancewal_ingest.decode.outcomes import Refusal
+from lancewal_ingest.decode.part import DecodedPart
+from lancewal_ingest.decode.value_decoder import (
+    NO_HEADERS,
+    DecodedValues,
+    HeaderValues,
+    NamesNoSchema,
+    Ops,
+    Places,
+    RefusedValue,
+    Weights,
+)
+from lancewal_ingest.decode.weight import lengths
+from lancewal_kafka.headers import HeaderList
+
+_NULL, _BLANKS = b"null", b" \t\n\r"
+
+
+@dataclass(slots=True)
+class _Group:
+    """Values of one schema."""
+
+    indexes: list[int] = field(default_factory=list)
+    payloads: list[bytes] = field(default_factory=list)
+
+
+class ConnectDecoder(NamesNoSchema):
+    """See the module docstring.  Raises ``InvalidSchema`` for a default that is not a value of its column."""
+
+    def __init__(self, rows: RowSchema, naming: Naming = PLAIN) -> None:
+        self._rows = rows
+        self._naming = naming
+        called = rows.called(naming.fields)
+        in_values = naming.in_values(called)
+        self.names: Collection[str] = in_values.columns.names
+        self.headers: Sequence[str] = ()
+        self._heads = Heads()
+        self._known = KeptByText[ConnectRows | SchemaUnusable]()
+        self.growth = ConnectGrowth(in_values, Defaults(called, naming).nbytes, self._heads)
+
+    @property
+    def schemas_have_fields(self) -> bool:
+        return True
+
+    def other_format(self, value: bytes, headers: HeaderList | None) -> str | None:
+        found = framed_format(value, headers)
+        return (
+            None
+            if found is None
+            else (
+                f"expected JSON of Kafka Connect with a schema; the value is {found}. "
+                "table.format.value is connect-json: take a topic whose producers use JsonConverter"
+            )
+        )
+
+    def decode(
+        self, values: Sequence[bytes], ops: Ops, headers: HeaderValues = NO_HEADERS, places: Places | None = None
+    ) -> DecodedValues:
+        groups, refused = self._by_schema(values)
+        parts: list[DecodedPart] = []
+        other_names, new_fields = Counter[OtherName](), dict[str, pa.DataType]()
+        for text, group in groups.items():
+            known = self._decoder_of(text)
+            if isinstance(known, SchemaUnusable):
+                refused += [RefusedValue(index, known.kind, str(known)) for index in group.indexes]
+                continue
+            indexes = np.array(group.indexes, np.int64)
+            found = known.decode(group.payloads, ops if len(indexes) == len(values) else ops[indexes])
+            parts += [replace(part, indexes=indexes[part.indexes]) for part in found.parts]
+            for one in found.refused:
+                place = group.indexes[one.place]
+                refused.append(_why(values[place], replace(one, place=place)))
+            other_names.update(found.other_names)
+            new_fields.update(found.new_fields)
+        return DecodedValues(parts, refused, other_names, new_fields)
+
+    def _by_schema(self, values: Sequence[bytes]) -> tuple[dict[bytes, _Group], list[RefusedValue]]:
+        """Return the values by the text of their schema, and refusals of those without a schema or payload."""
+        groups: dict[bytes, _Group] = {}
+        refused: list[RefusedValue] = []
+        head, group = None, _Group()
+        for index, value in enumerate(values):
+            before, head = head, self._heads.of(value, head)
+            if head is None:
+                self._in_any_order(index, value, groups, refused)
+                continue
+            if head is not before:
+                group = groups.setdefault(head.schema, _Group())
+            payload = payload_after(value, len(head.text))
+            if payload.strip(_BLANKS) == _NULL:
+                refused.append(_no_payload(index))
+                continue
+            group.indexes.append(index)
+            group.payloads.append(payload)
+        return groups, refused
+
+    def _in_any_order(self, index: int, value: bytes, groups: dict[bytes, _Group], refused: list[RefusedValue]) -> None:
+        try:
+            text, payload = schema_and_payload(value)
+        except Refusal as refusal:
+            refused.append(RefusedValue(index, refusal.kind, str(refusal), refusal.found))
+            return
+        if payload == _NULL:
+            refused.append(_no_payload(index))
+            return
+        group = groups.setdefault(text, _Group())
+        group.indexes.append(index)
+        group.payloads.append(payload)
+
+    def _decoder_of(self, text: bytes) -> ConnectRows | SchemaUnusable:
+        """Return the decoder of the payloads of a schema, or why there is none."""
+        known = self._known.get(text)
+        if known is not None:
+            return known
+        try:
+            return self._known.put(text, ConnectRows(parse_schema(text), self._rows, self._naming))
+        except SchemaUnusable as unusable:
+            return self._known.put(text, unusable)
+
+
+class ConnectGrowth:
+    """``Growth`` of these values: of the payload after a head, otherwise of the whole value.
+
+    A vector may come in base64, which has no brackets.  So each byte counts once more than in JSON."""
+
+    headers: Sequence[str] = ()
+
+    def __init__(self, rows: RowSchema, default_bytes: int, heads: Heads) -> None:
+        self._json = JsonGrowth(rows, default_bytes)
+        self._heads = heads
+
+    def each(self, values: Sequence[bytes | None], headers: HeaderValues = NO_HEADERS) -> Weights:
+        rests: list[bytes | None] = []
+        head = None
+        for value in values:
+            head = self._heads.of(value or b"", head)
+            rests.append(value if value is None or head is None else value[len(head.text) :])
+        grown: Weights = self._json.each(rests) + lengths(rests)
+        return grown
+
+    def largest(self, nbytes: int) -> int:
+        return self._json.largest(nbytes) + nbytes
+
+
+def _no_payload(index: int) -> RefusedValue:
+    return RefusedValue(index, "null_value", "expected a payload; it is null. A record without a value deletes a row")
+
+
+def _why(value: bytes, refused: RefusedValue) -> RefusedValue:
+    """Return the refusal of a value whose payload is refused.  Text after the payload may be another member."""
+    if refused.kind != "not_json":
+        return refused
+    try:
+        schema_and_payload(value)
+    except Refusal as refusal:
+        return RefusedValue(refused.place, refusal.kind, str(refusal), refusal.found)
+    return refused

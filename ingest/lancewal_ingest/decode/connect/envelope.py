@@ -1,0 +1,88 @@
+r"""A value as Kafka Connect's JsonConverter writes it: ``{"schema": SCHEMA, "payload": PAYLOAD}``, and nothing beside them.
+
+1. The result for a value follows from its bytes.  If the schema comes first, the text up to the payload is its *head*.  Each
+   value that begins with a head has that schema, and the rest is its payload.  So a head that was seen before need not be
+   read again.
+2. The text between the head and the last brace is given to a JSON parser.  Where it is one JSON value, and the schema is an
+   object, the whole is an object of two members.
+3. A value in another order is parsed as a whole.
+4. The payload of a value is no longer than the text from the first ``"payload"`` on, which bounds the row (``growth``).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import orjson
+
+from lancewal_ingest.decode.connect.kept import KeptByText
+from lancewal_ingest.decode.json.strict import given_twice, object_end, parse_object, with_texts
+from lancewal_ingest.decode.outcomes import WRONG_FORMAT, Refusal
+
+_BEGIN = re.compile(rb'[ \t\n\r]*\{[ \t\n\r]*"schema"[ \t\n\r]*:[ \t\n\r]*(?=\{)')
+_MIDDLE = re.compile(rb'[ \t\n\r]*,[ \t\n\r]*"payload"[ \t\n\r]*:')
+_BLANKS = b" \t\n\r"
+_MEMBERS = {"schema", "payload"}
+_ADVICE = "Have the producer's converter write schemas (value.converter.schemas.enable=true)"
+
+
+class Head(NamedTuple):
+    """The beginning of a value, up to its payload."""
+
+    text: bytes
+    schema: bytes
+
+
+class Heads:
+    """The heads of many values.  Few are read, and the others compared."""
+
+    def __init__(self) -> None:
+        self._known = KeptByText[Head]()
+
+    def of(self, value: bytes, likely: Head | None = None) -> Head | None:
+        """Return the head of a value whose schema comes first; None for any other.  ``likely``: that of a value before."""
+        if likely is not None and value.startswith(likely.text):
+            return likely
+        for length in self._known.lengths:
+            known = self._known.get(value[:length])
+            if known is not None:
+                return known
+        found = head_of(value)
+        return None if found is None else self._known.put(found.text, found)
+
+
+def head_of(value: bytes) -> Head | None:
+    """Return the head of a value whose schema comes first; None for any other."""
+    begin = _BEGIN.match(value)
+    if begin is None:
+        return None
+    end = object_end(value, begin.end())
+    middle = None if end is None else _MIDDLE.match(value, end)
+    return None if middle is None else Head(value[: middle.end()], value[begin.end() : end])
+
+
+def payload_after(value: bytes, nbytes: int) -> bytes:
+    """Return the payload of a value whose head has so many bytes.  It is no JSON if the value is none."""
+    if value.endswith(b"}"):
+        return value[nbytes:-1]
+    rest = value[nbytes:].rstrip(_BLANKS)
+    return rest[:-1] if rest.endswith(b"}") else b""
+
+
+def schema_and_payload(value: bytes) -> tuple[bytes, bytes]:
+    """Return both texts of a value in any order.  ``Refusal`` if it has not exactly these two members."""
+    members = parse_object(value, twice=True)
+    for name in given_twice(members):
+        raise Refusal("duplicate_member", "expected each member of an object once; one is there twice", name)
+    if members.keys() != _MEMBERS:
+        others = [name for name in members if name not in _MEMBERS]
+        raise Refusal(
+            WRONG_FORMAT,
+            f"expected JSON of Kafka Connect: an object with the members schema and payload, and no others. {_ADVICE}",
+            others[0] if others else "",
+        )
+    if not isinstance(members["schema"], dict):
+        raise Refusal(WRONG_FORMAT, f"expected a schema, which is an object. {_ADVICE}")
+    texts = orjson.loads(with_texts(value, {"schema": object, "payload": object}) or b"{}")
+    return texts["schema"].encode(), (texts["payload"] or "null").encode()

@@ -1,0 +1,169 @@
+"""Conversion of what the JSON decoder read of payloads to the columns of a table.
+
+1. Each cell is exactly what the payload says.  A row with a cell that its column cannot hold, or with a null that the schema
+   does not allow, has a *fault*.  Its cells mean nothing then.
+2. A fault is found for all rows at a time.  The first one of a row, in the order of the cells, is why it is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from lancewal_ingest.decode.avro.cells import (
+    BytesCell,
+    Cell,
+    ChoiceCell,
+    DecimalCell,
+    FloatCell,
+    ItemsCell,
+    MapCell,
+    NumberCell,
+    StructCell,
+)
+from lancewal_ingest.decode.avro.columnar import blobs, decimals, numbers
+from lancewal_ingest.decode.avro.cursors import Cursors, Mask
+from lancewal_ingest.decode.connect.wire import is_float_vector, value_cell
+from lancewal_ingest.decode.json.transport import lift_vector, rows_with
+from lancewal_ingest.decode.outcomes import Refusal
+
+
+class Fault(NamedTuple):
+    rows: Mask
+    why: Refusal
+
+
+Note = Callable[[Mask, str, str], None]
+"""(mask of the values of a level, kind, message): note a fault."""
+
+
+def lifted(cell: Cell, array: pa.Array, faults: list[Fault]) -> pa.Array:
+    """Return the array of a column.  Add what is wrong with its rows to ``faults``."""
+    return _lift(cell, array, None, lambda wrong, kind, message: faults.append(Fault(wrong, Refusal(kind, message))))
+
+
+def _lift(cell: Cell, array: pa.Array, live: Mask | None, note: Note) -> pa.Array:
+    """``live``: values whose struct is not null; None if all are."""
+    if array.null_count and not isinstance(cell, ChoiceCell):
+        missing = ~_valid(array) if live is None else ~_valid(array) & live
+        if missing.any():
+            note(
+                missing, "malformed", f"column {cell.path!r}: expected a value, its schema says that it is not optional"
+            )
+    return _value(value_cell(cell), array, note)
+
+
+def _value(cell: Cell, array: pa.Array, note: Note) -> pa.Array:
+    """Return the array of a column, in which any value may be null."""
+    match cell:
+        case NumberCell():
+            return _numbers(cell, array, note)
+        case DecimalCell():
+            return _of_bytes(cell, array, note)
+        case BytesCell(column=column) if pa.types.is_fixed_size_list(column):
+            return _of_bytes(cell, array, note)
+        case ItemsCell():
+            return _items(cell, array, note)
+        case MapCell():
+            return _map(cell, array, note)
+        case StructCell():
+            return _struct(cell, array, note)
+        case FloatCell(column=column):
+            return array if array.type == column else array.cast(column)
+    return array
+
+
+def _valid(array: pa.Array) -> Mask:
+    valid: Mask = array.is_valid().to_numpy(zero_copy_only=False)
+    return valid
+
+
+def _numbers(cell: NumberCell, array: pa.Array, note: Note) -> pa.Array:
+    live = _valid(array) if array.null_count else None
+    values = array if live is None else array.fill_null(0)
+    found, wrong = numbers(cell, values.to_numpy().astype(np.int64), live)
+    if wrong is not None and live is not None:
+        wrong &= live
+    if wrong is not None and wrong.any():
+        note(wrong, "range", f"column {cell.path!r}: expected {cell.expected}")
+    return found
+
+
+def _of_bytes(cell: DecimalCell | BytesCell, array: pa.Array, note: Note) -> pa.Array:
+    """Return decimals or vectors of their bytes."""
+    live = _valid(array) if array.null_count else None
+    if len(array) == 0:
+        return pa.array([], cell.column)
+    _, ends, data = array.buffers()
+    borders = np.frombuffer(ends, np.int32, len(array) + 1, 4 * array.offset).astype(np.int64)
+    cursors = Cursors(np.frombuffer(data or b"", np.uint8), borders[:-1], borders[1:], 0)
+    sizes = np.diff(borders)
+    if isinstance(cell, DecimalCell):
+        found = decimals(cell, sizes, cursors, live)
+        kind, expected = "range", f"a decimal of 1 to {cell.precision} digits, as its schema and the column say"
+    else:
+        found = blobs(cell, sizes, cursors, live)
+        kind, expected = "type", f"{cell.exactly} bytes"
+    if cursors.doubtful.any():
+        note(cursors.doubtful, kind, f"column {cell.path!r}: expected {expected}")
+    return found
+
+
+def _items(cell: ItemsCell, array: pa.Array, note: Note) -> pa.Array:
+    column = cell.column
+    assert column is not None  # only what is passed over has no column
+    if is_float_vector(cell):
+        if array.type == column:
+            return array
+        items = array.values.cast(column.value_type)
+        return pa.FixedSizeListArray.from_arrays(items, type=column, mask=array.is_null())
+    vector = pa.types.is_fixed_size_list(column)
+
+    def note_row(wrong: Mask, kind: str, message: str) -> None:
+        note(rows_with(wrong, array), kind, message)
+
+    # A null in a vector is a fault of the vector.
+    given = array.values
+    items = _value(value_cell(cell.item), given, note_row) if vector else _lift(cell.item, given, None, note_row)
+    lists = pa.ListArray.from_arrays(array.offsets, items, mask=array.is_null())
+    if not vector:
+        return lists.cast(column) if lists.type != column else lists
+    found, doubtful = lift_vector(lists, column)
+    if doubtful is not None:
+        note(doubtful, "type", f"column {cell.path!r}: expected {column.list_size} items, none of them null")
+    return found
+
+
+def _map(cell: MapCell, array: pa.Array, note: Note) -> pa.Array:
+    entry = cell.entries.item
+    assert isinstance(entry, StructCell)  # a map is a list of key and value
+    offsets = array.offsets
+    lists = pa.ListArray.from_arrays(offsets, array.items, mask=array.is_null())
+    values = _lift(
+        entry.members[1][0],
+        array.items,
+        None,
+        lambda wrong, kind, message: note(rows_with(wrong, lists), kind, message),
+    )
+    return pa.MapArray.from_arrays(offsets, array.keys, values, type=cell.column, mask=array.is_null())
+
+
+def _struct(cell: StructCell, array: pa.Array, note: Note) -> pa.Array:
+    column = cell.column
+    assert column is not None  # only what is passed over has no column
+    held = {place: member for member, place in cell.members if place is not None}
+    live = _valid(array) if array.null_count else None
+    children = []
+    for place, name in enumerate(cell.names):
+        child = array.field(place)
+        if place in held:
+            children.append(_lift(held[place], child, live, note))
+            continue
+        if child.null_count < len(child):
+            path = f"{cell.path}.{name}"
+            note(_valid(child), "malformed", f"column {path!r}: expected nothing, the schema has no such field")
+        children.append(pa.nulls(len(child), column.field(place).type))
+    return pa.StructArray.from_arrays(children, fields=list(column), mask=array.is_null())

@@ -1,0 +1,86 @@
+"""Decoder of the payloads of one schema, for the columns of one contract.
+
+Guarantees, beside those of ``value_decoder`` for each payload and operation
+ 1. A payload is read by the JSON decoder, in the types that the schema says (``wire``), and converted (``lift``).  A payload
+    that disagrees with its schema is refused, also where its column could hold it.  A member that the schema does not have is
+    ``malformed``: a field of a schema alone is an unknown column.
+ 2. A column without a field in the schema, or whose member is absent, is null, or has its default in an upsert.  A member that
+    is null gives null.
+ 3. A patch has the columns of the members that its payload holds.
+ 4. A struct within a payload is decoded likewise: give its texts as payloads, and its part of the schema.
+ 5. If the schema has a field without a column, all payloads are refused, and ``new_fields`` has the types of such fields
+    (guarantee 4 of ``framed.payloads``).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from lancewal_core.rows.schema import RowSchema
+from lancewal_ingest.decode.avro.mapping import mapped
+from lancewal_ingest.decode.avro.schema import AvroRecord
+from lancewal_ingest.decode.connect.lift import Fault, lifted
+from lancewal_ingest.decode.connect.wire import wire_naming, wire_rows
+from lancewal_ingest.decode.json.decoder import JsonDecoder
+from lancewal_ingest.decode.json.defaults import Defaults
+from lancewal_ingest.decode.naming import Naming
+from lancewal_ingest.decode.part import DecodedPart
+from lancewal_ingest.decode.value_decoder import DecodedValues, Ops, RefusedValue
+
+
+class ConnectRows:
+    """See the module docstring.  Raises ``SchemaUnusable`` for a schema whose payloads cannot fill the columns."""
+
+    def __init__(self, schema: AvroRecord, rows: RowSchema, naming: Naming) -> None:
+        called = rows.called(naming.fields)
+        self._mapped = mapped(schema, called, naming)
+        self._cells = {place: cell for cell, place in self._mapped.members if place is not None}
+        self._types = rows.columns.types
+        self._defaults = Defaults(called, naming)
+        if self._mapped.refusal is None:
+            self._json = JsonDecoder(wire_rows(rows, self._cells), wire_naming(schema, called, self._cells, naming))
+
+    def decode(self, payloads: Sequence[bytes], ops: Ops) -> DecodedValues:
+        """Return the rows and the refusals of ``payloads``.  ``ops`` has the operation of each."""
+        if (refusal := self._mapped.refusal) is not None:
+            refused = [RefusedValue(n, refusal.kind, str(refusal), refusal.found) for n in range(len(payloads))]
+            return DecodedValues([], refused, {}, dict(self._mapped.new_fields))
+        found = self._json.decode(payloads, ops)
+        refused, parts = [_disagrees(one) for one in found.refused], list[DecodedPart]()
+        for part in found.parts:
+            parts.append(self._part(part, payloads, refused))
+        rows = sum(len(part.indexes) for part in parts)
+        used = {name: times * rows for name, times in Counter(self._mapped.used).items()} if rows else {}
+        return DecodedValues(parts, refused, used)
+
+    def _part(self, part: DecodedPart, payloads: Sequence[bytes], refused: list[RefusedValue]) -> DecodedPart:
+        faults: list[Fault] = []
+        columns = [
+            lifted(self._cells[place], part.columns[place], faults)
+            if place in self._cells
+            else pa.nulls(len(part.indexes), type_)
+            for place, type_ in enumerate(self._types)
+        ]
+        if faults:
+            good = np.ones(len(part.indexes), np.bool_)
+            for fault in faults:
+                kind, message = fault.why.kind, str(fault.why)
+                refused += [RefusedValue(n, kind, message) for n in part.indexes[fault.rows & good].tolist()]
+                good &= ~fault.rows
+            kept = pa.array(np.flatnonzero(good))
+            part = DecodedPart(part.indexes[good], part.columns, part.ops.take(kept), part.present.take(kept))
+            columns = [column.take(kept) for column in columns]
+        if self._defaults.cells:
+            values = [payloads[place] for place in part.indexes.tolist()]
+            columns = list(self._defaults.fill(columns, part.ops.to_numpy(), values))
+        return replace(part, columns=columns)
+
+
+def _disagrees(refused: RefusedValue) -> RefusedValue:
+    """Return the refusal of a payload.  The contract has a column for each field of its schema here."""
+    return replace(refused, kind="malformed") if refused.kind == "unknown_column" else refused

@@ -1,0 +1,147 @@
+"""Schemas of Kafka Connect, as JsonConverter writes them, read as types of ``avro.schema``.
+
+Guarantees
+ 1. ``parse_schema`` returns a record, or raises ``SchemaUnusable``, which says the place in the schema by numbers.  A schema
+    is a part of its value, so messages hold no name of it.
+ 2. A logical name that is unknown, or that does not fit its type, changes nothing.  ``_LOGICALS`` has those that say a unit.
+ 3. Defaults, versions and documentation change nothing: the payload has all values.
+ 4. A schema has at most ``SCHEMA_BYTES_MAX``, and nests as deep as JSON may (``strict.DEPTH_MAX``).
+
+A map whose keys are no strings comes as a list of pairs, and there is no column for it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from lancewal_core.wal.writer_schemas import SCHEMA_BYTES_MAX
+from lancewal_ingest.decode.avro.schema import (
+    AvroArray,
+    AvroField,
+    AvroMap,
+    AvroPlain,
+    AvroRecord,
+    AvroType,
+    AvroUnion,
+    Logical,
+    Primitive,
+    described,
+)
+from lancewal_ingest.decode.framed.payloads import SchemaUnusable
+from lancewal_ingest.decode.json.strict import parse_object
+from lancewal_ingest.decode.outcomes import Refusal
+
+_PLAIN: Mapping[str, Primitive] = {
+    "boolean": "boolean",
+    "int8": "int8",
+    "int16": "int16",
+    "int32": "int",
+    "int64": "long",
+    "float": "float",
+    "double": "double",
+    "string": "string",
+    "bytes": "bytes",
+}
+DECIMAL = "org.apache.kafka.connect.data.Decimal"
+_LOGICALS: Mapping[tuple[str, str], str] = {
+    ("int32", "org.apache.kafka.connect.data.Date"): "date",
+    ("int32", "org.apache.kafka.connect.data.Time"): "time-millis",
+    ("int64", "org.apache.kafka.connect.data.Timestamp"): "epoch-millis",
+    ("int32", "io.debezium.time.Date"): "date",
+    ("int32", "io.debezium.time.Time"): "time-millis",
+    ("int64", "io.debezium.time.MicroTime"): "time-micros",
+    ("int64", "io.debezium.time.NanoTime"): "time-nanos",
+    ("int64", "io.debezium.time.Timestamp"): "local-timestamp-millis",
+    ("int64", "io.debezium.time.MicroTimestamp"): "local-timestamp-micros",
+    ("int64", "io.debezium.time.NanoTimestamp"): "local-timestamp-nanos",
+    ("int64", "io.debezium.time.MicroDuration"): "duration-micros",
+    ("int64", "io.debezium.time.NanoDuration"): "duration-nanos",
+    ("string", "io.debezium.time.ZonedTimestamp"): "zoned-text",
+    ("string", "io.debezium.data.Uuid"): "uuid",
+}
+"""Logical type for each type and name of Connect.  A name that says only a unit belongs here."""
+_NOTHING = AvroPlain("null")
+_INTEGER = re.compile("-?[0-9]{1,9}")
+
+
+def parse_schema(text: bytes) -> AvroRecord:
+    """Return the record that a schema says."""
+    if len(text) > SCHEMA_BYTES_MAX:
+        raise SchemaUnusable(f"the schema has more than {SCHEMA_BYTES_MAX} bytes")
+    try:
+        given = parse_object(text)
+    except Refusal as refusal:
+        raise SchemaUnusable(f"the schema: {refusal}", refusal.kind) from None
+    found = _required(given, "schema")
+    if not isinstance(found, AvroRecord):
+        raise SchemaUnusable(f"expected a struct, whose fields are columns; the schema is {described(found)}")
+    return found
+
+
+def _type(given: object, where: str) -> AvroType:
+    found = _required(given, where)
+    optional = isinstance(given, dict) and given.get("optional") is True
+    return AvroUnion((_NOTHING, found)) if optional else found
+
+
+def _required(given: object, where: str) -> AvroType:
+    if not isinstance(given, dict):
+        raise SchemaUnusable(f"{where}: expected an object with the name of a type")
+    match given.get("type"):
+        case "struct":
+            return _struct(given, where)
+        case "array":
+            return AvroArray(_type(given.get("items"), f"{where}, items"))
+        case "map":
+            keys = _required(given.get("keys"), f"{where}, keys")
+            values = _type(given.get("values"), f"{where}, values")
+            # JsonConverter writes an object only if keys are strings, whatever their name is.
+            texts = isinstance(keys, AvroPlain) and keys.kind == "string"
+            return AvroMap(values) if texts else AvroPlain("other", said="map whose keys are not strings")
+        case str() as kind if kind in _PLAIN:
+            return _plain(kind, given, where)
+    raise SchemaUnusable(f"{where}: expected a member 'type' with the name of a type")
+
+
+def _struct(given: Mapping[str, object], where: str) -> AvroRecord:
+    fields = given.get("fields")
+    if not isinstance(fields, list):
+        raise SchemaUnusable(f"{where}: expected an array of fields")
+    return AvroRecord("", tuple(_fields(fields, where)))
+
+
+def _fields(given: Sequence[object], where: str) -> Iterator[AvroField]:
+    seen = set()
+    for number, one in enumerate(given):
+        name = one.get("field") if isinstance(one, dict) else None
+        if not isinstance(name, str):
+            raise SchemaUnusable(f"{where}, field {number}: expected an object with the name of a field")
+        place = f"{where}, field {number}"
+        if name in seen:
+            raise SchemaUnusable(f"{place}: there are two fields of this name")
+        seen.add(name)
+        yield AvroField(name, _type(one, place))
+
+
+def _plain(kind: str, given: Mapping[str, object], where: str) -> AvroPlain:
+    name = given.get("name")
+    plain = AvroPlain(_PLAIN[kind], said=kind)
+    if not isinstance(name, str):
+        return plain
+    if kind == "bytes" and name == DECIMAL:
+        logical = _decimal(given.get("parameters"), where)
+        return replace(plain, logical=logical, said=f"{name} of scale {logical.scale}")
+    logical_name = _LOGICALS.get((kind, name))
+    return plain if logical_name is None else replace(plain, logical=Logical(logical_name), said=f"{kind}, a {name}")
+
+
+def _decimal(parameters: object, where: str) -> Logical:
+    given = parameters if isinstance(parameters, dict) else {}
+    scale, precision = given.get("scale"), given.get("connect.decimal.precision", "0")
+    if not (isinstance(scale, str) and _INTEGER.fullmatch(scale)):
+        raise SchemaUnusable(f"{where}: expected a parameter 'scale' of the decimal, a string with an integer")
+    if not (isinstance(precision, str) and _INTEGER.fullmatch(precision)):
+        precision = "0"
+    return Logical("decimal", max(int(precision), 0), int(scale))
