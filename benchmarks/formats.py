@@ -2,7 +2,7 @@
 
 The floor only consumes and looks at no record.  Floor and formats alternate, so that all run on the same machine state;
 ratios are of medians, seals and flushes included.  ``bad``: one record in a thousand is bad and becomes a dead letter.
-``decode``: Avro decoding alone (``avro_decode``).
+``decode``: Avro decoding alone (``avro_decode``).  ``new_schema``: the delay of a new schema's first record (``new_schema``).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import fastavro
 
 from benchmarks.avro_decode import run as decode
 from benchmarks.ingest import BUDGET, KEYS, child, prefill
+from benchmarks.new_schema import run as new_schema
 from benchmarks.workload import Message, upserts
 from lancewal_demo.stack import KafkaBroker
 from tests.support.stub_registry import serving
@@ -70,7 +71,9 @@ def run(rows: int = 2_000_000, runs: int = 3) -> dict[str, float]:
         "avro_to_json": rate["avro"] / rate["json"],
         "bad_to_good": rate["bad"] / rate["avro"],
     }
-    return {"rows": rows, "runs": runs, **result, **{f"decode_{name}": found for name, found in decode().items()}}
+    result |= {f"decode_{name}": found for name, found in decode().items()}
+    result |= {f"new_schema_{name}": found for name, found in new_schema().items()}
+    return {"rows": rows, "runs": runs, **result}
 
 
 def in_avro(count: int, bad_every: int = 0) -> Iterator[Message]:

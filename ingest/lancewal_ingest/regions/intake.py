@@ -36,7 +36,8 @@ from lancewal_kafka.records import Records
 _DECODE_COPIES = 2
 """Copies of the records in flight: decoding holds values, their joined text and the rows at the same time."""
 _FLUSH_POLL_S = 0.01
-"""Longest poll in seconds while flushes wait: about the time that a small generation takes to be flushed."""
+"""Longest poll in seconds while flushes wait: about the time that a small generation takes to be flushed.  Likewise while
+the schema of consumed records is asked for."""
 _GATHER_S, _GATHER_S_MAX = 0.005, 0.02
 """Least and most seconds for which a poll collects further records once it has one."""
 
@@ -267,7 +268,8 @@ class Intake:
         beside = self._beside
         if beside.flight.running or self.some:
             return min(timeout_s, self._limits.linger_s / 2)
-        if beside.sealing.busy or len(beside.flushes):
+        waits = self._schemas is not None and self._schemas.soon_over
+        if beside.sealing.busy or len(beside.flushes) or waits:
             return min(timeout_s, _FLUSH_POLL_S)
         return timeout_s
 

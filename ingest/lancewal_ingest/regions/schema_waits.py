@@ -87,6 +87,11 @@ class SchemaWaits:
         """The last records when the comparison under way began, or earlier ones that were read once more since."""
 
     @property
+    def soon_over(self) -> bool:
+        """Whether partitions wait that may go on at any moment."""
+        return self._lookups.expecting
+
+    @property
     def waits(self) -> Mapping[Region, SchemaWait]:
         """Partitions that wait now."""
         return {region: self._wait(one) for region, one in self._partitions.open.items() if one.held_by}

@@ -26,7 +26,7 @@ Found = tuple[list[SchemaKey], dict[SchemaKey, SchemaIdReused]]
 EVERY_S = 60.0
 TURN_S = 10.0
 SOON_S = 1.0
-"""Seconds between two comparisons while there are schemas that were never compared."""
+"""Seconds between two comparisons of schemas that were never found alike."""
 BAD_S = 10.0
 """Least seconds between two comparisons for bad records.  A producer that writes one bad record after the other costs the
 registry no more than that."""
@@ -51,6 +51,8 @@ class SchemaComparison:
         """By schema, the version with which the comparison under way compares."""
         self._late = False
         """Whether the last comparison had no time for all schemas."""
+        self._asked_at = float("-inf")
+        """When the last comparison of any schemas began; ``_began_at`` is that of all."""
         self._bad: set[SchemaKey] = set()
         """Schemas with bad records that were not compared since."""
         self._bad_at = float("-inf")
@@ -80,19 +82,20 @@ class SchemaComparison:
         if not used or self._task is not None:
             return False
         now = self._clock.monotonic()
-        new, bad = any(key not in self._alike for key in used), self._bad.intersection(used)
-        if now - self._began_at >= (SOON_S if new or self._late else EVERY_S):
+        new = {key for key in used if key not in self._alike}
+        bad = self._bad.intersection(used) if now - self._bad_at >= BAD_S else set[SchemaKey]()
+        asked, since = new | bad, now - self._began_at
+        if since >= EVERY_S or (self._late and since >= SOON_S):
             asked, self._began_at = set(used), now
             # One that comes into use again is new again.
             self._alike &= asked
             self._asked_in = {key: number for key, number in self._asked_in.items() if key in asked}
-        elif bad and not self._late and now - self._bad_at >= BAD_S:
-            asked, self._bad_at = bad, now
-        else:
+        elif not asked or now - self._asked_at < SOON_S:
             return False
+        self._asked_at, self._bad_at = now, now if bad else self._bad_at
+        self._bad -= asked
         self._number += 1
         ordered = sorted(asked, key=lambda key: (key not in bad, self._asked_in.get(key, 0)))
-        self._bad.clear()
         self._counts = {key: counts.get(key, 1) for key in asked}
         self._task = self._tasks.start(partial(self._compare, ordered, self._counts))
         return True

@@ -43,6 +43,8 @@ AT_ONCE = 4
 FIRST_PAUSE_S, PAUSE_S_MAX = 0.1, 10.0
 NOT_FOUND_S = 10.0
 AGAIN_S = 30.0
+EXPECTED_S = 1.0
+"""Seconds within which nearly every registry answers.  Until then the loop looks often."""
 
 
 @dataclass(slots=True)
@@ -114,6 +116,12 @@ class SchemaLookups:
     def waiting(self) -> Mapping[SchemaKey, SchemaLookup]:
         """Lookups that have not found their schemas yet."""
         return self._wanted
+
+    @property
+    def expecting(self) -> bool:
+        """Whether a registry may answer at any moment: a lookup has just begun."""
+        now = self._clock.monotonic()
+        return any(one.task is not None and now - one.began_at < EXPECTED_S for one in self._wanted.values())
 
     def missing(self, keys: Collection[SchemaKey]) -> list[SchemaKey]:
         """Return those of the schemas that this process has not read yet; look them up."""

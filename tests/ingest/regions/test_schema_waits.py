@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -25,7 +26,7 @@ from lancewal_ingest.regions.consumer_pause import ASK_AFTER_S
 from lancewal_ingest.regions.policy import MemoryPolicy, SealPolicy
 from lancewal_ingest.regions.schema_waits import IDLE_S
 from lancewal_ingest.registry.comparison import BAD_S, EVERY_S, SOON_S, TURN_S
-from lancewal_ingest.registry.lookups import AGAIN_S, NOT_FOUND_S, PAUSE_S_MAX, SchemaLookups
+from lancewal_ingest.registry.lookups import AGAIN_S, EXPECTED_S, NOT_FOUND_S, PAUSE_S_MAX, SchemaLookups
 from lancewal_ingest.service.worker import IngestWorker
 from lancewal_kafka.records import Records
 from tests.ingest.service.test_worker import AtOnce, Place
@@ -387,6 +388,38 @@ def test_bad_records_ask_the_registry_now_and_then() -> None:
     assert set(place.registry.asked) == {SEVEN}
     assert 1 <= len(place.registry.asked) <= 3
     assert durable(worker)[0] >= 2 * BAD_S
+
+
+def test_a_new_schema_is_compared_without_the_others() -> None:
+    place = FramedPlace(FakeRegistry(id_7=JSON, id_8=JSON))
+    worker = place.worker_here()
+    place.source.coming = [place.framed(0, [7])]
+    place.turns(worker, 6, SOON_S)
+    place.registry.asked.clear()
+    place.source.coming = [place.framed(1, [8])]
+    place.turns(worker, 6, SOON_S)
+    assert place.registry.asked == [EIGHT, EIGHT], "looked up, and compared"
+
+
+def test_the_loop_looks_often_while_a_schema_is_asked_for() -> None:
+    timeouts: list[float] = []
+    place = FramedPlace(FakeRegistry(id_7=JSON))
+    worker = place.worker_here()
+    poll = place.source.poll
+
+    def noted(records_max: int, timeout_s: float, gather_s: float = 0.0) -> Polled:
+        timeouts.append(timeout_s)
+        return poll(records_max, timeout_s, gather_s)
+
+    place.source.poll = noted  # type: ignore[method-assign] # of this one
+    place.registry.fault = RegistryUnavailable("silent")
+    # The answer of a task is looked at once no segment is under way.
+    place.source.coming = [place.framed(0, [0, 7])]
+    with patch.object(SchemaLookups, "advance", return_value=[]):
+        place.turns(worker, 4)
+        assert max(timeouts[2:]) == 0.01
+        place.turns(worker, 4, EXPECTED_S)
+    assert timeouts[-1] == 0.1
 
 
 def test_a_schema_without_records_is_not_in_use_for_ever() -> None:
