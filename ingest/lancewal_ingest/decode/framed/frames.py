@@ -43,7 +43,7 @@ class Framed:
     path: tuple[int, ...]
     """Protobuf's path to the message; empty for other formats."""
     indexes: npt.NDArray[np.int64]
-    """Indexes of the values."""
+    """Indexes of the values, ascending."""
     payloads: Payloads
 
     def some(self, chosen: npt.NDArray[np.bool_]) -> Framed:
@@ -99,7 +99,7 @@ class FrameReader:
         framed = [
             Framed(key, path, at, Payloads(payloads.data, starts[at], payloads.ends[at]))
             for (key, path), some in found.items()
-            if len(at := np.concatenate(some))
+            if len(at := np.sort(np.concatenate(some)))
         ]
         return framed, refused
 

@@ -28,7 +28,7 @@ from lancewal_ingest.decode.value_decoder import DecodedValues, Ops
 
 @dataclass(frozen=True, slots=True)
 class Payloads:
-    """Payloads in one buffer."""
+    """Payloads in one buffer, in its order."""
 
     data: npt.NDArray[np.uint8]
     """The values one after the other, frames included."""

@@ -52,6 +52,26 @@ def patched(avro: object, row: dict[str, object], fields: bytes, naming: Naming)
     return decoder(Known(avro), naming).decode([of_seven(avro, row)], np.array([Op.PATCH], np.uint8), headers)
 
 
+def test_one_schema_before_payloads_and_in_headers() -> None:
+    """Values of one schema are decoded together, in the order in which they came."""
+    avro = record([("id", "long"), ("s", "string")])
+    rows: list[dict[str, object]] = [{"id": n, "s": "s" * n} for n in range(6)]
+    frame = b"\0\0\0\0\7"
+    framed = [frame + data for data in written(avro, rows)]
+    values = [value[5:] if place < 4 else value for place, value in enumerate(framed)]
+    headers = {"__value_schema_id": pa.array([frame if place < 4 else None for place in range(6)], pa.binary())}
+    found = decoder(Known(avro)).decode(values, np.zeros(6, np.uint8), headers)
+    assert not found.refused
+    got = {
+        index: row
+        for part in found.parts
+        for index, row in zip(
+            part.indexes.tolist(), pa.table(list(part.columns), names=["id", "s"]).to_pylist(), strict=True
+        )
+    }
+    assert got == dict(enumerate(rows))
+
+
 def test_a_weight_is_that_of_the_version_that_takes_most() -> None:
     symbols = ["a" * 1000, "b"]
     large = record([("id", "long"), ("s", {"type": "enum", "name": "e", "symbols": symbols})])

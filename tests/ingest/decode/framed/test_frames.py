@@ -36,6 +36,7 @@ def read(reader: FrameReader, values: list[bytes], headers: list[bytes | None] |
     framed, refused = reader.read(values, named)
     found: dict[int, tuple[Any, ...]] = {one.place: (one.kind, one.message) for one in refused}
     for group in framed:
+        assert group.indexes.tolist() == sorted(group.indexes.tolist())
         data = group.payloads.data.tobytes()
         ends = zip(group.indexes.tolist(), group.payloads.starts.tolist(), group.payloads.ends.tolist(), strict=True)
         found |= {index: (group.key, group.path, data[start:end]) for index, start, end in ends}
