@@ -348,6 +348,10 @@ class ColumnUnknown(ActionNeeded):
     """The schema of records has a field for which the table has no column, under the policy ``reject``."""
 
 
+class KeyFormChanged(ActionNeeded):
+    """A record's key names another schema than the keys of the table, so its row may lie in another partition."""
+
+
 class SchemaIdReused(ActionNeeded):
     """The schema registry has another schema for an id than the one by which records of the table were decoded."""
 

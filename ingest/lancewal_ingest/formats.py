@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 import pyarrow as pa
 
-from lancewal_core.record_keys.key_format import has_region_key
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.settings.sections import ValueFormat
 from lancewal_core.table.contract import Contract
 from lancewal_ingest.decode.avro.decoder import AvroFormat
 from lancewal_ingest.decode.connect.decoder import ConnectDecoder
-from lancewal_ingest.decode.framed.decoder import NOTHING_ACCEPTED, FramedDecoder
+from lancewal_ingest.decode.framed.decoder import NOTHING_ACCEPTED, FramedDecoder, FramedFormat
 from lancewal_ingest.decode.framed.json_schema import JsonSchemaFormat
 from lancewal_ingest.decode.json.decoder import JsonDecoder
 from lancewal_ingest.decode.naming import PLAIN, Naming, key_naming_of
-from lancewal_ingest.decode.record_keys import ComparedKeys, EncodedKeys, RecordKeys
+from lancewal_ingest.decode.record_keys import KEY_SCHEMA_HEADER, ComparedKeys, EncodedKeys, RecordKeys
 from lancewal_ingest.decode.value_decoder import NO_SCHEMAS, Schemas, ValueDecoder
 
 
@@ -34,25 +34,37 @@ def value_decoder(
             return JsonDecoder(rows, naming)
         case "connect-json":
             return ConnectDecoder(rows, naming)
+        case "avro" | "json-schema":
+            return FramedDecoder(_framed_format(value_format, rows, naming), rows, naming, schemas, accepted)
+
+
+def _framed_format(named: Literal["avro", "json-schema"], rows: RowSchema, naming: Naming) -> FramedFormat:
+    """Return the format of that name, of values or of keys."""
+    match named:
         case "avro":
-            return FramedDecoder(AvroFormat(rows, naming), rows, naming, schemas, accepted)
+            return AvroFormat(rows, naming)
         case "json-schema":
-            return FramedDecoder(JsonSchemaFormat(rows, naming), rows, naming, schemas, accepted)
+            return JsonSchemaFormat(rows, naming)
 
 
-def record_keys(contract: Contract) -> RecordKeys | None:
+def record_keys(contract: Contract, schemas: Schemas = NO_SCHEMAS) -> RecordKeys | None:
     """Return the reader of the contract's record keys; None if they cannot be decoded."""
     rows, called = contract.rows, contract.record_rows
     if contract.key_codec is not None:
         return EncodedKeys(contract.key_codec, rows, compared=not contract.rows_tell_partition)
-    if not has_region_key(contract.key_format):
-        return None
     columns = pa.schema([called.columns.field(name) for name in called.region_key])
     naming = key_naming_of(contract)
     names = dict(zip(called.region_key, rows.region_key, strict=True))
     former = {} if naming.names is None else naming.names.former
-    return ComparedKeys(
-        value_decoder("json", RowSchema(columns, called.region_key, called.region_key), naming),
-        rows,
-        {**names, **{name: names[present] for name, present in former.items()}},
-    )
+    of_key = RowSchema(columns, called.region_key, called.region_key)
+    match contract.key_format:
+        case "json":
+            texts = {**names, **{name: names[present] for name, present in former.items()}}
+            return ComparedKeys(JsonDecoder(of_key, naming), rows, texts)
+        case "avro" | "json-schema":
+            framed = _framed_format(contract.key_format, of_key, naming)
+            versions = contract.schema_versions
+            keys = FramedDecoder(framed, of_key, naming, schemas, versions, KEY_SCHEMA_HEADER)
+            return ComparedKeys(keys, rows, {}, contract.key_forms)
+        case _:
+            return None

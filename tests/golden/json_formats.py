@@ -14,6 +14,7 @@ from lancewal_core.names.ids import Generation, LogId, Position, Sequence, Table
 from lancewal_core.names.paths import FlushFile
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.record_keys.key_form import KeyForm
 from lancewal_core.region.flushes.manifest import Flush, FlushPart, Stretch, encode_flush
 from lancewal_core.region.loss_record import LossRecord, encode_loss
 from lancewal_core.rows.record_times import RecordTimes
@@ -60,6 +61,9 @@ CONTRACT_KEYED_BY_BYTES = CONTRACT.model_copy(
     update={"region_key": (), "key_format": "bytes", "start": (0,), "partitions": 1}
 )
 CONTRACT_KEYED_BY_JSON = CONTRACT.model_copy(update={"format": 2, "key_format": "json", "partitioner": "crc32"})
+CONTRACT_KEYED_BY_AVRO = CONTRACT.model_copy(
+    update={"format": 2, "key_format": "avro", "key_forms": (KeyForm("id-7"), KeyForm("header-id-8"))}
+)
 CONTRACT_OF_A_PLACE = CONTRACT.model_copy(update={"place": "s3://bucket/tables/orders"})
 CONTRACT_OF_A_MAKING = CONTRACT_OF_A_PLACE.model_copy(update={"making": "89abcdef0123456789abcdef01234567"})
 CONTRACT_OF_A_GROUP = CONTRACT_OF_A_MAKING.model_copy(update={"group_id": "orders", "former_group_id": "orders-old"})
@@ -245,6 +249,7 @@ def encoded() -> dict[str, bytes]:
         "contract_1.json": encode_contract(CONTRACT),
         "contract_1_key_bytes.json": encode_contract(CONTRACT_KEYED_BY_BYTES),
         "contract_2_key_json.json": encode_contract(CONTRACT_KEYED_BY_JSON),
+        "contract_2_key_avro.json": encode_contract(CONTRACT_KEYED_BY_AVRO),
         "contract_1_place.json": encode_contract(CONTRACT_OF_A_PLACE),
         "contract_1_making.json": encode_contract(CONTRACT_OF_A_MAKING),
         "contract_1_group.json": encode_contract(CONTRACT_OF_A_GROUP),

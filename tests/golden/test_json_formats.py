@@ -157,6 +157,12 @@ def test_the_contract_of_a_table_keyed_by_json_is_read() -> None:
     assert (read.rows.region_key, read.partitioner) == (("id",), "crc32")
 
 
+def test_the_contract_of_a_table_keyed_by_avro_is_read() -> None:
+    read = decode_contract(stored("contract_2_key_avro.json"), "here")
+    assert read == golden.CONTRACT_KEYED_BY_AVRO
+    assert (read.key_codec, read.rows_tell_partition, read.key_forms) == (None, False, ("id-7", "header-id-8"))
+
+
 @pytest.mark.parametrize("name", ["key_catalog_1.json", "key_catalog_1_checksum.json"])
 def test_the_key_catalog_is_read(name: str) -> None:
     assert decode_catalog(stored(name), "here") == golden.CATALOG

@@ -56,6 +56,7 @@ import lancewal_ingest.regions.seal
 import lancewal_ingest.regions.sealing
 import lancewal_ingest.registry.comparison
 import lancewal_ingest.registry.lookups
+import lancewal_ingest.service.worker
 import lancewal_reader.changes.all
 import lancewal_reader.changes.feed
 import lancewal_reader.changes.net
@@ -108,6 +109,7 @@ from lancewal_flusher.merge.finish import finish_newest
 from lancewal_flusher.merge.region_input import AdoptedFiles, RegionInput, adopted_files
 from lancewal_flusher.service.round import mark
 from lancewal_flusher.upkeep.adopted_keys import AdoptedKeys
+from lancewal_ingest.append.new_key_form import with_first_form
 from lancewal_ingest.append.prepare import Preparer
 from lancewal_ingest.decode.naming import Naming
 from lancewal_ingest.decode.record_keys import ComparedKeys
@@ -905,7 +907,7 @@ def _a_command_minds_no_widening(patch: pytest.MonkeyPatch) -> None:
 
 
 def _a_value_is_rejected_by_an_old_contract(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(IngestWorker, "find_newer", lambda self, terms, fields: None)
+    patch.setattr(IngestWorker, "find_newer", lambda self, terms, fields, form: None)
 
 
 def _defaults_fill_nothing(patch: pytest.MonkeyPatch) -> None:
@@ -949,7 +951,32 @@ def _a_region_that_begins_has_missed_no_delete(patch: pytest.MonkeyPatch) -> Non
 
 
 def _a_key_is_not_compared_with_its_row(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ComparedKeys, "wrong", lambda self, keys, rows: {})
+    patch.setattr(ComparedKeys, "wrong", lambda self, given, rows: {})
+
+
+def _a_record_of_another_key_form_is_taken(patch: pytest.MonkeyPatch) -> None:
+    other_forms = ComparedKeys._of_other_forms
+    patch.setattr(ComparedKeys, "_of_other_forms", lambda self, given: {} if self._forms else other_forms(self, given))
+
+
+def _rows_come_before_the_form_of_their_keys(patch: pytest.MonkeyPatch) -> None:
+    other_forms = ComparedKeys._of_other_forms
+    patch.setattr(ComparedKeys, "_of_other_forms", lambda self, given: other_forms(self, given) if self._forms else {})
+
+
+def _a_member_takes_its_own_first_form(patch: pytest.MonkeyPatch) -> None:
+    def own(context: Any, contract: Any, form: Any) -> Any:
+        found = with_first_form(context, contract, form)
+        return None if found is None else found.model_copy(update={"key_forms": (form,)})
+
+    patch.setattr(lancewal_ingest.service.worker, "with_first_form", own)
+
+
+def _a_stray_key_names_the_first_form(patch: pytest.MonkeyPatch) -> None:
+    wrong = ComparedKeys.wrong
+    patch.setattr(
+        ComparedKeys, "wrong", lambda self, given, rows: {**wrong(self, given, rows), **self._of_other_forms(given)}
+    )
 
 
 def _what_was_unmerged_has_not_changed(patch: pytest.MonkeyPatch) -> None:
@@ -1138,6 +1165,10 @@ def _schemas_in_use_are_not_compared(patch: pytest.MonkeyPatch) -> None:
 
 
 MUTATIONS: dict[str, Patch] = {
+    "a record of another key form is taken": _a_record_of_another_key_form_is_taken,
+    "rows come before the form of their keys": _rows_come_before_the_form_of_their_keys,
+    "a member takes its own first form": _a_member_takes_its_own_first_form,
+    "a stray key names the first form": _a_stray_key_names_the_first_form,
     "a schema is asked for anew": _a_schema_is_asked_for_anew,
     "rows come before their schema": _rows_come_before_their_schema,
     "another content of a schema is taken": _another_content_of_a_schema_is_taken,
@@ -1377,6 +1408,10 @@ NOT_IN_SCHEDULES = {
     "another content of a schema is taken",
     "schemas in use are not compared",
     "records without a schema are not given back",
+    "a record of another key form is taken",
+    "rows come before the form of their keys",
+    "a member takes its own first form",
+    "a stray key names the first form",
 }
 """Mutations that no random schedule can show: none of them damages a subscription, has many bad records before its
 first row, replaces a segment, minds a true copy of a lost one, makes another version of the contract, damages a page

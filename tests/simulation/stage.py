@@ -182,7 +182,8 @@ class Stage(World):
         self.altered(new)
 
     def take_up(self, member: Member) -> None:
-        preparer = Preparer(self.contract, member.worker._context.drain)
+        context = member.worker._context
+        preparer = Preparer(self.contract, context.drain, context.stored_schemas)
         member.worker.take_up(preparer, DeadLetters(self, member.process))
 
     # -- the topic -----------------------------------------------------------------------------------------------

@@ -28,11 +28,11 @@ from lancewal_core.region.loss_record import behind_losses, read_losses, replace
 from lancewal_core.region.state import GenerationRecord
 from lancewal_core.rows.projection import rows_as
 from lancewal_core.rows.schema import OFFSET
-from lancewal_core.table.contract import former_columns
+from lancewal_core.table.contract import Contract, former_columns
 from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.segment import Segment, decode_segment
 from lancewal_core.wal.writer_schemas import WriterSchemas
-from lancewal_ingest.append.prepare import Consumed, Preparer, lenient
+from lancewal_ingest.append.prepare import Consumed, Preparer
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Gap:
     versions: tuple[int, ...]
     """Versions of the contract by which the records may have been taken, newest first.
 
-    There is one for each state of the columns, and the first one if another schema was accepted since."""
+    There is one for each state of the columns, and the first one if another schema or form of keys was accepted since."""
 
     @property
     def contract_version(self) -> int:
@@ -81,8 +81,8 @@ def _between(context: RepairContext, before: int | None, after: int | None) -> t
     ``before`` and ``after``: versions of the entries around it, None if there are none.  All are of one log, whose owner
     takes up versions in their order."""
     newest = context.contract if after is None else context.contract_of(after)
-    # A schema that a person has accepted decides about rows as columns do.
-    same = before is None or context.contract_of(before).schema_versions == newest.schema_versions
+    # A schema or a form of keys that a person has accepted decides about rows as columns do.
+    same = before is None or _same_schemas(context.contract_of(before), newest)
     if after is None and before is not None and newest.columns_version <= before and same:
         return (before,)
     found = [newest.version]
@@ -93,6 +93,10 @@ def _between(context: RepairContext, before: int | None, after: int | None) -> t
     if before is not None and not same and before not in found:
         found.append(before)
     return tuple(found)
+
+
+def _same_schemas(one: Contract, other: Contract) -> bool:
+    return (one.schema_versions, one.key_forms) == (other.schema_versions, other.key_forms)
 
 
 def rows_of(context: RepairContext, topic: TopicRecords, region: Region, part: Part) -> pa.RecordBatch | None:
@@ -118,7 +122,7 @@ def rows_of(context: RepairContext, topic: TopicRecords, region: Region, part: P
     schemas = WriterSchemas(context.store, context.contract.making)
     found: list[pa.RecordBatch] = []
     for version in part.versions:
-        entry, _, _ = Preparer(lenient(context.contract_of(version)), schemas=schemas).prepare(consumed)
+        entry, _, _ = Preparer(context.contract_of(version), schemas=schemas, reads_again=True).prepare(consumed)
         if entry is not None:
             rows = _without(entry.rows, found)
             found.append(_as_newest(context, rows, version, part))

@@ -66,6 +66,14 @@ def is_schema_key(text: str) -> bool:
     return match is not None and (match[1] is None or int(match[1]) < 1 << 32)
 
 
+def schema_key_of(text: str) -> str | None:
+    """Return the name of the schema that a person calls so: by its number, its GUID, or the name itself.  None if there is
+    none."""
+    lower = text.lower()
+    named = lower if lower.startswith(("id-", "guid-")) else f"id-{lower}" if lower.isdecimal() else f"guid-{lower}"
+    return named if is_schema_key(named) else None
+
+
 def table_pattern(text: str) -> str:
     """Return ``text``; ``InvalidInput`` if it cannot stand for names of tables in a catalog."""
     if _TABLE_PATTERN.fullmatch(text) is None:

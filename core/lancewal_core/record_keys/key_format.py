@@ -13,6 +13,7 @@ No code outside this room compares names of formats.
 | ``short``, ``integer``, ``long``: 2, 4 or 8 bytes, as Kafka's serializer of that name writes | yes | yes |
 | ``json-compact``: ``json_compact`` | yes | yes |
 | ``json``: an object of the region key's columns in any text | yes | no |
+| ``avro``, ``json-schema``: these columns by a schema of a registry, which the key names (``key_form``) | yes | no |
 | ``bytes`` of the producers' choice | no | no |
 """
 
@@ -32,12 +33,13 @@ from lancewal_core.rows.column_types import integer_range
 from lancewal_core.rows.region_key import RegionKeyCodec, canonical_key
 from lancewal_core.rows.schema import RowSchema
 
-KeyFormat = Literal["canonical", "short", "integer", "long", "json-compact", "json", "bytes"]
+KeyFormat = Literal["canonical", "short", "integer", "long", "json-compact", "json", "avro", "json-schema", "bytes"]
 """Format of a table's record keys."""
 
 OF_FIRST_RELEASE = frozenset[KeyFormat](["canonical", "bytes"])
 """Formats that the first release knows."""
-_IN_ANY_TEXT = frozenset[KeyFormat](["json"])
+_WITH_SCHEMAS = frozenset[KeyFormat](["avro", "json-schema"])
+_IN_ANY_TEXT = frozenset[KeyFormat](["json"]) | _WITH_SCHEMAS
 """Formats in which one key may have several texts, so that its bytes do not follow from a row."""
 _INTEGER_BYTES = {"short": 2, "integer": 4, "long": 8}
 
@@ -81,6 +83,11 @@ def encode_region_key(*values: object, form: KeyFormat = "canonical") -> bytes:
 def has_region_key(key_format: KeyFormat) -> bool:
     """Return whether tables with such keys have a region key.  Then the keys can be decoded."""
     return key_format != "bytes"
+
+
+def has_key_forms(key_format: KeyFormat) -> bool:
+    """Return whether keys of that format name schemas, so that tables list the forms of keys that they take."""
+    return key_format in _WITH_SCHEMAS
 
 
 def why_rows_do_not_tell(key_format: KeyFormat, partitioner: Partitioner) -> str | None:

@@ -157,11 +157,14 @@ class FormatSettings(Section):
     """Format of record values.  ``json``: plain JSON.  ``connect-json``: JSON of Kafka Connect, in which each value has its
     schema.  ``avro``, ``json-schema``: Avro and JSON behind the frame of a schema registry.  Plain JSON, because it needs no
     registry."""
-    key: Literal["canonical", "short", "integer", "long", "json-compact", "json", "bytes"] = "canonical"
+    key: Literal["canonical", "short", "integer", "long", "json-compact", "json", "avro", "json-schema", "bytes"] = (
+        "canonical"
+    )
     """Format of record keys.  ``canonical``: the encoding of ``table.region_key`` as text.  ``short``, ``integer``,
     ``long``: one integer as Kafka's serializer of that name writes it.  ``json-compact``: a JSON object without spaces, as
-    Kafka Connect writes it.  ``json``: a JSON object in any text.  ``bytes``: of the producers' choice.  Canonical,
-    because a text key needs no setting in most clients, and ingest notices a row in a wrong partition."""
+    Kafka Connect writes it.  ``json``: a JSON object in any text.  ``avro``, ``json-schema``: as of values.  ``bytes``: of
+    the producers' choice.  Canonical, because a text key needs no setting in most clients, and ingest notices a row in a
+    wrong partition."""
 
 
 JsonForm = Literal[

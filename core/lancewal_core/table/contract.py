@@ -31,6 +31,7 @@ from lancewal_core.names.ids import Making, Page, Position, Region, TableUuid, T
 from lancewal_core.names.words import TOPIC_FORM, dead_letters_of, is_topic, word
 from lancewal_core.process.clock import Clock, utc_text
 from lancewal_core.process.tasks import Tasks
+from lancewal_core.record_keys.key_form import KEY_FORMS_MAX, KeyForm, is_key_form
 from lancewal_core.record_keys.key_format import KeyCodec, KeyFormat, check_region_key, key_codec, why_rows_do_not_tell
 from lancewal_core.record_keys.partitioner import Partitioner, partition_of, partitions_of
 from lancewal_core.rows.column_types import format_type, parse_type
@@ -83,14 +84,15 @@ COLUMN_TERMS = frozenset(
 )
 """Terms about columns.  Rows of two versions that differ in these alone go together (``rows.carry``), so a running process
 takes them up."""
-VALUE_TERMS = frozenset({"value_format", "schema_versions"})
-"""Terms that say how values are read.  A running process takes them up, and each entry names the version by which its records
+VALUE_TERMS = frozenset({"value_format", "schema_versions", "key_forms"})
+"""Terms that say how records are read.  A running process takes them up, and each entry names the version by which its records
 were decoded.  The format changes only before a table has a row."""
 _LATER_TERMS = COLUMN_TERMS - {"format", "columns"} | {
     "partitioner",
     "on_wrong_format",
     "on_unknown_schema",
     "schema_versions",
+    "key_forms",
     "subscription_hold_s_max",
 }
 """Terms that the first release did not have.  Their defaults say what it does."""
@@ -113,6 +115,12 @@ _VERSION_DIGITS = 18
 
 def _making(text: str) -> Making:
     return Making(word(text, "text"))
+
+
+def _key_form(text: str) -> KeyForm:
+    if not is_key_form(text):
+        raise ValueError(f"{text[:_SHOWN]!a} is not a form of keys")
+    return KeyForm(text)
 
 
 class Widening(BaseModel):
@@ -247,6 +255,11 @@ class Contract(BaseModel):
         dict[Word, Annotated[int, Field(ge=2, le=SCHEMA_VERSIONS_MAX)]], Field(max_length=SCHEMAS_ACCEPTED_MAX)
     ] = {}
     """By the key of a writer schema, the newest version that counts.  Of all other schemas only version 1 counts."""
+    key_forms: Annotated[
+        tuple[Annotated[KeyForm, AfterValidator(_key_form)], ...], Field(max_length=KEY_FORMS_MAX)
+    ] = ()
+    """Forms of record keys that give rows, if keys have schemas (``record_keys.key_form``).  Empty until ingest has met the
+    first such key."""
     patches: bool = True
     record_bytes_max: int = Field(default=1_000_000, ge=1)
     on_bad_record: Policy = "dead-letter"

@@ -17,9 +17,10 @@ Guarantees
 Steps of ``AppendJob.run``.  After a passing fault it is called again, and repeats steps 1 and 2 until step 2 has
 succeeded once.  Letters of a region are not sent again once all of them were acknowledged.
  1. Decode the records into one entry per region.  If a newer version of the contract may decide otherwise about one of
-    them, look for it.  If there is one, decode all records again by it.  If there is none, and the contract says so,
-    optional fields that the records' schemas have become columns.  If this process has not read the schema of a record,
-    end here with nothing: all records are given back, and those of that schema wait for it.
+    them, look for it.  If there is one, decode all records again by it.  If there is none, the first form of record keys is
+    put into the contract, and optional fields that the records' schemas have become columns if it says so.  If this process
+    has not read the schema of a record, end here with nothing: all records are given back, and those of that schema wait
+    for it.
  2. Ask the broker for the topic: another id or number of partitions ends ingest with a named error.  If a partition is
     drained up to a record of the new number, store that position.
  3. Send dead letters, and wait until they are acknowledged.
@@ -42,6 +43,7 @@ from lancewal_core.errors import (
 from lancewal_core.names.ids import Position, Region
 from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import Tasks
+from lancewal_core.record_keys.key_form import KeyForm
 from lancewal_core.table.contract import Contract
 from lancewal_core.wal.entry import Entry, RejectedOffset
 from lancewal_core.wal.writer import LogWriter, PutResult
@@ -83,10 +85,11 @@ class Terms:
         return self.preparer.contract
 
 
-FindNewer = Callable[[Terms, NewFields], Terms | None]
+FindNewer = Callable[[Terms, NewFields, KeyForm | None], Terms | None]
 """Function that looks for a newer version of the contract; None if there is none that a running process may take up.
 
-If there is none, it may add columns for new fields of records, and return the version that has them."""
+If there is none, it may add columns for new fields of records, or take the first form of keys, and return the version that
+has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +232,9 @@ class AppendJob:
     def _by_newest(self) -> list[tuple[Consumed, Together]]:
         found = self._together()
         while any(one.by_terms for _, one in found):
-            newer = self.newer(self.terms, {n: type_ for _, one in found for n, type_ in one.new_fields.items()})
+            fields = {name: type_ for _, one in found for name, type_ in one.new_fields.items()}
+            form = next((one.new_form for _, one in found if one.new_form is not None), None)
+            newer = self.newer(self.terms, fields, form)
             if newer is None:
                 break
             self.terms = newer

@@ -6,7 +6,9 @@ Guarantees
     an entry ends and which of the listed records become dead letters.
  2. If a policy is ``stop``, the partition stops right before the first such record.  ``on_wrong_format`` counts for a
     partition without a row alone (``NoRowYet``), and stops it before a record that is recognised as of another format.  It
-    also stops before record ``FIRST_RECORDS`` since the table's start, if all are bad of one kind.
+    also stops before record ``FIRST_RECORDS`` since the table's start, if all are bad of one kind.  A record whose key has
+    a form that the contract does not list stops the partition under every policy (``KeyFormChanged``).  Whoever reads
+    records again lists it with its kind, but for a contract that lists no form: no entry has a row of it.
  3. A record that is passed over is asked for nothing: neither for its partition, nor for its key.  It is no row and no bad
     record for ``on_wrong_format``, and ends no drain.
  4. Letters and entry are of one version of the contract, and the entry names it.  That version says whether a listed
@@ -26,8 +28,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lancewal_core.errors import BadRecord, ColumnUnknown, LancewalError, Misrouted, WrongFormat, counted
+from lancewal_core.errors import (
+    BadRecord,
+    ColumnUnknown,
+    KeyFormChanged,
+    LancewalError,
+    Misrouted,
+    WrongFormat,
+    counted,
+)
 from lancewal_core.names.ids import Position, Region
+from lancewal_core.record_keys.key_form import KeyForm
 from lancewal_core.rows.murmur2 import NO_PARTITION
 from lancewal_core.rows.row_range import RowRange
 from lancewal_core.rows.schema import OFFSET, OP, Op
@@ -41,7 +52,7 @@ from lancewal_ingest.append.shared_rows import SharedPart
 from lancewal_ingest.decode.decoder import Decoder
 from lancewal_ingest.decode.metadata import MetadataColumns
 from lancewal_ingest.decode.naming import OtherName, naming_of
-from lancewal_ingest.decode.outcomes import OF_COLUMNS, WRONG_FORMAT, Decoded, Rejected
+from lancewal_ingest.decode.outcomes import KEY_FORM_CHANGED, OF_COLUMNS, WRONG_FORMAT, Decoded, Rejected
 from lancewal_ingest.decode.value_decoder import NO_SCHEMAS, NamedBy, Schemas, Weights
 from lancewal_ingest.decode.weight import pieces
 from lancewal_ingest.formats import record_keys, value_decoder
@@ -120,6 +131,9 @@ class Together(NamedTuple):
     passed_over: Mapping[str, int] = MappingProxyType({})
     """Number of records that are passed over, by kind.  One region of those that were decoded together has the counts of all
     of them, records from a stop on included."""
+    new_form: KeyForm | None = None
+    """Form of the first good key whose form the contract does not list.  One region of those that were decoded together has
+    that of all of them."""
 
 
 def lenient(contract: Contract) -> Contract:
@@ -139,8 +153,16 @@ def lenient(contract: Contract) -> Contract:
 class Preparer:
     """Decode consumed records and check them against the contract; return what becomes an entry of a segment."""
 
-    def __init__(self, contract: Contract, drain: Drain | None = None, schemas: Schemas = NO_SCHEMAS) -> None:
-        self.contract = contract
+    def __init__(
+        self,
+        contract: Contract,
+        drain: Drain | None = None,
+        schemas: Schemas = NO_SCHEMAS,
+        *,
+        reads_again: bool = False,
+    ) -> None:
+        """``reads_again``: no record stops a partition, since its entry is there, or a person passes it (``lenient``)."""
+        self.contract = contract = lenient(contract) if reads_again else contract
         self._drained = None if drain is None else DrainLimit(contract, drain)
         rows = contract.rows
         self._decoder = Decoder(
@@ -148,7 +170,7 @@ class Preparer:
             value_decoder(contract.value_format, rows, naming_of(contract), schemas, contract.schema_versions),
             patches=contract.patches,
             record_bytes_max=contract.record_bytes_max,
-            keys=record_keys(contract),
+            keys=record_keys(contract, schemas),
             metadata=MetadataColumns(rows, _metadata_of(contract), contract.topic),
         )
         self.weights = self._decoder.weights
@@ -156,6 +178,7 @@ class Preparer:
         self._stops_for_columns = self._decoder.schemas_have_fields and contract.on_unknown_column == "reject"
         """Whether a field of a schema without a column stops a partition.  Its producer writes more such records, and a letter
         for each of them would help nobody."""
+        self._stops_for_keys = not (reads_again and contract.key_forms)
 
     @property
     def names_schemas(self) -> bool:
@@ -319,6 +342,8 @@ class Preparer:
 
     def _policy_of(self, kind: str) -> Policy:
         """Return the policy for a record that is not a row, by the kind of its rejection."""
+        if kind == KEY_FORM_CHANGED and self._stops_for_keys:
+            return "stop"
         return "stop" if self._stops_for_columns and kind == _UNKNOWN_COLUMN else self.contract.policy_of(kind)
 
     def _stopped_by(self, bad: Rejected, region: Region) -> LancewalError:
@@ -329,6 +354,15 @@ class Preparer:
                 f"{place}: {bad.message}. Found: {bad.found[:_SHOWN]!a}. Add the column: `lancewal table alter "
                 "--add-column`. Or pass such fields over: `lancewal table alter --on unknown-column=ignore`. Or have ingest "
                 "add columns by itself: `--on unknown-column=add`",
+                **region.place, offset=bad.offset,
+            )  # fmt: skip
+        if bad.kind == KEY_FORM_CHANGED:
+            return KeyFormChanged(
+                f"{place}: {bad.message}. Under another schema a row may have another key, and lie in another partition. If "
+                "keys keep their partitions (there is one partition, or producers choose partitions themselves): "
+                f"`lancewal table alter --key-form {bad.found}`. Otherwise have producers use the former schema, or write "
+                "into a new topic for a new table; to go on without this record alone: "
+                f"`lancewal offset reject {region.topic}-{region.partition}-{bad.offset}`",
                 **region.place, offset=bad.offset,
             )  # fmt: skip
         return BadRecord(
@@ -384,7 +418,10 @@ def _by_terms(decoded: Decoded, group: Sequence[Consumed]) -> bool:
 def _counted(first: Together, decoded: Decoded) -> Together:
     """Return the result of the first region, with what was counted in all regions."""
     return first._replace(
-        other_names=decoded.other_names, new_fields=decoded.new_fields, passed_over=decoded.passed_over
+        other_names=decoded.other_names,
+        new_fields=decoded.new_fields,
+        passed_over=decoded.passed_over,
+        new_form=next((KeyForm(one.found) for one in decoded.rejected if one.kind == KEY_FORM_CHANGED), None),
     )
 
 

@@ -40,7 +40,7 @@ def accept(
     Example: lancewal schema accept 7 --from orders-3-1841
     """
     from lancewal_core.names.ids import Position, SchemaKey
-    from lancewal_core.names.words import SCHEMA_KEY_FORM, is_schema_key
+    from lancewal_core.names.words import SCHEMA_KEY_FORM, schema_key_of
     from lancewal_core.process.clock import SystemClock
     from lancewal_core.process.tasks import ThreadTasks
     from lancewal_ingest.context import open_context
@@ -49,8 +49,8 @@ def accept(
 
     settings = asked.settings()
     settings.need("table.uri")
-    named = schema if is_schema_key(schema) else f"id-{schema}" if schema.isdigit() else f"guid-{schema.lower()}"
-    if not is_schema_key(named):
+    named = schema_key_of(schema)
+    if named is None:
         raise InvalidInput(
             f"{schema[:80]!a} is not a schema: expected a number below 2^32, a GUID, or {SCHEMA_KEY_FORM}"
         )

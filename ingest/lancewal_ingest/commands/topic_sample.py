@@ -17,7 +17,7 @@ from lancewal_core.names.ids import Position, Region, TopicId
 from lancewal_core.record_keys.key_format import has_region_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -53,17 +53,19 @@ def newest_records(settings: Settings) -> str:
         return ""
     from lancewal_kafka.topic import TopicInspector
 
+    forms = set[str]()
     try:
         inspector = TopicInspector(settings.kafka.client(), _TIMEOUT_S)
-        seen = _newest(settings, inspector, inspector.identify(topic))
+        seen = _newest(settings, inspector, inspector.identify(topic), forms)
     except TopicMissing:
         return f"Topic {topic} does not exist."
     except LancewalError as error:
         return f"Topic {topic} was not looked at: {error}"
-    return _text(topic, seen, declared=_declares_rows(settings.table))
+    return _text(topic, seen, forms, declared=_declares_rows(settings.table))
 
 
-def _newest(settings: Settings, inspector: TopicInspector, facts: TopicFacts) -> list[_Seen]:
+def _newest(settings: Settings, inspector: TopicInspector, facts: TopicFacts, forms: set[str]) -> list[_Seen]:
+    """Return the newest records, and add the schemas that their keys name to ``forms``."""
     topic = settings.table.topic
     seen: list[_Seen] = []
     limits = inspector.limits(topic, range(facts.partitions))
@@ -73,30 +75,36 @@ def _newest(settings: Settings, inspector: TopicInspector, facts: TopicFacts) ->
         raise errors[0]
     for partition, (low, end) in filled[:_PARTITIONS_MAX]:
         region = Region(topic, TopicId(facts.topic_id), partition)
-        seen += _seen(settings, region, facts, max(low, Position(end - RECORDS)), end)
+        part = _part(settings, region, max(low, Position(end - RECORDS)), end)
+        if part is not None:
+            seen += _seen(part, _rejected(settings, facts, part, forms))
     return sorted(seen, key=lambda one: one.at)[-RECORDS:]
 
 
-def _seen(settings: Settings, region: Region, facts: TopicFacts, first: Position, end: Position) -> Iterable[_Seen]:
+def _part(settings: Settings, region: Region, first: Position, end: Position) -> Consumed | None:
+    """Return these records; None if they were trimmed meanwhile: then they are not the newest ones."""
     from lancewal_ingest.append.prepare import Consumed
     from lancewal_kafka.reread import read_records
 
     try:
         records, _ = read_records(settings.kafka.client(), _GROUP, region, first, end)
     except RetentionLost:
-        return []  # trimmed meanwhile: these are not its newest records
-    part = Consumed(region, first, end, records)
-    rejected = {one.offset: (one.kind, one.message) for one in _rejected(settings, facts, part)}
-    places = zip(records.timestamps, records.offsets, strict=True)
-    return [_Seen((ms, region.partition, offset), *rejected.get(offset, ("", ""))) for ms, offset in places]
+        return None
+    return Consumed(region, first, end, records)
+
+
+def _seen(part: Consumed, bad: Iterable[Rejected]) -> Iterable[_Seen]:
+    rejected = {one.offset: (one.kind, one.message) for one in bad}
+    places = zip(part.records.timestamps, part.records.offsets, strict=True)
+    return [_Seen((ms, part.region.partition, offset), *rejected.get(offset, ("", ""))) for ms, offset in places]
 
 
 def _declares_rows(table: TableSettings) -> bool:
     return bool(table.columns and table.primary_key and (table.region_key or not has_region_key(table.format.key)))
 
 
-def _rejected(settings: Settings, facts: TopicFacts, part: Consumed) -> Iterable[Rejected]:
-    """Return the records that would be no rows.
+def _rejected(settings: Settings, facts: TopicFacts, part: Consumed, forms: set[str]) -> Iterable[Rejected]:
+    """Return the records that would be no rows, and add the schemas of their keys to ``forms``.
 
     If the settings do not declare columns and keys, only other formats are recognised."""
     from lancewal_core.rows.column_types import parse_type
@@ -143,7 +151,13 @@ def _rejected(settings: Settings, facts: TopicFacts, part: Consumed) -> Iterable
         on_misrouted="dead-letter",
         on_unknown_column=table.on_unknown_column,
     )
-    return Preparer(contract, schemas=AskedSchemas.of(settings.registry)).prepare(part).letters
+    schemas = AskedSchemas.of(settings.registry)
+    (judged,) = Preparer(contract, schemas=schemas).prepare_all([part])
+    while judged.new_form is not None:
+        forms.add(judged.new_form)
+        contract = contract.model_copy(update={"key_forms": (*contract.key_forms, judged.new_form)})
+        (judged,) = Preparer(contract, schemas=schemas).prepare_all([part])
+    return judged.outcome.letters
 
 
 def _ids(type_: pa.DataType, numbers: Iterator[int]) -> tuple[int, ...]:
@@ -153,7 +167,7 @@ def _ids(type_: pa.DataType, numbers: Iterator[int]) -> tuple[int, ...]:
     return (next(numbers), *(id_ for field in fields_within(type_) for id_ in _ids(field.type, numbers)))
 
 
-def _text(topic: str, seen: Sequence[_Seen], *, declared: bool) -> str:
+def _text(topic: str, seen: Sequence[_Seen], forms: Collection[str], *, declared: bool) -> str:
     if not seen:
         return f"Topic {topic} has no record yet."
     kinds = Counter(one.kind for one in seen if one.kind)
@@ -162,6 +176,11 @@ def _text(topic: str, seen: Sequence[_Seen], *, declared: bool) -> str:
         f"{good} {of_all} would be rows" if declared else f"{kinds.total()} {of_all} are known to be of another format"
     )
     lines = [f"Topic {topic}: {fine}."]
+    if len(forms) > 1:
+        lines.append(
+            f"  Record keys of {len(forms)} schemas ({', '.join(sorted(forms))}): ingest takes the first that it meets, and "
+            "stops partitions before records of another one (key_form_changed)"
+        )
     for kind, count in kinds.most_common():
         one = next(one for one in reversed(seen) if one.kind == kind)
         lines.append(f"  {count} {kind}: {one.message} (such as {topic}-{one.at[1]}-{one.at[2]})")

@@ -4,7 +4,7 @@
    order is: size, headers, operation, whether the record needs a value, and then the checks of the format
    (``value_decoder``), which alone passes values over.
 2. A record without a value deletes the row of its Kafka key, if ``record_keys`` say which row that is.  They also
-   refuse rows whose key is that of another row.
+   refuse rows whose key is that of another row, or has a form that the contract does not list.
 3. A delete keeps only the values of the primary key.
 4. The format gets records of at most ``PIECE_BYTES`` at a time, by their weight (``weight``).
 5. A record whose row is too large for any segment is rejected as ``too_large``, whatever its neighbours are.
@@ -33,7 +33,7 @@ from lancewal_ingest.decode.naming import OtherName
 from lancewal_ingest.decode.operations import op_of, record_bytes
 from lancewal_ingest.decode.outcomes import TOO_LARGE, WRONG_FORMAT, Decoded, Refusal, Rejected
 from lancewal_ingest.decode.part import DecodedPart, assemble
-from lancewal_ingest.decode.record_keys import RecordKeys
+from lancewal_ingest.decode.record_keys import Cells, GivenKeys, RecordKeys
 from lancewal_ingest.decode.value_decoder import NamedBy, Ops, Places, RefusedValue, ValueDecoder
 from lancewal_ingest.decode.weight import RecordWeights, pieces
 from lancewal_kafka.records import Records
@@ -79,19 +79,20 @@ class Decoder:
         filled = {} if self._metadata is None else self._metadata.arrays(records, headers, _places(records, lies))
         named = {name: headers.last(name) for name in self._values.headers}
         rejected: dict[int, Rejected] = {}
-        deleted: dict[int, tuple[object, ...]] = {}
+        without_value: list[int] = []
         for index in np.flatnonzero(ops == ASIDE).tolist():
             try:
-                found = self._op_or_key(records, index)
+                op = self._op(records, index)
             except Refusal as refusal:
                 rejected[index] = Rejected(records.offsets[index], refusal.kind, str(refusal), refusal.found)
                 continue
-            match found:
-                case Op():
-                    ops[index] = found
-                case tuple():
-                    deleted[index] = found
+            if op is None:
+                without_value.append(index)
+            else:
+                ops[index] = op
         places = _kafka_places(records, lies) if self._values.needs_places else None
+        keys = self._given(records, headers, lies)
+        deleted = self._deleted(records, keys, np.array(without_value, np.int64), rejected)
         parts = [self._deletes(deleted)] if deleted else []
         other_names, new_fields = Counter[OtherName](), dict[str, pa.DataType]()
         passed_over = Counter[str]()
@@ -124,8 +125,7 @@ class Decoder:
         is_row[list(rejected)] = False
         if self._keys is not None and rows.num_rows:
             at = np.flatnonzero(is_row)
-            keys = records.keys if is_row.all() else [records.keys[index] for index in at.tolist()]
-            wrong = self._keys.wrong(keys, rows)
+            wrong = self._keys.wrong(keys if is_row.all() else keys.some(at), rows)
             for place, why in wrong.items():
                 index = int(at[place])
                 rejected[index] = Rejected(records.offsets[index], why.kind, str(why), why.found)
@@ -146,8 +146,8 @@ class Decoder:
 
     @property
     def names_schemas(self) -> bool:
-        """Whether values name the schemas that they were written under."""
-        return self._values.names_schemas
+        """Whether values or keys name the schemas that they were written under."""
+        return self._values.names_schemas or (self._keys is not None and self._keys.names_schemas)
 
     @property
     def schemas_have_fields(self) -> bool:
@@ -155,9 +155,18 @@ class Decoder:
         return self._values.schemas_have_fields
 
     def schemas_of(self, records: Records) -> Sequence[NamedBy]:
-        """Return the schemas that the values of records name, each with the indexes of the records."""
+        """Return the schemas that the values and keys of records name, each with the indexes of the records."""
         headers = HeaderColumns(records.headers)
-        return self._values.schemas_of(records.values, {name: headers.last(name) for name in self._values.headers})
+        found = [*self._values.schemas_of(records.values, {name: headers.last(name) for name in self._values.headers})]
+        if self._keys is not None and self._keys.names_schemas:
+            found += self._keys.schemas_of(records.keys, {name: headers.last(name) for name in self._keys.headers})
+        return found
+
+    def _given(self, records: Records, headers: HeaderColumns, lies: Partitions | None) -> GivenKeys:
+        if self._keys is None:
+            return GivenKeys(records.keys)
+        places = _kafka_places(records, lies) if self._keys.needs_places else None
+        return GivenKeys(records.keys, {name: headers.last(name) for name in self._keys.headers}, places)
 
     def _refused(self, records: Records, index: int, refused: RefusedValue) -> Rejected:
         offset, value = records.offsets[index], records.values[index] or b""
@@ -189,8 +198,8 @@ class Decoder:
         value = max(map(len, filter(None, records.values)), default=0)
         return keys + value + headers.longest() > self._record_bytes_max
 
-    def _op_or_key(self, records: Records, index: int) -> Op | tuple[object, ...]:
-        """Return the record's operation, or, if it has no value, the primary key that it deletes.  Raises ``Refusal``."""
+    def _op(self, records: Records, index: int) -> Op | None:
+        """Return the record's operation; None if it has no value and may delete the row of its key.  Raises ``Refusal``."""
         key, value, headers = records.keys[index], records.values[index], records.headers[index]
         if record_bytes(key, value, headers) > self._record_bytes_max:
             raise Refusal(TOO_LARGE, f"expected at most {self._record_bytes_max} bytes of key, value and headers")
@@ -201,15 +210,35 @@ class Decoder:
             return Op.UPSERT if named is None else named
         if named not in (None, Op.DELETE):
             raise Refusal("null_value", "expected a value: only a delete may have none")
-        cells = None if self._keys is None else self._keys.deleted(key)
+        return None
+
+    def _deleted(
+        self, records: Records, keys: GivenKeys, indexes: npt.NDArray[np.int64], rejected: dict[int, Rejected]
+    ) -> dict[int, Cells]:
+        """Return the primary keys that the records without a value delete, by index, and add those that delete none to
+        ``rejected``."""
+        found = dict[int, Cells]()
+        if not len(indexes):
+            return found
+        each = [None] * len(indexes) if self._keys is None else self._keys.deleted(keys.some(indexes))
+        for index, cells in zip(indexes.tolist(), each, strict=True):
+            refusal = cells if isinstance(cells, Refusal) else self._no_delete(cells)
+            if refusal is not None:
+                rejected[index] = Rejected(records.offsets[index], refusal.kind, str(refusal), refusal.found)
+            elif isinstance(cells, tuple):
+                found[index] = cells
+        return found
+
+    def _no_delete(self, cells: Cells | None) -> Refusal | None:
+        """Return why these cells are no primary key; None if they are one."""
         if cells is None or len(cells) != len(self._rows.primary_key) or None in cells:
-            raise Refusal("null_value", "expected a value: the Kafka key does not give the whole primary key")
+            return Refusal("null_value", "expected a value: the Kafka key does not give the whole primary key")
         for name, cell in zip(self._rows.primary_key, cells, strict=True):
             try:
                 pa.scalar(cell, type=self._rows.columns.field(name).type)
             except (pa.ArrowException, TypeError, ValueError, OverflowError):
-                raise Refusal("null_value", f"column {name!r}: the Kafka key does not give a valid value") from None
-        return cells
+                return Refusal("null_value", f"column {name!r}: the Kafka key does not give a valid value")
+        return None
 
     def _deletes(self, keys: dict[int, tuple[object, ...]]) -> DecodedPart:
         """Return rows that delete the primary keys in ``keys``, by index of the record."""

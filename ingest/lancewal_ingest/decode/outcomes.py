@@ -20,6 +20,7 @@ TOO_LARGE = "too_large"
 WRONG_FORMAT = "wrong_format"
 KEY_FORM = "key_form"
 KEY_DIFFERS = "key_differs"
+KEY_FORM_CHANGED = "key_form_changed"
 
 KINDS: dict[str, str] = {
     TOO_LARGE: "key, value and headers together are longer than record_bytes_max, or the row takes more than 512 MiB",
@@ -44,10 +45,13 @@ KINDS: dict[str, str] = {
     "range": "a value has the right form, but its column cannot hold it exactly",
     KEY_FORM: "the Kafka key is compared with the row, and is missing or not of the table's format",
     KEY_DIFFERS: "the Kafka key is compared with the row, and is that of another row",
+    KEY_FORM_CHANGED: "the Kafka key is the row's, but names another schema than the table's keys",
 }
 """Kinds of rejection and what they mean.  If several apply to a record, it nearly always gets the first of them here."""
 
-OF_COLUMNS = frozenset({WRONG_FORMAT, "duplicate_member", "unknown_column", "type", "range", KEY_FORM})
+OF_COLUMNS = frozenset(
+    {WRONG_FORMAT, "duplicate_member", "unknown_column", "type", "range", KEY_FORM, KEY_FORM_CHANGED}
+)
 """Kinds of rejections that may be due to columns of an older contract."""
 
 

@@ -6,6 +6,9 @@
    ``key_differs``.
 3. Then a key that does not decode is the bad record ``key_form``, never a guess: a missing key too.
 4. If rows tell their partition, ``routing`` finds records with wrong keys, and nothing is compared here.
+5. A key that names a schema has a form (``lancewal_core.record_keys.key_form``).  A good key of a form that the contract
+   does not list is ``key_form_changed``: nobody knows whether its row lies in the partition of the row's other records.  A
+   key of such a form that is not good is ``key_form`` or ``key_differs``, so no stray record names the first form.
 
 A format whose keys decode, and whose rows do not tell the key, needs a ``ValueDecoder`` of the region key's columns
 (``ComparedKeys``).
@@ -13,8 +16,9 @@ A format whose keys decode, and whose rows do not tell the key, needs a ``ValueD
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -22,32 +26,75 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lancewal_core.record_keys.json_compact import writes
+from lancewal_core.record_keys.key_form import KeyForm, key_form
 from lancewal_core.record_keys.key_format import KeyCodec
 from lancewal_core.record_keys.key_text import KeyText, key_text
 from lancewal_core.rows.column_types import storage
 from lancewal_core.rows.schema import Op, RowSchema
-from lancewal_ingest.decode.outcomes import KEY_DIFFERS, KEY_FORM, Refusal
-from lancewal_ingest.decode.value_decoder import ValueDecoder
+from lancewal_ingest.decode.outcomes import KEY_DIFFERS, KEY_FORM, KEY_FORM_CHANGED, Refusal
+from lancewal_ingest.decode.value_decoder import (
+    HeaderValues,
+    NamedBy,
+    NamesNoSchema,
+    Places,
+    ValueDecoder,
+)
 
 Cells = tuple[object, ...]
-Places = npt.NDArray[np.int64]
+Indexes = npt.NDArray[np.int64]
 Wrong = Mapping[int, Refusal]
+KEY_SCHEMA_HEADER = "__key_schema_id"
+"""Header that may name the schema of a record's key."""
+
+
+@dataclass(frozen=True, slots=True)
+class GivenKeys:
+    """Keys of some records, and what beside them says how they are read."""
+
+    keys: Sequence[bytes | None]
+    headers: HeaderValues = field(default_factory=dict)
+    """The headers that ``RecordKeys.headers`` names."""
+    places: Places | None = None
+    """Where the records lie; None unless ``RecordKeys.needs_places``."""
+
+    def some(self, indexes: Indexes) -> GivenKeys:
+        headers = {name: array.take(pa.array(indexes)) for name, array in self.headers.items()}
+        places = None if self.places is None else self.places.of(indexes)
+        return GivenKeys([self.keys[index] for index in indexes.tolist()], headers, places)
 
 
 class RecordKeys(Protocol):
     """Reader of one table's record keys.  Several threads may call at the same time."""
 
-    def deleted(self, key: bytes | None) -> Cells | None:
-        """Return the primary key that a record without a value deletes, in the contract's order.
+    @property
+    def headers(self) -> Collection[str]:
+        """Names of the headers that say something about keys."""
 
-        None if the key does not say it.  ``Refusal`` if the key does not decode (guarantee 3)."""
+    @property
+    def needs_places(self) -> bool:
+        """Whether the result for a key depends on the place of its record."""
 
-    def wrong(self, keys: Sequence[bytes | None], rows: pa.RecordBatch) -> Wrong:
+    @property
+    def names_schemas(self) -> bool:
+        """Whether keys name schemas."""
+
+    def schemas_of(self, values: Sequence[bytes | None], headers: HeaderValues) -> Sequence[NamedBy]:
+        """Return the schemas that keys name, each with the indexes of the keys."""
+
+    def deleted(self, given: GivenKeys) -> Sequence[Cells | Refusal | None]:
+        """Return for each key the primary key that a record without a value deletes, in the contract's order.
+
+        None if the key does not say it.  A ``Refusal`` if the key does not decode, or has a form that the contract does not
+        list (3, 5)."""
+
+    def wrong(self, given: GivenKeys, rows: pa.RecordBatch) -> Wrong:
         """Return the refusals of keys that are not those of their rows, by place; ``rows`` has a row for each key."""
 
 
-class EncodedKeys:
+class EncodedKeys(NamesNoSchema):
     """Keys whose bytes follow from rows.  They are ``compared`` if rows do not tell their partition all the same."""
+
+    headers: Collection[str] = ()
 
     def __init__(self, codec: KeyCodec, rows: RowSchema, *, compared: bool) -> None:
         self._codec = codec
@@ -56,15 +103,19 @@ class EncodedKeys:
         self._compared = compared
         self._named = f"{codec.named} of ({', '.join(rows.region_key)})"
 
-    def deleted(self, key: bytes | None) -> Cells | None:
+    def deleted(self, given: GivenKeys) -> Sequence[Cells | Refusal | None]:
+        return [self._deleted(key) for key in given.keys]
+
+    def _deleted(self, key: bytes | None) -> Cells | Refusal | None:
         cells = None if key is None else self._codec.decode(key)
         if cells is None and self._compared and self._places is not None:
-            raise Refusal(KEY_FORM, f"expected a record key that is {self._named}")
+            return Refusal(KEY_FORM, f"expected a record key that is {self._named}")
         return None if cells is None or self._places is None else tuple(cells[place] for place in self._places)
 
-    def wrong(self, keys: Sequence[bytes | None], rows: pa.RecordBatch) -> Wrong:
+    def wrong(self, given: GivenKeys, rows: pa.RecordBatch) -> Wrong:
         if not self._compared:
             return {}
+        keys = given.keys
         encoded = self._codec.encode_batch([rows.column(name) for name in self._region_key])
         same = pc.equal(encoded, pa.array(keys, pa.binary())).fill_null(False).to_numpy(zero_copy_only=False)
         return {place: self._refusal(keys[place]) for place in np.flatnonzero(~same).tolist()}
@@ -79,64 +130,118 @@ class ComparedKeys:
     """Keys that ``values`` decodes to the columns of the region key.
 
     ``called``: the column of each name that a key may use, if keys are JSON.  Keys in the text of a key before (``KeyText``)
-    are then compared without being decoded, which takes a third of the time (``benchmarks.decode_speed``)."""
+    are then compared without being decoded, which takes a third of the time (``benchmarks.decode_speed``).  ``forms``: those
+    that the contract lists, if keys have any."""
 
-    def __init__(self, values: ValueDecoder, rows: RowSchema, called: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        values: ValueDecoder,
+        rows: RowSchema,
+        called: Mapping[str, str],
+        forms: Collection[KeyForm] = (),
+    ) -> None:
         self._values = values
+        self._forms = forms
+        self.headers: Collection[str] = values.headers
         types = (rows.columns.field(name).type for name in rows.region_key)
         self._called = called if all(map(writes, types)) else {}
         self._text: KeyText | None = None
         self._region_key = rows.region_key
         self._places = _places(rows)
 
-    def deleted(self, key: bytes | None) -> Cells | None:
-        if self._places is None:
-            return None
-        if key is None:
-            raise self._no_key("")
-        decoded = self._values.decode([key], np.array([Op.UPSERT], np.uint8))
-        for refused in decoded.refused:
-            raise self._no_key(refused.message, refused.found)
-        columns = decoded.parts[0].columns
-        return tuple(columns[place][0].as_py() for place in self._places)
+    @property
+    def needs_places(self) -> bool:
+        return self._values.needs_places
 
-    def wrong(self, keys: Sequence[bytes | None], rows: pa.RecordBatch) -> Wrong:
+    @property
+    def names_schemas(self) -> bool:
+        return self._values.names_schemas
+
+    def schemas_of(self, values: Sequence[bytes | None], headers: HeaderValues) -> Sequence[NamedBy]:
+        return self._values.schemas_of(values, headers)
+
+    def deleted(self, given: GivenKeys) -> Sequence[Cells | Refusal | None]:
+        found: list[Cells | Refusal | None] = [None] * len(given.keys)
+        if self._places is None:
+            return found
+        wrong, parts = self._decoded(given)
+        for at, columns in parts:
+            cells = zip(*(columns[place].to_pylist() for place in self._places), strict=True)
+            for index, row in zip(at.tolist(), cells, strict=True):
+                found[index] = row
+        for index, refusal in {**self._of_other_forms(given), **wrong}.items():
+            found[index] = refusal
+        return found
+
+    def wrong(self, given: GivenKeys, rows: pa.RecordBatch) -> Wrong:
         text = self._text
         if text is None:
-            return self._decoded(keys, np.arange(len(keys)), rows)
-        same = pc.equal(text.of(rows), pa.array(keys, pa.binary())).fill_null(False)
+            return {**self._of_other_forms(given), **self._differing(given, rows, np.arange(rows.num_rows))}
+        same = pc.equal(text.of(rows), pa.array(given.keys, pa.binary())).fill_null(False)
         if pc.all(same).as_py():
             return {}
         others = np.flatnonzero(~same.to_numpy(zero_copy_only=False))
-        return self._decoded([keys[place] for place in others.tolist()], others, rows)
+        return self._differing(given.some(others), rows, others)
 
-    def _decoded(self, keys: Sequence[bytes | None], at: Places, rows: pa.RecordBatch) -> Wrong:
-        """Return the refusals of ``keys``, which are those of the rows ``at`` these places."""
-        found = {place: self._no_key("") for place, key in zip(at.tolist(), keys, strict=True) if key is None}
-        if found:
-            at = np.array([place for place in at.tolist() if place not in found], np.int64)
-        given = [key for key in keys if key is not None]
-        decoded = self._values.decode(given, np.full(len(given), Op.UPSERT, np.uint8))
-        for refused in decoded.refused:
-            found[int(at[refused.place])] = self._no_key(refused.message, refused.found)
+    def _of_other_forms(self, given: GivenKeys) -> dict[int, Refusal]:
+        """Return the refusals of keys whose forms the contract does not list (5)."""
+        found = dict[int, Refusal]()
+        for form, indexes in self._by_form(given):
+            if form not in self._forms:
+                listed = (
+                    f"the table's keys have {', '.join(self._forms)}" if self._forms else "the table has no key yet"
+                )
+                refusal = Refusal(KEY_FORM_CHANGED, f"the record's key has the schema {form}; {listed}", form)
+                found |= dict.fromkeys(indexes.tolist(), refusal)
+        return found
+
+    def _by_form(self, given: GivenKeys) -> Iterator[tuple[KeyForm, Indexes]]:
+        header = given.headers.get(KEY_SCHEMA_HEADER)
+        for schema, indexes in self._values.schemas_of(given.keys, given.headers):
+            beside = np.zeros(len(indexes), np.bool_)
+            if header is not None:
+                beside = header.take(pa.array(indexes)).is_valid().to_numpy(zero_copy_only=False)
+            for in_header, some in ((False, indexes[~beside]), (True, indexes[beside])):
+                if len(some):
+                    yield key_form(schema, in_header=in_header), some
+
+    def _differing(self, given: GivenKeys, rows: pa.RecordBatch, at: Indexes) -> dict[int, Refusal]:
+        """Return the refusals of keys that are not those of their rows, which are ``rows`` at ``at``."""
+        wrong, parts = self._decoded(given)
+        found = {int(at[index]): refusal for index, refusal in wrong.items()}
         learned = False
-        for part in decoded.parts:
-            places = at[part.indexes]
+        for indexes, columns in parts:
+            places = at[indexes]
             whole = len(places) == rows.num_rows
             same = np.ones(len(places), np.bool_)
-            for name, column in zip(self._region_key, part.columns, strict=True):
+            for name, column in zip(self._region_key, columns, strict=True):
                 ours = rows.column(name) if whole else rows.column(name).take(pa.array(places))
                 same &= pc.equal(storage(column), storage(ours)).to_numpy(zero_copy_only=False)
             found |= {int(place): _differs(self._region_key) for place in places[~same]}
             if self._called and not learned and same.any():
                 first, learned = int(np.flatnonzero(same)[0]), True
-                row = {name: column[first].as_py() for name, column in zip(self._region_key, part.columns, strict=True)}
-                self._text = key_text(given[int(part.indexes[first])], row, self._called) or self._text
+                row = {name: column[first].as_py() for name, column in zip(self._region_key, columns, strict=True)}
+                key = given.keys[int(indexes[first])]
+                self._text = (None if key is None else key_text(key, row, self._called)) or self._text
         return found
 
+    def _decoded(self, given: GivenKeys) -> tuple[dict[int, Refusal], list[tuple[Indexes, Sequence[pa.Array]]]]:
+        """Return the refusals of keys that do not decode, and the columns of the others with their indexes."""
+        wrong = {index: self._no_key("") for index, key in enumerate(given.keys) if key is None}
+        at = np.arange(len(given.keys))
+        if wrong:
+            at = np.delete(at, list(wrong))
+            given = given.some(at)
+        keys = cast("Sequence[bytes]", given.keys)
+        decoded = self._values.decode(keys, np.full(len(keys), Op.UPSERT, np.uint8), given.headers, given.places)
+        for refused in decoded.refused:
+            wrong[int(at[refused.place])] = self._no_key(refused.message, refused.found)
+        return wrong, [(at[part.indexes], part.columns) for part in decoded.parts]
+
     def _no_key(self, why: str, found: str = "") -> Refusal:
-        named = f"a JSON object of table.region_key ({', '.join(self._region_key)})"
-        return Refusal(KEY_FORM, f"expected a record key that is {named}" + (why and f"; {why}"), found)
+        kind = "of table.region_key" if self.names_schemas else "that is a JSON object of table.region_key"
+        expected = f"expected a record key {kind} ({', '.join(self._region_key)})"
+        return Refusal(KEY_FORM, expected + (why and f"; {why}"), found)
 
 
 def _places(rows: RowSchema) -> list[int] | None:

@@ -35,7 +35,7 @@ from lancewal_core.table.contract import UNREADABLE
 from lancewal_core.wal.entry import Entry, RejectedOffset
 from lancewal_ingest.append.job import DeadLetters
 from lancewal_ingest.append.pending import Pending, divided, joined
-from lancewal_ingest.append.prepare import Consumed, Preparer, lenient
+from lancewal_ingest.append.prepare import Consumed, Preparer
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.decode.decoder import PIECE_BYTES
 from lancewal_ingest.decode.outcomes import Rejected
@@ -106,7 +106,7 @@ def reject(
             region, f"through offset {through}: expected one from {offset} to {held.high - 1}, which Kafka has"
         )
     schemas = context.stored_schemas
-    preparer = Preparer(lenient(context.contract), context.drain, schemas)
+    preparer = Preparer(context.contract, context.drain, schemas, reads_again=True)
     first: Rejected | None = None
     weights = preparer.weights
     kinds, sent, rows, at = Counter[str](), 0, 0, offset

@@ -33,6 +33,7 @@ from lancewal_core.errors import (
     ColumnUnknown,
     ContractChanged,
     DeadLetterRefused,
+    KeyFormChanged,
     LancewalError,
     Misrouted,
     RegionConflict,
@@ -44,12 +45,14 @@ from lancewal_core.errors import (
 )
 from lancewal_core.names.ids import LogId, OwnerId, Position, Region
 from lancewal_core.process.failpoints import points
+from lancewal_core.record_keys.key_form import KeyForm
 from lancewal_core.table.contract import Contract
 from lancewal_core.wal.writer import Durable, FencedOut, LogWriter, Occupied
 from lancewal_ingest.append.bundling import Bundling
 from lancewal_ingest.append.draining import noting
 from lancewal_ingest.append.job import AppendJob, DeadLetters, Terms
 from lancewal_ingest.append.new_columns import NewColumns, NewFields
+from lancewal_ingest.append.new_key_form import with_first_form
 from lancewal_ingest.append.prepare import Preparer
 from lancewal_ingest.append.segment_in_flight import SegmentInFlight
 from lancewal_ingest.context import IngestContext
@@ -74,6 +77,7 @@ a shared batch stays in memory."""
 STOPPED_BY_POLICY = (
     BadRecord,
     ColumnUnknown,
+    KeyFormChanged,
     WrongFormat,
     Misrouted,
     DeadLetterRefused,
@@ -410,9 +414,11 @@ class IngestWorker:
 
     # -- consuming -----------------------------------------------------------------------------------------------
 
-    def find_newer(self, terms: Terms, fields: NewFields) -> Terms | None:
-        """Look for a newer version of the contract, or add columns for new fields (``FindNewer``)."""
+    def find_newer(self, terms: Terms, fields: NewFields, form: KeyForm | None = None) -> Terms | None:
+        """Look for a newer version of the contract, or put one for new fields or the first form of keys (``FindNewer``)."""
         newer = self._new_columns.find(terms.contract, fields)
+        if newer is None and form is not None:
+            newer = with_first_form(self._context, terms.contract, form)
         return None if newer is None else self.prepare_terms(newer, terms)
 
     def _prepare_terms(self, newer: Contract, before: Terms) -> Terms:

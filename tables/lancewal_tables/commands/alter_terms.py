@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from lancewal_core.errors import InvalidInput, InvalidSettings
 from lancewal_core.names.words import TOPIC_FORM, is_topic
+from lancewal_core.record_keys.key_form import KEY_FORM_FORM, key_form_of
 from lancewal_core.settings.durations import EXPECTED, duration_s
 from lancewal_core.settings.sections import POLICIES
 
@@ -19,6 +20,7 @@ _WINDOWS = {
     "--subscription-hold": "subscription_hold_s_max",
 }
 _LETTERS = "--dead-letter-topic"
+_KEY_FORM = "--key-form"
 _NAMED = {_LETTERS: "dead_letter_topic", "--group": "group_id"}
 _ON = {
     "bad-record": "on_bad_record",
@@ -41,7 +43,8 @@ def altered_terms(
     """Return the new values of the terms to alter, by their names in the contract.
 
     ``windows`` and ``named`` map an option to its text; an empty text alters nothing.  ``named`` has the dead-letter
-    topic and the consumer group.  ``InvalidInput``: an option is invalid, or options contradict each other.
+    topic, the consumer group and a further form of keys.  ``InvalidInput``: an option is invalid, or options contradict
+    each other.
     """
     terms: dict[str, object] = {}
     if bool(ttl) != bool(ttl_column) or (no_ttl and ttl):
@@ -67,7 +70,12 @@ def altered_terms(
     for option, text in named.items():
         if option == _LETTERS and text and not is_topic(text):
             raise InvalidInput(f"{option} {text!a}: expected the name of a topic: {TOPIC_FORM}")
-        if text:
+        if text and option == _KEY_FORM:
+            form = key_form_of(text)
+            if form is None:
+                raise InvalidInput(f"{option} {text[:80]!a}: expected {KEY_FORM_FORM}")
+            terms |= {"key_forms": (form,), "format": 2}  # older releases know no such term
+        elif text:
             terms[_NAMED[option]] = text
     return terms
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from lancewal_core.cli.output import aligned, one_line
 from lancewal_core.errors import counted
+from lancewal_core.record_keys.key_format import has_key_forms
 
 if TYPE_CHECKING:
     from lancewal_core.rows.carry import Tree
@@ -134,6 +135,12 @@ def _passed_over(contract: Contract) -> list[str]:
     return list(dict.fromkeys([*(f.name for f in fields if f.within is None), *found]))
 
 
+def _forms(contract: Contract) -> str:
+    if not has_key_forms(contract.key_format):
+        return ""
+    return f", schemas: {', '.join(contract.key_forms) or 'that of the first record'}"
+
+
 def _said(contract: Contract) -> Mapping[str, str]:
     """Return the text of each term by the term's name, one line each, without the columns."""
     starts = ["earliest" if position < 0 else str(position) for position in contract.start]
@@ -145,7 +152,7 @@ def _said(contract: Contract) -> Mapping[str, str]:
         "consumer group": contract.group_id or "that of the first ingest",
         "primary key": ", ".join(contract.primary_key),
         "region key": ", ".join(contract.region_key) or "the bytes of the record key",
-        "record keys": f"{contract.key_format}, partitioned by {contract.partitioner}",
+        "record keys": f"{contract.key_format}, partitioned by {contract.partitioner}{_forms(contract)}",
         "start": starts[0] if len(set(starts)) == 1 else ", ".join(starts),
         "values": f"{contract.value_format}, at most {contract.record_bytes_max} bytes, "
         + ("patches allowed" if contract.patches else "no patches"),

@@ -153,6 +153,15 @@ def alter(
             "former group stops taking records and waits."
         ),
     ] = "",
+    key_form: Annotated[
+        str,
+        typer.Option(
+            "--key-form",
+            help="Take record keys of one more schema, such as 7, or header-7 if a header names it. Only where keys keep "
+            "their partitions under it.",
+            metavar="SCHEMA",
+        ),
+    ] = "",
     format_value: Annotated[
         str,
         typer.Option(help="Format of record values, such as json. Only while the table has no row.", metavar="FORMAT"),
@@ -215,8 +224,9 @@ def alter(
     that are not rows. Or, once everything is merged, take up partitions that were added to the topic, or a topic that was
     made again.
 
-    Running services take up columns, policies (`--on`, `--dead-letter-topic`), the format of values (`--format-value`) and
-    the consumer group (`--group`) without a restart. After any other change restart ingest and flusher.
+    Running services take up columns, policies (`--on`, `--dead-letter-topic`), the format of values (`--format-value`),
+    schemas of keys (`--key-form`) and the consumer group (`--group`) without a restart. After any other change restart
+    ingest and flusher.
     --dry-run makes the same checks, and shows the terms before and after. With `-o json` it shows both contracts,
     as `before` and `after`.
 
@@ -232,7 +242,7 @@ def alter(
         "--version-window": version_window,
         "--subscription-hold": subscription_hold,
     }
-    named = {"--dead-letter-topic": dead_letter_topic, "--group": group}
+    named = {"--dead-letter-topic": dead_letter_topic, "--group": group, "--key-form": key_form}
     terms = altered_terms(ttl, ttl_column, no_ttl, windows, on or [], named)
     columns = changes_of_columns(rename_column, widen_column, add_column, drop_column, forget_name, adopt_column)
     asked_for = [partitions is not None, bool(topic_id), bool(format_value), bool(terms), bool(columns)]
@@ -241,7 +251,7 @@ def alter(
             "name one change: --partitions N. Or --topic-id ID, and with it --start. Or --format-value FORMAT. Or any of "
             "--add-column, --widen-column, --rename-column, --drop-column, --forget-name, --adopt-column. Or any of "
             "--ttl DURATION with --ttl-column COLUMN, --no-ttl, --history-window DURATION, --version-window DURATION, "
-            "--subscription-hold DURATION, --on WHAT=POLICY, --dead-letter-topic TOPIC, --group GROUP"
+            "--subscription-hold DURATION, --on WHAT=POLICY, --dead-letter-topic TOPIC, --group GROUP, --key-form SCHEMA"
         )
     settings = asked.settings()
     before = _contract(settings) if dry_run or columns else None

@@ -38,6 +38,7 @@ from lancewal_core.names.ids import OwnerId, Position, Region
 from lancewal_core.open import Address, open_by
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.record_keys.key_format import has_key_forms
 from lancewal_core.region.durable_position import durable_positions
 from lancewal_core.region.end_region import end_region
 from lancewal_core.region.opened_table import OpenedTable
@@ -299,18 +300,21 @@ def alter_terms(
     *,
     look_only: bool = False,
 ) -> Contract:
-    """Alter terms that do not decide which rows records give (``BESIDE_ROWS``), and return the new contract.
+    """Alter terms that do not decide which rows records give (``BESIDE_ROWS``), or accept a further form of keys, and return
+    the new contract.
 
-    ``changes``: new values by the terms' names in the contract.  Rows need not be merged first, and a process that still
-    works by the former version does no harm.  ``warn`` is called if a dead-letter topic is newly named or newly used, and
-    does not exist."""
-    assert changes.keys() <= BESIDE_ROWS | {"on_unknown_column", "format"}
+    ``changes``: new values by the terms' names in the contract; for ``key_forms`` the further ones.  Rows need not be merged
+    first, and a process that still works by the former version does no harm.  ``warn`` is called if a dead-letter topic is
+    newly named or newly used, and does not exist."""
+    assert changes.keys() <= BESIDE_ROWS | {"on_unknown_column", "format", "key_forms"}
     settings.need("table.uri")
     address = Address.of(settings)
     store = address.store()
     old = read_contract(store, address.uri)
     check_place(address.uri, old)
     check_fit(store, address.table().newest(), old)
+    if "key_forms" in changes:
+        changes = {**changes, "key_forms": _with_forms(old, changes["key_forms"])}
     if changes.get("group_id", old.group_id) != old.group_id:
         changes = {**changes, "former_group_id": old.group_id}
     try:
@@ -336,6 +340,14 @@ def alter_terms(
     if letters is not None:
         warn(letters)
     return altered
+
+
+def _with_forms(old: Contract, further: object) -> tuple[object, ...]:
+    if not has_key_forms(old.key_format):
+        raise InvalidInput(
+            f"--key-form: the table's format of keys is {old.key_format}, and such keys name no schema. Nothing was changed"
+        )
+    return tuple(dict.fromkeys([*old.key_forms, *(further if isinstance(further, tuple) else ())]))
 
 
 def check_settings_of(settings: Settings, new: Contract, store: ObjectStore) -> None:

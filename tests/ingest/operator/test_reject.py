@@ -10,7 +10,13 @@ from unittest.mock import Mock
 
 import pytest
 
-from lancewal_core.errors import InvalidInput, KafkaUnavailable, PartitionCountChanged, RecordsUnreadable
+from lancewal_core.errors import (
+    InvalidInput,
+    KafkaUnavailable,
+    KeyFormChanged,
+    PartitionCountChanged,
+    RecordsUnreadable,
+)
 from lancewal_core.names.ids import OwnerId, Position, Region
 from lancewal_core.record_keys.key_format import encode_region_key
 from lancewal_core.region.durable_position import durable_position
@@ -22,6 +28,7 @@ from lancewal_ingest.kafka.source import Offsets
 from lancewal_ingest.operator.reject import Partition, Passed, reject
 from lancewal_kafka.records import Records
 from lancewal_reader.table import open_table
+from tests.ingest.regions.test_key_forms import KeyedPlace
 from tests.ingest.regions.test_schema_waits import FramedPlace
 from tests.support.fake_registry import JSON, FakeRegistry
 from tests.support.pipeline import Pipeline, by_key
@@ -254,3 +261,28 @@ def test_a_record_whose_schema_is_not_stored_is_not_rejected() -> None:
     assert (sent, durable_position(context, place.region())) == ([1], 3)
     with pytest.raises(InvalidInput, match=r"unknown-schema=dead-letter`. Nothing was changed"):
         reject(context, OwnerId("person"), place.region(), Position(3), Position(3), kafka)
+
+
+def test_a_record_of_another_key_form_is_rejected_and_one_before_the_first_form_is_not() -> None:
+    place = KeyedPlace(FakeRegistry(id_7=JSON, id_8=JSON))
+    worker = place.worker_here()
+    place.source.coming = [place.keyed(0, [7]), place.keyed(1, [8, 7])]
+    for _ in range(6):
+        worker.step()
+    assert [error.kind for error in worker.stopped.values()] == ["key_form_changed"]
+    held, sent = place.keyed(1, [8, 7, 8]).records[place.region()], list[tuple[int, str]]()
+
+    def read(region: Region, first: Position, end: Position) -> tuple[Records, Position]:
+        return held.part(first - 1, end - 1), end
+
+    letters = Mock(send=lambda region, records, rejected: sent.extend((one.offset, one.kind) for one in rejected))
+    kafka = Partition(lambda: Offsets(Position(0), Position(4)), read, letters)
+    context = replace(place.context, schemas=None, contract=place.newest())
+    passed = reject(context, OwnerId("person"), place.region(), Position(1), Position(2), kafka)
+    assert (passed.rows, passed.rejected, passed.goes_on) == (1, {"key_form_changed": 1}, 3)
+    assert sent == [(1, "key_form_changed")]
+
+    no_form = replace(context, contract=context.contract.model_copy(update={"key_forms": ()}))
+    with pytest.raises(KeyFormChanged, match="the table has no key yet"):
+        reject(no_form, OwnerId("person"), place.region(), Position(3), Position(3), kafka)
+    assert (len(sent), durable_position(context, place.region())) == (1, 3)

@@ -22,10 +22,10 @@ def terms(
     *,
     letters: str = "",
     group: str = "",
+    form: str = "",
 ) -> dict[str, object]:
-    return altered_terms(
-        ttl, column, no_ttl, {"--history-window": window}, on, {"--dead-letter-topic": letters, "--group": group}
-    )
+    named = {"--dead-letter-topic": letters, "--group": group, "--key-form": form}
+    return altered_terms(ttl, column, no_ttl, {"--history-window": window}, on, named)
 
 
 def test_terms() -> None:
@@ -34,6 +34,16 @@ def test_terms() -> None:
     assert hold == {"subscription_hold_s_max": 3 * 86400, "format": 2}
     assert terms() == {}
     assert terms(group="new") == {"group_id": "new"}
+    guid = "8d3c3b4e-0f5a-4c0e-9d0b-6f1e2a3b4c5d"
+    forms = {
+        "7": "id-7",
+        "id-7": "id-7",
+        "header-7": "header-id-7",
+        guid.upper(): f"guid-{guid}",
+        f"header-guid-{guid}": f"header-guid-{guid}",
+        "4294967295": "id-4294967295",
+    }
+    assert [terms(form=text) for text in forms] == [{"key_forms": (form,), "format": 2} for form in forms.values()]
     assert terms("30d", "at") == {"ttl_column": "at", "ttl_s": 30 * 86400}
     assert terms(no_ttl=True, window="2d") == {"ttl_column": None, "ttl_s": None, "history_window_s": 2 * 86400}
     assert terms(on=["unknown-column=ignore"]) == {"on_unknown_column": "ignore", "format": 2}
@@ -69,6 +79,13 @@ def test_terms() -> None:
         ({"on": ["unknown-column=stop"]}, "then = and one of reject, ignore, add"),
         ({"on": ["wrong-format=ignore"]}, "then = and one of stop, dead-letter"),
         ({"on": ["misrouted=stop", "misrouted=ignore"]}, "misrouted is given twice"),
+        ({"form": "4294967296"}, "--key-form '4294967296': expected a schema's number below 2"),
+        ({"form": "07"}, "--key-form '07': expected"),
+        ({"form": "-1"}, "expected a schema's number"),
+        ({"form": "²"}, "expected a schema's number"),
+        ({"form": "header-"}, "expected a schema's number"),
+        ({"form": "orders-key"}, "expected a schema's number"),
+        ({"form": "header-header-7"}, "expected a schema's number"),
     ],
 )
 def test_what_says_nothing_or_two_things(given: dict[str, Any], says: str) -> None:

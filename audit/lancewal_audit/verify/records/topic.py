@@ -27,7 +27,7 @@ from lancewal_core.rows.schema import OFFSET
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.contract import Contract
 from lancewal_core.wal.writer_schemas import WriterSchemas
-from lancewal_ingest.append.prepare import Consumed, Preparer, lenient
+from lancewal_ingest.append.prepare import Consumed, Preparer
 from lancewal_kafka.clients import unpacking_bounded
 from lancewal_kafka.records import Records
 from lancewal_kafka.reread import OutOfRange, between, consumed, lone_consumer
@@ -147,7 +147,7 @@ class TopicReader:
 
     def _preparer(self, contract: Contract) -> Preparer:
         if contract.version not in self._preparers:
-            self._preparers[contract.version] = Preparer(lenient(contract), schemas=self._schemas)
+            self._preparers[contract.version] = Preparer(contract, schemas=self._schemas, reads_again=True)
         return self._preparers[contract.version]
 
 

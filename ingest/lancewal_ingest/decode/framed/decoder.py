@@ -77,9 +77,11 @@ class FramedDecoder:
         naming: Naming,
         schemas: Schemas,
         accepted: Mapping[str, int] = NOTHING_ACCEPTED,
+        header: str = SCHEMA_HEADER,
     ) -> None:
         self._format = format_
-        self._frames = FrameReader(format_.name, paths=format_.paths)
+        self._header = header
+        self._frames = FrameReader(format_.name, paths=format_.paths, header=header)
         self._schemas = schemas
         self._accepted = accepted
         self._rows = rows
@@ -89,8 +91,8 @@ class FramedDecoder:
         self.largest_growth: tuple[int, ...] = (_GROWTH, 0)
         """Largest growth of all schemas so far (``PayloadDecoder.growth``)."""
         self.names: Collection[str] = format_.columns
-        self.headers: Sequence[str] = (SCHEMA_HEADER, FIELDS_HEADER)
-        self.growth = FramedGrowth(self, self._frames)
+        self.headers: Sequence[str] = (header, FIELDS_HEADER)
+        self.growth = FramedGrowth(self, self._frames, header)
 
     def other_format(self, value: bytes, headers: HeaderList | None) -> str | None:
         """Return None: the frame says already what is wrong."""
@@ -99,7 +101,7 @@ class FramedDecoder:
     def decode(
         self, values: Sequence[bytes], ops: Ops, headers: HeaderValues = NO_HEADERS, places: Places | None = None
     ) -> DecodedValues:
-        groups, refused = self._frames.read(values, headers.get(SCHEMA_HEADER))
+        groups, refused = self._frames.read(values, headers.get(self._header))
         parts: list[DecodedPart] = []
         other_names, new_fields = Counter[OtherName](), dict[str, pa.DataType]()
         passed_over: dict[str, list[Indexes]] = {}
@@ -133,7 +135,7 @@ class FramedDecoder:
         return self._format.schemas_have_fields
 
     def schemas_of(self, values: Sequence[bytes | None], headers: HeaderValues) -> Sequence[NamedBy]:
-        groups, _ = self._frames.read([value or b"" for value in values], headers.get(SCHEMA_HEADER))
+        groups, _ = self._frames.read([value or b"" for value in values], headers.get(self._header))
         return [(group.key, group.indexes) for group in groups]
 
     def growth_of(self, group: Framed) -> tuple[int, int]:
@@ -253,16 +255,16 @@ class FramedGrowth:
     A value whose schema is not in memory counts with ``_GROWTH``.  A value that waits for its schema counts as it came, since
     no row of it takes memory before."""
 
-    headers = (SCHEMA_HEADER,)
-
-    def __init__(self, decoder: FramedDecoder, frames: FrameReader) -> None:
+    def __init__(self, decoder: FramedDecoder, frames: FrameReader, header: str) -> None:
         self._decoder = decoder
         self._frames = frames
+        self._header = header
+        self.headers: Sequence[str] = (header,)
 
     def each(self, values: Sequence[bytes | None], headers: HeaderValues = NO_HEADERS) -> Weights:
         present = [value or b"" for value in values]
         grown: Weights = lengths(values)
-        groups, _ = self._frames.read(present, headers.get(SCHEMA_HEADER))
+        groups, _ = self._frames.read(present, headers.get(self._header))
         for group in groups:
             factor, fixed = self._decoder.growth_of(group)
             grown[group.indexes] = grown[group.indexes] * factor + fixed

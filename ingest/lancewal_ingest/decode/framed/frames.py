@@ -6,8 +6,10 @@
 | GUID | 1, then 16 bytes | ``guid-...`` |
 
 Serializers put the frame before the payload, or into the header ``__value_schema_id``.  Where a record has that header, its
-value is the payload alone.  Protobuf's frame ends with the *path* to the message: a count and so many numbers, as zigzag
-varints.  A count of 0 stands for the first message.
+value is the payload alone.  Keys of records have a header of their own (``record_keys.KEY_SCHEMA_HEADER``).
+
+Protobuf's frame ends with the *path* to the message: a count and so many numbers, as zigzag varints.  A count of 0 stands for
+the first message.
 
 Source: the wire format in the documentation of Confluent's schema registry, and its Python serializers.
 """
@@ -61,11 +63,13 @@ def key_of_guid(guid: bytes) -> SchemaKey:
 
 
 class FrameReader:
-    """Reader of the frames of many values.  ``paths``: whether a frame ends with a path."""
+    """Reader of the frames of many values.  ``paths``: whether a frame ends with a path.  ``header``: the name of the header
+    that may have the frame."""
 
-    def __init__(self, expected: str, *, paths: bool) -> None:
+    def __init__(self, expected: str, *, paths: bool, header: str = SCHEMA_HEADER) -> None:
         self._expected = expected
         self._paths = paths
+        self._header = header
 
     def read(self, values: Sequence[bytes], named: pa.Array | None) -> tuple[list[Framed], list[RefusedValue]]:
         """Return the values by schema, and refusals of those without a frame.  ``named`` has the header of each value."""
@@ -155,7 +159,9 @@ class FrameReader:
 
     def _message(self, value: bytes, header: bytes | None) -> str:
         if header is not None:
-            return f"header {SCHEMA_HEADER}: expected byte 0 and a schema's id of 4 bytes, or byte 1 and a GUID of 16 bytes"
+            return (
+                f"header {self._header}: expected byte 0 and a schema's id of 4 bytes, or byte 1 and a GUID of 16 bytes"
+            )
         if len(value) >= _ID_BYTES and value[0] == _BY_ID:
             return (
                 "the schema's id is 0. If it is an id of 8 bytes (Apicurio), have its serializer write 4 bytes: "
@@ -164,7 +170,7 @@ class FrameReader:
             )
         return (
             f"expected {self._expected} with the frame of a schema registry. The frame is byte 0 and a schema's id of 4 "
-            f"bytes, or byte 1 and a GUID of 16, or the header {SCHEMA_HEADER}"
+            f"bytes, or byte 1 and a GUID of 16, or the header {self._header}"
         )
 
 

@@ -46,5 +46,5 @@ class JsonSchemaFormat:
 
     def decoder(self, schema: WriterSchema, path: tuple[int, ...]) -> PayloadDecoder:
         if schema.kind != "json-schema":
-            raise SchemaUnusable(f"it is of kind {schema.kind}, and table.format.value is json-schema")
+            raise SchemaUnusable(f"expected a schema of kind json-schema; it is of kind {schema.kind}")
         return self._payloads

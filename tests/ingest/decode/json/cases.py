@@ -22,6 +22,7 @@ from lancewal_ingest.decode.json.reference import ReferenceDecoder
 from lancewal_ingest.decode.json.strict import with_texts
 from lancewal_ingest.decode.naming import PLAIN, Naming, OtherName
 from lancewal_ingest.decode.outcomes import Decoded, Refusal
+from lancewal_ingest.decode.record_keys import GivenKeys
 from lancewal_ingest.decode.value_decoder import (
     NO_HEADERS,
     DecodedValues,
@@ -101,16 +102,18 @@ def kafka_key(key: bytes) -> tuple[object, ...] | None:
     return (int(number), name.decode()) if bar and number.isdigit() else None
 
 
-class KafkaKeys:
+class KafkaKeys(NamesNoSchema):
     """Keys that a function decodes, and that are not compared with rows."""
+
+    headers = ()
 
     def __init__(self, decode: Callable[[bytes], tuple[object, ...] | None]) -> None:
         self._decode = decode
 
-    def deleted(self, key: bytes | None) -> tuple[object, ...] | None:
-        return None if key is None else self._decode(key)
+    def deleted(self, given: GivenKeys) -> list[tuple[object, ...] | Refusal | None]:
+        return [None if key is None else self._decode(key) for key in given.keys]
 
-    def wrong(self, keys: Sequence[bytes | None], rows: pa.RecordBatch) -> dict[int, Refusal]:
+    def wrong(self, given: GivenKeys, rows: pa.RecordBatch) -> dict[int, Refusal]:
         return {}
 
 

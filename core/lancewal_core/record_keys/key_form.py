@@ -1,0 +1,47 @@
+"""Forms of record keys with schemas: what the bytes of a row's key follow from, beside the row.
+
+A serializer of a schema registry writes the schema's name before the key, so the same row has another key under another
+schema, and may lie in another partition.  A *form* is the schema's name, and whether it lies in the key's bytes:
+
+| form | a record's key |
+|---|---|
+| ``id-7``, ``guid-...`` | begins with a frame that names this schema |
+| ``header-id-7``, ``header-guid-...`` | is the payload alone; the header ``__key_schema_id`` names this schema |
+
+Rules
+ 1. A contract lists the forms that the table takes (``Contract.key_forms``).  A record of another form is no row, and stops
+    its partition, unless a person has accepted that form.
+ 2. Two schemas are two forms, even if they mean the same.  Behind a frame their keys differ.  Beside a header their keys are
+    equal if both schemas write the same bytes, which a person may know and nothing here decides.
+ 3. ``lancewal schema accept`` gives a name another schema.  Keys of that name keep their form: whoever accepts the schema
+    says that keys keep their partitions.
+"""
+
+from __future__ import annotations
+
+from typing import NewType
+
+from lancewal_core.names.ids import SchemaKey
+from lancewal_core.names.words import is_schema_key, schema_key_of
+
+KeyForm = NewType("KeyForm", str)
+"""See the module docstring."""
+KEY_FORMS_MAX = 1_000
+"""Most forms of one table.  Each came by a command, but for the first one."""
+_IN_HEADER = "header-"
+KEY_FORM_FORM = "a schema's number below 2^32 or its GUID, after header- if a header of the record names it"
+
+
+def key_form(schema: SchemaKey, *, in_header: bool) -> KeyForm:
+    """Return the form of keys that name this schema in a header, or else in their first bytes."""
+    return KeyForm(f"{_IN_HEADER}{schema}" if in_header else schema)
+
+
+def is_key_form(text: str) -> bool:
+    return is_schema_key(text.removeprefix(_IN_HEADER))
+
+
+def key_form_of(text: str) -> KeyForm | None:
+    """Return the form that a person calls so: a number or a GUID may stand for the schema.  None if there is none."""
+    schema = schema_key_of(text.removeprefix(_IN_HEADER))
+    return None if schema is None else key_form(SchemaKey(schema), in_header=text.startswith(_IN_HEADER))

@@ -1,0 +1,34 @@
+"""The first form of a table's keys: ingest takes it from the first good record, before any entry that needs it.
+
+A contract of keys with schemas begins without a form (``Contract.key_forms``).
+
+Guarantees
+ 1. An entry with a row whose key has a form names a version of the contract that lists the form.
+ 2. Of members that meet different forms first, one puts the version.  The others take it up, and stop their partitions before
+    records of another form.
+ 3. Ingest adds no further form.  A person does, by ``lancewal table alter --key-form``.
+ 4. A bad record names no form: its key must decode, and be its row's.
+
+Steps
+ 1. Put the next version of the contract with the form, if the version by which the records were decoded is the newest.  A
+    process that dies after this step leaves a form that its next owner meets again.
+ 2. Return the newest version, by which the records are decoded again.
+"""
+
+from __future__ import annotations
+
+from lancewal_core.record_keys.key_form import KeyForm
+from lancewal_core.table.contract import Contract, change_contract
+from lancewal_ingest.append.newer_contract import contract_to_take_up
+from lancewal_ingest.context import IngestContext
+
+
+def with_first_form(context: IngestContext, contract: Contract, form: KeyForm) -> Contract | None:
+    """Do the steps.  None if the contract lists a form already, or a newer version cannot be taken up."""
+    if contract.key_forms:
+        return None
+    new = contract.model_copy(update={"version": contract.version + 1, "format": 2, "key_forms": (form,)})
+    # Step 1
+    change_contract(context.store, context.clock, contract, lambda newest: new if newest == contract else None)
+    # Step 2
+    return contract_to_take_up(context.store, contract, context.group)
