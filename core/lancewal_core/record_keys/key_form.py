@@ -1,7 +1,7 @@
-"""Forms of record keys with schemas: what the bytes of a row's key follow from, beside the row.
+"""Forms of record keys with schemas.  The bytes of a row's key follow from the row and the form.
 
-A serializer of a schema registry writes the schema's name before the key, so the same row has another key under another
-schema, and may lie in another partition.  A *form* is the schema's name, and whether it lies in the key's bytes:
+A serializer of a schema registry writes the schema's name before the key.  So a row has another key under another schema,
+and may lie in another partition.  A *form* is the schema's name, and whether it lies in the key's bytes:
 
 | form | a record's key |
 |---|---|
@@ -13,8 +13,8 @@ Rules
     its partition, unless a person has accepted that form.
  2. Two schemas are two forms, even if they mean the same.  Behind a frame their keys differ.  Beside a header their keys are
     equal if both schemas write the same bytes, which a person may know and nothing here decides.
- 3. ``lancewal schema accept`` gives a name another schema.  Keys of that name keep their form: whoever accepts the schema
-    says that keys keep their partitions.
+ 3. ``lancewal schema accept`` gives a name another schema.  Keys of that name keep their form: the person who accepts the
+    schema says that keys keep their partitions.
 """
 
 from __future__ import annotations

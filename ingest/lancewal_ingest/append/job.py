@@ -88,8 +88,7 @@ class Terms:
 FindNewer = Callable[[Terms, NewFields, KeyForm | None], Terms | None]
 """Function that looks for a newer version of the contract; None if there is none that a running process may take up.
 
-If there is none, it may add columns for new fields of records, or take the first form of keys, and return the version that
-has them."""
+If there is none, it may put one: with columns for new fields of records, or with the first form of keys."""
 
 
 @dataclass(frozen=True, slots=True)

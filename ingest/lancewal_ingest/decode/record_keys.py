@@ -49,13 +49,13 @@ KEY_SCHEMA_HEADER = "__key_schema_id"
 
 @dataclass(frozen=True, slots=True)
 class GivenKeys:
-    """Keys of some records, and what beside them says how they are read."""
+    """Keys of some records, with headers and places that say how the keys are read."""
 
     keys: Sequence[bytes | None]
     headers: HeaderValues = field(default_factory=dict)
     """The headers that ``RecordKeys.headers`` names."""
     places: Places | None = None
-    """Where the records lie; None unless ``RecordKeys.needs_places``."""
+    """Places of the records; None unless ``RecordKeys.needs_places``."""
 
     def some(self, indexes: Indexes) -> GivenKeys:
         headers = {name: array.take(pa.array(indexes)) for name, array in self.headers.items()}

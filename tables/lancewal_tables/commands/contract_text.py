@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from lancewal_core.cli.output import aligned, one_line
 from lancewal_core.errors import counted
-from lancewal_core.record_keys.key_format import has_key_forms
 
 if TYPE_CHECKING:
     from lancewal_core.rows.carry import Tree
@@ -136,6 +135,8 @@ def _passed_over(contract: Contract) -> list[str]:
 
 
 def _forms(contract: Contract) -> str:
+    from lancewal_core.record_keys.key_format import has_key_forms
+
     if not has_key_forms(contract.key_format):
         return ""
     return f", schemas: {', '.join(contract.key_forms) or 'that of the first record'}"
