@@ -21,6 +21,7 @@ from confluent_kafka.cimpl import NewTopic
 from obstore.exceptions import AlreadyExistsError, PreconditionError
 from obstore.store import S3Store
 
+from lancewal_core.store.obstore import open_store
 from lancewal_demo.stack import KafkaBroker, Process, S3Server, StackFailed, cache, spark_java_home
 from lancewal_demo.stack.ports import free_ports, listens
 from lancewal_demo.stack.trust_store import PASSWORD, key_store, machine_certificates
@@ -148,6 +149,8 @@ def test_the_environment_is_enough_to_find_the_server(s3: S3Server, monkeypatch:
     store = S3Store(s3.bucket("by-environment"))
     obstore.put(store, "object", b"content")
     assert obstore.get(open_bucket(s3, "by-environment"), "object").bytes().to_bytes() == b"content"
+    for options in ({}, {"timeout": "20s"}):
+        assert open_store("s3://by-environment", options).get("object") == b"content"
 
 
 @pytest.mark.s3

@@ -17,6 +17,7 @@ Stores differ in details, which end here:
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
@@ -57,7 +58,8 @@ from lancewal_core.store.schemes import SCHEMES, Scheme, wrong_options
 
 T = TypeVar("T")
 _CLIENT_OPTIONS = {"allow_http": "allow_http", "aws_allow_http": "allow_http", "timeout": "timeout",
-                   "connect_timeout": "connect_timeout"}  # fmt: skip
+                   "connect_timeout": "connect_timeout", "aws_timeout": "timeout",
+                   "aws_connect_timeout": "connect_timeout"}  # fmt: skip
 _LANCE_ONLY = {"download_retry_count", "client_max_retries", "client_retry_timeout"}
 # Denied counts as well: credentials expire, are renewed behind our back, and rights are given back.
 _NO_ANSWER = (GenericError, PermissionDeniedError, UnauthenticatedError, JoinError, OSError)
@@ -269,7 +271,9 @@ def _opened(uri: str, parts: SplitResult, options: Mapping[str, str] | None) -> 
     scheme = SCHEMES[parts.scheme]
     client: Any = {}
     config: Any = {}
-    for key, value in (options or {}).items():
+    # A client that is given options of this kind reads none of them from the environment.
+    around = {name: value for name, value in scheme.of_environment(os.environ).items() if name in _CLIENT_OPTIONS}
+    for key, value in {**around, **(options or {})}.items():
         name = key.lower()
         if name in _CLIENT_OPTIONS:
             client[_CLIENT_OPTIONS[name]] = value.lower() == "true" if "allow_http" in name else value
@@ -285,7 +289,7 @@ def _opened(uri: str, parts: SplitResult, options: Mapping[str, str] | None) -> 
 
     def opened(retry: Any) -> Any:
         made = getattr(obstore.store, scheme.client)
-        return made(holder, prefix=prefix, config=config, client_options=client, retry_config=retry)
+        return made(holder, prefix=prefix, config=config, client_options=client or None, retry_config=retry)
 
     try:
         store = opened(_RETRY)
