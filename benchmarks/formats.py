@@ -1,7 +1,8 @@
-"""Compare formats of record values: the same rows through ingest as JSON and as Avro, over a real broker.
+"""Compare formats of record values: the same rows through ingest in each format, over a real broker.
 
 The floor only consumes and looks at no record.  Floor and formats alternate, so that all run on the same machine state;
 ratios are of medians, seals and flushes included.  ``bad``: one record in a thousand is bad and becomes a dead letter.
+``connect``: JSON of Kafka Connect with schemas of ``CONNECT_BYTES``, against a floor of its own, of fewer rows.
 ``decode``: Avro decoding alone (``avro_decode``).  ``new_schema``: the delay of a new schema's first record (``new_schema``).
 """
 
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import fastavro
 
+from benchmarks import workload
 from benchmarks.avro_decode import run as decode
 from benchmarks.ingest import BUDGET, KEYS, child, prefill
 from benchmarks.new_schema import run as new_schema
@@ -26,6 +28,7 @@ from tests.support.stub_registry import serving
 
 SCHEMA_ID = 7
 BAD_EVERY = 1000
+CONNECT_BYTES, CONNECT_FEWER = 3_000, 5
 SCHEMA = {
     "type": "record",
     "name": "Row",
@@ -46,20 +49,29 @@ SCHEMA = {
 
 def run(rows: int = 2_000_000, runs: int = 3) -> dict[str, float]:
     folder = Path(tempfile.mkdtemp(prefix="lancewal-benchmark-"))
-    rates: dict[str, list[float]] = {kind: [] for kind in ("floor", "json", "avro", "bad")}
+    rates: dict[str, list[float]] = {kind: [] for kind in ("floor", "json", "avro", "bad", "connect_floor", "connect")}
     try:
         with serving() as registry, KafkaBroker(folder / "kafka") as broker:
             registry.has(f"/schemas/ids/{SCHEMA_ID}", json.dumps(SCHEMA))
             servers = broker.bootstrap_servers
-            topics = {"json": upserts(rows, KEYS, 1), "avro": in_avro(rows), "bad": in_avro(rows, BAD_EVERY)}
+            fewer = rows // CONNECT_FEWER
+            topics = {
+                "json": upserts(rows, KEYS, 1),
+                "avro": in_avro(rows),
+                "bad": in_avro(rows, BAD_EVERY),
+                "connect": in_connect(fewer),
+            }
+            formats = {"avro": ("avro", registry.url), "bad": ("avro", registry.url), "connect": ("connect-json", "")}
             for kind, messages in topics.items():
                 prefill(servers, f"formats-{kind}", messages)
             for number in range(runs):
                 rates["floor"].append(child("consume", servers, "formats-avro", rows, folder, 0)["rows_per_s"])
+                floor = child("consume", servers, "formats-connect", fewer, folder, 0)["rows_per_s"]
+                rates["connect_floor"].append(floor)
                 for kind in topics:
                     table = folder / f"{kind}-{number}"
-                    values = () if kind == "json" else ("avro", registry.url)
-                    done = child("ingest", servers, f"formats-{kind}", rows, table, BUDGET, values)
+                    count = fewer if kind == "connect" else rows
+                    done = child("ingest", servers, f"formats-{kind}", count, table, BUDGET, formats.get(kind, ()))
                     rates[kind].append(done["rows_per_s"])
                     shutil.rmtree(table)
     finally:
@@ -70,6 +82,7 @@ def run(rows: int = 2_000_000, runs: int = 3) -> dict[str, float]:
         "avro_to_floor": rate["avro"] / rate["floor"],
         "avro_to_json": rate["avro"] / rate["json"],
         "bad_to_good": rate["bad"] / rate["avro"],
+        "connect_to_floor": rate["connect"] / rate["connect_floor"],
     }
     result |= {f"decode_{name}": found for name, found in decode().items()}
     result |= {f"new_schema_{name}": found for name, found in new_schema().items()}
@@ -84,3 +97,15 @@ def in_avro(count: int, bad_every: int = 0) -> Iterator[Message]:
         fastavro.schemaless_writer(data, schema, json.loads(message.value))
         cut = -1 if bad_every and number % bad_every == bad_every - 1 else None
         yield Message(message.key, frame + data.getvalue()[:cut], "upsert")
+
+
+def in_connect(count: int) -> Iterator[Message]:
+    """The rows of ``upserts`` as Kafka Connect writes them, with a schema."""
+    kinds = {"string": "string", "int64": "int64", "double": "double"}
+    fields = [{"type": kinds[str(one.type)], "optional": one.nullable, "field": one.name} for one in workload.SCHEMA]
+    head = json.dumps(
+        {"schema": {"type": "struct", "fields": fields, "optional": False, "doc": ""}}, separators=(",", ":")
+    )
+    head = head.replace('"doc":""', f'"doc":"{"x" * (CONNECT_BYTES - len(head))}"')[:-1]
+    for message in upserts(count, KEYS, 1):
+        yield Message(message.key, head.encode() + b',"payload":' + message.value + b"}", "upsert")

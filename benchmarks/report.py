@@ -46,11 +46,23 @@ def _formats_rows() -> Iterator[_Row]:
     )
     yield "Avro over JSON of the same rows", "avro_to_json", "at least 1.3", ".2f"
     yield "one bad record in a thousand over none, letters included", "bad_to_good", "at least 0.8", ".2f"
+    yield (
+        "JSON of Kafka Connect with schemas: rows a second over such a consumer of its topic",
+        "connect_to_floor",
+        "at least 0.4",
+        ".2f",
+    )
     yield "decoding alone: over fastavro with columns of its records", "decode_rows_ratio", "at least 12", ".1f"
     yield "decoding alone: one bad record in a thousand over none", "decode_bad_ratio", "-", ".2f"
     yield "decoding alone, vectors of 384 floats: over fastavro", "decode_vectors_ratio", "-", ".1f"
     yield "decoding alone, vectors as bytes: over fastavro", "decode_raw_vectors_ratio", "-", ".1f"
-    for kind, text in (("floor", "consumer alone"), ("json", "JSON"), ("avro", "Avro")):
+    for kind, text in (
+        ("floor", "consumer alone"),
+        ("json", "JSON"),
+        ("avro", "Avro"),
+        ("connect_floor", "consumer of Connect's JSON alone"),
+        ("connect", "Connect's JSON"),
+    ):
         yield f"{text}, rows a second", f"{kind}_rows_per_s", "-", ",.0f"
 
 
