@@ -157,6 +157,10 @@ class FormatSettings(Section):
     """Format of record values.  ``json``: plain JSON.  ``connect-json``: JSON of Kafka Connect, in which each value has its
     schema.  ``avro``, ``json-schema``: Avro and JSON behind the frame of a schema registry.  Plain JSON, because it needs no
     registry."""
+    record: Annotated[str, Field(max_length=1 << 10)] = ""
+    """Full name of the records that are rows, in a topic of several types.  An Avro record has a name, and so has the schema
+    of a ``connect-json`` value.  ``table.on_other_record`` decides about the others.  Not set: records of any name are rows,
+    by their fields."""
     key: Literal["canonical", "short", "integer", "long", "json-compact", "json", "avro", "json-schema", "bytes"] = (
         "canonical"
     )
@@ -300,6 +304,10 @@ class TableSettings(Section):
     """Policy for records that name a schema which the registry does not know.  ``stop`` the partition, or let
     ``on_bad_record`` decide about such records for good (``dead-letter``).  Stop, because the registry may be the wrong one,
     or get the schema back."""
+    on_other_record: Policy = "dead-letter"
+    """Policy for a record of another name than ``table.format.record``.  ``stop`` its partition, make it a ``dead-letter``, or
+    ``ignore`` it: it is passed over and counted, and no bad record.  Dead letters, because a misspelt name must not lose
+    records unseen."""
     on_misrouted: Policy = "stop"
     """Policy for a record in another partition than its region key's.  Stop, because it nearly always means that a whole
     producer uses another partitioner."""
@@ -349,6 +357,17 @@ class TableSettings(Section):
                 f"on_unknown_column is add, but {self.format.value} has no schema that says the type of a new column: use "
                 "reject or ignore, and `lancewal table alter --add-column`"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _record_needs_names(self) -> TableSettings:
+        if self.format.record and self.format.value not in TYPED_FORMATS:
+            raise ValueError(
+                f"format.record is {self.format.record[:60]!a}, but records of the format {self.format.value} have no names: "
+                f"leave it out, or use {' or '.join(sorted(TYPED_FORMATS))}"
+            )
+        if not self.format.record and self.on_other_record != TableSettings.model_fields["on_other_record"].default:
+            raise ValueError("on_other_record needs format.record, which names the records that are rows")
         return self
 
     @model_validator(mode="after")

@@ -44,10 +44,21 @@ from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.versioned import FIRST_VERSION, Declined, Family, Swapped, Version, newest_version, swap
 
 FORMAT = 2
-POLICIES = frozenset({"on_bad_record", "on_wrong_format", "on_unknown_schema", "on_misrouted", "dead_letter_topic"})
+POLICIES = frozenset(
+    {
+        "on_bad_record",
+        "on_wrong_format",
+        "on_unknown_schema",
+        "on_other_record",
+        "on_misrouted",
+        "dead_letter_topic",
+    }
+)
 """Terms about records that cannot become rows.  A process that works by an older version of these terms does no harm."""
 MISROUTED = "misrouted"
 """Kind of a record that lies in another partition than the one where it belongs; all other kinds are bad records."""
+OTHER_RECORD = "other_record"
+"""Kind of a record of another type than the contract's ``value_record``."""
 UNREADABLE = "unreadable"
 """Kind of a record that nobody could read, and that a person has skipped.  It has a dead letter under any policy."""
 GROUP_TERMS = frozenset({"group_id", "former_group_id"})
@@ -84,13 +95,14 @@ COLUMN_TERMS = frozenset(
 )
 """Terms about columns.  Rows of two versions that differ in these alone go together (``rows.carry``), so a running process
 takes them up."""
-VALUE_TERMS = frozenset({"value_format", "schema_versions", "key_forms"})
+VALUE_TERMS = frozenset({"value_format", "value_record", "schema_versions", "key_forms"})
 """Terms that say how records are read.  A running process takes them up, and each entry names the version by which its records
-were decoded.  The format changes only before a table has a row."""
+were decoded.  The format changes only before a table has a row, and the record never."""
 _LATER_TERMS = COLUMN_TERMS - {"format", "columns"} | {
     "partitioner",
     "on_wrong_format",
     "on_unknown_schema",
+    "on_other_record",
     "schema_versions",
     "key_forms",
     "subscription_hold_s_max",
@@ -251,6 +263,8 @@ class Contract(BaseModel):
     """First position of each partition; -1 means the low watermark at the first claim."""
     columns: Annotated[tuple[Column, ...], Field(max_length=COLUMNS_MAX)]
     value_format: ValueFormat = "json"
+    value_record: Annotated[str, Field(min_length=1, max_length=_FIELD_LENGTH_MAX)] | None = None
+    """Name of the records that are rows, in a topic of several types.  None: records of any name are."""
     schema_versions: Annotated[
         dict[Word, Annotated[int, Field(ge=2, le=SCHEMA_VERSIONS_MAX)]], Field(max_length=SCHEMAS_ACCEPTED_MAX)
     ] = {}
@@ -266,6 +280,8 @@ class Contract(BaseModel):
     on_wrong_format: Literal["stop", "dead-letter"] = "stop"
     """Policy for the first records of a partition, until one of them is a row."""
     on_unknown_schema: Literal["stop", "dead-letter"] = "stop"
+    on_other_record: Policy = "dead-letter"
+    """Policy for a record of another name than ``value_record``.  Under ``ignore`` it is passed over."""
     on_misrouted: Policy = "stop"
     dead_letter_topic: str | None = None
     """Topic of dead letters.  None: ``<topic>.dead-letters``."""
@@ -371,7 +387,14 @@ class Contract(BaseModel):
 
     def policy_of(self, kind: str) -> Policy:
         """Return the policy for a record that is not a row, by the kind of its rejection."""
-        return self.on_misrouted if kind == MISROUTED else self.on_bad_record
+        policies = {MISROUTED: self.on_misrouted, OTHER_RECORD: self.on_other_record}
+        return policies.get(kind, self.on_bad_record)
+
+    @property
+    def record_policies(self) -> Mapping[str, Policy]:
+        """The policy for each sort of records that are no rows, by its name in ``lancewal table alter --on``."""
+        other: dict[str, Policy] = {} if self.value_record is None else {"other-record": self.on_other_record}
+        return {"bad-record": self.on_bad_record, "misrouted": self.on_misrouted, **other}
 
     def has_letter(self, kind: str) -> bool:
         """Return whether a record that an entry of this contract version lists with this kind became a dead letter."""

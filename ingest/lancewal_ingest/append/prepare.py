@@ -43,7 +43,7 @@ from lancewal_core.rows.murmur2 import NO_PARTITION
 from lancewal_core.rows.row_range import RowRange
 from lancewal_core.rows.schema import OFFSET, OP, Op
 from lancewal_core.settings.sections import Policy
-from lancewal_core.table.contract import MISROUTED, Contract
+from lancewal_core.table.contract import MISROUTED, OTHER_RECORD, Contract
 from lancewal_core.table.drain import Drain
 from lancewal_core.wal.entry import FIRST_RECORDS, Entry, NoRowYet, RejectedOffset
 from lancewal_ingest.append.draining import DrainLimit
@@ -143,6 +143,7 @@ def lenient(contract: Contract) -> Contract:
         "on_wrong_format": contract.on_wrong_format,
         "on_misrouted": contract.on_misrouted,
         "on_unknown_schema": contract.on_unknown_schema,
+        "on_other_record": contract.on_other_record,
     }
     update = {n: "dead-letter" for n, policy in terms.items() if policy == "stop"}
     # Both reject records whose fields have no column, but ``add`` stops no partition.
@@ -365,9 +366,10 @@ class Preparer:
                 f"`lancewal offset reject {region.topic}-{region.partition}-{bad.offset}`",
                 **region.place, offset=bad.offset,
             )  # fmt: skip
+        what = "other-record" if bad.kind == OTHER_RECORD else "bad-record"
         return BadRecord(
-            f"{place}: {bad.message} ({bad.kind}); the contract's on_bad_record is 'stop'. To let such records pass, without "
-            "a restart: `lancewal table alter --on bad-record=dead-letter`; to go on without this record alone: "
+            f"{place}: {bad.message} ({bad.kind}); the contract's on_{what.replace('-', '_')} is 'stop'. To let such records "
+            f"pass, without a restart: `lancewal table alter --on {what}=dead-letter`; to go on without this record alone: "
             f"`lancewal offset reject {region.topic}-{region.partition}-{bad.offset}`",
             **region.place, offset=bad.offset,
         )  # fmt: skip

@@ -145,6 +145,8 @@ def _rejected(settings: Settings, facts: TopicFacts, part: Consumed, forms: set[
             for name, column, source in declared
         ),
         value_format=table.format.value,
+        value_record=table.format.record or None,
+        on_other_record=table.on_other_record,
         patches=table.patches,
         record_bytes_max=int(table.record_bytes_max),
         on_bad_record="dead-letter",

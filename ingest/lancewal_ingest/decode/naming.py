@@ -89,6 +89,10 @@ class Naming:
     """The lenient form of each column that has one."""
     absent: frozenset[str] = frozenset()
     """Columns that are in no value, since the metadata of records fills them."""
+    record: str | None = None
+    """Name of the records that are rows.  None: records of any name are."""
+    passes_others: bool = False
+    """Whether records of other names are passed over."""
 
     def in_values(self, rows: RowSchema) -> RowSchema:
         """Return the columns that values may have, of all columns by present names."""
@@ -113,7 +117,9 @@ def naming_of(contract: Contract) -> Naming:
     if contract.former_names or contract.dropped or ignores:
         present_trees = [tree for tree in trees(contract.record_rows) if tree.name not in absent]
         names = _names(present_trees, None, contract)
-    return Naming(None if names is None or names.only_present else names, defaults, fields, forms, absent)
+    passes = contract.on_other_record == "ignore"
+    named = None if names is None or names.only_present else names
+    return Naming(named, defaults, fields, forms, absent, contract.value_record, passes)
 
 
 def key_naming_of(contract: Contract) -> Naming:

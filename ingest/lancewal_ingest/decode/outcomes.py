@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lancewal_core.rows.own_rows import own_rows
+from lancewal_core.table.contract import OTHER_RECORD
 from lancewal_ingest.decode.naming import OtherName
 
 TOO_LARGE = "too_large"
@@ -33,6 +34,7 @@ KINDS: dict[str, str] = {
     WRONG_FORMAT: "the value is of another format than the table's, such as a schema registry's or Debezium's",
     "unknown_schema": "the schema registry did not know the schema that the value names, or no process has stored it",
     "unusable_schema": "the schema that the value names or has is not valid, or cannot fill the table's columns",
+    OTHER_RECORD: "a record of another name than table.format.record, in a topic of several types",
     "patch_fields": "a patch whose header lancewal.fields is missing, or names a column that its schema does not have",
     "too_deep": "objects, arrays, records or maps are nested deeper than any column can be",
     "not_json": "not UTF-8, or not one JSON value",
@@ -58,6 +60,7 @@ OF_COLUMNS = frozenset(
 PASSED_OVER: dict[str, str] = {
     "heartbeat": "a heartbeat of the connector, which says only that it is alive",
     "transaction": "the begin or the end of a transaction at the source",
+    OTHER_RECORD: "a record of another name than table.format.record, and table.on_other_record is ignore",
     "message": "a logical message that somebody wrote into the source's log, which belongs to no table",
 }
 """Kinds of records that are passed over, and what they are.  An entry does not list them: they are gaps in it."""

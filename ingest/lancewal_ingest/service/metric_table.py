@@ -41,8 +41,8 @@ class IngestMetricTable(KafkaMetricTable, StoreMetricTable, ServiceMetricTable, 
     dead_letters = counter("Records put aside as dead letters, by kind.", "partition", "kind")
     records_ignored = counter("Records passed over because the contract ignores them, by kind.", "partition", "kind")
     records_passed_over = counter(
-        "Records that are neither a row nor a fault, by kind: heartbeats, transactions and messages of a connector. No policy "
-        "decides about them.",
+        "Records that are neither a row nor a fault, by kind: heartbeats, transactions and messages of a connector. So are "
+        "records of another name than `table.format.record` under `table.on_other_record: ignore`.",
         "kind",
     )
     other_names = counter(

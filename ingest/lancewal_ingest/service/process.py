@@ -273,7 +273,7 @@ class IngestProcess:
 
 
 def _dead_letters(settings: Settings, group: str, metrics: IngestMetrics, contract: Contract) -> DeadLetters:
-    if "dead-letter" not in (contract.on_bad_record, contract.on_misrouted):
+    if "dead-letter" not in contract.record_policies.values():
         return RefusedDeadLetters()
     client = settings.kafka.client()
     letters = KafkaDeadLetters(client, contract.dead_letters, group, failed=metrics.dead_letters_failed)

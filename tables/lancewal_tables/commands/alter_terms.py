@@ -26,6 +26,7 @@ _ON = {
     "bad-record": "on_bad_record",
     "wrong-format": "on_wrong_format",
     "unknown-schema": "on_unknown_schema",
+    "other-record": "on_other_record",
     "misrouted": "on_misrouted",
     "unknown-column": "on_unknown_column",
 }

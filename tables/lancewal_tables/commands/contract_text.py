@@ -142,6 +142,10 @@ def _forms(contract: Contract) -> str:
     return f", schemas: {', '.join(contract.key_forms) or 'that of the first record'}"
 
 
+def _record(contract: Contract) -> str:
+    return "" if contract.value_record is None else f" of records {contract.value_record!a}"
+
+
 def _said(contract: Contract) -> Mapping[str, str]:
     """Return the text of each term by the term's name, one line each, without the columns."""
     starts = ["earliest" if position < 0 else str(position) for position in contract.start]
@@ -155,10 +159,11 @@ def _said(contract: Contract) -> Mapping[str, str]:
         "region key": ", ".join(contract.region_key) or "the bytes of the record key",
         "record keys": f"{contract.key_format}, partitioned by {contract.partitioner}{_forms(contract)}",
         "start": starts[0] if len(set(starts)) == 1 else ", ".join(starts),
-        "values": f"{contract.value_format}, at most {contract.record_bytes_max} bytes, "
+        "values": f"{contract.value_format}{_record(contract)}, at most {contract.record_bytes_max} bytes, "
         + ("patches allowed" if contract.patches else "no patches"),
         "bad records": contract.on_bad_record,
         "wrong format": contract.on_wrong_format,
+        **({} if contract.value_record is None else {"other records": contract.on_other_record}),
         "misrouted": contract.on_misrouted,
         "unknown columns": contract.on_unknown_column,
         "dead letters": contract.dead_letters,

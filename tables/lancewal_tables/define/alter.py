@@ -332,6 +332,11 @@ def alter_terms(
             f"--on unknown-column=add: the table's format of values is {new.value_format}, which has no schema that says the "
             "type of a new column; use reject or ignore. Nothing was changed"
         )
+    if "on_other_record" in changes and new.value_record is None:
+        raise InvalidInput(
+            "--on other-record: the table's contract names no record, so none is another one. `lancewal table create` with "
+            "table.format.record names one. Nothing was changed"
+        )
     if not changed_terms(old, new):
         raise InvalidSettings("the contract already has these terms: nothing was changed")
     check_settings_of(settings, new, store)
@@ -366,7 +371,7 @@ def _letters(contract: Contract) -> set[tuple[str, str]]:
     """Return the policies that send records to a dead-letter topic, each with the topic.
 
     A record that an operator rejects (``by hand``) is always sent."""
-    policies = {"by hand": "dead-letter", "bad-record": contract.on_bad_record, "misrouted": contract.on_misrouted}
+    policies = {"by hand": "dead-letter", **contract.record_policies}
     return {(what, contract.dead_letters) for what, policy in policies.items() if policy == "dead-letter"}
 
 

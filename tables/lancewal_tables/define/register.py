@@ -144,7 +144,7 @@ def first_contract(
     columns = [_column(f, ids.get(f.name, ()), sources.get(f.name, OF_ITSELF)) for f in rows.columns]
     later = (
         *("on_unknown_column", "columns_max", "partitioner", "on_wrong_format", "on_unknown_schema"),
-        "subscription_hold_s_max",
+        *("on_other_record", "subscription_hold_s_max"),
     )
     plain = all(getattr(settings, term) == Contract.model_fields[term].default for term in later)
     plain = plain and settings.format.key in OF_FIRST_RELEASE and settings.format.value == "json"
@@ -162,7 +162,9 @@ def first_contract(
         primary_key=rows.primary_key,
         region_key=rows.region_key,
         value_format=settings.format.value,
+        value_record=settings.format.record or None,
         on_unknown_schema=settings.on_unknown_schema,
+        on_other_record=settings.on_other_record,
         key_format=settings.format.key,
         partitioner=settings.partitioner,
         start=tuple(topic.start),

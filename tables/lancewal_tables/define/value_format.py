@@ -52,6 +52,11 @@ def alter_value_format(settings: Settings, value_format: str, *, look_only: bool
         if value_format == old.value_format:
             raise InvalidSettings(f"the contract already has the format {value_format}: nothing was changed")
         _check_no_row(opened, value_format)
+        if old.value_record is not None:
+            raise InvalidInput(
+                f"the table takes records of the name {old.value_record!a} (table.format.record), which only its format of "
+                "values has. Make a table without it. Nothing was changed"
+            )
         format_ = old.format if value_format == _OF_FIRST_RELEASE else 2
         new = old.model_copy(update={"version": old.version + 1, "format": format_, "value_format": value_format})
         check_settings_of(settings, new, opened.store)

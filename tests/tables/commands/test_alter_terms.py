@@ -64,12 +64,12 @@ def test_terms() -> None:
         ({"window": "500ms"}, "--history-window 500ms: .*whole seconds"),
         (
             {"on": ["misrouted=dlq"]},
-            "--on misrouted=dlq: expected one of bad-record, wrong-format, unknown-schema, misrouted, unknown-column, "
-            "then = and one of stop",
+            "--on misrouted=dlq: expected one of bad-record, wrong-format, unknown-schema, other-record, misrouted, "
+            "unknown-column, then = and one of stop",
         ),
         (
             {"on": ["unknown=stop"]},
-            "--on unknown=stop: expected one of bad-record, wrong-format, unknown-schema, misrouted",
+            "--on unknown=stop: expected one of bad-record, wrong-format, unknown-schema, other-record, misrouted",
         ),
         ({"on": ["misrouted"]}, "--on misrouted: expected"),
         ({"letters": "dead\nletters"}, r"--dead-letter-topic 'dead\\nletters': expected the name of a topic"),

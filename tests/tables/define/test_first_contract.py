@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
-from lancewal_core.errors import InvalidSchema
+from lancewal_core.errors import ContractMismatch, InvalidSchema
 from lancewal_core.settings.declared import ColumnSource
 from lancewal_core.settings.load import Settings
+from lancewal_core.table.checks import check_settings
 from lancewal_core.table.contract import Contract
 from lancewal_kafka.topic import TopicState
+from lancewal_tables.commands.contract_text import contract_text
 from lancewal_tables.define.create import declared_rows
 from lancewal_tables.define.register import first_contract
 from lancewal_tables.define.topic import FittingTopic
@@ -83,3 +86,28 @@ def test_sources_that_no_record_could_have(columns: dict[str, Any], named: str) 
 def test_no_key_comes_from_metadata() -> None:
     with pytest.raises(InvalidSchema, match=r"'place' is filled from kafka.offset, and is in the primary key"):
         made({"id": "int64"}, metadata_columns={"place": "kafka.offset"}, primary_key=["id", "place"])
+
+
+def test_a_topic_of_several_types_has_the_name_of_the_tables_records() -> None:
+    settings = {"format": {"value": "avro", "record": "shop.Order"}, "on_other_record": "ignore"}
+    contract = made({"id": "int64"}, **settings)
+    assert (contract.value_record, contract.on_other_record, contract.format) == ("shop.Order", "ignore", 2)
+    assert "records 'shop.Order'" in str(contract_text(contract))
+    check_settings(Settings.model_validate({"table": settings}), contract)
+    other = {"format": {"value": "avro", "record": "shop.Customer"}}
+    with pytest.raises(ContractMismatch, match=r"table\.format\.record"):
+        check_settings(Settings.model_validate({"table": other}), contract)
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        ({"format": {"record": "shop.Order"}}, "records of the format json have no names"),
+        ({"format": {"value": "json-schema", "record": "x"}}, "records of the format json-schema have no names"),
+        ({"format": {"value": "avro"}, "on_other_record": "ignore"}, "on_other_record needs format.record"),
+        ({"format": {"value": "avro", "record": "x" * 1025}}, "1024"),
+    ],
+)
+def test_a_name_of_records_fits_their_format(table: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValidationError, match=says):
+        Settings.model_validate({"table": table})

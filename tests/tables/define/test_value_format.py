@@ -10,11 +10,12 @@ import pytest
 
 from lancewal_core.cli import program as cli
 from lancewal_core.errors import ContractMismatch, InvalidInput, InvalidSettings, WrongFormat
+from lancewal_core.process.clock import SystemClock
 from lancewal_core.record_keys.key_format import encode_region_key
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.settings.load import Settings
 from lancewal_core.settings.sections import FormatSettings, TableSettings
-from lancewal_core.table.contract import read_contract
+from lancewal_core.table.contract import put_next, read_contract
 from lancewal_reader.table import open_table
 from lancewal_tables.define.value_format import alter_value_format
 from tests.support.pipeline import SMALL, Pipeline, by_key
@@ -132,3 +133,18 @@ def test_the_command(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, capsys
     assert "name one change" in capsys.readouterr().err
     assert cli.run(("table", "alter", "--format-value", NAME)) == 0
     assert read_contract(pipeline.store, pipeline.uri).value_format == NAME
+
+
+def test_a_policy_for_other_records_needs_a_name_of_records(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LANCEWAL_TABLE__URI", pipeline.uri)
+    assert cli.run(("table", "alter", "--on", "other-record=ignore")) == 2
+    assert "names no record" in capsys.readouterr().err
+    old = read_contract(pipeline.store, pipeline.uri)
+    new = old.model_copy(update={"version": 2, "format": 2, "value_record": "shop.Order"})
+    put_next(pipeline.store, SystemClock(), old, new)
+    assert cli.run(("table", "alter", "--on", "other-record=ignore")) == 0
+    assert read_contract(pipeline.store, pipeline.uri).on_other_record == "ignore"
+    with pytest.raises(InvalidInput, match=r"'shop\.Order'"):
+        alter_value_format(settings(pipeline), NAME)

@@ -26,9 +26,9 @@ from lancewal_ingest.decode.avro.columnar import STEPS_MAX, read_columns
 from lancewal_ingest.decode.avro.cursors import Cursors
 from lancewal_ingest.decode.avro.growth import growth_of
 from lancewal_ingest.decode.avro.mapping import mapped
-from lancewal_ingest.decode.avro.schema import parse_schema
+from lancewal_ingest.decode.avro.schema import named, parse_schema
 from lancewal_ingest.decode.avro.strict import read_datum
-from lancewal_ingest.decode.framed.payloads import Payloads
+from lancewal_ingest.decode.framed.payloads import Payloads, check_record
 from lancewal_ingest.decode.json.defaults import Defaults
 from lancewal_ingest.decode.naming import Naming
 from lancewal_ingest.decode.outcomes import Refusal
@@ -68,7 +68,9 @@ class AvroPayloads:
 
     def __init__(self, schema: WriterSchema, rows: RowSchema, naming: Naming) -> None:
         self._rows = rows.called(naming.fields)
-        self._mapped = mapped(parse_schema(schema), self._rows, naming)
+        writer = parse_schema(schema)
+        check_record(named(writer), naming)
+        self._mapped = mapped(writer, self._rows, naming)
         self._held = frozenset(place for _, place in self._mapped.members if place is not None)
         self.unknown: Sequence[str] = tuple(self._mapped.unknown)
         names = self._rows.columns.names

@@ -18,11 +18,12 @@ import numpy as np
 import pyarrow as pa
 
 from lancewal_core.rows.schema import RowSchema
+from lancewal_core.table.contract import OTHER_RECORD
 from lancewal_ingest.decode.connect.envelope import Heads, payload_after, schema_and_payload
 from lancewal_ingest.decode.connect.kept import KeptByText
 from lancewal_ingest.decode.connect.rows import ConnectRows
 from lancewal_ingest.decode.connect.schema import parse_schema
-from lancewal_ingest.decode.framed.payloads import SchemaUnusable
+from lancewal_ingest.decode.framed.payloads import SchemaUnusable, check_record
 from lancewal_ingest.decode.json.defaults import Defaults
 from lancewal_ingest.decode.json.foreign import framed_format
 from lancewal_ingest.decode.json.growth import JsonGrowth
@@ -87,10 +88,14 @@ class ConnectDecoder(NamesNoSchema):
     ) -> DecodedValues:
         groups, refused = self._by_schema(values)
         parts: list[DecodedPart] = []
+        others: list[int] = []
         other_names, new_fields = Counter[OtherName](), dict[str, pa.DataType]()
         for text, group in groups.items():
             known = self._decoder_of(text)
             if isinstance(known, SchemaUnusable):
+                if known.kind == OTHER_RECORD and self._naming.passes_others:
+                    others += group.indexes
+                    continue
                 refused += [RefusedValue(index, known.kind, str(known)) for index in group.indexes]
                 continue
             indexes = np.array(group.indexes, np.int64)
@@ -101,7 +106,8 @@ class ConnectDecoder(NamesNoSchema):
                 refused.append(_why(values[place], replace(one, place=place)))
             other_names.update(found.other_names)
             new_fields.update(found.new_fields)
-        return DecodedValues(parts, refused, other_names, new_fields)
+        passed_over = {OTHER_RECORD: np.array(others, np.int64)} if others else {}
+        return DecodedValues(parts, refused, other_names, new_fields, passed_over)
 
     def _by_schema(self, values: Sequence[bytes]) -> tuple[dict[bytes, _Group], list[RefusedValue]]:
         """Return the values by the text of their schema, and refusals of those without a schema or payload."""
@@ -142,7 +148,9 @@ class ConnectDecoder(NamesNoSchema):
         if known is not None:
             return known
         try:
-            return self._known.put(text, ConnectRows(parse_schema(text), self._rows, self._naming))
+            name, record = parse_schema(text)
+            check_record(name, self._naming)
+            return self._known.put(text, ConnectRows(record, self._rows, self._naming))
         except SchemaUnusable as unusable:
             return self._known.put(text, unusable)
 

@@ -1,8 +1,8 @@
 """Schemas of Kafka Connect, as JsonConverter writes them, read as types of ``avro.schema``.
 
 Guarantees
- 1. ``parse_schema`` returns a record, or raises ``SchemaUnusable``, which says the place in the schema by numbers.  A schema
-    is a part of its value, so messages hold no name of it.
+ 1. ``parse_schema`` returns a record and its name, or raises ``SchemaUnusable``, which says the place in the schema by
+    numbers.  A schema is a part of its value, so messages hold no name of it.
  2. A logical name that is unknown, or that does not fit its type, changes nothing.  ``_LOGICALS`` has those that say a unit.
  3. Defaults, versions and documentation change nothing: the payload has all values.
  4. A schema has at most ``SCHEMA_BYTES_MAX``, and nests as deep as JSON may (``strict.DEPTH_MAX``).
@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from lancewal_core.wal.writer_schemas import SCHEMA_BYTES_MAX
 from lancewal_ingest.decode.avro.schema import (
@@ -66,8 +67,14 @@ _NOTHING = AvroPlain("null")
 _INTEGER = re.compile("-?[0-9]{1,9}")
 
 
-def parse_schema(text: bytes) -> AvroRecord:
-    """Return the record that a schema says."""
+class NamedRecord(NamedTuple):
+    name: str
+    """Empty for a schema without a name."""
+    record: AvroRecord
+
+
+def parse_schema(text: bytes) -> NamedRecord:
+    """Return the record that a schema says, and the schema's name."""
     if len(text) > SCHEMA_BYTES_MAX:
         raise SchemaUnusable(f"the schema has more than {SCHEMA_BYTES_MAX} bytes")
     try:
@@ -77,7 +84,8 @@ def parse_schema(text: bytes) -> AvroRecord:
     found = _required(given, "schema")
     if not isinstance(found, AvroRecord):
         raise SchemaUnusable(f"expected a struct, whose fields are columns; the schema is {described(found)}")
-    return found
+    name = given.get("name")
+    return NamedRecord(name if isinstance(name, str) else "", found)
 
 
 def _type(given: object, where: str) -> AvroType:

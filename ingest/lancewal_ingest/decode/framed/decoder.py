@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from lancewal_core.names.ids import SchemaKey
 from lancewal_core.rows.schema import Op, RowSchema
+from lancewal_core.table.contract import OTHER_RECORD
 from lancewal_core.wal.writer_schemas import WriterSchema
 from lancewal_ingest.decode.framed.frames import SCHEMA_HEADER, Framed, FrameReader
 from lancewal_ingest.decode.framed.payloads import PayloadDecoder, SchemaUnusable
@@ -64,7 +65,7 @@ class FramedFormat(Protocol):
 
     def decoder(self, schema: WriterSchema, path: tuple[int, ...]) -> PayloadDecoder:
         """Return the decoder of payloads of one writer schema.  ``SchemaUnusable`` if the schema is not valid, or of another
-        kind, or cannot fill the columns."""
+        kind, or cannot fill the columns, or its records have another name (``check_record``)."""
 
 
 class FramedDecoder:
@@ -108,6 +109,9 @@ class FramedDecoder:
         for version, group in self._by_version(groups, places):
             decoder = self._decoder(group.key, version, group.path)
             if isinstance(decoder, SchemaUnusable):
+                if decoder.kind == OTHER_RECORD and self._naming.passes_others:
+                    passed_over.setdefault(OTHER_RECORD, []).append(group.indexes)
+                    continue
                 refused += [RefusedValue(index, decoder.kind, str(decoder)) for index in group.indexes.tolist()]
                 continue
             found = decoder.decode(group.payloads, ops[group.indexes])

@@ -23,6 +23,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from lancewal_core.table.contract import OTHER_RECORD
+from lancewal_ingest.decode.naming import Naming
 from lancewal_ingest.decode.value_decoder import DecodedValues, Ops
 
 
@@ -53,6 +55,12 @@ class SchemaUnusable(Exception):
     def __init__(self, message: str, kind: str = "unusable_schema") -> None:
         super().__init__(message)
         self.kind = kind
+
+
+def check_record(name: str, naming: Naming) -> None:
+    """Raise ``SchemaUnusable`` if records of this name are no rows (``Naming.record``)."""
+    if naming.record is not None and name != naming.record:
+        raise SchemaUnusable(f"expected a record of the name {naming.record!a} (table.format.record)", OTHER_RECORD)
 
 
 class PayloadDecoder(Protocol):
