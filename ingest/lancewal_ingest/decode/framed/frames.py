@@ -28,6 +28,7 @@ from lancewal_core.names.ids import SchemaKey
 from lancewal_ingest.decode.framed.payloads import Payloads
 from lancewal_ingest.decode.outcomes import WRONG_FORMAT
 from lancewal_ingest.decode.value_decoder import RefusedValue
+from lancewal_kafka.headers import HeaderList
 
 SCHEMA_HEADER = "__value_schema_id"
 _ID_BYTES, _GUID_BYTES = 5, 17
@@ -35,6 +36,14 @@ _BY_ID, _BY_GUID = 0, 1
 _PATH_MAX = 64
 """Most numbers of a path: deeper messages than any column can be."""
 _VARINT_BYTES_MAX = 5
+APICURIO_HEADERS = "apicurio.value."
+APICURIO_ADVICE = (
+    "have Apicurio's serializer write content ids of 4 bytes before the value by apicurio.registry.headers.enabled=false, "
+    "apicurio.registry.use-id=contentId, and apicurio.registry.as-confluent=true (release 2) or "
+    "apicurio.registry.id-handler=io.apicurio.registry.serde.Default4ByteIdHandler (release 3)"
+)
+"""Settings by which Apicurio's serializers write a frame.  Its API by ids takes content ids, and a global
+id may name another schema there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +61,11 @@ class Framed:
         """Return the chosen ones of these values."""
         of = self.payloads
         return Framed(self.key, self.path, self.indexes[chosen], Payloads(of.data, of.starts[chosen], of.ends[chosen]))
+
+
+def in_apicurio_headers(value: bytes, headers: HeaderList | None) -> bool:
+    """Return whether a value without a frame has its schema's id in headers as Apicurio's serializers write it."""
+    return _key(value)[0] is None and any(name.startswith(APICURIO_HEADERS) for name, _ in headers or ())
 
 
 def key_of_id(number: int) -> SchemaKey:
@@ -163,11 +177,7 @@ class FrameReader:
                 f"header {self._header}: expected byte 0 and a schema's id of 4 bytes, or byte 1 and a GUID of 16 bytes"
             )
         if len(value) >= _ID_BYTES and value[0] == _BY_ID:
-            return (
-                "the schema's id is 0. If it is an id of 8 bytes (Apicurio), have its serializer write 4 bytes: "
-                "apicurio.registry.id-handler=io.apicurio.registry.serde.Default4ByteIdHandler, "
-                "apicurio.registry.headers.enabled=false"
-            )
+            return f"the schema's id is 0. If it is an id of 8 bytes: {APICURIO_ADVICE}"
         return (
             f"expected {self._expected} with the frame of a schema registry. The frame is byte 0 and a schema's id of 4 "
             f"bytes, or byte 1 and a GUID of 16, or the header {self._header}"

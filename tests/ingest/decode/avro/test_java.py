@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
-import pyspark
 import pytest
 from hypothesis import given
-from py4j.java_gateway import JavaGateway
 from py4j.protocol import Py4JJavaError
 
-from lancewal_demo.stack.java import find_java
 from tests.ingest.decode.avro.cases import Drawn, decoded, outcomes, record
 from tests.ingest.decode.avro.test_paths_agree import made, tables
 from tests.ingest.decode.avro.test_schema import BAD, GOOD
 from tests.ingest.decode.avro.test_schema import record as nested
 from tests.support.fuzzing import fuzz
+from tests.support.java import SPARK_JARS, java
 
 pytestmark = pytest.mark.spark
-JARS = Path(pyspark.__file__).parent / "jars"
 BLOCK_BYTES = 64
 """Bytes of a block, the fewest that Java allows: nearly every list has several."""
 
@@ -29,13 +25,8 @@ BLOCK_BYTES = 64
 @pytest.fixture(scope="module")
 def avro() -> Iterator[Any]:
     """Java's package, in a process of its own, with the jars that PySpark brings."""
-    (py4j,) = JARS.glob("py4j-*.jar")
-    java = str(find_java().program)
-    gateway = JavaGateway.launch_gateway(
-        jarpath=str(py4j), classpath=f"{JARS}/*", java_path=java, die_on_exit=True, javaopts=["-XX:TieredStopAtLevel=1"]
-    )
-    yield gateway.jvm
-    gateway.shutdown()
+    with java(SPARK_JARS) as started:
+        yield started
 
 
 def parses(avro: Any, schema: Any) -> bool:

@@ -103,6 +103,7 @@ def test_an_id_of_eight_bytes_names_the_setting_of_apicurio() -> None:
     ((kind, message),) = read(PLAIN, [b"\0" + (7).to_bytes(8) + b"abc"])
     assert kind == "wrong_format"
     assert "Default4ByteIdHandler" in message
+    assert "apicurio.registry.use-id=contentId" in message
 
 
 @pytest.mark.parametrize("header", [b"", b"7", b"\0\0\0\0\0", b"\1" + 3 * b"x"], ids=str)
