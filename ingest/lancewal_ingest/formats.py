@@ -7,6 +7,7 @@ from typing import Literal
 
 import pyarrow as pa
 
+from lancewal_core.errors import InvalidSchema
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.settings.sections import ValueFormat
 from lancewal_core.table.contract import Contract
@@ -18,6 +19,9 @@ from lancewal_ingest.decode.json.decoder import JsonDecoder
 from lancewal_ingest.decode.naming import PLAIN, Naming, key_naming_of
 from lancewal_ingest.decode.record_keys import KEY_SCHEMA_HEADER, ComparedKeys, EncodedKeys, RecordKeys
 from lancewal_ingest.decode.value_decoder import NO_SCHEMAS, Schemas, ValueDecoder
+from lancewal_ingest.envelopes.envelope import NO_ENVELOPE, EnvelopeRules
+from lancewal_ingest.envelopes.json_events import JsonEvents
+from lancewal_ingest.envelopes.unwrapped import UnwrappedRows
 
 
 def value_decoder(
@@ -26,9 +30,20 @@ def value_decoder(
     naming: Naming = PLAIN,
     schemas: Schemas = NO_SCHEMAS,
     accepted: Mapping[str, int] = NOTHING_ACCEPTED,
+    envelope: EnvelopeRules = NO_ENVELOPE,
 ) -> ValueDecoder:
     """Return the decoder of a format for the columns of ``rows``.  ``InvalidSchema`` if the format cannot hold a column, or a
-    default is not a value of its column."""
+    default is not a value of its column, or the format has no such envelope."""
+    if envelope.kind == "debezium-unwrapped":
+        return UnwrappedRows(
+            lambda rows, naming: value_decoder(value_format, rows, naming, schemas, accepted), rows, naming
+        )
+    if envelope.kind == "debezium":
+        if value_format != "json":
+            raise InvalidSchema(
+                f"table.format.value is {value_format}, which has no envelope {envelope.kind} yet. Take json"
+            )
+        return JsonEvents(rows, naming, envelope)
     match value_format:
         case "json":
             return JsonDecoder(rows, naming)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
-from typing import Any
+from typing import Any, get_args
 from uuid import UUID
 
 import fastavro
@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 
 from lancewal_core.names.ids import SchemaKey
 from lancewal_core.rows.schema import Op, RowSchema
-from lancewal_core.settings.sections import ValueFormat
+from lancewal_core.settings.sections import Envelope, ValueFormat
 from lancewal_core.table.contract import Contract
 from lancewal_core.wal.writer_schemas import StoredSchema, WriterSchema, stored_schema
 from lancewal_ingest.decode.connect.decoder import ConnectDecoder
@@ -34,6 +34,7 @@ from lancewal_ingest.decode.json.decoder import JsonDecoder
 from lancewal_ingest.decode.outcomes import KINDS, PASSED_OVER
 from lancewal_ingest.decode.value_decoder import DecodedValues, HeaderValues, ValueDecoder
 from lancewal_ingest.decode.weight import slot_bits
+from lancewal_ingest.envelopes.envelope import EnvelopeRules
 from lancewal_ingest.formats import value_decoder
 from tests.support.fuzzing import damaged, fuzz
 
@@ -77,10 +78,16 @@ class Format:
     ``TypeError`` for a row that cannot be written in the format."""
     lacks: frozenset[str] = frozenset()
     """Columns of types that the format has not."""
+    envelope: Envelope = "none"
+    """That of a format whose values tell their operations: all of this suite are upserts then."""
 
     def can(self, row: Row) -> Row:
         """The row without columns that the format has not."""
         return {name: value for name, value in row.items() if name not in self.lacks}
+
+    def op(self, op: Op) -> Op:
+        """The operation that a record of the format may have."""
+        return op if self.envelope == "none" else Op.UPSERT
 
 
 def as_json(row: Row) -> bytes:
@@ -259,6 +266,14 @@ def as_connect_json(row: Row) -> bytes:
     return json.dumps({"schema": {"type": "struct", "fields": fields}, "payload": row}, default=form).encode()
 
 
+def in_envelope(row: Row) -> bytes:
+    return b'{"before":null,"after":%s,"source":{"version":"3"},"op":"u","ts_ms":1}' % as_json(row)
+
+
+def enveloped(name: ValueFormat, envelope: Envelope) -> Callable[[RowSchema], ValueDecoder]:
+    return lambda rows: value_decoder(name, rows, schemas=SCHEMAS, envelope=EnvelopeRules(envelope))
+
+
 def framed_by(name: ValueFormat) -> Callable[[RowSchema], ValueDecoder]:
     return lambda rows: value_decoder(name, rows, schemas=SCHEMAS)
 
@@ -268,6 +283,11 @@ FORMATS = {
     "connect-json": Format(ConnectDecoder, as_connect_json),
     "json-schema": Format(framed_by("json-schema"), lambda row: framed(PLAIN_OBJECT, as_json(row))),
     "avro": Format(framed_by("avro"), as_avro, frozenset({"sty"})),
+    "json in debezium": Format(enveloped("json", "debezium"), in_envelope, envelope="debezium"),
+    "json unwrapped": Format(enveloped("json", "debezium-unwrapped"), as_json, envelope="debezium-unwrapped"),
+    "avro unwrapped": Format(
+        enveloped("avro", "debezium-unwrapped"), as_avro, frozenset({"sty"}), envelope="debezium-unwrapped"
+    ),
 }
 
 
@@ -343,7 +363,7 @@ def decoded(decoder: ValueDecoder, values: Sequence[bytes], of: Sequence[Op] | N
     headers = {name: array for name, array in fields_of(values).items() if name in decoder.headers}
     found = decoder.decode(values, np.array(of or [Op.UPSERT] * len(values), dtype=np.uint8), headers)
     places = [int(place) for part in found.parts for place in part.indexes] + [one.place for one in found.refused]
-    places += [int(place) for passed in found.passed_over.values() for place in passed]
+    places += [int(place) for passed in (*found.passed_over.values(), found.deletes) for place in passed]
     assert found.passed_over.keys() <= PASSED_OVER.keys()
     assert sorted(places) == list(range(len(values)))
     for part in found.parts:
@@ -359,6 +379,7 @@ def decoded(decoder: ValueDecoder, values: Sequence[bytes], of: Sequence[Op] | N
 def outcomes(found: DecodedValues) -> dict[int, str]:
     """What became of each value, as text in which -0.0 is not 0.0 and a timestamp is a number."""
     become = {one.place: f"{one.kind}: {one.message}" for one in found.refused}
+    become |= {int(place): "delete" for place in found.deletes}
     become |= {int(place): kind for kind, passed in found.passed_over.items() for place in passed}
     for part in found.parts:
         arrays = [a.cast(pa.int64()) if pa.types.is_timestamp(a.type) else a for a in part.columns]
@@ -375,7 +396,7 @@ def refusals(found: DecodedValues) -> dict[int, str]:
 @fuzz(25)
 @given(st.lists(st.tuples(rows, ops), min_size=1, max_size=6))
 def test_what_a_producer_has_written_is_what_the_columns_hold(format_: Format, written: list[tuple[Row, Op]]) -> None:
-    written = [(format_.can(row), op) for row, op in written]
+    written = [(format_.can(row), format_.op(op)) for row, op in written]
     found = decoded(format_.make(ROWS), [format_.write(row) for row, _ in written], [op for _, op in written])
     assert found.refused == []
     for part in found.parts:
@@ -393,6 +414,8 @@ def test_what_a_producer_has_written_is_what_the_columns_hold(format_: Format, w
 
 
 def test_a_patch_tells_absent_from_null(format_: Format) -> None:
+    if format_.envelope != "none":
+        pytest.skip("no value is a patch")
     values = [format_.write(KEY), format_.write({**KEY, "s": None}), format_.write({**KEY, "vecs": None, "ok": True})]
     found = decoded(format_.make(ROWS), values, [Op.PATCH] * 3)
     present = {
@@ -439,6 +462,8 @@ def test_what_no_row_can_say_is_refused_whatever_the_operation(
     format_: Format, row: Row, kinds: set[str], op: Op
 ) -> None:
     """A format that cannot write such a value has nothing to refuse, and its ``write`` raises ``TypeError``."""
+    if op is not format_.op(op):
+        pytest.skip("values tell their operations")
     good = format_.write(format_.can(WHOLE))
     try:
         bad = format_.write(row)
@@ -458,7 +483,7 @@ def test_any_bytes_are_a_row_or_refused_and_change_none_of_their_neighbours(
 ) -> None:
     written = [format_.write(format_.can(WHOLE)), format_.write(KEY)]
     values = data.draw(st.lists(damaged(written) | st.sampled_from(written), min_size=1, max_size=6))
-    of = data.draw(st.lists(ops, min_size=len(values), max_size=len(values)))
+    of = [format_.op(op) for op in data.draw(st.lists(ops, min_size=len(values), max_size=len(values)))]
     used = format_.make(ROWS)
     together = outcomes(decoded(used, values, of))
     alone = {
@@ -487,7 +512,7 @@ def test_a_refusal_tells_nothing_of_the_value(format_: Format, data: st.DataObje
 
 def test_among_many_good_values_a_bad_one_is_refused_alone(format_: Format) -> None:
     values = [format_.write({**format_.can(WHOLE), "id": number}) for number in range(1000)]
-    of = [list(Op)[number % 3] for number in range(1000)]
+    of = [format_.op(list(Op)[number % 3]) for number in range(1000)]
     bad = {17: values[17][: len(values[17]) // 2], 500: b"", 999: format_.write({"k": "a"})}
     found = decoded(format_.make(ROWS), [bad.get(number, value) for number, value in enumerate(values)], of)
     assert refusals(found).keys() == bad.keys()
@@ -548,14 +573,16 @@ def test_threads_share_a_decoder(format_: Format) -> None:
         ]
         for batch in range(8)
     ]
-    expected = [outcomes(decoded(format_.make(ROWS), values, [Op.PATCH] * 200)) for values in batches]
+    patches = [format_.op(Op.PATCH)] * 200
+    expected = [outcomes(decoded(format_.make(ROWS), values, patches)) for values in batches]
     with ThreadPoolExecutor(4) as threads:
-        found = list(threads.map(lambda values: outcomes(decoded(decoder, values, [Op.PATCH] * 200)), batches))
+        found = list(threads.map(lambda values: outcomes(decoded(decoder, values, patches)), batches))
     assert found == expected
 
 
 def test_every_format_that_a_contract_can_name_is_in_this_suite() -> None:
     named = Contract.model_fields["value_format"].annotation.__args__  # type: ignore[union-attr] # a Literal
-    assert set(named) == FORMATS.keys()
+    assert set(named) == {name for name, one in FORMATS.items() if one.envelope == "none"}
+    assert {one.envelope for one in FORMATS.values()} == set(get_args(Envelope))
     for name in named:
         assert type(value_decoder(name, ROWS)) is type(FORMATS[name].make(ROWS))

@@ -115,6 +115,16 @@ CONTRACT_WITH_LATER_TYPES = CONTRACT_OF_A_GROUP.model_copy(
         ),
     }
 )
+CONTRACT_OF_EVENTS = CONTRACT_OF_A_GROUP.model_copy(
+    update={
+        "format": 2,
+        "region_key": CONTRACT.primary_key,
+        "key_format": "json-compact",
+        "envelope": "debezium",
+        "snapshot_rows": "skip",
+        "on_truncate": "ignore",
+    }
+)
 CONTRACT_WITH_NAME = CONTRACT_OF_A_GROUP.model_copy(update={"format": 2, "name": "shop.orders"})
 _FRAGMENT = json.dumps(
     {"id": 0, "files": [{"path": "abc.lance", "fields": [0, 1], "file_size_bytes": 2048}], "physical_rows": 3}
@@ -253,6 +263,7 @@ def encoded() -> dict[str, bytes]:
         "contract_1_place.json": encode_contract(CONTRACT_OF_A_PLACE),
         "contract_1_making.json": encode_contract(CONTRACT_OF_A_MAKING),
         "contract_1_group.json": encode_contract(CONTRACT_OF_A_GROUP),
+        "contract_2_envelope.json": encode_contract(CONTRACT_OF_EVENTS),
         "contract_2_name.json": encode_contract(CONTRACT_WITH_NAME),
         "contract_2_later_types.json": encode_contract(CONTRACT_WITH_LATER_TYPES),
         "contract_2_sources.json": encode_contract(CONTRACT_WITH_SOURCES),

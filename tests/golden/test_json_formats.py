@@ -67,6 +67,7 @@ def test_the_contract_with_changed_columns_is_read() -> None:
 
 
 def test_the_contract_with_sources_of_columns_is_read() -> None:
+    assert decode_contract(stored("contract_2_envelope.json"), "here") == golden.CONTRACT_OF_EVENTS
     read = decode_contract(stored("contract_2_sources.json"), "here")
     assert read == golden.CONTRACT_WITH_SOURCES
     assert naming_of(read) == Naming(

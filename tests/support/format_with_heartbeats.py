@@ -46,7 +46,5 @@ class WithHeartbeats(NamesNoSchema):
 @contextmanager
 def values_have_heartbeats() -> Iterator[None]:
     """Tables of JSON have values of this format meanwhile."""
-    with mock.patch.object(
-        prepare, "value_decoder", lambda _, rows, naming, schemas, accepted: WithHeartbeats(rows, naming)
-    ):
+    with mock.patch.object(prepare, "value_decoder", lambda _, rows, naming, *rest: WithHeartbeats(rows, naming)):
         yield

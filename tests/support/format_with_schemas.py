@@ -52,9 +52,7 @@ class WithSchemas(NamesNoSchema):
 @contextmanager
 def values_have_schemas(read: Read) -> Iterator[None]:
     """Tables of JSON have values of this format meanwhile."""
-    with mock.patch.object(
-        prepare, "value_decoder", lambda _, rows, naming, schemas, accepted: WithSchemas(read, rows, naming)
-    ):
+    with mock.patch.object(prepare, "value_decoder", lambda _, rows, naming, *rest: WithSchemas(read, rows, naming)):
         yield
 
 

@@ -107,8 +107,16 @@ def key_codec(rows: RowSchema, key_format: KeyFormat) -> KeyCodec | None:
     return JsonCompactCodec(fields) if key_format == "json-compact" else None
 
 
-def check_region_key(rows: RowSchema, key_format: KeyFormat) -> None:
-    """Raise ``InvalidSchema`` if no table can have this region key with keys of that format."""
+def check_region_key(rows: RowSchema, key_format: KeyFormat, envelope: str = "none") -> None:
+    """Raise ``InvalidSchema`` if no table can have this region key with keys of that format.
+
+    With an ``envelope`` only the key of a delete's record says which row it deletes."""
+    if envelope != "none" and (not has_region_key(key_format) or {*rows.region_key} != {*rows.primary_key}):
+        raise InvalidSchema(
+            f"table.format.envelope is {envelope}: a delete names its row by the record's key alone. Let table.region_key "
+            f"have all columns of table.primary_key {list(rows.primary_key)}, in the order of the key. Set table.format.key "
+            "to the format in which the connector writes keys, such as json-compact"
+        )
     if not has_region_key(key_format):
         if rows.region_key:
             raise InvalidSchema(

@@ -170,7 +170,7 @@ def declared_keys(columns: pa.Schema, table: TableSettings) -> RowSchema:
     """Return ``columns`` with the keys that the settings declare; ``InvalidSchema`` if no table can have them."""
     rows = RowSchema(columns, table.primary_key, table.region_key)
     check_row_schema(rows)
-    check_region_key(rows, table.format.key)
+    check_region_key(rows, table.format.key, table.format.envelope)
     missing = [name for name in table.metadata_columns if name not in columns.names]
     if missing:
         raise InvalidSchema(f"table.metadata_columns: the table has no column {missing[0]!r}. Add it, or leave it out")
@@ -192,7 +192,7 @@ def check_declared(table: TableSettings) -> None:
         rows = RowSchema(declared_columns(table), table.primary_key, table.region_key)
         check_row_schema(rows)
         if table.region_key:
-            check_region_key(rows, table.format.key)
+            check_region_key(rows, table.format.key, table.format.envelope)
         check_sources(rows, declared_sources(table))
         check_ttl(declared_ttl(table), rows, table.patches)
         return

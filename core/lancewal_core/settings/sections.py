@@ -150,6 +150,10 @@ TYPED_FORMATS: frozenset[ValueFormat] = frozenset({"connect-json", "avro"})
 """Formats whose schemas say which fields values have, and of which types."""
 
 
+Envelope = Literal["none", "debezium", "debezium-unwrapped"]
+"""A form in which a connector writes rows and names operations."""
+
+
 class FormatSettings(Section):
     """Format of the records in Kafka."""
 
@@ -169,6 +173,10 @@ class FormatSettings(Section):
     Kafka Connect writes it.  ``json``: a JSON object in any text.  ``avro``, ``json-schema``: as of values.  ``bytes``: of
     the producers' choice.  Canonical, because a text key needs no setting in most clients, and ingest notices a row in a
     wrong partition."""
+    envelope: Envelope = "none"
+    """The envelope that a connector has put around each row.  ``debezium``: a change event, which names its operation and
+    has the row in ``after``.  ``debezium-unwrapped``: rows that ExtractNewRecordState has taken out.  None, because a value
+    is the row itself unless a connector writes it."""
 
 
 JsonForm = Literal[
@@ -311,6 +319,12 @@ class TableSettings(Section):
     on_misrouted: Policy = "stop"
     """Policy for a record in another partition than its region key's.  Stop, because it nearly always means that a whole
     producer uses another partitioner."""
+    on_truncate: Literal["stop", "ignore"] = "stop"
+    """Policy for a record that says that the source table was truncated: ``stop`` its partition, or ``ignore`` it, so that all
+    rows stay.  Stop, because it lies in one partition and says nothing about the rows of the others."""
+    snapshot_rows: Literal["apply", "skip"] = "apply"
+    """Rows that a snapshot of the source has read: ``apply`` them as upserts, or ``skip`` and count them.  Apply, because a
+    new table needs them; skip them if a dump was loaded."""
     on_unknown_column: OnUnknownColumn = "reject"
     """Policy for a member of a record for which the table has no column.  ``reject`` the record, so that ``on_bad_record``
     decides about it; ``ignore`` the member (skip and count it); or ``add`` the column.  Reject, because a misspelt name
@@ -368,6 +382,15 @@ class TableSettings(Section):
             )
         if not self.format.record and self.on_other_record != TableSettings.model_fields["on_other_record"].default:
             raise ValueError("on_other_record needs format.record, which names the records that are rows")
+        return self
+
+    @model_validator(mode="after")
+    def _envelopes_have_events(self) -> TableSettings:
+        if self.snapshot_rows != "apply" and self.format.envelope != "debezium":
+            raise ValueError(
+                f"snapshot_rows is {self.snapshot_rows}, but format.envelope is {self.format.envelope}: only the envelope "
+                "debezium says which rows a snapshot has read"
+            )
         return self
 
     @model_validator(mode="after")

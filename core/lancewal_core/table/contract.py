@@ -38,7 +38,14 @@ from lancewal_core.rows.column_types import format_type, parse_type
 from lancewal_core.rows.schema import COLUMNS_MAX, RowSchema, check_row_schema
 from lancewal_core.rows.ttl import Ttl, check_ttl
 from lancewal_core.settings.declared import OF_ITSELF, ColumnSource, check_sources
-from lancewal_core.settings.sections import METADATA_LENGTH_MAX, JsonForm, OnUnknownColumn, Policy, ValueFormat
+from lancewal_core.settings.sections import (
+    METADATA_LENGTH_MAX,
+    Envelope,
+    JsonForm,
+    OnUnknownColumn,
+    Policy,
+    ValueFormat,
+)
 from lancewal_core.store.json_model import Version1, Version2, Word, decode_model
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.versioned import FIRST_VERSION, Declined, Family, Swapped, Version, newest_version, swap
@@ -51,10 +58,13 @@ POLICIES = frozenset(
         "on_unknown_schema",
         "on_other_record",
         "on_misrouted",
+        "on_truncate",
         "dead_letter_topic",
     }
 )
 """Terms about records that cannot become rows.  A process that works by an older version of these terms does no harm."""
+TRUNCATE = "truncate"
+"""Kind of a record that says that the source table was truncated.  It never has a dead letter."""
 MISROUTED = "misrouted"
 """Kind of a record that lies in another partition than the one where it belongs; all other kinds are bad records."""
 OTHER_RECORD = "other_record"
@@ -95,7 +105,7 @@ COLUMN_TERMS = frozenset(
 )
 """Terms about columns.  Rows of two versions that differ in these alone go together (``rows.carry``), so a running process
 takes them up."""
-VALUE_TERMS = frozenset({"value_format", "value_record", "schema_versions", "key_forms"})
+VALUE_TERMS = frozenset({"value_format", "value_record", "schema_versions", "key_forms", "envelope", "snapshot_rows"})
 """Terms that say how records are read.  A running process takes them up, and each entry names the version by which its records
 were decoded.  The format changes only before a table has a row, and the record never."""
 _LATER_TERMS = COLUMN_TERMS - {"format", "columns"} | {
@@ -105,6 +115,9 @@ _LATER_TERMS = COLUMN_TERMS - {"format", "columns"} | {
     "on_other_record",
     "schema_versions",
     "key_forms",
+    "envelope",
+    "snapshot_rows",
+    "on_truncate",
     "subscription_hold_s_max",
 }
 """Terms that the first release did not have.  Their defaults say what it does."""
@@ -274,6 +287,8 @@ class Contract(BaseModel):
     ] = ()
     """Forms of record keys that give rows, if keys have schemas (``record_keys.key_form``).  Empty until ingest has met the
     first such key."""
+    envelope: Envelope = "none"
+    snapshot_rows: Literal["apply", "skip"] = "apply"
     patches: bool = True
     record_bytes_max: int = Field(default=1_000_000, ge=1)
     on_bad_record: Policy = "dead-letter"
@@ -283,6 +298,7 @@ class Contract(BaseModel):
     on_other_record: Policy = "dead-letter"
     """Policy for a record of another name than ``value_record``.  Under ``ignore`` it is passed over."""
     on_misrouted: Policy = "stop"
+    on_truncate: Literal["stop", "ignore"] = "stop"
     dead_letter_topic: str | None = None
     """Topic of dead letters.  None: ``<topic>.dead-letters``."""
     columns_change: Annotated[str, Field(pattern=r"^[1-9][0-9]{0,17}-[0-9a-f]{1,64}$")] | None = None
@@ -387,6 +403,8 @@ class Contract(BaseModel):
 
     def policy_of(self, kind: str) -> Policy:
         """Return the policy for a record that is not a row, by the kind of its rejection."""
+        if kind == TRUNCATE:
+            return self.on_truncate
         policies = {MISROUTED: self.on_misrouted, OTHER_RECORD: self.on_other_record}
         return policies.get(kind, self.on_bad_record)
 
@@ -398,7 +416,7 @@ class Contract(BaseModel):
 
     def has_letter(self, kind: str) -> bool:
         """Return whether a record that an entry of this contract version lists with this kind became a dead letter."""
-        return kind == UNREADABLE or self.policy_of(kind) != "ignore"
+        return kind == UNREADABLE or (kind != TRUNCATE and self.policy_of(kind) != "ignore")
 
     @cached_property
     def key_codec(self) -> KeyCodec | None:
@@ -505,7 +523,7 @@ def decode_contract(data: bytes, where: str) -> Contract:
                 f"its column types have {types_length} characters; at most {TYPES_LENGTH_MAX} are allowed"
             )
         check_row_schema(contract.rows)
-        check_region_key(contract.rows, contract.key_format)
+        check_region_key(contract.rows, contract.key_format, contract.envelope)
         check_ttl(contract.ttl, contract.rows, contract.patches)
         check_sources(contract.rows, contract.sources)
         for column in contract.columns:

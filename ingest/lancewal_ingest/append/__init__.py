@@ -6,5 +6,5 @@ and ``job`` makes these durable in one segment.  ``newer_contract``: versions th
 ``shared_rows``: rows of several entries in one batch.  ``segment_in_flight`` repeats a job until its outcome is known.
 ``bundling`` copies durable segments for far readers.
 
-May import: context, decode, formats, kafka, observer.
+May import: context, decode, envelopes, formats, kafka, observer.
 """

@@ -43,7 +43,7 @@ from lancewal_core.rows.murmur2 import NO_PARTITION
 from lancewal_core.rows.row_range import RowRange
 from lancewal_core.rows.schema import OFFSET, OP, Op
 from lancewal_core.settings.sections import Policy
-from lancewal_core.table.contract import MISROUTED, OTHER_RECORD, Contract
+from lancewal_core.table.contract import MISROUTED, OTHER_RECORD, TRUNCATE, Contract
 from lancewal_core.table.drain import Drain
 from lancewal_core.wal.entry import FIRST_RECORDS, Entry, NoRowYet, RejectedOffset
 from lancewal_ingest.append.draining import DrainLimit
@@ -55,6 +55,7 @@ from lancewal_ingest.decode.naming import OtherName, naming_of
 from lancewal_ingest.decode.outcomes import KEY_FORM_CHANGED, OF_COLUMNS, WRONG_FORMAT, Decoded, Rejected
 from lancewal_ingest.decode.value_decoder import NO_SCHEMAS, NamedBy, Schemas, Weights
 from lancewal_ingest.decode.weight import pieces
+from lancewal_ingest.envelopes.envelope import envelope_of
 from lancewal_ingest.formats import record_keys, value_decoder
 from lancewal_kafka.records import Records
 
@@ -146,6 +147,7 @@ def lenient(contract: Contract) -> Contract:
         "on_other_record": contract.on_other_record,
     }
     update = {n: "dead-letter" for n, policy in terms.items() if policy == "stop"}
+    update["on_truncate"] = "ignore"  # which never has a dead letter
     # Both reject records whose fields have no column, but ``add`` stops no partition.
     on_unknown_column = "ignore" if contract.on_unknown_column == "ignore" else "add"
     return contract.model_copy(update={**update, "on_unknown_column": on_unknown_column})
@@ -168,7 +170,14 @@ class Preparer:
         rows = contract.rows
         self._decoder = Decoder(
             rows,
-            value_decoder(contract.value_format, rows, naming_of(contract), schemas, contract.schema_versions),
+            value_decoder(
+                contract.value_format,
+                rows,
+                naming_of(contract),
+                schemas,
+                contract.schema_versions,
+                envelope_of(contract),
+            ),
             patches=contract.patches,
             record_bytes_max=contract.record_bytes_max,
             keys=record_keys(contract, schemas),
@@ -355,6 +364,12 @@ class Preparer:
                 f"{place}: {bad.message}. Found: {bad.found[:_SHOWN]!a}. Add the column: `lancewal table alter "
                 "--add-column`. Or pass such fields over: `lancewal table alter --on unknown-column=ignore`. Or have ingest "
                 "add columns by itself: `--on unknown-column=add`",
+                **region.place, offset=bad.offset,
+            )  # fmt: skip
+        if bad.kind == TRUNCATE:
+            return BadRecord(
+                f"{place}: {bad.message}. To go on without this record alone: "
+                f"`lancewal offset reject {region.topic}-{region.partition}-{bad.offset}`",
                 **region.place, offset=bad.offset,
             )  # fmt: skip
         if bad.kind == KEY_FORM_CHANGED:

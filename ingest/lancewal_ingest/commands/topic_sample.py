@@ -17,14 +17,13 @@ from lancewal_core.names.ids import Position, Region, TopicId
 from lancewal_core.record_keys.key_format import has_region_key
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
     from lancewal_core.settings.load import Settings
     from lancewal_core.settings.sections import TableSettings
     from lancewal_ingest.append.prepare import Consumed
-    from lancewal_ingest.decode.outcomes import Rejected
     from lancewal_kafka.topic import TopicFacts, TopicInspector
 
 RECORDS = 10
@@ -32,18 +31,22 @@ RECORDS = 10
 _PARTITIONS_MAX = 10
 """Most partitions whose last records are read, each with a consumer of its own."""
 _TIMEOUT_S = 10.0
+_Why = tuple[str, str]
+"""Kind and message of a bad record."""
 _GROUP = "lancewal-config-check"
 """Client's group, which it does not join; brokers may demand a right on it."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """One record, and why it would be no row: the kind and the message, empty for a row."""
+    """One record, and why it would be bad: the kind and the message, empty if it would not."""
 
     at: tuple[int, int, int]
     """Timestamp, partition and offset."""
     kind: str = ""
     message: str = ""
+    passed_over: bool = False
+    """Whether it would be neither a row nor bad."""
 
 
 def newest_records(settings: Settings) -> str:
@@ -77,7 +80,7 @@ def _newest(settings: Settings, inspector: TopicInspector, facts: TopicFacts, fo
         region = Region(topic, TopicId(facts.topic_id), partition)
         part = _part(settings, region, max(low, Position(end - RECORDS)), end)
         if part is not None:
-            seen += _seen(part, _rejected(settings, facts, part, forms))
+            seen += _seen(part, *_judged(settings, facts, part, forms))
     return sorted(seen, key=lambda one: one.at)[-RECORDS:]
 
 
@@ -93,35 +96,41 @@ def _part(settings: Settings, region: Region, first: Position, end: Position) ->
     return Consumed(region, first, end, records)
 
 
-def _seen(part: Consumed, bad: Iterable[Rejected]) -> Iterable[_Seen]:
-    rejected = {one.offset: (one.kind, one.message) for one in bad}
-    places = zip(part.records.timestamps, part.records.offsets, strict=True)
-    return [_Seen((ms, part.region.partition, offset), *rejected.get(offset, ("", ""))) for ms, offset in places]
+def _seen(part: Consumed, bad: Mapping[int, _Why], passed_over: Collection[int]) -> Iterable[_Seen]:
+    return [
+        _Seen((ms, part.region.partition, offset), *bad.get(offset, ("", "")), offset in passed_over)
+        for ms, offset in zip(part.records.timestamps, part.records.offsets, strict=True)
+    ]
 
 
 def _declares_rows(table: TableSettings) -> bool:
     return bool(table.columns and table.primary_key and (table.region_key or not has_region_key(table.format.key)))
 
 
-def _rejected(settings: Settings, facts: TopicFacts, part: Consumed, forms: set[str]) -> Iterable[Rejected]:
-    """Return the records that would be no rows, and add the schemas of their keys to ``forms``.
+def _judged(
+    settings: Settings, facts: TopicFacts, part: Consumed, forms: set[str]
+) -> tuple[Mapping[int, _Why], Collection[int]]:
+    """Return why records would be bad, by offset, and the offsets of those that would be passed over.
+
+    Add the schemas of the records' keys to ``forms``.
 
     If the settings do not declare columns and keys, only other formats are recognised."""
     from lancewal_core.rows.column_types import parse_type
+    from lancewal_core.rows.schema import OFFSET
     from lancewal_core.settings.declared import column_source, type_text
     from lancewal_core.table.contract import Column, Contract
     from lancewal_ingest.append.prepare import Preparer
     from lancewal_ingest.decode.json.foreign import wrong_format
-    from lancewal_ingest.decode.outcomes import WRONG_FORMAT, Rejected
+    from lancewal_ingest.decode.outcomes import KINDS, WRONG_FORMAT
     from lancewal_ingest.registry.asked import AskedSchemas
 
     table = settings.table
     if not _declares_rows(table):
         if table.format.value != "json":
-            return []
+            return {}, ()
         values = zip(part.records.offsets, part.records.values, part.records.headers, strict=True)
         found = ((offset, wrong_format(value or b"", headers, ())) for offset, value, headers in values)
-        return [Rejected(offset, WRONG_FORMAT, message) for offset, message in found if message is not None]
+        return {offset: (WRONG_FORMAT, message) for offset, message in found if message is not None}, ()
     declared = [(name, column, column_source(column)) for name, column in table.columns.items()]
     numbers = itertools.count()
     contract = Contract(
@@ -147,10 +156,13 @@ def _rejected(settings: Settings, facts: TopicFacts, part: Consumed, forms: set[
         value_format=table.format.value,
         value_record=table.format.record or None,
         on_other_record=table.on_other_record,
+        envelope=table.format.envelope,
+        snapshot_rows=table.snapshot_rows,
         patches=table.patches,
         record_bytes_max=int(table.record_bytes_max),
         on_bad_record="dead-letter",
         on_misrouted="dead-letter",
+        on_truncate="ignore",
         on_unknown_column=table.on_unknown_column,
     )
     schemas = AskedSchemas.of(settings.registry)
@@ -159,7 +171,13 @@ def _rejected(settings: Settings, facts: TopicFacts, part: Consumed, forms: set[
         forms.add(judged.new_form)
         contract = contract.model_copy(update={"key_forms": (*contract.key_forms, judged.new_form)})
         (judged,) = Preparer(contract, schemas=schemas).prepare_all([part])
-    return judged.outcome.letters
+    entry, letters, _ = judged.outcome
+    if entry is None:
+        return {}, ()
+    why = {one.offset: (one.kind, KINDS.get(one.kind, one.kind)) for one in entry.rejected}
+    why |= {one.offset: (one.kind, one.message) for one in letters}
+    known = {*why, *entry.rows.column(OFFSET).to_pylist()}
+    return why, [offset for offset in part.records.offsets if offset < entry.next and offset not in known]
 
 
 def _ids(type_: pa.DataType, numbers: Iterator[int]) -> tuple[int, ...]:
@@ -173,7 +191,8 @@ def _text(topic: str, seen: Sequence[_Seen], forms: Collection[str], *, declared
     if not seen:
         return f"Topic {topic} has no record yet."
     kinds = Counter(one.kind for one in seen if one.kind)
-    good, of_all = len(seen) - kinds.total(), f"of the newest {counted(len(seen), 'record')}"
+    passed_over = sum(one.passed_over for one in seen)
+    good, of_all = len(seen) - kinds.total() - passed_over, f"of the newest {counted(len(seen), 'record')}"
     fine = (
         f"{good} {of_all} would be rows" if declared else f"{kinds.total()} {of_all} are known to be of another format"
     )
@@ -183,6 +202,8 @@ def _text(topic: str, seen: Sequence[_Seen], forms: Collection[str], *, declared
             f"  Record keys of {len(forms)} schemas ({', '.join(sorted(forms))}): ingest takes the first that it meets, and "
             "stops partitions before records of another one (key_form_changed)"
         )
+    if passed_over:
+        lines.append(f"  {passed_over} passed over: neither rows nor bad, such as heartbeats")
     for kind, count in kinds.most_common():
         one = next(one for one in reversed(seen) if one.kind == kind)
         lines.append(f"  {count} {kind}: {one.message} (such as {topic}-{one.at[1]}-{one.at[2]})")

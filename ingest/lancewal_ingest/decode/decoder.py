@@ -4,7 +4,8 @@
    order is: size, headers, operation, whether the record needs a value, and then the checks of the format
    (``value_decoder``), which alone passes values over.
 2. A record without a value deletes the row of its Kafka key, if ``record_keys`` say which row that is.  They also
-   refuse rows whose key is that of another row, or has a form that the contract does not list.
+   refuse rows whose key is that of another row, or has a form that the contract does not list.  A value that tells that it is
+   a delete deletes likewise.
 3. A delete keeps only the values of the primary key.
 4. The format gets records of at most ``PIECE_BYTES`` at a time, by their weight (``weight``).
 5. A record whose row is too large for any segment is rejected as ``too_large``, whatever its neighbours are.
@@ -30,10 +31,10 @@ from lancewal_core.store.object_kinds import SEGMENT_ROWS_BYTES_MAX
 from lancewal_ingest.decode.headers import ASIDE, HeaderColumns
 from lancewal_ingest.decode.metadata import MetadataColumns, Partitions
 from lancewal_ingest.decode.naming import OtherName
-from lancewal_ingest.decode.operations import op_of, record_bytes
-from lancewal_ingest.decode.outcomes import TOO_LARGE, WRONG_FORMAT, Decoded, Refusal, Rejected
+from lancewal_ingest.decode.operations import OP_HEADER, op_of, record_bytes
+from lancewal_ingest.decode.outcomes import KEY_FORM, TOO_LARGE, WRONG_FORMAT, Decoded, Refusal, Rejected
 from lancewal_ingest.decode.part import DecodedPart, assemble
-from lancewal_ingest.decode.record_keys import Cells, GivenKeys, RecordKeys
+from lancewal_ingest.decode.record_keys import Cells, GivenKeys, RecordKeys, Wrong
 from lancewal_ingest.decode.value_decoder import NamedBy, Ops, Places, RefusedValue, ValueDecoder
 from lancewal_ingest.decode.weight import RecordWeights, pieces
 from lancewal_kafka.records import Records
@@ -42,6 +43,10 @@ PIECE_BYTES = 32 << 20
 """Weight of the records that are decoded in one piece: as much as a segment takes."""
 ROW_BYTES_MAX = SEGMENT_ROWS_BYTES_MAX
 """Largest row in bytes.  A larger row does not fit into any segment."""
+_NO_KEY = (
+    "expected a record key, without which no delete can say what it deletes. A source table without a primary key has none: "
+    "give it one, or set message.key.columns in the connector"
+)
 
 
 class Decoder:
@@ -79,7 +84,7 @@ class Decoder:
         filled = {} if self._metadata is None else self._metadata.arrays(records, headers, _places(records, lies))
         named = {name: headers.last(name) for name in self._values.headers}
         rejected: dict[int, Rejected] = {}
-        without_value: list[int] = []
+        without_row: list[int] = []
         for index in np.flatnonzero(ops == ASIDE).tolist():
             try:
                 op = self._op(records, index)
@@ -87,13 +92,12 @@ class Decoder:
                 rejected[index] = Rejected(records.offsets[index], refusal.kind, str(refusal), refusal.found)
                 continue
             if op is None:
-                without_value.append(index)
+                without_row.append(index)
             else:
                 ops[index] = op
         places = _kafka_places(records, lies) if self._values.needs_places else None
         keys = self._given(records, headers, lies)
-        deleted = self._deleted(records, keys, np.array(without_value, np.int64), rejected)
-        parts = [self._deletes(deleted)] if deleted else []
+        parts: list[DecodedPart] = []
         other_names, new_fields = Counter[OtherName](), dict[str, pa.DataType]()
         passed_over = Counter[str]()
         is_row = np.ones(len(records), dtype=np.bool_)
@@ -118,14 +122,19 @@ class Decoder:
             for kind, passed in decoded.passed_over.items():
                 is_row[indexes[passed]] = False
                 passed_over[kind] += len(passed)
+            without_row += indexes[decoded.deletes].tolist()
             for one in decoded.refused:
                 index = int(indexes[one.place])
                 rejected[index] = self._refused(records, index, one)
+        deleted = self._deleted(keys, sorted(without_row), records, rejected)
+        if deleted:
+            parts.append(self._deletes(deleted))
         rows = assemble(self._rows, records, parts)
         is_row[list(rejected)] = False
         if self._keys is not None and rows.num_rows:
             at = np.flatnonzero(is_row)
-            wrong = self._keys.wrong(keys if is_row.all() else keys.some(at), rows)
+            given = keys if is_row.all() else keys.some(at)
+            wrong = self._wrong_keys(self._keys, given, rows)
             for place, why in wrong.items():
                 index = int(at[place])
                 rejected[index] = Rejected(records.offsets[index], why.kind, str(why), why.found)
@@ -182,7 +191,7 @@ class Decoder:
 
     def _plain_ops(self, records: Records, headers: HeaderColumns) -> Ops:
         """Return each record's ``Op``; ``ASIDE`` if its headers need a look, it has no value, or may be too large."""
-        ops = headers.ops()
+        ops = headers.ops(named=not self._values.tells_operations)
         if not self._patches:
             ops[ops == Op.PATCH] = ASIDE
         if None in records.values:
@@ -204,6 +213,8 @@ class Decoder:
         if record_bytes(key, value, headers) > self._record_bytes_max:
             raise Refusal(TOO_LARGE, f"expected at most {self._record_bytes_max} bytes of key, value and headers")
         named = op_of(headers, self._values.headers)
+        if named is not None and self._values.tells_operations:
+            raise Refusal("unknown_op", f"expected no header {OP_HEADER}: the value tells its operation")
         if named is Op.PATCH and not self._patches:
             raise Refusal("patch_not_allowed", "expected upsert or delete: the table's contract allows no patches")
         if value is not None:
@@ -213,16 +224,18 @@ class Decoder:
         return None
 
     def _deleted(
-        self, records: Records, keys: GivenKeys, indexes: npt.NDArray[np.int64], rejected: dict[int, Rejected]
+        self, keys: GivenKeys, indexes: Sequence[int], records: Records, rejected: dict[int, Rejected]
     ) -> dict[int, Cells]:
-        """Return the primary keys that the records without a value delete, by index, and add those that delete none to
-        ``rejected``."""
+        """Return the primary keys that the records at ``indexes`` delete, and add those that delete none to ``rejected``."""
         found = dict[int, Cells]()
-        if not len(indexes):
+        if not indexes:
             return found
-        each = [None] * len(indexes) if self._keys is None else self._keys.deleted(keys.some(indexes))
-        for index, cells in zip(indexes.tolist(), each, strict=True):
+        given = keys.some(np.array(indexes, np.int64))
+        each = [None] * len(indexes) if self._keys is None else self._keys.deleted(given)
+        for index, cells in zip(indexes, each, strict=True):
             refusal = cells if isinstance(cells, Refusal) else self._no_delete(cells)
+            if records.keys[index] is None and self._values.tells_operations:
+                refusal = Refusal(KEY_FORM, _NO_KEY)
             if refusal is not None:
                 rejected[index] = Rejected(records.offsets[index], refusal.kind, str(refusal), refusal.found)
             elif isinstance(cells, tuple):
@@ -240,7 +253,14 @@ class Decoder:
                 return Refusal("null_value", f"column {name!r}: the Kafka key does not give a valid value")
         return None
 
-    def _deletes(self, keys: dict[int, tuple[object, ...]]) -> DecodedPart:
+    def _wrong_keys(self, reader: RecordKeys, given: GivenKeys, rows: pa.RecordBatch) -> Wrong:
+        """Return the refusals of keys that are not those of their rows, and of missing keys if deletes need them."""
+        wrong = reader.wrong(given, rows)
+        if not self._values.tells_operations or None not in given.keys:
+            return wrong
+        return {**wrong, **{place: Refusal(KEY_FORM, _NO_KEY) for place, key in enumerate(given.keys) if key is None}}
+
+    def _deletes(self, keys: dict[int, Cells]) -> DecodedPart:
         """Return rows that delete the primary keys in ``keys``, by index of the record."""
         by_name = dict(zip(self._rows.primary_key, zip(*keys.values(), strict=True), strict=True))
         absent = [None] * len(keys)

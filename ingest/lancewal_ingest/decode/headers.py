@@ -58,9 +58,9 @@ class HeaderColumns:
         lengths: Sizes = pc.binary_length(self._values).fill_null(0).to_numpy().astype(np.int64)
         return lengths
 
-    def ops(self) -> npt.NDArray[np.uint8]:
+    def ops(self, *, named: bool = True) -> npt.NDArray[np.uint8]:
         """Return the operation of each record.  ``ASIDE``: the record has another header that lancewal reads, or
-        several ``lancewal.op``."""
+        several ``lancewal.op``; one too, if headers must have ``named`` none."""
         ops = np.full(len(self._ends) - 1, Op.UPSERT, dtype=np.uint8)
         distinct = map(text_of, pc.unique(self._names).cast(pa.binary()).to_pylist())
         if not (meant := list(filter(counts, distinct))):
@@ -72,7 +72,7 @@ class HeaderColumns:
         known = pc.index_in(self._values.take(at), value_set=_PLAIN_VALUES).fill_null(len(_PLAIN_VALUES)).to_numpy()
         is_op = pc.equal(self._names.take(at), OP_HEADER).to_numpy(zero_copy_only=False)
         ops[owners] = np.where(is_op, _PLAIN_OPS[known], ASIDE)
-        ops[np.bincount(owners, minlength=len(ops)) > 1] = ASIDE
+        ops[np.bincount(owners, minlength=len(ops)) > int(named)] = ASIDE
         return ops
 
     def last(self, name: str) -> pa.Array:

@@ -14,9 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lancewal_core.rows.own_rows import own_rows
-from lancewal_core.table.contract import OTHER_RECORD
+from lancewal_core.table.contract import OTHER_RECORD, TRUNCATE
 from lancewal_ingest.decode.naming import OtherName
 
+ENVELOPE = "envelope"
 TOO_LARGE = "too_large"
 WRONG_FORMAT = "wrong_format"
 KEY_FORM = "key_form"
@@ -28,7 +29,7 @@ KINDS: dict[str, str] = {
     "unreadable_header": "the name of a header is not UTF-8, so nobody knows what the record does",
     "cut_letter": "a dead letter without its record's value, produced to the table's topic as if it were the record",
     "unknown_header": "a header whose name begins with lancewal. is neither lancewal.op nor one of a whole dead letter",
-    "unknown_op": "the header lancewal.op is there twice or is not upsert, patch or delete",
+    "unknown_op": "the header lancewal.op is there twice, is not upsert, patch or delete, or stands beside an envelope",
     "patch_not_allowed": "a patch, and the table's contract does not allow patches",
     "null_value": "no value, but the operation needs one, or the Kafka key cannot say what to delete",
     WRONG_FORMAT: "the value is of another format than the table's, such as a schema registry's or Debezium's",
@@ -40,12 +41,14 @@ KINDS: dict[str, str] = {
     "not_json": "not UTF-8, or not one JSON value",
     "malformed": "the bytes are not one value of the schema that they name or have",
     "duplicate_member": "a JSON object has a member twice, or under a present and a former name",
+    TRUNCATE: "the source table was truncated. Such a record never has a dead letter",
+    ENVELOPE: "the envelope around the row names no operation, or lacks the row that its operation needs",
     "not_an_object": "JSON, but not an object",
     "unknown_column": "a member is not a column of the table, or not a member of a struct column",
     "missing_key": "a primary key column is absent or null",
     "type": "a value does not have the JSON form of its column, or its schema has a type that does not fit the column",
     "range": "a value has the right form, but its column cannot hold it exactly",
-    KEY_FORM: "the Kafka key is compared with the row, and is missing or not of the table's format",
+    KEY_FORM: "the Kafka key is missing or not of the table's format, and is compared with the row or needed by deletes",
     KEY_DIFFERS: "the Kafka key is compared with the row, and is that of another row",
     KEY_FORM_CHANGED: "the Kafka key is the row's, but names another schema than the table's keys",
 }
@@ -61,6 +64,7 @@ PASSED_OVER: dict[str, str] = {
     "heartbeat": "a heartbeat of the connector, which says only that it is alive",
     "transaction": "the begin or the end of a transaction at the source",
     OTHER_RECORD: "a record of another name than table.format.record, and table.on_other_record is ignore",
+    "snapshot_row": "a row that a snapshot of the source has read, and table.snapshot_rows is skip",
     "message": "a logical message that somebody wrote into the source's log, which belongs to no table",
 }
 """Kinds of records that are passed over, and what they are.  An entry does not list them: they are gaps in it."""

@@ -15,9 +15,11 @@ Guarantees of a ``ValueDecoder``; ``tests/conformance/test_value_decoder.py`` ho
     A column that no value has (``Naming.absent``) is null, and no patch has it: ``metadata`` fills it.
  4. ``present`` of a patch has the columns that the value holds, null or not; of other operations it is null.  Every
     operation is checked alike: a delete may hold a whole row.
- 5. A refusal has one of ``outcomes.KINDS``, and its message holds no content of the value.
- 6. ``growth`` never returns less than a row takes.
- 7. Several threads may call at the same time.
+ 5. A value tells its operation, or none of a format's values does (``tells_operations``).  Then ``ops`` are upserts, and the
+    rows have the operations of their values.  A delete has no row: ``deletes`` names it.
+ 6. A refusal has one of ``outcomes.KINDS``, and its message holds no content of the value.
+ 7. ``growth`` never returns less than a row takes.
+ 8. Several threads may call at the same time.
 """
 
 from __future__ import annotations
@@ -87,6 +89,8 @@ class DecodedValues:
     struct is none of them.  A format without schemas names none."""
     passed_over: Mapping[str, Indexes] = field(default_factory=dict)
     """Indexes of the values that are neither a row nor a fault, by kind (``outcomes.PASSED_OVER``)."""
+    deletes: Indexes = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Indexes of the values whose records delete the row of their Kafka key, if values tell operations."""
 
 
 class Growth(Protocol):
@@ -149,6 +153,11 @@ class ValueDecoder(Protocol):
         """Names of the headers that say something about values; none if the values say all."""
 
     @property
+    def tells_operations(self) -> bool:
+        """Whether values tell their operations, since a connector wrote them.  Then no header may name one, and each record
+        of a row or a delete needs a Kafka key."""
+
+    @property
     def names_schemas(self) -> bool:
         """Whether values name the schemas that they were written under."""
 
@@ -169,14 +178,16 @@ class ValueDecoder(Protocol):
     def decode(
         self, values: Sequence[bytes], ops: Ops, headers: HeaderValues = NO_HEADERS, places: Places | None = None
     ) -> DecodedValues:
-        """Return the rows and the refusals of ``values``.  ``ops`` has the operation of each value, and ``headers`` those
-        that the format names.
+        """Return the rows and the refusals of ``values``, and the values without either.  ``ops`` has the operation of each
+        value, and ``headers`` those that the format names.
 
         ``places``: where the values' records lie, if the format needs them (``needs_places``)."""
 
 
 class NamesNoSchema:
-    """The part of a ``ValueDecoder`` about schemas, for a format whose values name none."""
+    """The part of a ``ValueDecoder`` about schemas, for a format whose values name none, nor any operation."""
+
+    tells_operations = False
 
     @property
     def names_schemas(self) -> bool:

@@ -28,14 +28,17 @@ _ON = {
     "unknown-schema": "on_unknown_schema",
     "other-record": "on_other_record",
     "misrouted": "on_misrouted",
+    "truncate": "on_truncate",
     "unknown-column": "on_unknown_column",
 }
 _OTHER_POLICIES = {
     "on_unknown_column": ("reject", "ignore", "add"),
     "on_wrong_format": ("stop", "dead-letter"),
     "on_unknown_schema": ("stop", "dead-letter"),
+    "on_truncate": ("stop", "ignore"),
 }
 """Policies of terms that do not have all of ``POLICIES``."""
+_OF_FORMAT_2 = (("on_wrong_format", "dead-letter"), ("on_truncate", "ignore"))
 
 
 def altered_terms(
@@ -66,7 +69,7 @@ def altered_terms(
         if term in terms:
             raise InvalidInput(f"--on {text}: {what} is given twice")
         terms[term] = policy
-        if term == "on_unknown_column" or (term, policy) == ("on_wrong_format", "dead-letter"):
+        if term == "on_unknown_column" or (term, policy) in _OF_FORMAT_2:
             terms["format"] = 2  # older releases know no such term
     for option, text in named.items():
         if option == _LETTERS and text and not is_topic(text):

@@ -126,6 +126,13 @@ def _paths(contract: Contract) -> Mapping[int, str]:
     return found
 
 
+def _enveloped(contract: Contract) -> str:
+    if contract.envelope == "none":
+        return ""
+    snapshots = ", without rows of snapshots" if contract.snapshot_rows == "skip" else ""
+    return f", in the envelope {contract.envelope}{snapshots}"
+
+
 def _passed_over(contract: Contract) -> list[str]:
     """Return the names of dropped fields that are passed over.  A member counts while its struct is there."""
     paths = _paths(contract)
@@ -159,12 +166,13 @@ def _said(contract: Contract) -> Mapping[str, str]:
         "region key": ", ".join(contract.region_key) or "the bytes of the record key",
         "record keys": f"{contract.key_format}, partitioned by {contract.partitioner}{_forms(contract)}",
         "start": starts[0] if len(set(starts)) == 1 else ", ".join(starts),
-        "values": f"{contract.value_format}{_record(contract)}, at most {contract.record_bytes_max} bytes, "
-        + ("patches allowed" if contract.patches else "no patches"),
+        "values": f"{contract.value_format}{_record(contract)}{_enveloped(contract)}, at most "
+        f"{contract.record_bytes_max} bytes, " + ("patches allowed" if contract.patches else "no patches"),
         "bad records": contract.on_bad_record,
         "wrong format": contract.on_wrong_format,
         **({} if contract.value_record is None else {"other records": contract.on_other_record}),
         "misrouted": contract.on_misrouted,
+        "truncate": contract.on_truncate,
         "unknown columns": contract.on_unknown_column,
         "dead letters": contract.dead_letters,
         "history window": f"{contract.history_window_s} s",

@@ -141,8 +141,9 @@ def alter(
             help="Policy for records that cannot become rows: bad-record or misrouted, then = and stop, dead-letter or "
             "ignore. Likewise other-record, for records of another name than table.format.record. "
             "For the first records of a partition: wrong-format, then = and stop or dead-letter. For schemas that "
-            "the registry does not know: unknown-schema, then = and stop or dead-letter. For members "
-            "without a column: unknown-column, then = and reject, ignore or add. May be repeated.",
+            "the registry does not know: unknown-schema, then = and stop or dead-letter. For a truncate at the source: "
+            "truncate, then = and stop or ignore. For members without a column: unknown-column, then = and reject, "
+            "ignore or add. May be repeated.",
             metavar="WHAT=POLICY",
         ),
     ] = None,

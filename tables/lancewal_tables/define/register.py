@@ -144,10 +144,11 @@ def first_contract(
     columns = [_column(f, ids.get(f.name, ()), sources.get(f.name, OF_ITSELF)) for f in rows.columns]
     later = (
         *("on_unknown_column", "columns_max", "partitioner", "on_wrong_format", "on_unknown_schema"),
-        *("on_other_record", "subscription_hold_s_max"),
+        *("on_other_record", "subscription_hold_s_max", "on_truncate", "snapshot_rows"),
     )
     plain = all(getattr(settings, term) == Contract.model_fields[term].default for term in later)
     plain = plain and settings.format.key in OF_FIRST_RELEASE and settings.format.value == "json"
+    plain = plain and settings.format.envelope == "none"
     plain = plain and name is None and all(column.source == OF_ITSELF for column in columns)
     plain = plain and all(map(of_first_release, rows.columns.types))
     return Contract(
@@ -163,6 +164,9 @@ def first_contract(
         region_key=rows.region_key,
         value_format=settings.format.value,
         value_record=settings.format.record or None,
+        envelope=settings.format.envelope,
+        snapshot_rows=settings.snapshot_rows,
+        on_truncate=settings.on_truncate,
         on_unknown_schema=settings.on_unknown_schema,
         on_other_record=settings.on_other_record,
         key_format=settings.format.key,

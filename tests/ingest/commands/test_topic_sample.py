@@ -72,6 +72,26 @@ def test_newest_records(kafka: KafkaBroker, topic_name: str, config: Path, capsy
     assert "2 wrong_format" in found
 
 
+def test_events_of_a_connector(
+    kafka: KafkaBroker, topic_name: str, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rows and deletes count as rows; a record without a key, and a truncate, are named."""
+    make_topics(kafka.bootstrap_servers, {topic_name: 1})
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    row = b'{"before":null,"after":{"id":1},"source":{"version":"3"},"op":"c"}'
+    truncate = b'{"before":null,"after":null,"source":{"version":"3"},"op":"t"}'
+    for key, value in ((b'{"id":1}', row), (b'{"id":1}', None), (b"h", b'{"ts_ms":1}'), (None, row), (None, truncate)):
+        producer.produce(topic_name, value, key)
+    producer.flush()
+    table = "columns: {id: int64}, primary_key: [id], region_key: [id], format: {key: json-compact, envelope: debezium}"
+    write(config, kafka.bootstrap_servers, topic_name, table=table)
+    first, second, *rest = said(config, capsys).splitlines()
+    assert first == f"Topic {topic_name}: 2 of the newest 5 records would be rows."
+    assert second == "  1 passed over: neither rows nor bad, such as heartbeats"
+    assert [line.split(":")[0] for line in rest] == ["  1 key_form", "  1 truncate"]
+    assert "message.key.columns" in rest[0]
+
+
 def test_what_cannot_be_looked_at(
     kafka: KafkaBroker, topic_name: str, config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -64,7 +64,7 @@ def test_terms() -> None:
         ({"window": "500ms"}, "--history-window 500ms: .*whole seconds"),
         (
             {"on": ["misrouted=dlq"]},
-            "--on misrouted=dlq: expected one of bad-record, wrong-format, unknown-schema, other-record, misrouted, "
+            "--on misrouted=dlq: expected one of bad-record, wrong-format, unknown-schema, other-record, misrouted, truncate, "
             "unknown-column, then = and one of stop",
         ),
         (

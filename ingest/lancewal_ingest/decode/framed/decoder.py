@@ -135,6 +135,8 @@ class FramedDecoder:
         joined = {kind: np.concatenate(indexes) for kind, indexes in passed_over.items()}
         return DecodedValues(parts, refused, other_names, new_fields, joined)
 
+    tells_operations = False
+
     @property
     def needs_places(self) -> bool:
         return bool(self._accepted)

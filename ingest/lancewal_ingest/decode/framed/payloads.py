@@ -7,7 +7,7 @@ schema* for the columns of one contract.  Guarantees
     their length and 64 MB of memory, and a second of time each.
  2. The result for a payload depends only on its bytes, its operation, the writer schema, and the contract's columns and
     names.
- 3. Guarantees 3, 5, 6 and 7 of ``value_decoder`` hold.  ``present`` is null, unless payloads tell it.  A patch gets
+ 3. Guarantees 3, 6, 7 and 8 of ``value_decoder`` hold.  ``present`` is null, unless payloads tell it.  A patch gets
     no defaults.
  4. A field of the writer schema for which there is no column, and that the contract passes over by none of its names, is in
     ``unknown``.  Then every payload is refused as ``unknown_column``, and ``DecodedValues.new_fields`` has the type of

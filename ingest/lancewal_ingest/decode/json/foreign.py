@@ -13,14 +13,18 @@
 | Avro container file | ``Obj`` and byte 1 |
 | Kafka Connect's JSON with schemas | an object of ``schema`` and ``payload`` alone, the schema with a ``type`` or null |
 | Debezium's envelope | an object with ``op`` of one letter, an object ``source``, and ``before`` or ``after`` |
+| Maxwell's envelope | an object with ``database``, ``table``, a text ``type``, and an object ``data`` |
+| Canal's envelope | an object with ``database``, ``table``, a text ``type``, and ``isDdl`` |
+| Oracle GoldenGate's envelope | an object with ``table``, ``op_type`` and ``pos`` |
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import orjson
 
+from lancewal_core.settings.sections import Envelope
 from lancewal_ingest.decode.operations import Headers
 
 _MAGIC, _FRAME_BYTES, _APICURIO_BYTES = 0, 5, 9
@@ -30,15 +34,28 @@ _DEBEZIUM_OPS = frozenset("crudtm")
 _ADVICE = "table.format.value is json: have the producer write plain JSON, or take a topic of plain JSON"
 _CONNECT = "JSON of Kafka Connect with a schema (schema and payload)"
 _CONNECT_ADVICE = "table.format.value is json: make the table with connect-json, or have the producer write plain JSON"
+_DEBEZIUM = "Debezium's envelope (op, source, before, after)"
+_DEBEZIUM_ADVICE = "Set table.format.envelope to debezium, or have the connector write plain rows"
+_OTHERS = {
+    "Canal's envelope (database, table, type, isDdl)": ("database", "table", "type", "isDdl"),
+    "Maxwell's envelope (database, table, type, data)": ("database", "table", "type", "data"),
+    "Oracle GoldenGate's envelope (table, op_type, pos)": ("table", "op_type", "pos"),
+}
+"""Envelopes that no table can have, and the members that make each of them."""
 
 
-def wrong_format(value: bytes, headers: Headers, columns: Collection[str]) -> str | None:
+def wrong_format(
+    value: bytes, headers: Headers, columns: Collection[str], *, envelope: Envelope = "none"
+) -> str | None:
     """Return a message that names the other format of a refused value, and the setting; None if none is recognised.
 
-    ``columns``: names of the table's columns."""
-    found = framed_format(value, headers) or _enveloped(value, columns)
-    advice = _CONNECT_ADVICE if found == _CONNECT else _ADVICE
-    return None if found is None else f"expected plain JSON; the value is {found}. {advice}"
+    ``columns``: names of the table's columns.  ``envelope``: that of the table's values, which is no other format."""
+    found = framed_format(value, headers) or _enveloped(value, columns, envelope)
+    if found is None:
+        return None
+    wanted = "Debezium's envelope in plain JSON" if envelope == "debezium" else "plain JSON"
+    advice = {_CONNECT: _CONNECT_ADVICE, _DEBEZIUM: _DEBEZIUM_ADVICE}.get(found, _ADVICE)
+    return f"expected {wanted}; the value is {found}. {advice}"
 
 
 def framed_format(value: bytes, headers: Headers) -> str | None:
@@ -67,7 +84,7 @@ def _framed(value: bytes) -> str | None:
     return None
 
 
-def _enveloped(value: bytes, columns: Collection[str]) -> str | None:
+def _enveloped(value: bytes, columns: Collection[str], envelope: Envelope) -> str | None:
     if not value.lstrip(b" \t\r\n").startswith(b"{"):
         return None
     try:
@@ -77,14 +94,24 @@ def _enveloped(value: bytes, columns: Collection[str]) -> str | None:
     if read.keys() == {"schema", "payload"} and not {"schema", "payload"} & {*columns}:
         schema, payload = read["schema"], read["payload"]
         if schema is None or (isinstance(schema, dict) and "type" in schema):
-            inner = _debezium(payload, ())
+            inner = _debezium(payload, ()) if isinstance(payload, dict) else None
             return f"{_CONNECT}, and in it {inner}" if inner else _CONNECT
-    return _debezium(read, columns)
+    return None if envelope == "debezium" else _debezium(read, columns) or other_envelope(read, columns)
 
 
-def _debezium(read: object, columns: Collection[str]) -> str | None:
-    if not isinstance(read, dict) or {"op", "source"} & {*columns}:
+def _debezium(read: Mapping[str, object], columns: Collection[str]) -> str | None:
+    if {"op", "source"} & {*columns}:
         return None
     op, source = read.get("op"), read.get("source")
     known = isinstance(op, str) and op in _DEBEZIUM_OPS and isinstance(source, dict)
-    return "Debezium's envelope (op, source, before, after)" if known and {"before", "after"} & read.keys() else None
+    return _DEBEZIUM if known and {"before", "after"} & read.keys() else None
+
+
+def other_envelope(read: Mapping[str, object], columns: Collection[str]) -> str | None:
+    """Return the name of an envelope that no table can have; None if the object is none.
+
+    ``columns``: names of the table's columns, of which the envelope must have none."""
+    for name, members in _OTHERS.items():
+        if read.keys() >= {*members} and not {*members} & {*columns} and isinstance(read.get("type", ""), str):
+            return name
+    return None

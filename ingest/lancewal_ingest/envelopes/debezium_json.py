@@ -1,0 +1,136 @@
+"""Debezium's envelope in JSON: which operation a value names, and the text of the row in it.
+
+1. The envelope is one JSON object with the members ``op`` and ``source``.  Members that no rule here names change nothing.
+2. The row is the text of the member ``after``, byte for byte.  A decoder of rows reads it, and refuses what is no row.
+3. A value that an envelope's converter writes beside rows is known by its members: a heartbeat, a transaction, a message.
+4. ``read`` looks for the members in the order in which Debezium writes them.  ``read_strictly`` reads any order, and decides
+   if ``read`` finds nothing.
+
+Why ``read`` is right: in valid JSON no string holds an unescaped quote.  The text from ``"after":`` on is the value of that
+member, if the decoder of rows finds one JSON object in it.  What precedes and follows is parsed, and so is a row that
+nobody decodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Literal, NamedTuple
+
+import orjson
+
+from lancewal_ingest.decode.json.foreign import other_envelope
+from lancewal_ingest.decode.json.strict import Number, given_twice, parse_object, with_texts
+from lancewal_ingest.decode.outcomes import ENVELOPE, WRONG_FORMAT, Refusal
+
+Letter = Literal["c", "u", "r", "d", "t", "m"]
+LETTERS: frozenset[str] = frozenset("curdtm")
+ROWS: frozenset[str] = frozenset("cur")
+"""Operations that need a row: created, updated, read by a snapshot."""
+NO_ROWS: frozenset[str] = LETTERS - ROWS
+
+_TIMES = frozenset({"ts_ms", "ts_us", "ts_ns"})
+_TRANSACTION = frozenset({"status", "id", "event_count", "data_collections"})
+_OWN = ("op", "before", "after", "source")
+
+_NO_BEFORE = b'{"before":null,"after":'
+_BEFORE = b'{"before":'
+_AFTER = b',"after":'
+_SOURCE = b',"source":{"'
+
+
+class Event(NamedTuple):
+    """One value of an envelope."""
+
+    letter: str
+    """The operation.  Only ``read_strictly`` checks it."""
+    row: bytes | None
+    """Text of the row in ``after``; None for null."""
+    has_before: bool
+    """Whether the envelope has the row before the change, or its key."""
+
+
+class Passed(NamedTuple):
+    """A value that is neither a row nor a fault."""
+
+    kind: str
+    """One of ``outcomes.PASSED_OVER``."""
+
+
+def read(value: bytes, undecoded: Collection[str] = NO_ROWS) -> Event | None:
+    """Return the event of a value that is written as Debezium writes it; None if another look is needed.
+
+    ``undecoded``: operations whose row no decoder will read."""
+    has_before = not value.startswith(_NO_BEFORE)
+    try:
+        if not has_before:
+            begin = len(_NO_BEFORE)
+        elif value.startswith(_BEFORE):
+            end = value.find(_AFTER)
+            orjson.loads(value[len(_BEFORE) : end])
+            begin = end + len(_AFTER)
+        else:
+            return None
+        end = value.rfind(_SOURCE)
+        if end < begin or value.count(b'"op":', end) != 1:
+            return None
+        behind = orjson.loads(b"{" + value[end + 1 :])
+        letter, row = behind.get("op"), value[begin:end]
+        if not isinstance(letter, str) or letter not in LETTERS or "after" in behind or "before" in behind:
+            return None
+        if letter in undecoded:
+            orjson.loads(row)
+    except orjson.JSONDecodeError:
+        return None
+    return Event(letter, None if row == b"null" else row, has_before)
+
+
+def read_strictly(value: bytes) -> Event | Passed:
+    """Return the event of a value, or what else it is.  Raises ``Refusal``."""
+    members = parse_object(value, twice=True)
+    twice = given_twice(members).intersection(_OWN)
+    if twice:
+        raise Refusal("duplicate_member", "expected each member of the envelope once", min(twice))
+    letter = members.get("op")
+    if not _is_text(letter) or not isinstance(members.get("source"), dict):
+        return _beside_rows(members)
+    if letter not in LETTERS:
+        raise Refusal(ENVELOPE, f"member op: expected one of {', '.join(sorted(LETTERS))}")
+    row = members.get("after")
+    if row is not None and not isinstance(row, dict):
+        raise Refusal(ENVELOPE, "member after: expected an object, or null")
+    return Event(str(letter), None if row is None else _text_of_row(value), members.get("before") is not None)
+
+
+def passed_over(members: Mapping[str, object]) -> str | None:
+    """Return the kind of an object that a connector writes beside rows; None for any other object."""
+    names = members.keys()
+    if "ts_ms" in names and names <= _TIMES:
+        return "heartbeat"
+    if _TRANSACTION <= names <= _TRANSACTION | _TIMES and members["status"] in ("BEGIN", "END"):
+        return "transaction"
+    return None
+
+
+def _beside_rows(members: Mapping[str, object]) -> Passed:
+    kind = passed_over(members)
+    if kind is not None:
+        return Passed(kind)
+    other = other_envelope(members, ())
+    found = f"the value is {other}" if other else "the value is another JSON object"
+    raise Refusal(
+        WRONG_FORMAT,
+        f"expected Debezium's envelope (op, source, before, after); {found}. table.format.envelope is debezium: if the "
+        "connector unwraps rows (ExtractNewRecordState), it must be debezium-unwrapped",
+    )
+
+
+def _text_of_row(value: bytes) -> bytes:
+    text = with_texts(value, {"after": object})
+    if text is None:
+        raise Refusal("duplicate_member", "expected each member of the row once; one is there twice")
+    row = parse_object(text, twice=True)["after"]
+    return str(row).encode("utf-8", "surrogatepass")
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and not isinstance(value, Number)

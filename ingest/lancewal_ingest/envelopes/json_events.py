@@ -1,0 +1,135 @@
+"""``ValueDecoder`` of Debezium's envelope over plain JSON: rows are decoded as plain JSON is, by the same code.
+
+1. Created, updated and read rows are upserts of the row in ``after``.
+2. A delete names no row: the record's key does (``DecodedValues.deletes``).  The row in ``before`` is not looked at, since it
+   may hold the defaults of columns instead of their values.
+3. A truncate is refused as ``truncate``, and the contract decides about it.
+4. Heartbeats, transactions and messages are passed over, and so are rows of snapshots if the contract skips them.
+5. The result for a value depends on the value alone: how it is looked at (``debezium_json``) follows from its bytes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from lancewal_core.rows.schema import RowSchema
+from lancewal_core.table.contract import TRUNCATE
+from lancewal_ingest.decode.json.decoder import JsonDecoder
+from lancewal_ingest.decode.json.foreign import wrong_format
+from lancewal_ingest.decode.naming import Naming, OtherName
+from lancewal_ingest.decode.outcomes import ENVELOPE, Refusal
+from lancewal_ingest.decode.part import DecodedPart
+from lancewal_ingest.decode.value_decoder import (
+    NO_HEADERS,
+    DecodedValues,
+    HeaderValues,
+    NamesNoSchema,
+    Ops,
+    Places,
+    RefusedValue,
+)
+from lancewal_ingest.envelopes.debezium_json import NO_ROWS, ROWS, Event, Passed, read, read_strictly
+from lancewal_ingest.envelopes.envelope import EnvelopeRules
+from lancewal_kafka.headers import HeaderList
+
+_NOT_READ = ("not_json", "not_an_object")
+"""Kinds of rows that ``read`` may have found in a wrong place."""
+_TRUNCATED = (
+    "the source table was truncated. This record lies in one partition, and says nothing about the rows of the others: "
+    "delete them by hand, or make a new table. To go on with all rows: `lancewal table alter --on truncate=ignore`"
+)
+
+
+@dataclass(slots=True)
+class _Sorted:
+    """Values by what they are.  Numbers are places among the values."""
+
+    at: list[int] = field(default_factory=list)
+    rows: list[bytes] = field(default_factory=list)
+    """Text of the row of each value in ``at``."""
+    deletes: list[int] = field(default_factory=list)
+    passed_over: dict[str, list[int]] = field(default_factory=dict)
+    refused: list[RefusedValue] = field(default_factory=list)
+
+
+class JsonEvents(NamesNoSchema):
+    """See the module docstring.  Raises ``InvalidSchema`` for columns that have no JSON form."""
+
+    tells_operations = True
+
+    def __init__(self, rows: RowSchema, naming: Naming, envelope: EnvelopeRules) -> None:
+        self._rows = JsonDecoder(rows, naming)
+        self._undecoded = NO_ROWS | {"r"} if envelope.skips_snapshots else NO_ROWS
+        self.names: Sequence[str] = self._rows.names
+        self.growth = self._rows.growth
+        self.headers: Sequence[str] = ()
+
+    def other_format(self, value: bytes, headers: HeaderList | None) -> str | None:
+        return wrong_format(value, headers, self.names, envelope="debezium")
+
+    def decode(
+        self, values: Sequence[bytes], ops: Ops, headers: HeaderValues = NO_HEADERS, places: Places | None = None
+    ) -> DecodedValues:
+        found = _Sorted()
+        self._sort(values, range(len(values)), found, strictly=False)
+        parts, others = list[DecodedPart](), Counter[OtherName]()
+        doubtful = self._decode(found, parts, others)
+        if doubtful:
+            found.at, found.rows = [], []
+            self._sort(values, doubtful, found, strictly=True)
+            found.refused += [
+                RefusedValue(place, ENVELOPE, "member after: expected a row in JSON")
+                for place in self._decode(found, parts, others)
+            ]
+        passed_over = {kind: np.array(of_kind, np.int64) for kind, of_kind in found.passed_over.items()}
+        deletes = np.array(found.deletes, np.int64)
+        return DecodedValues(parts, found.refused, others, {}, passed_over, deletes)
+
+    def _decode(self, found: _Sorted, parts: list[DecodedPart], others: Counter[OtherName]) -> list[int]:
+        """Decode the rows of ``found``; return the places of those that are not JSON."""
+        at = np.array(found.at, np.int64)
+        decoded = self._rows.decode(found.rows, np.zeros(len(at), np.uint8))
+        parts += [replace(part, indexes=at[part.indexes]) for part in decoded.parts]
+        others.update(decoded.other_names)
+        refused = [replace(one, place=found.at[one.place]) for one in decoded.refused]
+        found.refused += [one for one in refused if one.kind not in _NOT_READ]
+        return [one.place for one in refused if one.kind in _NOT_READ]
+
+    def _sort(self, values: Sequence[bytes], places: Iterable[int], found: _Sorted, *, strictly: bool) -> None:
+        for place in places:
+            event: Event | Passed | None = None if strictly else read(values[place], self._undecoded)
+            try:
+                event = event or read_strictly(values[place])
+                kind = self._passed_over(event)
+                if kind is not None:
+                    found.passed_over.setdefault(kind, []).append(place)
+                elif isinstance(event, Event):
+                    self._add(event, place, found)
+            except Refusal as refusal:
+                found.refused.append(RefusedValue(place, refusal.kind, str(refusal), refusal.found))
+
+    def _passed_over(self, event: Event | Passed) -> str | None:
+        """Return the kind of a value that is passed over; None for others."""
+        match event:
+            case Passed(kind=kind):
+                return kind
+            case Event(letter="m"):
+                return "message"
+            case Event(letter="r") if "r" in self._undecoded:
+                return "snapshot_row"
+        return None
+
+    def _add(self, event: Event, place: int, found: _Sorted) -> None:
+        if event.letter == "d":
+            found.deletes.append(place)
+        elif event.letter not in ROWS:
+            raise Refusal(TRUNCATE, _TRUNCATED)
+        elif event.row is None:
+            raise Refusal(ENVELOPE, f"member after: expected a row, since op is {event.letter}")
+        else:
+            found.at.append(place)
+            found.rows.append(event.row)
