@@ -226,7 +226,7 @@ class Checker:
         records = self._between(region, 0, newest.first if newest.next is None else newest.next)
         has_rows = any(r.op not in (None, Op.DELETE) for r in records)
         require(not has_rows, f"{region.name}: has rows, and", state, "knows of none")
-        bad = sum(r.op is None for r in records)
+        bad = sum(r.bad for r in records)
         require(state.no_row_yet.rejected == bad, f"{region.name}:", bad, "bad records, not as in", state)
 
     def _check_kept(self, region: Region, record: GenerationRecord) -> None:
@@ -291,7 +291,7 @@ class Checker:
             log.survived |= log.lost.intersection(entry.rows.column(OFFSET).to_pylist())
             require(entry.first == position, f"{region.name}: a gap before", entry.first, "expected", position, record)
             position = entry.next
-            bad = {r.offset for r in self._between(region, entry.first, entry.next) if r.op is None}
+            bad = {r.offset for r in self._between(region, entry.first, entry.next) if r.bad}
             listed = {r.offset for r in entry.rejected}
             require(bad == listed, f"{region.name}: rejected", listed, "bad are", bad)
             # An entry follows the contract version that it names, whoever wrote it and whatever holds by now.

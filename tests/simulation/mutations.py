@@ -9,6 +9,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -88,12 +89,13 @@ from lancewal_core.region.flushes.manifest import FlushedGeneration
 from lancewal_core.region.history import History, SoundHistories, generations_behind, read_sound_histories
 from lancewal_core.region.state import GenerationRecord, GenerationState
 from lancewal_core.region.transitions import Claimant, Ended, claim, trim
+from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.store.object_store import Done, ObjectInfo, Unknown, put_once
 from lancewal_core.subscriptions.holding import HOLDS_NOTHING, Holding, holding_of
 from lancewal_core.subscriptions.needs import Age
 from lancewal_core.subscriptions.subscriptions import KeptSubscriptions, decoded_names
-from lancewal_core.table.contract import newest_contract
+from lancewal_core.table.contract import MISROUTED, newest_contract
 from lancewal_core.table.watermarks import NOTHING_MERGED, PROPERTY_EXPIRY, InForce, Watermarks
 from lancewal_core.wal.bundle import Copy
 from lancewal_core.wal.entry import NoRowYet
@@ -111,7 +113,9 @@ from lancewal_flusher.service.round import mark
 from lancewal_flusher.upkeep.adopted_keys import AdoptedKeys
 from lancewal_ingest.append.new_key_form import with_first_form
 from lancewal_ingest.append.prepare import Preparer
+from lancewal_ingest.decode.decoder import Decoder
 from lancewal_ingest.decode.naming import Naming
+from lancewal_ingest.decode.outcomes import Decoded, Rejected
 from lancewal_ingest.decode.record_keys import ComparedKeys
 from lancewal_ingest.kafka.source import Polled
 from lancewal_ingest.regions.flush_queue import FlushQueue
@@ -120,6 +124,7 @@ from lancewal_ingest.regions.open import open_regions
 from lancewal_ingest.regions.seal import to_seal
 from lancewal_ingest.retention.tombstones import lost_tombstones
 from lancewal_ingest.service.worker import IngestWorker
+from lancewal_kafka.records import Records
 from lancewal_reader.plan.log_entries import EntryRun, LogEntries
 from lancewal_reader.plan.strong import OnBranch, plan_strong
 from lancewal_reader.point.at import At
@@ -954,6 +959,32 @@ def _a_key_is_not_compared_with_its_row(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ComparedKeys, "wrong", lambda self, given, rows: {})
 
 
+def _a_tombstone_is_passed_over(patch: pytest.MonkeyPatch) -> None:
+    decode = Decoder.decode
+
+    def without_tombstones(self: Decoder, records: Records, lies: Any = None) -> Decoded:
+        found = decode(self, records, lies)
+        kept = np.array([value is not None for value in records.values]) | ~found.is_row
+        return replace(found, rows=found.rows.filter(pa.array(kept[found.is_row])), is_row=found.is_row & kept)
+
+    patch.setattr(Decoder, "decode", without_tombstones)
+
+
+def _what_is_passed_over_is_asked_for_its_partition(patch: pytest.MonkeyPatch) -> None:
+    decode = Decoder.decode
+
+    def asked(self: Decoder, records: Records, lies: Any = None) -> Decoded:
+        found = decode(self, records, lies)
+        passed = np.flatnonzero(~found.is_row & ~found.is_rejected).tolist()
+        wrong = [at for at in passed if partition_of(records.keys[at] or b"", 2) != lies[at]]
+        misrouted = [Rejected(records.offsets[at], MISROUTED, "its key belongs elsewhere") for at in wrong]
+        is_rejected = found.is_rejected.copy()
+        is_rejected[wrong] = True
+        return replace(found, rejected=(*found.rejected, *misrouted), is_rejected=is_rejected)
+
+    patch.setattr(Decoder, "decode", asked)
+
+
 def _a_record_of_another_key_form_is_taken(patch: pytest.MonkeyPatch) -> None:
     other_forms = ComparedKeys._of_other_forms
     patch.setattr(ComparedKeys, "_of_other_forms", lambda self, given: {} if self._forms else other_forms(self, given))
@@ -1263,6 +1294,8 @@ MUTATIONS: dict[str, Patch] = {
     "ingest goes on beside keys in conflict": _ingest_goes_on_beside_keys_in_conflict,
     "a region that begins has missed no delete": _a_region_that_begins_has_missed_no_delete,
     "a key is not compared with its row": _a_key_is_not_compared_with_its_row,
+    "a tombstone is passed over": _a_tombstone_is_passed_over,
+    "what is passed over is asked for its partition": _what_is_passed_over_is_asked_for_its_partition,
     "a region is claimed by an older contract": _a_region_is_claimed_by_an_older_contract,
     "field ids come back": _field_ids_come_back,
     "adopted files name dropped fields": _adopted_files_name_dropped_fields,
@@ -1403,6 +1436,8 @@ NOT_IN_SCHEDULES = {
     "a seal counts no records",
     "a region that begins has missed no delete",
     "a key is not compared with its row",
+    "a tombstone is passed over",
+    "what is passed over is asked for its partition",
     "a schema is asked for anew",
     "rows come before their schema",
     "another content of a schema is taken",

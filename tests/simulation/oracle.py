@@ -34,6 +34,13 @@ class Record:
     op: Op | None
     k: int
     values: Values
+    passed_over: bool = False
+    """Whether a record that is no row is not bad either."""
+
+    @property
+    def bad(self) -> bool:
+        """Whether an entry lists it."""
+        return self.op is None and not self.passed_over
 
 
 @dataclass(frozen=True, slots=True)
