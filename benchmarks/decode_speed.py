@@ -22,12 +22,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.json as pj
 
-from lancewal_core.names.ids import Position
+from lancewal_core.names.ids import Position, SchemaKey
+from lancewal_core.record_keys.key_form import KeyForm, key_form_written_out
 from lancewal_core.record_keys.key_format import KeyFormat, encode_region_key
 from lancewal_core.rows.column_types import format_type
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.settings.sections import JsonForm
 from lancewal_core.table.contract import Column, Contract
+from lancewal_core.wal.writer_schemas import StoredSchema, WriterSchema, stored_schema
 from lancewal_ingest.append.prepare import Consumed, Preparer
 from lancewal_ingest.append.routing import routing_of
 from lancewal_ingest.decode.decoder import Decoder
@@ -36,7 +38,11 @@ from lancewal_ingest.decode.naming import Naming
 from lancewal_kafka.records import Records
 
 MESSAGES, ROUNDS = 10_000, 60
-KEY_FORMATS: tuple[KeyFormat, ...] = ("bytes", "canonical", "long", "json-compact", "json")
+KEY_FORMATS: tuple[KeyFormat, ...] = ("bytes", "canonical", "long", "json-compact", "json", "connect-json", "avro")
+AVRO_KEY = '{"type": "record", "name": "Key", "fields": [{"name": "id", "type": "long"}]}'
+CONNECT_KEY = (
+    b'{"type":"struct","fields":[{"type":"int64","optional":false,"field":"id"}],"optional":false,"name":"t.Key"}'
+)
 COLUMNS = pa.schema(
     [
         ("id", pa.int64()),
@@ -144,6 +150,10 @@ def _keyed(key_format: KeyFormat, records: Records) -> tuple[Contract, Records]:
             keys = [json.dumps({"id": number}).encode() for number in ids]
         case "json-compact":
             keys = [encode_region_key({"id": number}, form=key_format) for number in ids]
+        case "connect-json":
+            keys = [b'{"schema":%s,"payload":{"id":%d}}' % (CONNECT_KEY, number) for number in ids]
+        case "avro":
+            keys = [b"\0\0\0\0\1" + _zigzag(number) for number in ids]
         case "bytes":
             keys = [encode_region_key(number) for number in ids]
         case _:
@@ -152,8 +162,31 @@ def _keyed(key_format: KeyFormat, records: Records) -> tuple[Contract, Records]:
     contract = Contract(
         table_uuid="u", topic="t", topic_id="i", partitions=1, primary_key=("id",), start=(0,), columns=tuple(columns),
         region_key=() if key_format == "bytes" else ("id",), key_format=key_format,
+        key_forms=(KeyForm("id-1"), key_form_written_out(CONNECT_KEY)),
     )  # fmt: skip
     return contract, Records(records.offsets, records.timestamps, list(keys), records.values, records.headers)
+
+
+def _zigzag(number: int) -> bytes:
+    """Return an integer as Avro writes it."""
+    rest, written = number << 1, bytearray()
+    while rest > 0x7F:
+        written.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    return bytes([*written, rest])
+
+
+class _KeySchema:
+    """The one schema of Avro keys."""
+
+    asked_first = False
+    _versions = (stored_schema(WriterSchema("avro", AVRO_KEY), "w"),)
+
+    def known(self, key: SchemaKey) -> Sequence[StoredSchema]:
+        return self._versions
+
+    def read(self, key: SchemaKey, at_least: int = 1) -> Sequence[StoredSchema]:
+        return self._versions
 
 
 def _key_formats(records: Records) -> None:
@@ -163,7 +196,7 @@ def _key_formats(records: Records) -> None:
     for key_format in KEY_FORMATS:
         contract, keyed = _keyed(key_format, records)
         consumed = Consumed(contract.regions[0], Position(0), Position(len(keyed)), keyed)
-        preparer, routing = Preparer(contract), routing_of(contract)
+        preparer, routing = Preparer(contract, schemas=_KeySchema()), routing_of(contract)
         decoded = Decoder(
             contract.rows, JsonDecoder(contract.rows), patches=True, record_bytes_max=1 << 20, keys=None
         ).decode(keyed)

@@ -17,7 +17,14 @@ from lancewal_ingest.decode.framed.decoder import NOTHING_ACCEPTED, FramedDecode
 from lancewal_ingest.decode.framed.json_schema import JsonSchemaFormat
 from lancewal_ingest.decode.json.decoder import JsonDecoder
 from lancewal_ingest.decode.naming import PLAIN, Naming, key_naming_of
-from lancewal_ingest.decode.record_keys import KEY_SCHEMA_HEADER, ComparedKeys, EncodedKeys, RecordKeys
+from lancewal_ingest.decode.record_keys import (
+    KEY_SCHEMA_HEADER,
+    ComparedKeys,
+    EncodedKeys,
+    FormsByName,
+    FormsByText,
+    RecordKeys,
+)
 from lancewal_ingest.decode.value_decoder import NO_SCHEMAS, Schemas, ValueDecoder
 from lancewal_ingest.envelopes.envelope import NO_ENVELOPE, EnvelopeRules
 from lancewal_ingest.envelopes.json_events import JsonEvents
@@ -80,6 +87,9 @@ def record_keys(contract: Contract, schemas: Schemas = NO_SCHEMAS) -> RecordKeys
             framed = _framed_format(contract.key_format, of_key, naming)
             versions = contract.schema_versions
             keys = FramedDecoder(framed, of_key, naming, schemas, versions, KEY_SCHEMA_HEADER)
-            return ComparedKeys(keys, rows, {}, contract.key_forms)
+            return ComparedKeys(keys, rows, {}, FormsByName(keys, contract.key_forms))
+        case "connect-json":
+            connect = ConnectDecoder(of_key, naming)
+            return ComparedKeys(connect, rows, {}, FormsByText(connect.schema_texts, contract.key_forms))
         case _:
             return None

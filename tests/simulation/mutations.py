@@ -987,12 +987,16 @@ def _what_is_passed_over_is_asked_for_its_partition(patch: pytest.MonkeyPatch) -
 
 def _a_record_of_another_key_form_is_taken(patch: pytest.MonkeyPatch) -> None:
     other_forms = ComparedKeys._of_other_forms
-    patch.setattr(ComparedKeys, "_of_other_forms", lambda self, given: {} if self._forms else other_forms(self, given))
+    patch.setattr(
+        ComparedKeys, "_of_other_forms", lambda self, given: {} if self._forms.taken else other_forms(self, given)
+    )
 
 
 def _rows_come_before_the_form_of_their_keys(patch: pytest.MonkeyPatch) -> None:
     other_forms = ComparedKeys._of_other_forms
-    patch.setattr(ComparedKeys, "_of_other_forms", lambda self, given: other_forms(self, given) if self._forms else {})
+    patch.setattr(
+        ComparedKeys, "_of_other_forms", lambda self, given: other_forms(self, given) if self._forms.taken else {}
+    )
 
 
 def _a_member_takes_its_own_first_form(patch: pytest.MonkeyPatch) -> None:

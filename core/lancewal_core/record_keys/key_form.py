@@ -1,24 +1,29 @@
 """Forms of record keys with schemas.  The bytes of a row's key follow from the row and the form.
 
 A serializer of a schema registry writes the schema's name before the key.  So a row has another key under another schema,
-and may lie in another partition.  A *form* is the schema's name, and whether it lies in the key's bytes:
+and may lie in another partition.  A *form* is the schema's name, and whether it lies in the key's bytes.  A key of
+Kafka Connect's JSON holds the schema itself, whose text is hashed:
 
 | form | a record's key |
 |---|---|
 | ``id-7``, ``guid-...`` | begins with a frame that names this schema |
 | ``header-id-7``, ``header-guid-...`` | is the payload alone; the header ``__key_schema_id`` names this schema |
+| ``schema-`` and 32 hex digits | has a member ``schema`` with this text: the first half of its SHA-256 |
 
 Rules
  1. A contract lists the forms that the table takes (``Contract.key_forms``).  A record of another form is no row, and stops
     its partition, unless a person has accepted that form.
  2. Two schemas are two forms, even if they mean the same.  Behind a frame their keys differ.  Beside a header their keys are
-    equal if both schemas write the same bytes, which a person may know and nothing here decides.
+    equal if both schemas write the same bytes, which a person may know and nothing here decides.  Two texts of a schema are
+    two schemas.
  3. ``lancewal schema accept`` gives a name another schema.  Keys of that name keep their form: the person who accepts the
     schema says that keys keep their partitions.
 """
 
 from __future__ import annotations
 
+import hashlib
+import re
 from typing import NewType
 
 from lancewal_core.names.ids import SchemaKey
@@ -29,7 +34,11 @@ KeyForm = NewType("KeyForm", str)
 KEY_FORMS_MAX = 1_000
 """Most forms of one table.  Each came by a command, but for the first one."""
 _IN_HEADER = "header-"
-KEY_FORM_FORM = "a schema's number below 2^32 or its GUID, after header- if a header of the record names it"
+_WRITTEN_OUT = re.compile(r"schema-[0-9a-f]{32}")
+KEY_FORM_FORM = (
+    "a schema's number below 2^32 or its GUID, after header- if a header of the record names it. Or schema- and the 32 hex "
+    "digits that the error names"
+)
 
 
 def key_form(schema: SchemaKey, *, in_header: bool) -> KeyForm:
@@ -37,11 +46,18 @@ def key_form(schema: SchemaKey, *, in_header: bool) -> KeyForm:
     return KeyForm(f"{_IN_HEADER}{schema}" if in_header else schema)
 
 
+def key_form_written_out(schema: bytes) -> KeyForm:
+    """Return the form of keys that hold this text of a schema."""
+    return KeyForm(f"schema-{hashlib.sha256(schema).hexdigest()[:32]}")
+
+
 def is_key_form(text: str) -> bool:
-    return is_schema_key(text.removeprefix(_IN_HEADER))
+    return is_schema_key(text.removeprefix(_IN_HEADER)) or _WRITTEN_OUT.fullmatch(text) is not None
 
 
 def key_form_of(text: str) -> KeyForm | None:
     """Return the form that a person calls so: a number or a GUID may stand for the schema.  None if there is none."""
+    if is_key_form(text):
+        return KeyForm(text)
     schema = schema_key_of(text.removeprefix(_IN_HEADER))
     return None if schema is None else key_form(SchemaKey(schema), in_header=text.startswith(_IN_HEADER))

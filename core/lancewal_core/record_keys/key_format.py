@@ -14,6 +14,7 @@ No code outside this room compares names of formats.
 | ``json-compact``: ``json_compact`` | yes | yes |
 | ``json``: an object of the region key's columns in any text | yes | no |
 | ``avro``, ``json-schema``: these columns by a schema of a registry, which the key names (``key_form``) | yes | no |
+| ``connect-json``: these columns by a schema that the key holds | yes | no |
 | ``bytes`` of the producers' choice | no | no |
 """
 
@@ -33,12 +34,14 @@ from lancewal_core.rows.column_types import integer_range
 from lancewal_core.rows.region_key import RegionKeyCodec, canonical_key
 from lancewal_core.rows.schema import RowSchema
 
-KeyFormat = Literal["canonical", "short", "integer", "long", "json-compact", "json", "avro", "json-schema", "bytes"]
+KeyFormat = Literal[
+    "canonical", "short", "integer", "long", "json-compact", "json", "connect-json", "avro", "json-schema", "bytes"
+]
 """Format of a table's record keys."""
 
 OF_FIRST_RELEASE = frozenset[KeyFormat](["canonical", "bytes"])
 """Formats that the first release knows."""
-_WITH_SCHEMAS = frozenset[KeyFormat](["avro", "json-schema"])
+_WITH_SCHEMAS = frozenset[KeyFormat](["connect-json", "avro", "json-schema"])
 _IN_ANY_TEXT = frozenset[KeyFormat](["json"]) | _WITH_SCHEMAS
 """Formats in which one key may have several texts, so that its bytes do not follow from a row."""
 _INTEGER_BYTES = {"short": 2, "integer": 4, "long": 8}
@@ -86,7 +89,7 @@ def has_region_key(key_format: KeyFormat) -> bool:
 
 
 def has_key_forms(key_format: KeyFormat) -> bool:
-    """Return whether keys of that format name schemas, so that tables list the forms of keys that they take."""
+    """Return whether keys of that format have schemas, so that tables list the forms of keys that they take."""
     return key_format in _WITH_SCHEMAS
 
 

@@ -6,7 +6,7 @@
    ``key_differs``.
 3. Then a key that does not decode is the bad record ``key_form``, never a guess: a missing key too.
 4. If rows tell their partition, ``routing`` finds records with wrong keys, and nothing is compared here.
-5. A key that names a schema has a form (``lancewal_core.record_keys.key_form``).  A good key of a form that the contract
+5. A key with a schema has a form (``lancewal_core.record_keys.key_form``).  A good key of a form that the contract
    does not list is ``key_form_changed``: nobody knows whether its row lies in the partition of the row's other records.  A
    key of such a form that is not good is ``key_form`` or ``key_differs``, so no stray record names the first form.
 
@@ -16,7 +16,7 @@ A format whose keys decode, and whose rows do not tell the key, needs a ``ValueD
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, cast
 
@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lancewal_core.record_keys.json_compact import writes
-from lancewal_core.record_keys.key_form import KeyForm, key_form
+from lancewal_core.record_keys.key_form import KeyForm, key_form, key_form_written_out
 from lancewal_core.record_keys.key_format import KeyCodec
 from lancewal_core.record_keys.key_text import KeyText, key_text
 from lancewal_core.rows.column_types import storage
@@ -126,19 +126,60 @@ class EncodedKeys(NamesNoSchema):
         return _differs(self._region_key)
 
 
+class KeyForms(Protocol):
+    """Forms of a table's keys."""
+
+    @property
+    def taken(self) -> Collection[KeyForm]:
+        """Forms that the contract lists."""
+
+    def of(self, given: GivenKeys) -> Iterable[tuple[KeyForm, Indexes]]:
+        """Return the forms of keys, each with the indexes of its keys.  A key that does not decode may have none."""
+
+
+@dataclass(frozen=True, slots=True)
+class FormsByName:
+    """Forms of keys that name a schema of a registry."""
+
+    values: ValueDecoder
+    taken: Collection[KeyForm]
+
+    def of(self, given: GivenKeys) -> Iterable[tuple[KeyForm, Indexes]]:
+        header = given.headers.get(KEY_SCHEMA_HEADER)
+        for schema, indexes in self.values.schemas_of(given.keys, given.headers):
+            beside = np.zeros(len(indexes), np.bool_)
+            if header is not None:
+                beside = header.take(pa.array(indexes)).is_valid().to_numpy(zero_copy_only=False)
+            for in_header, some in ((False, indexes[~beside]), (True, indexes[beside])):
+                if len(some):
+                    yield key_form(schema, in_header=in_header), some
+
+
+@dataclass(frozen=True, slots=True)
+class FormsByText:
+    """Forms of keys that hold their schema.  ``texts`` returns the schemas of keys, each with the indexes of the keys."""
+
+    texts: Callable[[Sequence[bytes]], Iterable[tuple[bytes, Indexes]]]
+    taken: Collection[KeyForm]
+
+    def of(self, given: GivenKeys) -> Iterable[tuple[KeyForm, Indexes]]:
+        for text, indexes in self.texts([key or b"" for key in given.keys]):
+            yield key_form_written_out(text), indexes
+
+
 class ComparedKeys:
     """Keys that ``values`` decodes to the columns of the region key.
 
     ``called``: the column of each name that a key may use, if keys are JSON.  Keys in the text of a key before (``KeyText``)
-    are then compared without being decoded, which takes a third of the time (``benchmarks.decode_speed``).  ``forms``: those
-    that the contract lists, if keys have any."""
+    are then compared without being decoded, which takes a third of the time (``benchmarks.decode_speed``).  ``forms``: None
+    if keys have none."""
 
     def __init__(
         self,
         values: ValueDecoder,
         rows: RowSchema,
         called: Mapping[str, str],
-        forms: Collection[KeyForm] = (),
+        forms: KeyForms | None = None,
     ) -> None:
         self._values = values
         self._forms = forms
@@ -186,24 +227,15 @@ class ComparedKeys:
     def _of_other_forms(self, given: GivenKeys) -> dict[int, Refusal]:
         """Return the refusals of keys whose forms the contract does not list (5)."""
         found = dict[int, Refusal]()
-        for form, indexes in self._by_form(given):
-            if form not in self._forms:
-                listed = (
-                    f"the table's keys have {', '.join(self._forms)}" if self._forms else "the table has no key yet"
-                )
+        if self._forms is None:
+            return found
+        taken = self._forms.taken
+        for form, indexes in self._forms.of(given):
+            if form not in taken:
+                listed = f"the table's keys have {', '.join(taken)}" if taken else "the table has no key yet"
                 refusal = Refusal(KEY_FORM_CHANGED, f"the record's key has the schema {form}; {listed}", form)
                 found |= dict.fromkeys(indexes.tolist(), refusal)
         return found
-
-    def _by_form(self, given: GivenKeys) -> Iterator[tuple[KeyForm, Indexes]]:
-        header = given.headers.get(KEY_SCHEMA_HEADER)
-        for schema, indexes in self._values.schemas_of(given.keys, given.headers):
-            beside = np.zeros(len(indexes), np.bool_)
-            if header is not None:
-                beside = header.take(pa.array(indexes)).is_valid().to_numpy(zero_copy_only=False)
-            for in_header, some in ((False, indexes[~beside]), (True, indexes[beside])):
-                if len(some):
-                    yield key_form(schema, in_header=in_header), some
 
     def _differing(self, given: GivenKeys, rows: pa.RecordBatch, at: Indexes) -> dict[int, Refusal]:
         """Return the refusals of keys that are not those of their rows, which are ``rows`` at ``at``."""
@@ -239,7 +271,9 @@ class ComparedKeys:
         return wrong, [(at[part.indexes], part.columns) for part in decoded.parts]
 
     def _no_key(self, why: str, found: str = "") -> Refusal:
-        kind = "of table.region_key" if self.names_schemas else "that is a JSON object of table.region_key"
+        kind = (
+            "that is a JSON object of table.region_key" if self._forms is None else "with a schema, of table.region_key"
+        )
         expected = f"expected a record key {kind} ({', '.join(self._region_key)})"
         return Refusal(KEY_FORM, expected + (why and f"; {why}"), found)
 

@@ -11,11 +11,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.contract import OTHER_RECORD
@@ -108,6 +110,17 @@ class ConnectDecoder(NamesNoSchema):
             new_fields.update(found.new_fields)
         passed_over = {OTHER_RECORD: np.array(others, np.int64)} if others else {}
         return DecodedValues(parts, refused, other_names, new_fields, passed_over)
+
+    def schema_texts(self, values: Sequence[bytes]) -> Iterator[tuple[bytes, npt.NDArray[np.int64]]]:
+        """Yield the text of each schema, with the indexes of the values that have it.
+
+        A value that is refused for something else may be left out."""
+        head = self._heads.of(values[0]) if values else None
+        if head is not None and pc.all(pc.starts_with(pa.array(values, pa.binary()), head.text)).as_py():
+            yield head.schema, np.arange(len(values))  # nearly always, and a tenth of the time
+            return
+        for text, group in self._by_schema(values)[0].items():
+            yield text, np.array(group.indexes, np.int64)
 
     def _by_schema(self, values: Sequence[bytes]) -> tuple[dict[bytes, _Group], list[RefusedValue]]:
         """Return the values by the text of their schema, and refusals of those without a schema or payload."""

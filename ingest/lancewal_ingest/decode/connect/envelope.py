@@ -24,7 +24,7 @@ _BEGIN = re.compile(rb'[ \t\n\r]*\{[ \t\n\r]*"schema"[ \t\n\r]*:[ \t\n\r]*(?=\{)
 _MIDDLE = re.compile(rb'[ \t\n\r]*,[ \t\n\r]*"payload"[ \t\n\r]*:')
 _BLANKS = b" \t\n\r"
 _MEMBERS = {"schema", "payload"}
-_ADVICE = "Have the producer's converter write schemas (value.converter.schemas.enable=true)"
+_ADVICE = "Have the producer's converter write schemas (schemas.enable=true)"
 
 
 class Head(NamedTuple):
