@@ -15,6 +15,7 @@ from lancewal_ingest.decode.avro.decoder import AvroFormat
 from lancewal_ingest.decode.connect.decoder import ConnectDecoder
 from lancewal_ingest.decode.framed.decoder import NOTHING_ACCEPTED, FramedDecoder, FramedFormat
 from lancewal_ingest.decode.framed.json_schema import JsonSchemaFormat
+from lancewal_ingest.decode.framed.protobuf.decoder import ProtobufFormat
 from lancewal_ingest.decode.json.decoder import JsonDecoder
 from lancewal_ingest.decode.naming import PLAIN, Naming, key_naming_of
 from lancewal_ingest.decode.record_keys import (
@@ -56,15 +57,17 @@ def value_decoder(
             return JsonDecoder(rows, naming)
         case "connect-json":
             return ConnectDecoder(rows, naming)
-        case "avro" | "json-schema":
+        case "avro" | "protobuf" | "json-schema":
             return FramedDecoder(_framed_format(value_format, rows, naming), rows, naming, schemas, accepted)
 
 
-def _framed_format(named: Literal["avro", "json-schema"], rows: RowSchema, naming: Naming) -> FramedFormat:
+def _framed_format(named: Literal["avro", "protobuf", "json-schema"], rows: RowSchema, naming: Naming) -> FramedFormat:
     """Return the format of that name, of values or of keys."""
     match named:
         case "avro":
             return AvroFormat(rows, naming)
+        case "protobuf":
+            return ProtobufFormat(rows, naming)
         case "json-schema":
             return JsonSchemaFormat(rows, naming)
 

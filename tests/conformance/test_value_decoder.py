@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
+from functools import cache
 from typing import Any, get_args
 from uuid import UUID
 
@@ -20,6 +21,7 @@ import fastavro
 import numpy as np
 import pyarrow as pa
 import pytest
+from google.protobuf.message_factory import GetMessageClass
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,6 +32,7 @@ from lancewal_core.table.contract import Contract
 from lancewal_core.wal.writer_schemas import StoredSchema, WriterSchema, stored_schema
 from lancewal_ingest.decode.connect.decoder import ConnectDecoder
 from lancewal_ingest.decode.framed.frames import key_of_id
+from lancewal_ingest.decode.framed.protobuf.schema import message_of
 from lancewal_ingest.decode.json.decoder import JsonDecoder
 from lancewal_ingest.decode.outcomes import KINDS, PASSED_OVER
 from lancewal_ingest.decode.value_decoder import DecodedValues, HeaderValues, ValueDecoder
@@ -274,6 +277,67 @@ def enveloped(name: ValueFormat, envelope: Envelope) -> Callable[[RowSchema], Va
     return lambda rows: value_decoder(name, rows, schemas=SCHEMAS, envelope=EnvelopeRules(envelope))
 
 
+PROTOBUF_TYPES = {"f": "optional double", "ok": "optional bool", "k": "optional string", "s": "optional string",
+                  "t": "optional string", "uid": "optional string", "bin": "optional bytes",
+                  "at": "optional google.protobuf.Timestamp", "vec": "repeated double", "bits": "repeated int64",
+                  "vecs": "repeated bytes", "st": "optional google.protobuf.Empty"}  # fmt: skip
+"""The Protobuf type of each field that is null."""
+
+
+def protobuf_of(name: str, value: object) -> str:
+    """The Protobuf type of a Python value."""
+    match value:
+        case None:
+            return PROTOBUF_TYPES.get(name, "optional int64")
+        case bool():
+            return "optional bool"
+        case int():
+            return "optional int64"
+        case float():
+            return "optional double"
+        case str() | UUID():
+            return "optional string"
+        case bytes():
+            return "optional bytes"
+        case datetime():
+            return "optional google.protobuf.Timestamp"
+        case dict():
+            return f"optional M{name}"
+        case list() if all(item is not None for item in value):
+            last = max(value, key=lambda item: isinstance(item, float), default=None)
+            return "repeated " + protobuf_of("", last).removeprefix("optional ")
+    raise TypeError(type(value))
+
+
+def protobuf_message(name: str, row: Row) -> str:
+    inner = "".join(protobuf_message(f"M{field}", value) for field, value in row.items() if isinstance(value, dict))
+    fields = "".join(f"{protobuf_of(field, value)} {field} = {n};" for n, (field, value) in enumerate(row.items(), 1))
+    return f"message {name} {{ {inner} {fields} }}"
+
+
+@cache
+def protobuf_class(text: str) -> Any:
+    return GetMessageClass(message_of(WriterSchema("protobuf", text), (0,)))
+
+
+def protobuf_row(row: Row) -> dict[str, Any]:
+    """The row as upb takes it."""
+    given = {name: str(value) if isinstance(value, UUID) else value for name, value in row.items()}
+    return {name: protobuf_row(value) if isinstance(value, dict) else value for name, value in given.items()}
+
+
+def as_protobuf(row: Row) -> bytes:
+    text = (
+        'syntax = "proto3"; import "google/protobuf/timestamp.proto"; import "google/protobuf/empty.proto"; '
+        + protobuf_message("R", row)
+    )
+    try:
+        message = protobuf_class(text)(**protobuf_row(row))
+    except ValueError as error:
+        raise TypeError(str(error)) from error
+    return framed(WriterSchema("protobuf", text), b"\0" + message.SerializeToString())
+
+
 def framed_by(name: ValueFormat) -> Callable[[RowSchema], ValueDecoder]:
     return lambda rows: value_decoder(name, rows, schemas=SCHEMAS)
 
@@ -288,6 +352,7 @@ FORMATS = {
     "avro unwrapped": Format(
         enveloped("avro", "debezium-unwrapped"), as_avro, frozenset({"sty"}), envelope="debezium-unwrapped"
     ),
+    "protobuf": Format(framed_by("protobuf"), as_protobuf, frozenset({"sty", "day", "ints", "vecs"})),
 }
 
 
@@ -297,8 +362,12 @@ def fields_of(values: Sequence[bytes]) -> HeaderValues:
     for value in values:
         versions = SCHEMAS.known(key_of_id(int.from_bytes(value[1:5])))
         writer = versions[0].writer if versions else None
-        named = None if writer is None or writer.kind != "avro" else json.loads(writer.text)["fields"]
-        found.append(None if named is None else ",".join(field["name"] for field in named).encode())
+        named: list[str] | None = None
+        if writer is not None and writer.kind == "avro":
+            named = [field["name"] for field in json.loads(writer.text)["fields"]]
+        elif writer is not None and writer.kind == "protobuf":
+            named = [field.name for field in message_of(writer, (0,)).fields]
+        found.append(None if named is None else ",".join(named).encode())
     return {"lancewal.fields": pa.array(found, pa.binary())}
 
 

@@ -144,9 +144,9 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=False)
 
 
-ValueFormat = Literal["json", "connect-json", "avro", "json-schema"]
+ValueFormat = Literal["json", "connect-json", "avro", "protobuf", "json-schema"]
 """A format of record values."""
-TYPED_FORMATS: frozenset[ValueFormat] = frozenset({"connect-json", "avro"})
+TYPED_FORMATS: frozenset[ValueFormat] = frozenset({"connect-json", "avro", "protobuf"})
 """Formats whose schemas say which fields values have, and of which types."""
 
 
@@ -159,12 +159,12 @@ class FormatSettings(Section):
 
     value: ValueFormat = "json"
     """Format of record values.  ``json``: plain JSON.  ``connect-json``: JSON of Kafka Connect, in which each value has its
-    schema.  ``avro``, ``json-schema``: Avro and JSON behind the frame of a schema registry.  Plain JSON, because it needs no
-    registry."""
+    schema.  ``avro``, ``protobuf``, ``json-schema``: Avro, Protobuf and JSON behind the frame of a schema registry.  Plain
+    JSON, because it needs no registry."""
     record: Annotated[str, Field(max_length=1 << 10)] = ""
-    """Full name of the records that are rows, in a topic of several types.  An Avro record has a name, and so has the schema
-    of a ``connect-json`` value.  ``table.on_other_record`` decides about the others.  Not set: records of any name are rows,
-    by their fields."""
+    """Full name of the records that are rows, in a topic of several types.  An Avro record and a Protobuf message have
+    names, and so has the schema of a ``connect-json`` value.  ``table.on_other_record`` decides about the others.  Not set:
+    records of any name are rows, by their fields."""
     key: Literal[
         "canonical", "short", "integer", "long", "json-compact", "json", "connect-json", "avro", "json-schema", "bytes"
     ] = "canonical"
@@ -328,8 +328,8 @@ class TableSettings(Section):
     on_unknown_column: OnUnknownColumn = "reject"
     """Policy for a member of a record for which the table has no column.  ``reject`` the record, so that ``on_bad_record``
     decides about it; ``ignore`` the member (skip and count it); or ``add`` the column.  Reject, because a misspelt name
-    must not lose values unseen.  In a format whose schemas have fields (``avro``, ``connect-json``), ``reject`` stops the
-    partition: its producer would write more such records.  ``add`` needs such a format."""
+    must not lose values unseen.  In a format whose schemas have fields (``avro``, ``protobuf``, ``connect-json``),
+    ``reject`` stops the partition: its producer would write more such records.  ``add`` needs such a format."""
     columns_max: Annotated[int, Field(ge=1, le=4_096)] = 200
     """Most columns up to which ``on_unknown_column: add`` adds.  Enough for wide sources, and a producer that makes up names
     does not fill the table with them."""

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lancewal_ingest.decode.avro.cells import (
     BoolCell,
@@ -36,7 +35,6 @@ from lancewal_ingest.decode.avro.cells import (
     UuidTextCell,
     is_null,
 )
-from lancewal_ingest.decode.avro.cursors import Cursors, Mask, Places
 from lancewal_ingest.decode.avro.schema import (
     AvroArray,
     AvroEnum,
@@ -47,11 +45,25 @@ from lancewal_ingest.decode.avro.schema import (
     AvroUnion,
     takes_no_bytes,
 )
+from lancewal_ingest.decode.framed.arrays import (
+    as_wide,
+    binaries,
+    exact_binaries,
+    fixed_width,
+    integer_items,
+    list_of,
+    map_of,
+    struct_of,
+    texts,
+    truths,
+    uuids,
+    values_of,
+    vectors,
+)
+from lancewal_ingest.decode.framed.cursors import Cursors, Mask, Places
 
 ITEMS_MAX = 64
 """Most items of a list that are read item by item."""
-ITEMS_AT_ONCE = 1 << 17
-"""Integers in lists that are read at once."""
 STEPS_MAX = 5_000
 """Most values of passed-over types that are read at all cursors of a chunk."""
 _BRANCHES_MAX = 64
@@ -76,24 +88,12 @@ def _read(cell: Cell, cursors: Cursors, live: Mask | None) -> Any:
     return _READERS[type(cell)](cell, cursors, live)
 
 
-def _validity(live: Mask | None) -> pa.Buffer | None:
-    return None if live is None else pa.py_buffer(np.packbits(live, bitorder="little"))
-
-
-def _fixed_width(values: npt.NDArray[Any], type_: pa.DataType, live: Mask | None, count: int | None = None) -> pa.Array:
-    """Return an array of the bytes of ``values``.  ``count``: values of the type in it, if these are not its items."""
-    buffers = [_validity(live), pa.py_buffer(np.ascontiguousarray(values))]
-    return pa.Array.from_buffers(type_, len(values) if count is None else count, buffers)
-
-
 def _null(cell: NullCell, cursors: Cursors, _: Mask | None) -> pa.Array:
     return pa.nulls(len(cursors), cell.column)
 
 
 def _bool(cell: BoolCell, cursors: Cursors, live: Mask | None) -> pa.Array:
-    found = _truths(cursors, live)
-    bits = pa.py_buffer(np.packbits(found, bitorder="little"))
-    return pa.Array.from_buffers(cell.column, len(found), [_validity(live), bits])
+    return truths(_truths(cursors, live), cell.column, live)
 
 
 def _truths(cursors: Cursors, live: Mask | None) -> npt.NDArray[np.uint8]:
@@ -130,10 +130,10 @@ def numbers(cell: NumberCell, values: npt.NDArray[np.int64], live: Mask | None) 
         wrong |= whole * cell.per != values
         values = whole
     if cell.floating:
-        found = _fixed_width(values.astype(cell.column.to_pandas_dtype()), cell.column, live)
+        found = fixed_width(values.astype(cell.column.to_pandas_dtype()), cell.column, live)
     else:
         bits = cell.column.bit_width
-        found = _fixed_width(values if bits == 64 else values.astype(f"<i{bits // 8}"), cell.column, live)
+        found = fixed_width(values if bits == 64 else values.astype(f"<i{bits // 8}"), cell.column, live)
     return found, wrong if wrong.any() else None
 
 
@@ -141,11 +141,7 @@ def _float(cell: FloatCell, cursors: Cursors, live: Mask | None) -> pa.Array:
     values: npt.NDArray[Any] = cursors.word()
     values = values.view("<f8") if cell.width == 8 else values.astype("<u4").view("<f4")
     cursors.move(cell.width, live)
-    return _fixed_width(_as_wide(values, cell.column), cell.column, live)
-
-
-def _as_wide(values: npt.NDArray[Any], column: pa.DataType) -> npt.NDArray[Any]:
-    return values if values.itemsize * 8 == column.bit_width else values.astype("<f8")
+    return fixed_width(as_wide(values, cell.column), cell.column, live)
 
 
 def _sizes(size: int | None, cursors: Cursors, live: Mask | None) -> Places:
@@ -184,59 +180,16 @@ def decimals(cell: DecimalCell, sizes: Places, cursors: Cursors, live: Mask | No
     limbs = np.empty((len(low), 2), np.int64)
     unused = cursors.doubtful if live is None else cursors.doubtful | ~live
     limbs[:, 0], limbs[:, 1] = np.where(unused, 0, low), np.where(unused, 0, high)
-    found = _fixed_width(limbs, pa.decimal128(cell.precision, cell.scale), live)
+    found = fixed_width(limbs, pa.decimal128(cell.precision, cell.scale), live)
     return found if found.type == cell.column else found.cast(cell.column)
 
 
 def _text(cell: TextCell, cursors: Cursors, live: Mask | None) -> pa.Array:
-    runs = cursors.runs(_sizes(None, cursors, live))
-    _, ends, data = runs.buffers()
-    data = data or pa.py_buffer(b"")
-    found = pa.Array.from_buffers(pa.string(), len(runs), [_validity(live), ends, data])
-    if len(data) and np.frombuffer(data, np.uint8).max() >= 0x80:
-        cursors.doubtful[_not_text(found)] = True
-        if cell.column != found.type and cursors.doubtful.any():
-            found = pc.if_else(pa.array(cursors.doubtful), pa.scalar(None, found.type), found)
-    return _wide(found, cell.column)
-
-
-def _wide(array: pa.Array, column: pa.DataType) -> pa.Array:
-    return array if array.type == column else array.cast(column)
-
-
-_HEX = np.full(256, 0x80, np.uint8)
-"""Value of each hexadecimal digit; 0x80 for other bytes."""
-_HEX[np.frombuffer(b"0123456789abcdefABCDEF", np.uint8)] = [*range(16), *range(10, 16)]
-_DASHES = [8, 13, 18, 23]
+    return texts(cursors, _sizes(None, cursors, live), cell.column, live)
 
 
 def _uuid(cell: UuidTextCell, cursors: Cursors, live: Mask | None) -> pa.Array:
-    sizes = _sizes(None, cursors, live)
-    whole = sizes == 36
-    cursors.doubt(~whole, live)
-    letters = _values(cursors.runs(np.where(whole, sizes, 0)), np.dtype(np.uint8)).reshape(-1, 36)
-    digits = _HEX[np.delete(letters, _DASHES, axis=1)]
-    wrong = (letters[:, _DASHES] != ord("-")).any(axis=1) | (digits >= 0x80).any(axis=1)
-    cursors.doubtful[np.flatnonzero(whole)[wrong]] = True
-    halves = digits[:, 0::2] << 4, digits[:, 1::2] & 0xF
-    return _of_bytes(np.bitwise_or(*halves), whole, cell.column, live)
-
-
-def _not_text(array: pa.Array) -> list[int]:
-    """Return the places of the texts that are not UTF-8, at the cost of few passes if these are few."""
-    wrong: list[int] = []
-    pending = [(0, array)]
-    while pending:
-        begin, part = pending.pop()
-        try:
-            part.validate(full=True)
-        except pa.ArrowInvalid:
-            if len(part) == 1:
-                wrong.append(begin)
-            else:
-                middle = len(part) // 2
-                pending += [(begin, part.slice(0, middle)), (begin + middle, part.slice(middle))]
-    return wrong
+    return uuids(cursors, _sizes(None, cursors, live), cell.column, live, live)
 
 
 def _symbol(cell: EnumCell, cursors: Cursors, live: Mask | None) -> pa.Array:
@@ -259,39 +212,8 @@ def _bytes(cell: BytesCell, cursors: Cursors, live: Mask | None) -> pa.Array:
 def blobs(cell: BytesCell, sizes: Places, cursors: Cursors, live: Mask | None) -> pa.Array:
     """Return an array of the bytes at the cursors, so many for each."""
     if cell.exactly is None:
-        runs = cursors.runs(sizes)
-        found = pa.Array.from_buffers(pa.binary(), len(runs), [_validity(live), *runs.buffers()[1:]])
-        return _wide(found, cell.column)
-    whole = sizes == cell.exactly
-    cursors.doubt(~whole, live)
-    data = _values(cursors.runs(np.where(whole, sizes, 0)), np.dtype(np.uint8)).reshape(-1, cell.exactly)
-    return _of_bytes(data, whole, cell.column, live)
-
-
-def _of_bytes(data: npt.NDArray[Any], rows: Mask, column: pa.DataType, live: Mask | None) -> pa.Array:
-    """Return an array of a type of fixed size, with the bytes of ``data`` in some rows."""
-    if len(data) < len(rows):
-        data = _spread(data, rows)
-    if column == pa.uuid():
-        return pa.ExtensionArray.from_storage(column, _fixed_width(data, column.storage_type, live))
-    if pa.types.is_fixed_size_binary(column):
-        return _fixed_width(data, column, live)
-    items = _fixed_width(data.reshape(-1), column.value_type, None, len(data) * column.list_size)
-    return pa.Array.from_buffers(column, len(data), [_validity(live)], children=[items])
-
-
-def _values(runs: pa.Array, form: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Return the bytes of all rows, one row after the other, as values."""
-    _, ends, data = runs.buffers()
-    count = int(np.frombuffer(ends, np.int32, len(runs) + 1)[-1]) // form.itemsize if len(runs) else 0
-    return np.frombuffer(data, form, count) if count else np.empty(0, form)
-
-
-def _spread(data: npt.NDArray[Any], rows: Mask) -> npt.NDArray[Any]:
-    """Return zeros with ``data`` in some rows."""
-    found = np.zeros((len(rows), *data.shape[1:]), data.dtype)
-    found[rows] = data
-    return found
+        return binaries(cursors, sizes, cell.column, live)
+    return exact_binaries(cursors, sizes, cell.exactly, cell.column, (live, live))
 
 
 def _struct(cell: StructCell, cursors: Cursors, live: Mask | None) -> pa.Array:
@@ -300,15 +222,7 @@ def _struct(cell: StructCell, cursors: Cursors, live: Mask | None) -> pa.Array:
         array = _read(member, cursors, live)
         if place is not None:
             children[place] = array
-    return None if cell.column is None else _struct_of(cell.column, children, len(cursors), live)
-
-
-def _struct_of(column: pa.DataType, children: Mapping[int, pa.Array], count: int, live: Mask | None) -> pa.Array:
-    arrays = [
-        children[place] if place in children else pa.nulls(count, column.field(place).type)
-        for place in range(column.num_fields)
-    ]
-    return pa.Array.from_buffers(column, count, [_validity(live)], children=arrays)
+    return None if cell.column is None else struct_of(cell.column, children, len(cursors), live)
 
 
 def _choice(cell: ChoiceCell, cursors: Cursors, live: Mask | None) -> pa.Array:
@@ -335,7 +249,7 @@ def _choice(cell: ChoiceCell, cursors: Cursors, live: Mask | None) -> pa.Array:
         return None
     if cell.places:
         full = ~nulls if live is None else live & ~nulls
-        return _struct_of(cell.column, children, len(codes), full)
+        return struct_of(cell.column, children, len(codes), full)
     return pa.nulls(len(codes), cell.column) if whole is None else whole
 
 
@@ -363,74 +277,22 @@ def _items(cell: ItemsCell, cursors: Cursors, live: Mask | None) -> Any:
     counts = np.where(wrong, 0, counts)
     filled = counts > 0
     if isinstance(item, FloatCell):
-        values = _values(cursors.runs(counts * width), np.dtype(f"<f{width}"))
-        items = _fixed_width(_as_wide(values, item.column), item.column, None)
+        values = values_of(cursors.runs(counts * width), np.dtype(f"<f{width}"))
+        items = fixed_width(as_wide(values, item.column), item.column, None)
     elif isinstance(item, NumberCell):
-        items = _number_items(item, cursors, counts)
+        items = integer_items(cursors, counts, item.column, lambda few: _number(item, few, None))
     else:
         items = _one_by_one(item, cursors, counts)
     cursors.doubtful |= cursors.bytes(filled) != 0  # the end of the list
     if cell.column is None:
         return None
     if vector:
-        return _vector(cell.column, items, cursors, counts, live)
-    ends = np.zeros(len(counts) + 1, np.int32)
-    np.cumsum(counts, out=ends[1:])
-    return pa.Array.from_buffers(cell.column, len(counts), [_validity(live), pa.py_buffer(ends)], children=[items])
+        return vectors(cell.column, items, cursors, counts, live)
+    return list_of(cell.column, items, counts, live)
 
 
 def _map(cell: MapCell, cursors: Cursors, live: Mask | None) -> pa.Array:
-    entries = _items(cell.entries, cursors, live)
-    validity, ends = entries.buffers()[:2]
-    borders = np.frombuffer(ends, np.int32, len(entries) + 1)
-    counts = borders[1:] - borders[:-1]
-    if (counts > 1).any():
-        rows = np.repeat(np.arange(len(counts)), counts)
-        keys = entries.values.field(0).dictionary_encode()
-        # A row and its key are one number.
-        pairs = np.sort(rows * len(keys.dictionary) + keys.indices.to_numpy())
-        twice = pairs[1:][pairs[1:] == pairs[:-1]]
-        cursors.doubtful[twice // len(keys.dictionary)] = True
-    return pa.Array.from_buffers(cell.column, len(entries), [validity, ends], children=[entries.values])
-
-
-def _vector(column: pa.DataType, items: pa.Array, cursors: Cursors, counts: Places, live: Mask | None) -> pa.Array:
-    size, filled = column.list_size, counts > 0
-    values = (
-        np.frombuffer(items.buffers()[1], items.type.to_pandas_dtype(), len(items))
-        if len(items)
-        else np.empty(0, items.type.to_pandas_dtype())
-    )
-    values = values.reshape(-1, size)
-    if items.null_count:
-        nulls = items.is_null().to_numpy(zero_copy_only=False).reshape(-1, size).any(axis=1)
-        cursors.doubtful[np.flatnonzero(filled)[nulls]] = True
-    if len(values) < len(counts):
-        values = _spread(values, filled)
-    children = [_fixed_width(values.reshape(-1), column.value_type, None)]
-    return pa.Array.from_buffers(column, len(counts), [_validity(live)], children=children)
-
-
-def _number_items(item: NumberCell, cursors: Cursors, counts: Places) -> pa.Array:
-    """Read the integers of all lists at once: each ends with the next byte below 0x80."""
-    lasts = np.flatnonzero(cursors.data < 0x80)
-    firsts = np.searchsorted(lasts, cursors.at)
-    sums = np.cumsum(counts)
-    ends = lasts[np.minimum(firsts + np.maximum(counts, 1) - 1, len(lasts) - 1)] + 1
-    wrong = (counts > 0) & (ends > cursors.ends)
-    cursors.doubtful |= wrong
-    pieces = []
-    for begin in range(0, int(sums[-1]), ITEMS_AT_ONCE):
-        items = np.arange(begin, min(begin + ITEMS_AT_ONCE, int(sums[-1])))
-        rows = np.searchsorted(sums, items, side="right")
-        numbers = items - (sums - counts)[rows]
-        places = np.minimum(firsts[rows] + numbers, len(lasts) - 1)
-        starts = np.where(numbers == 0, cursors.at[rows], lasts[places - 1] + 1)
-        few = cursors.some(rows, np.minimum(starts, cursors.limit))
-        pieces.append(_number(item, few, None))
-        cursors.doubtful[rows[few.doubtful]] = True
-    cursors.at = np.where(wrong | (counts == 0), cursors.at, ends)
-    return pa.concat_arrays(pieces) if pieces else pa.nulls(0, item.column)
+    return map_of(cell.column, _items(cell.entries, cursors, live), cursors)
 
 
 def _one_by_one(item: Cell, cursors: Cursors, counts: Places) -> Any:

@@ -26,10 +26,9 @@ Growth = tuple[int, int]
 """Bytes for each byte of a datum, and bytes for each datum."""
 
 
-def growth_of(members: Sequence[tuple[Cell, int | None]], default_bytes: int) -> Growth:
-    """Return the growth of rows with these cells.  ``default_bytes``: most bytes that defaults add to a row."""
-    factor, each = _together(cell for cell, place in members if place is not None)
-    return factor, each + default_bytes
+def growth_of(members: Sequence[tuple[Cell, int | None]]) -> Growth:
+    """Return the growth of rows with these cells."""
+    return _together(cell for cell, place in members if place is not None)
 
 
 def _together(cells: Iterable[Cell]) -> Growth:

@@ -1,17 +1,9 @@
-"""Mapping of a writer schema's fields to the columns of a contract.
-
-1. A field belongs to the column that has its name as present name, otherwise to that which has it as former name
-   (``naming``).  Members of structs follow the same rule.  Aliases in the schema, and its defaults, change nothing.
-2. A field without a column is passed over if the contract passes its name over, and is unknown otherwise.
-3. A column takes values of a type whose values it may hold exactly.  Integers and times are compared value by value.  Floats
-   and decimals only become wider.
-4. The result for a schema whose values cannot fill the columns is a refusal of every payload, and no error.
-"""
+"""Cells of an Avro schema for the columns of a contract, by the rules of ``framed.mapping``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -49,9 +41,9 @@ from lancewal_ingest.decode.avro.schema import (
     named,
     takes_no_bytes,
 )
+from lancewal_ingest.decode.framed.mapping import FieldMapper, Level, Mapped, PlacedField, mismatch
 from lancewal_ingest.decode.framed.payloads import SchemaUnusable
-from lancewal_ingest.decode.naming import Names, Naming, OtherName
-from lancewal_ingest.decode.outcomes import Refusal
+from lancewal_ingest.decode.naming import Names, Naming
 
 _INT = range(-(1 << 31), 1 << 31)
 _LONG = range(-(1 << 63), 1 << 63)
@@ -63,116 +55,32 @@ _FLOAT_DIGITS = {2: 11, 4: 24, 8: 53}
 """Bits of the integers that floats of so many bytes hold without a gap."""
 
 
-@dataclass(slots=True)
-class Mapped:
-    """Cells of a writer schema for the columns of a contract."""
+def mapped(writer: AvroType, rows: RowSchema, naming: Naming) -> Mapped[tuple[Cell, int | None]]:
+    """Return the cells of a writer schema, with the places of their columns; None for fields that are passed over.
 
-    members: Sequence[tuple[Cell, int | None]] = ()
-    """In the writer's order, with the place of the column; None for fields that are passed over."""
-    refusal: Refusal | None = None
-    """Why every payload is refused, since there are unknown fields; None if payloads can be rows."""
-    unknown: list[str] = field(default_factory=list)
-    """Paths of fields without a column."""
-    new_fields: dict[str, pa.DataType] = field(default_factory=dict)
-    used: list[OtherName] = field(default_factory=list)
-    """Names other than present ones that each row uses."""
-
-
-def mapped(writer: AvroType, rows: RowSchema, naming: Naming) -> Mapped:
-    """Return the cells of a writer schema.  ``rows``: by present names."""
-    found = Mapped()
+    ``rows``: by present names."""
     if not isinstance(writer, AvroRecord):
         raise SchemaUnusable(f"expected a record, whose fields are columns; the schema is {described(writer)}")
-    called = {present: column for column, present in naming.fields.items()}
-    mapper = _Mapper(found, called)
-    level = naming.in_values(rows).columns
-    try:
-        members = mapper.members(_fields(writer), _Level(level, naming.names, ""))
-        found.members = [
-            (cell, None if place is None else rows.columns.get_field_index(level.names[place]))
-            for cell, place in _with_bytes(members)
-        ]
-        held = {rows.columns.names[place] for _, place in found.members if place is not None}
-        missing = next((key for key in rows.primary_key if key not in held), None)
-        if missing is not None:
-            message = f"column {called.get(missing, missing)!r}: expected a field for it, it is in the primary key"
-            raise SchemaUnusable(message, "missing_key")
-    except SchemaUnusable:
-        if not found.unknown:
-            raise
-    if found.unknown:
-        columns = [called.get(name, name) for name in level.names]
-        found.refusal = Refusal(
-            "unknown_column", f"expected a schema without fields but the columns {columns}", found.unknown[0]
-        )
-    return found
+    mapper = FieldMapper[AvroType](rows, naming, column_of)
+    found = mapper.mapped(_fields(writer), _Cells(mapper).member)
+    return replace(found, members=_with_bytes(found.members))
 
 
 def _fields(record: AvroRecord) -> list[tuple[str, AvroType]]:
     return [(one.name, one.type) for one in record.fields]
 
 
-@dataclass(frozen=True, slots=True)
-class _Level:
-    """The columns, or the members of a struct."""
+class _Cells:
+    def __init__(self, mapper: FieldMapper[AvroType]) -> None:
+        self._mapper = mapper
 
-    fields: pa.Schema | pa.StructType
-    names: Names | None
-    path: str
-    """Path of the struct; empty for the columns."""
+    def members(self, fields: Iterable[tuple[str, AvroType]], level: Level) -> list[tuple[Cell, int | None]]:
+        return self._mapper.members(fields, level, self.member)
 
-
-class _Mapper:
-    def __init__(self, found: Mapped, called: Mapping[str, str]) -> None:
-        self._found = found
-        self._called = called
-        """The table's name of each column that has another present name."""
-
-    def members(self, fields: Iterable[tuple[str, AvroType]], level: _Level) -> list[tuple[Cell, int | None]]:
-        given = list(fields)
-        at = {one.name: place for place, one in enumerate(level.fields)}
-        twice = None if level.names is None else level.names.twice([name for name, _ in given])
-        if twice is not None:
-            where = f"column {level.path!r}: " if level.path else ""
-            message = f"{where}expected each field once, and by one of its names; {twice!r} is another one"
-            raise SchemaUnusable(message, "duplicate_member")
-        # Unknown fields are looked for first: they decide before types do.
-        placed = [(name, type_, self._place(name, type_, at, level)) for name, type_ in given]
-        first: SchemaUnusable | None = None
-        members: list[tuple[Cell, int | None]] = []
-        for name, type_, place in placed:
-            if place is None:
-                members.append((SkippedCell(type_, f"{level.path}.{name}" if level.path else name), None))
-                continue
-            column = level.fields.field(place)
-            path = f"{level.path}.{column.name}" if level.path else self._called.get(column.name, column.name)
-            try:
-                within = None if level.names is None else level.names.present[column.name]
-                members.append((self.cell(type_, column.type, within, path), place))
-            except SchemaUnusable as unusable:
-                first = first or unusable
-        if first is not None:
-            raise first
-        return members
-
-    def _place(self, name: str, type_: AvroType, at: Mapping[str, int], level: _Level) -> int | None:
-        if level.names is None:
-            if name in at:
-                return at[name]
-        elif name in level.names.present:
-            return at[name]
-        else:
-            use = level.names.use_of(name)
-            if use is not None:
-                prefix = f"{level.path}." if level.path else ""
-                self._found.used.append(OtherName(use.use, prefix + use.path))
-                return at[level.names.former[name]] if use.use == "former" else None
-        self._found.unknown.append(f"{level.path}.{name}" if level.path else name)
-        if not level.path:
-            column = column_of(type_)
-            if column is not None:
-                self._found.new_fields[name] = column
-        return None
+    def member(self, field: PlacedField[AvroType]) -> tuple[Cell, int | None]:
+        if field.column is None:
+            return SkippedCell(field.type, field.path), None
+        return self.cell(field.type, field.column, field.names, field.path), field.place
 
     def cell(self, type_: AvroType, column: pa.DataType, names: Names | None, path: str) -> Cell:
         """Return the cell of a column for values of a type; ``SchemaUnusable`` if the column cannot take them."""
@@ -188,7 +96,7 @@ class _Mapper:
                 entry = StructCell(path, pair, [(key, 0), (value, 1)], pair.names)
                 found = MapCell(path, column, ItemsCell(path, pa.list_(pair), entry, 1))
             case AvroRecord() if pa.types.is_struct(column):
-                level = _Level(column, names, path)
+                level = Level(column, names, path)
                 found = StructCell(path, column, _with_bytes(self.members(_fields(type_), level)), column.names)
             case AvroEnum(symbols=symbols) if column in _TEXTS:
                 found = EnumCell(path, column, symbols)
@@ -197,7 +105,7 @@ class _Mapper:
             case AvroPlain():
                 found = _plain(type_, column, path)
         if found is None:
-            raise _mismatch(type_, column, path)
+            raise mismatch(column, path, described(type_))
         return found
 
     def _union(self, union: AvroUnion, column: pa.DataType, names: Names | None, path: str) -> ChoiceCell | None:
@@ -216,7 +124,7 @@ class _Mapper:
         members = [(named(one).rpartition(".")[2], one) for one in others]
         if len({name for name, _ in members}) != len(members):
             return None
-        placed = iter(self.members(members, _Level(column, names, path)))
+        placed = iter(self.members(members, Level(column, names, path)))
         pairs = [(SkippedCell(one, path), None) if named(one) == "null" else next(placed) for one in branches]
         return ChoiceCell(path, column, [cell for cell, _ in pairs], [place for _, place in pairs], column.names)
 
@@ -230,11 +138,6 @@ class _Mapper:
 def _with_bytes(members: Sequence[tuple[Cell, int | None]]) -> Sequence[tuple[Cell, int | None]]:
     """Return the members without those that are passed over and take no bytes, of which a record may have very many."""
     return [(cell, place) for cell, place in members if not (isinstance(cell, SkippedCell) and takes_no_bytes(cell.of))]
-
-
-def _mismatch(type_: AvroType, column: pa.DataType, path: str) -> SchemaUnusable:
-    message = f"column {path!r}: expected a type that fits {column}; the schema has {described(type_)}"
-    return SchemaUnusable(message, "type")
 
 
 def _plain(type_: AvroPlain, column: pa.DataType, path: str) -> Cell | None:

@@ -24,7 +24,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lancewal_ingest.decode.avro.assembly import items_of
 from lancewal_ingest.decode.avro.cells import (
     BoolCell,
     BytesCell,
@@ -54,6 +53,7 @@ from lancewal_ingest.decode.avro.schema import (
     AvroUnion,
     takes_no_bytes,
 )
+from lancewal_ingest.decode.framed.assembly import items_of
 from lancewal_ingest.decode.outcomes import Refusal
 
 DEPTH_MAX = 64

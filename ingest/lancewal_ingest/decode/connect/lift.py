@@ -25,8 +25,8 @@ from lancewal_ingest.decode.avro.cells import (
     StructCell,
 )
 from lancewal_ingest.decode.avro.columnar import blobs, decimals, numbers
-from lancewal_ingest.decode.avro.cursors import Cursors, Mask
 from lancewal_ingest.decode.connect.wire import is_float_vector, value_cell
+from lancewal_ingest.decode.framed.cursors import Cursors, Mask
 from lancewal_ingest.decode.json.transport import lift_vector, rows_with
 from lancewal_ingest.decode.outcomes import Refusal
 

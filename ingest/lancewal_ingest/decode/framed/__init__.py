@@ -3,5 +3,9 @@
 ``frames`` reads which schema values name.  ``payloads`` is the interface of a format here.  ``decoder`` decodes values by
 the stored schemas that they name.  ``json_schema`` is JSON after a frame.
 
+Formats with schemas that have fields share the rest.  ``mapping`` finds the column of a field.  ``typed`` decodes payloads by
+a columnar and a strict reader.  ``cursors`` and ``arrays`` are for the columnar one, ``assembly`` for the strict one.
+``protobuf`` is the room of such a format.  Avro's is beside this room.
+
 May import: decode, decode.json.
 """

@@ -207,13 +207,15 @@ class FramedDecoder:
     ) -> DecodedPart:
         """Return the part with the columns of its patches alone in these, and refuse patches that do not name any."""
         patches = part.ops.to_numpy() == Op.PATCH
-        if decoder.tells_presence or not patches.any():
+        if decoder.tells_null or not patches.any():
             return part
         texts: list[bytes | None] = [None] * len(patches)
         if fields is not None:
             texts = fields.take(pa.array(part.indexes)).to_pylist()
+        if decoder.tells_presence:
+            patches &= np.array([text is not None for text in texts])
         kept, has = np.ones(len(patches), np.bool_), np.ones((len(self._rows.columns), len(patches)), np.bool_)
-        present: list[bytes | None] = [None] * len(patches)
+        present: list[bytes | None] = part.present.to_pylist()
         named: dict[bytes | None, frozenset[str] | Refusal] = {}
         for place in np.flatnonzero(patches).tolist():
             text = texts[place]

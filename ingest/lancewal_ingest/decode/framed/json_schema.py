@@ -19,7 +19,7 @@ from lancewal_ingest.decode.value_decoder import DecodedValues, Ops
 class JsonPayloads:
     """``PayloadDecoder`` of JSON."""
 
-    tells_presence = True
+    tells_presence = tells_null = True
     unknown: Sequence[str] = ()
 
     def __init__(self, decoder: JsonDecoder) -> None:

@@ -71,6 +71,10 @@ class PayloadDecoder(Protocol):
         """Whether payloads say which columns a patch has, and ``present`` of its rows holds them."""
 
     @property
+    def tells_null(self) -> bool:
+        """Whether payloads tell presence, and also which columns are null.  Otherwise a header may say more."""
+
+    @property
     def unknown(self) -> Sequence[str]:
         """Paths of the fields that guarantee 4 is about; empty if there are none."""
 

@@ -5,23 +5,16 @@
 
 from __future__ import annotations
 
-import json
-import resource
-import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
-from lancewal_demo.stack.resident_memory import resident_bytes
 from lancewal_ingest.decode.avro.decoder import AvroPayloads
-from lancewal_ingest.decode.framed.payloads import Payloads
 from lancewal_ingest.decode.naming import Names, Naming
 from tests.ingest.decode.avro.cases import decoder, number, record
+from tests.ingest.decode.framed.hostile import Hostile, decode_all
 
-CPU_S = 120
-"""Limit of the process: far above what all cases need, far below what one needs that is not bounded."""
 NBYTES = 300_000
 """Bytes of a large datum."""
 EMPTY = {"type": "record", "name": "Empty", "fields": []}
@@ -155,18 +148,7 @@ def made(case: Case) -> AvroPayloads:
 
 
 def main() -> None:
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
-    for case in cases():
-        of, payloads = made(case), Payloads.of([b"\2" + case.data])
-        with open("/proc/self/clear_refs", "w") as peak:
-            peak.write("5")
-        before, begin = resident_bytes("VmRSS"), time.process_time()
-        found = of.decode(payloads, np.zeros(1, np.uint8))
-        took = time.process_time() - begin
-        kind = found.refused[0].kind if found.refused else None
-        cells = 0 if case.column is None or found.refused else found.parts[0].columns[1].nbytes
-        line = {"name": case.name, "kind": kind, "seconds": took, "bytes": len(case.data), "cells": cells}
-        print(json.dumps({**line, "peak": resident_bytes("VmHWM") - before}), flush=True)
+    decode_all(Hostile(case.name, made(case), b"\2" + case.data, case.column is not None) for case in cases())
 
 
 if __name__ == "__main__":

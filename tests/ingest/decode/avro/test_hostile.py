@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.ingest.decode.avro.hostile import CPU_S, cases
+from tests.ingest.decode.avro.hostile import cases
+from tests.ingest.decode.framed.hostile import MEMORY, outcomes_of
 
-ROOT = Path(__file__).resolve().parents[4]
 CASES = {case.name: case for case in cases()}
-MEMORY = 64_000_000
 
 
 @cache
 def outcomes() -> dict[str, dict[str, Any]]:
-    command = [sys.executable, "-m", "tests.ingest.decode.avro.hostile"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=10 * CPU_S, check=False)
-    assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
-    return {line["name"]: line for line in map(json.loads, done.stdout.splitlines())}
+    return outcomes_of("tests.ingest.decode.avro.hostile")
 
 
 def test_every_case_is_decided() -> None:

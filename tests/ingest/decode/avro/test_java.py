@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from py4j.protocol import Py4JJavaError
 
-from tests.ingest.decode.avro.cases import Drawn, decoded, outcomes, record
+from tests.ingest.decode.avro.cases import Drawn, record
 from tests.ingest.decode.avro.test_paths_agree import made, tables
 from tests.ingest.decode.avro.test_schema import BAD, GOOD
 from tests.ingest.decode.avro.test_schema import record as nested
+from tests.ingest.decode.framed.outcomes import decoded, outcomes
 from tests.support.fuzzing import fuzz
 from tests.support.java import SPARK_JARS, java
 

@@ -16,7 +16,8 @@ from lancewal_ingest.decode.framed.payloads import SchemaUnusable
 from lancewal_ingest.decode.naming import Names, Naming, OtherName
 from lancewal_ingest.decode.value_decoder import DecodedValues
 from lancewal_ingest.decode.weight import slot_bits
-from tests.ingest.decode.avro.cases import decoded, decoder, logical, outcomes, record, written
+from tests.ingest.decode.avro.cases import decoder, logical, record, written
+from tests.ingest.decode.framed.outcomes import decoded, outcomes
 
 COLUMNS = pa.schema([("id", pa.int64()), ("s", pa.string()), ("n", pa.int32())])
 IGNORING = Naming(Names({"id": None, "s": None}, ignores=True))
@@ -380,7 +381,7 @@ def test_outcomes_do_not_depend_on_the_chunks(monkeypatch: pytest.MonkeyPatch) -
     values = [value for datum in datums for value in (datum, datum[:-1], datum + b"\0")]
     together = outcomes(decoded(of, values))
     for rows, nbytes in ((1, 1), (2, 1 << 20), (7, 300)):
-        monkeypatch.setattr("lancewal_ingest.decode.avro.decoder.CHUNK_ROWS", rows)
-        monkeypatch.setattr("lancewal_ingest.decode.avro.decoder.CHUNK_BYTES", nbytes)
-        monkeypatch.setattr("lancewal_ingest.decode.avro.decoder.SINGLY_BYTES", nbytes)
+        monkeypatch.setattr("lancewal_ingest.decode.framed.typed.CHUNK_ROWS", rows)
+        monkeypatch.setattr("lancewal_ingest.decode.framed.typed.CHUNK_BYTES", nbytes)
+        monkeypatch.setattr("lancewal_ingest.decode.framed.typed.SINGLY_BYTES", nbytes)
         assert outcomes(decoded(of, values)) == together

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lancewal_ingest.decode.avro.decoder import AvroPayloads
-from lancewal_ingest.decode.framed.payloads import Payloads
-from tests.ingest.decode.avro.cases import Drawn, decoded, decoder, outcomes, record, texts, types, written
+from tests.ingest.decode.avro.cases import Drawn, decoder, record, types, written
+from tests.ingest.decode.framed.outcomes import by_one, decoded, outcomes, texts
 from tests.support.fuzzing import damaged, fuzz
 
 PASSED_OVER = {
@@ -59,17 +58,6 @@ def made(drawn: list[Drawn], rows: list[list[tuple[Any, Any]]]) -> tuple[AvroPay
         for place, row in enumerate(rows)
     ]
     return decoder(avro, columns), written(avro, values), columns
-
-
-def by_one(of: AvroPayloads, datums: list[bytes]) -> dict[int, str]:
-    """What the strict reader alone makes of each datum."""
-    payloads, ops = Payloads.of(datums), np.zeros(len(datums), np.uint8)
-    parts, refused = of._singly(payloads, np.arange(len(datums)), ops)
-    become = {one.place: f"{one.kind}: {one.message}" for one in refused}
-    for part in parts:
-        columns = [texts(array) for array in (*part.columns, part.ops, part.present)]
-        become |= {int(place): ", ".join(cells) for place, *cells in zip(part.indexes, *columns, strict=True)}
-    return become
 
 
 @fuzz(250)

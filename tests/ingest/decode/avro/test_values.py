@@ -12,8 +12,8 @@ import pytest
 
 from lancewal_ingest.decode.framed.payloads import Payloads
 from lancewal_ingest.decode.outcomes import KINDS
-from tests.ingest.decode.avro.cases import decoded, decoder, logical, number, outcomes, record, texts
-from tests.ingest.decode.avro.test_paths_agree import by_one
+from tests.ingest.decode.avro.cases import decoder, logical, number, record
+from tests.ingest.decode.framed.outcomes import by_one, decoded, outcomes, texts
 
 DAY_MS = 86_400_000
 DECIMAL_3 = logical("bytes", "decimal", precision=3, scale=0)

@@ -56,6 +56,13 @@ class Cursors:
         few.steps_left, few.depth = self.steps_left, self.depth
         return few
 
+    def within(self, sizes: Places) -> Cursors:
+        """Return cursors for the next bytes of each row, so many, as datums of their own.  ``sizes``: what ``room``
+        returned."""
+        inner = self.some(np.arange(len(self)), self.at.copy())
+        inner.ends = np.minimum(self.at + sizes, self.limit)
+        return inner
+
     def __len__(self) -> int:
         return len(self.at)
 
@@ -81,14 +88,14 @@ class Cursors:
         found: npt.NDArray[np.uint64] = self.words[self.at + shift].view("<u8")
         return found
 
-    def numbers(self, live: Mask | None) -> npt.NDArray[np.int64]:
-        """Return the next number of each row."""
+    def varints(self, live: Mask | None) -> npt.NDArray[np.uint64]:
+        """Return the next integer of each row, of at most 64 bits in at most 10 bytes."""
         first = self.data.take(self.at)
         if live is not None:
             first *= live
         if not len(first) or first.max() < 0x80:
             self.move(1, live)
-            return (first >> 1).astype(np.int64) ^ -(first & 1).astype(np.int64)
+            return first.astype(np.uint64)
         word = self.word()
         if live is not None:
             word *= live
@@ -109,7 +116,11 @@ class Cursors:
             counts[long] += 1 + more
             self.doubtful[long[more & (tenth > 1)]] = True
         self.move(counts, live)
-        return (word >> _ONE).view(np.int64) ^ -(word & _ONE).view(np.int64)
+        return word
+
+    def numbers(self, live: Mask | None) -> npt.NDArray[np.int64]:
+        """Return the next integer of each row, which has its sign in the lowest bit."""
+        return signed(self.varints(live))
 
     def room(self, sizes: Places, live: Mask | None) -> Places:
         """Return the sizes that fit into what is left of each datum, 0 in place of others, which become doubtful."""
@@ -135,3 +146,8 @@ class Cursors:
         )
         self.at = self.at + sizes
         return slots.take(pa.array(np.arange(0, 2 * len(stops), 2, dtype=np.int32)))
+
+
+def signed(word: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+    """Return the integers that have their signs in the lowest bit (zigzag)."""
+    return (word >> _ONE).view(np.int64) ^ -(word & _ONE).view(np.int64)

@@ -1,0 +1,211 @@
+"""Arrow arrays of what the cursors of a chunk read: the same for every format of binary values.
+
+Guarantees
+ 1. A function that takes ``cursors`` makes a row doubtful if the strict reader must decide on it (``cursors``).  Other rows of
+    the array are exact.
+ 2. ``live`` are the rows that hold a value, and ``valid`` those that are not null; None stands for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lancewal_ingest.decode.framed.cursors import Cursors, Mask, Places
+
+ITEMS_AT_ONCE = 1 << 17
+"""Integers in lists that are read at once."""
+_HEX = np.full(256, 0x80, np.uint8)
+"""Value of each hexadecimal digit; 0x80 for other bytes."""
+_HEX[np.frombuffer(b"0123456789abcdefABCDEF", np.uint8)] = [*range(16), *range(10, 16)]
+_DASHES = [8, 13, 18, 23]
+
+
+def validity(valid: Mask | None) -> pa.Buffer | None:
+    return None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+
+
+def fixed_width(values: npt.NDArray[Any], type_: pa.DataType, valid: Mask | None, count: int | None = None) -> pa.Array:
+    """Return an array of the bytes of ``values``.  ``count``: values of the type in it, if these are not its items."""
+    buffers = [validity(valid), pa.py_buffer(np.ascontiguousarray(values))]
+    return pa.Array.from_buffers(type_, len(values) if count is None else count, buffers)
+
+
+def as_wide(values: npt.NDArray[Any], column: pa.DataType) -> npt.NDArray[Any]:
+    """Return floats as the column has them, whose floats are as wide or wider."""
+    return values if values.itemsize * 8 == column.bit_width else values.astype("<f8")
+
+
+def truths(found: npt.NDArray[Any], column: pa.DataType, valid: Mask | None) -> pa.Array:
+    bits = pa.py_buffer(np.packbits(found, bitorder="little"))
+    return pa.Array.from_buffers(column, len(found), [validity(valid), bits])
+
+
+def texts(cursors: Cursors, sizes: Places, column: pa.DataType, valid: Mask | None) -> pa.Array:
+    """Return the next bytes of each row as text.  ``sizes``: what ``Cursors.room`` returned."""
+    runs = cursors.runs(sizes)
+    _, ends, data = runs.buffers()
+    data = data or pa.py_buffer(b"")
+    found = pa.Array.from_buffers(pa.string(), len(runs), [validity(valid), ends, data])
+    if len(data) and np.frombuffer(data, np.uint8).max() >= 0x80:
+        cursors.doubtful[_not_text(found)] = True
+        if column != found.type and cursors.doubtful.any():
+            found = pc.if_else(pa.array(cursors.doubtful), pa.scalar(None, found.type), found)
+    return _wide(found, column)
+
+
+def binaries(cursors: Cursors, sizes: Places, column: pa.DataType, valid: Mask | None) -> pa.Array:
+    """Return the next bytes of each row, for a column of bytes of any length."""
+    runs = cursors.runs(sizes)
+    found = pa.Array.from_buffers(pa.binary(), len(runs), [validity(valid), *runs.buffers()[1:]])
+    return _wide(found, column)
+
+
+def exact_binaries(
+    cursors: Cursors, sizes: Places, exactly: int, column: pa.DataType, masks: tuple[Mask | None, Mask | None]
+) -> pa.Array:
+    """Return the next bytes of each row, for a column whose values have ``exactly`` so many.  ``masks``: live and valid."""
+    live, valid = masks
+    whole = sizes == exactly
+    cursors.doubt(~whole, live)
+    data = values_of(cursors.runs(np.where(whole, sizes, 0)), np.dtype(np.uint8)).reshape(-1, exactly)
+    return _of_bytes(data, whole, column, valid)
+
+
+def uuids(cursors: Cursors, sizes: Places, column: pa.DataType, live: Mask | None, valid: Mask | None) -> pa.Array:
+    """Return the next bytes of each row, which are a uuid as text."""
+    whole = sizes == 36
+    cursors.doubt(~whole, live)
+    letters = values_of(cursors.runs(np.where(whole, sizes, 0)), np.dtype(np.uint8)).reshape(-1, 36)
+    digits = _HEX[np.delete(letters, _DASHES, axis=1)]
+    wrong = (letters[:, _DASHES] != ord("-")).any(axis=1) | (digits >= 0x80).any(axis=1)
+    cursors.doubtful[np.flatnonzero(whole)[wrong]] = True
+    halves = digits[:, 0::2] << 4, digits[:, 1::2] & 0xF
+    return _of_bytes(np.bitwise_or(*halves), whole, column, valid)
+
+
+def struct_of(column: pa.DataType, children: Mapping[int, pa.Array], count: int, valid: Mask | None) -> pa.Array:
+    """Return structs of the members at these places.  Other members are null."""
+    arrays = [
+        children[place] if place in children else pa.nulls(count, column.field(place).type)
+        for place in range(column.num_fields)
+    ]
+    return pa.Array.from_buffers(column, count, [validity(valid)], children=arrays)
+
+
+def list_of(column: pa.DataType, items: pa.Array, counts: Places, valid: Mask | None) -> pa.Array:
+    """Return lists of so many of the items each."""
+    ends = np.zeros(len(counts) + 1, np.int32)
+    np.cumsum(counts, out=ends[1:])
+    return pa.Array.from_buffers(column, len(counts), [validity(valid), pa.py_buffer(ends)], children=[items])
+
+
+def map_of(column: pa.DataType, entries: pa.Array, cursors: Cursors) -> pa.Array:
+    """Return maps of lists of entries.  A row with a key twice becomes doubtful."""
+    bits, ends = entries.buffers()[:2]
+    borders = np.frombuffer(ends, np.int32, len(entries) + 1)
+    counts = borders[1:] - borders[:-1]
+    if (counts > 1).any():
+        rows = np.repeat(np.arange(len(counts)), counts)
+        keys = entries.values.field(0).dictionary_encode()
+        # A row and its key are one number.
+        pairs = np.sort(rows * len(keys.dictionary) + keys.indices.to_numpy())
+        twice = pairs[1:][pairs[1:] == pairs[:-1]]
+        cursors.doubtful[twice // len(keys.dictionary)] = True
+    return pa.Array.from_buffers(column, len(entries), [bits, ends], children=[entries.values])
+
+
+def vectors(column: pa.DataType, items: pa.Array, cursors: Cursors, counts: Places, valid: Mask | None) -> pa.Array:
+    """Return vectors.  Each row has as many of the items as the column needs, or none."""
+    size, filled = column.list_size, counts > 0
+    values = (
+        np.frombuffer(items.buffers()[1], items.type.to_pandas_dtype(), len(items))
+        if len(items)
+        else np.empty(0, items.type.to_pandas_dtype())
+    )
+    values = values.reshape(-1, size)
+    if items.null_count:
+        nulls = items.is_null().to_numpy(zero_copy_only=False).reshape(-1, size).any(axis=1)
+        cursors.doubtful[np.flatnonzero(filled)[nulls]] = True
+    if len(values) < len(counts):
+        values = _spread(values, filled)
+    children = [fixed_width(values.reshape(-1), column.value_type, None)]
+    return pa.Array.from_buffers(column, len(counts), [validity(valid)], children=children)
+
+
+def integer_items(
+    cursors: Cursors, counts: Places, column: pa.DataType, read: Callable[[Cursors], pa.Array]
+) -> pa.Array:
+    """Return the integers of all lists, so many of each row, and move the cursors.
+
+    An integer ends with the next byte below 0x80.  ``read`` returns what cursors at all of them read."""
+    lasts = np.flatnonzero(cursors.data < 0x80)
+    firsts = np.searchsorted(lasts, cursors.at)
+    sums = np.cumsum(counts)
+    ends = lasts[np.minimum(firsts + np.maximum(counts, 1) - 1, len(lasts) - 1)] + 1
+    wrong = (counts > 0) & (ends > cursors.ends)
+    cursors.doubtful |= wrong
+    pieces = []
+    for begin in range(0, int(sums[-1]), ITEMS_AT_ONCE):
+        items = np.arange(begin, min(begin + ITEMS_AT_ONCE, int(sums[-1])))
+        rows = np.searchsorted(sums, items, side="right")
+        numbers = items - (sums - counts)[rows]
+        places = np.minimum(firsts[rows] + numbers, len(lasts) - 1)
+        starts = np.where(numbers == 0, cursors.at[rows], lasts[places - 1] + 1)
+        few = cursors.some(rows, np.minimum(starts, cursors.limit))
+        pieces.append(read(few))
+        cursors.doubtful[rows[few.doubtful]] = True
+    cursors.at = np.where(wrong | (counts == 0), cursors.at, ends)
+    return pa.concat_arrays(pieces) if pieces else pa.nulls(0, column)
+
+
+def values_of(runs: pa.Array, form: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Return the bytes of all rows, one row after the other, as values."""
+    _, ends, data = runs.buffers()
+    count = int(np.frombuffer(ends, np.int32, len(runs) + 1)[-1]) // form.itemsize if len(runs) else 0
+    return np.frombuffer(data, form, count) if count else np.empty(0, form)
+
+
+def _wide(array: pa.Array, column: pa.DataType) -> pa.Array:
+    return array if array.type == column else array.cast(column)
+
+
+def _not_text(array: pa.Array) -> list[int]:
+    """Return the places of the texts that are not UTF-8, at the cost of few passes if these are few."""
+    wrong: list[int] = []
+    pending = [(0, array)]
+    while pending:
+        begin, part = pending.pop()
+        try:
+            part.validate(full=True)
+        except pa.ArrowInvalid:
+            if len(part) == 1:
+                wrong.append(begin)
+            else:
+                middle = len(part) // 2
+                pending += [(begin, part.slice(0, middle)), (begin + middle, part.slice(middle))]
+    return wrong
+
+
+def _of_bytes(data: npt.NDArray[Any], rows: Mask, column: pa.DataType, valid: Mask | None) -> pa.Array:
+    """Return an array of a type of fixed size, with the bytes of ``data`` in some rows."""
+    if len(data) < len(rows):
+        data = _spread(data, rows)
+    if column == pa.uuid():
+        return pa.ExtensionArray.from_storage(column, fixed_width(data, column.storage_type, valid))
+    if pa.types.is_fixed_size_binary(column):
+        return fixed_width(data, column, valid)
+    items = fixed_width(data.reshape(-1), column.value_type, None, len(data) * column.list_size)
+    return pa.Array.from_buffers(column, len(data), [validity(valid)], children=[items])
+
+
+def _spread(data: npt.NDArray[Any], rows: Mask) -> npt.NDArray[Any]:
+    """Return zeros with ``data`` in some rows."""
+    found = np.zeros((len(rows), *data.shape[1:]), data.dtype)
+    found[rows] = data
+    return found

@@ -1,0 +1,116 @@
+"""Column types for fields of a Protobuf message for which there is no column yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import pyarrow as pa
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+
+from lancewal_core.errors import InvalidSchema
+from lancewal_core.rows.column_types import format_type
+from lancewal_ingest.decode.framed.protobuf.schema import map_parts
+
+_F = FieldDescriptor
+_PLAIN: Mapping[int, pa.DataType] = {
+    _F.TYPE_BOOL: pa.bool_(),
+    _F.TYPE_INT32: pa.int32(),
+    _F.TYPE_SINT32: pa.int32(),
+    _F.TYPE_SFIXED32: pa.int32(),
+    _F.TYPE_INT64: pa.int64(),
+    _F.TYPE_SINT64: pa.int64(),
+    _F.TYPE_SFIXED64: pa.int64(),
+    _F.TYPE_UINT32: pa.uint32(),
+    _F.TYPE_FIXED32: pa.uint32(),
+    _F.TYPE_UINT64: pa.uint64(),
+    _F.TYPE_FIXED64: pa.uint64(),
+    _F.TYPE_FLOAT: pa.float32(),
+    _F.TYPE_DOUBLE: pa.float64(),
+    _F.TYPE_STRING: pa.string(),
+    _F.TYPE_BYTES: pa.binary(),
+    _F.TYPE_ENUM: pa.string(),
+}
+WRAPPERS = frozenset(
+    f"google.protobuf.{name}Value"
+    for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
+)
+"""Messages whose only field is a value that may be missing."""
+TIMES: Mapping[str, Literal["timestamp", "duration"]] = {
+    "google.protobuf.Timestamp": "timestamp",
+    "google.protobuf.Duration": "duration",
+}
+UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_NESTING_MAX = 16
+"""Most lists, maps and structs inside each other in one column."""
+_FIELDS_MAX = 4096
+"""Most fields in one column.  Names let a short schema say very many."""
+_SHOWN = 100
+
+
+def column_of(field: FieldDescriptor) -> pa.DataType | None:
+    """Return the type of a column that holds the values of a field; None if lancewal has no such column.
+
+    Times are in nanoseconds, of which a column holds those of the years 1678 to 2261."""
+    found = _ColumnTypes().of(field, _NESTING_MAX)
+    try:
+        if found is not None:
+            format_type(found)
+    except InvalidSchema:
+        return None
+    return found
+
+
+def type_name(field: FieldDescriptor) -> str:
+    """Return words for the type of a field, for messages."""
+    if (parts := map_parts(field)) is not None:
+        return f"map<{', '.join(map(type_name, parts))}>"
+    many = "repeated " if field.is_repeated else ""
+    if field.enum_type is not None:
+        return f"{many}enum {field.enum_type.full_name[:_SHOWN]}"
+    if field.message_type is not None:
+        kind = "group" if field.type == _F.TYPE_GROUP else "message"
+        return f"{many}{kind} {field.message_type.full_name[:_SHOWN]}"
+    return many + _TYPE_NAMES[field.type]
+
+
+_TYPE_NAMES = {
+    number: name.removeprefix("TYPE_").lower() for name, number in vars(_F).items() if name.startswith("TYPE_")
+}
+
+
+class _ColumnTypes:
+    def __init__(self) -> None:
+        self._left = _FIELDS_MAX
+
+    def of(self, field: FieldDescriptor, depth_left: int) -> pa.DataType | None:
+        if not field.is_repeated:
+            return self._one(field, depth_left)
+        if (parts := map_parts(field)) is not None:
+            key, value = parts
+            item = self._one(value, depth_left - 1) if key.type == _F.TYPE_STRING else None
+            return None if item is None else pa.map_(pa.string(), item)
+        item = self._one(field, depth_left - 1)
+        return None if item is None else pa.list_(item)
+
+    def _one(self, field: FieldDescriptor, depth_left: int) -> pa.DataType | None:
+        self._left -= 1
+        if depth_left <= 0 or self._left < 0 or field.type == _F.TYPE_GROUP:
+            return None
+        message = field.message_type
+        if message is None:
+            return _PLAIN[field.type]
+        if message.full_name in WRAPPERS:
+            return _PLAIN[message.fields_by_number[1].type]
+        if message.full_name in TIMES:
+            return pa.timestamp("ns", "UTC") if TIMES[message.full_name] == "timestamp" else pa.duration("ns")
+        return self._struct(message, depth_left - 1)
+
+    def _struct(self, message: Descriptor, depth_left: int) -> pa.DataType | None:
+        members = []
+        for field in message.fields:
+            member = self.of(field, depth_left)
+            if member is None:
+                return None
+            members.append(pa.field(field.name, member))
+        return pa.struct(members) if members else None

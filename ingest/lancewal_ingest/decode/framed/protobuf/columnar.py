@@ -1,0 +1,425 @@
+"""The fast path: decode many payloads field by field, each field of all rows at a time.
+
+Steps
+ 1. For each field, in the order of the numbers, find the rows whose cursor stands at its tag, and read its values there.
+    Serializers write in that order, so one pass reads nearly all rows.
+ 2. Rows that are not at their end go through further passes, up to ``PASSES_MAX``, as long as some cursor moves.
+
+Guarantees
+ 1. A row that is not doubtful has the cells of ``strict``.  ``strict`` must decide on doubtful rows.
+ 2. Whether a row is doubtful follows from its own bytes and from the schema.  Doubtful are all rows that ``strict``
+    refuses.  So are rows with numbers that their schema does not know, a field twice, two members of a oneof, more than
+    ``ITEMS_MAX`` items with a tag each (``NUMBERS_MAX`` of numbers), and tags with more bytes than they need.
+ 3. Temporaries take a few times the bytes of the chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lancewal_ingest.decode.framed.arrays import (
+    as_wide,
+    binaries,
+    exact_binaries,
+    fixed_width,
+    integer_items,
+    list_of,
+    map_of,
+    struct_of,
+    texts,
+    truths,
+    uuids,
+    values_of,
+    vectors,
+)
+from lancewal_ingest.decode.framed.cursors import Cursors, Mask, Places, signed
+from lancewal_ingest.decode.framed.protobuf.cells import (
+    FIXED32,
+    FIXED64,
+    GROUP,
+    LENGTH,
+    VARINT,
+    Message,
+    MessageField,
+    ProtoBool,
+    ProtoBytes,
+    ProtoEnum,
+    ProtoFloat,
+    ProtoMessage,
+    ProtoNumber,
+    ProtoText,
+    ProtoTime,
+    ProtoUuidText,
+    ProtoWrapper,
+    needs_value,
+    zero_of,
+)
+
+PASSES_MAX = 4
+ITEMS_MAX = 64
+"""Most items with a tag each that are read item by item."""
+NUMBERS_MAX = 1024
+"""Most of them if they are numbers, whose tags older schemas write each."""
+_WIDTHS = {FIXED32: 4, FIXED64: 8}
+_GIGA = 10**9
+
+
+def read_columns(message: Message, cursors: Cursors) -> dict[int, pa.Array]:
+    """Return the array of each column that the payloads have, by the column's place.  ``Cursors.doubtful`` says for which
+    rows it must not be used."""
+    return _read(message, cursors, None)
+
+
+class _Found:
+    """Values of one field so far: an array for each pass that found some."""
+
+    def __init__(self, rows: int) -> None:
+        self.seen = np.zeros(rows, np.bool_)
+        self.pieces: list[tuple[Mask, Any]] = []
+
+    def joined(self, field: MessageField, live: Mask | None) -> pa.Array:
+        """Return the array of the field, with what an absent value is where there is none."""
+        if not self.pieces:
+            return _absent(field, len(self.seen), live)
+        if len(self.pieces) == 1:
+            return self.pieces[0][1]
+        count = len(self.seen)
+        places = np.arange(count)
+        for number, (here, _) in enumerate(self.pieces):
+            places[here] = np.flatnonzero(here) + number * count
+        return pa.concat_arrays([array for _, array in self.pieces]).take(pa.array(places))
+
+
+def _read(message: Message, cursors: Cursors, live: Mask | None) -> dict[int, pa.Array]:
+    """Return the arrays of a message that the live rows have, by the places of its columns or members.  The cursors stand at
+    the ends then."""
+    found = {field.number: _Found(len(cursors)) for field in message.fields}
+    oneofs: dict[int, Mask] = {}
+    for _ in range(PASSES_MAX):
+        moved = False
+        for field in message.fields:
+            here, size = _at_tag(field, cursors, field.wire)
+            packed = None
+            if field.packable:
+                packed, size = _at_tag(field, cursors, LENGTH)
+                here |= packed
+            if live is not None:
+                here &= live
+            if not here.any():
+                continue
+            moved = True
+            one = found[field.number]
+            cursors.doubtful |= here & one.seen
+            if field.oneof is not None:
+                before = oneofs.get(field.oneof)
+                cursors.doubtful |= here & before & ~one.seen if before is not None else False
+                oneofs[field.oneof] = here if before is None else before | here
+            one.seen |= here
+            array = _value(field, cursors, here, size, packed, live)
+            if field.place is not None:
+                one.pieces.append((here, array))
+        if not moved or (cursors.at == cursors.ends).all():
+            break
+    cursors.doubt(cursors.at != cursors.ends, live)
+    arrays = {}
+    for field in message.fields:
+        if field.required or needs_value(field):
+            cursors.doubt(~found[field.number].seen, live)
+        if field.place is not None:
+            arrays[field.place] = found[field.number].joined(field, live)
+    return arrays
+
+
+def _at_tag(field: MessageField, cursors: Cursors, wire: int) -> tuple[Mask, int]:
+    """Return the rows whose cursor stands at the tag of a field, and the bytes of the tag."""
+    tag, data = field.number << 3 | wire, bytearray()
+    while tag >= 0x80:
+        data.append(tag & 0x7F | 0x80)
+        tag >>= 7
+    data.append(tag)
+    if len(data) == 1:
+        here = cursors.data.take(cursors.at) == tag
+    else:
+        word = cursors.word()
+        here = (word & np.uint64((1 << 8 * len(data)) - 1)) == np.uint64(int.from_bytes(data, "little"))
+    here &= cursors.at < cursors.ends
+    return here, len(data)
+
+
+def _value(field: MessageField, cursors: Cursors, here: Mask, tag: int, packed: Mask | None, live: Mask | None) -> Any:
+    """Return the values of a field in the rows that stand at its tag, and move their cursors."""
+    if field.place is None:
+        cursors.move(tag, here)
+        _skip(field, cursors, here, packed)
+        return None
+    if field.form != "one":
+        return _repeated(field, cursors, here, tag, packed, live)
+    some = None if here.all() else here
+    cursors.move(tag, some)
+    # A value that is absent is null, or zero if it has no presence.  What a struct holds where it is null means nothing.
+    return _READERS[type(field.cell)](field.cell, cursors, some, some if field.presence else live)
+
+
+def _absent(field: MessageField, count: int, live: Mask | None) -> pa.Array:
+    if field.form in ("list", "map"):
+        return _no_items(field, count, live)
+    zero = None if field.presence or field.form == "vector" else zero_of(field.cell)
+    if zero is None:
+        return pa.nulls(count, field.column)
+    found = pa.array([zero], field.column).take(pa.array(np.zeros(count, np.int32)))
+    return found if live is None else found.take(pa.array(np.arange(count), mask=~live))
+
+
+def _no_items(field: MessageField, count: int, live: Mask | None) -> pa.Array:
+    counts = np.zeros(count, np.int64)
+    if field.form == "list":
+        return list_of(field.column, pa.nulls(0, field.cell.column), counts, live)
+    entries = list_of(pa.list_(field.cell.column), pa.nulls(0, field.cell.column), counts, live)
+    bits, ends = entries.buffers()[:2]
+    return pa.Array.from_buffers(field.column, count, [bits, ends], children=[entries.values])
+
+
+def _skip(field: MessageField, cursors: Cursors, here: Mask, packed: Mask | None) -> None:
+    """Move the cursors over a value."""
+    runs = packed & here if packed is not None else here if field.wire == LENGTH else None
+    if runs is not None and runs.any():
+        cursors.move(cursors.room(cursors.varints(runs).view(np.int64), runs), None)
+        here = here & ~runs
+    if field.wire == VARINT:
+        cursors.varints(here)
+    elif field.wire == GROUP:
+        cursors.doubtful |= here
+    elif field.wire != LENGTH:
+        cursors.move(_WIDTHS[field.wire], here)
+
+
+def _sizes(cursors: Cursors, live: Mask | None) -> Places:
+    # A length of 2^63 and more is negative here, and no room either.
+    return cursors.room(cursors.varints(live).view(np.int64), live)
+
+
+def _number(cell: ProtoNumber, cursors: Cursors, live: Mask | None, valid: Mask | None) -> pa.Array:
+    values: npt.NDArray[Any]
+    if cell.wire == VARINT:
+        word = cursors.varints(live)
+        if cell.zigzag:
+            if cell.bits == 32:
+                cursors.doubt(word >= np.uint64(1 << 32), live)
+            values = signed(word)
+        elif cell.signed:
+            values = word.view(np.int64)
+            if cell.bits == 32:
+                cursors.doubt(values != values.astype(np.int32), live)
+        else:
+            if cell.bits == 32:
+                cursors.doubt(word >= np.uint64(1 << 32), live)
+            values = word
+    else:
+        values = _fixed(cursors, cell, live)
+    info = np.iinfo(values.dtype)
+    if cell.least > info.min:
+        cursors.doubt(values < cell.least, live)
+    if cell.most < info.max:
+        cursors.doubt(values > cell.most, live)
+    form = np.dtype(cell.column.to_pandas_dtype())
+    return fixed_width(values if values.dtype == form else values.astype(form), cell.column, valid)
+
+
+def _fixed(cursors: Cursors, cell: ProtoNumber, live: Mask | None) -> npt.NDArray[Any]:
+    word = cursors.word()
+    cursors.move(_WIDTHS[cell.wire], live)
+    if live is not None:
+        word *= live
+    if cell.bits == 64:
+        return word.view(np.int64) if cell.signed else word
+    return word.astype(np.uint32).view(np.int32) if cell.signed else word.astype(np.uint32)
+
+
+def _bool(cell: ProtoBool, cursors: Cursors, live: Mask | None, valid: Mask | None) -> pa.Array:
+    values = cursors.varints(live)
+    cursors.doubt(values > 1, live)
+    return truths(values.astype(np.bool_), cell.column, valid)
+
+
+def _symbol(cell: ProtoEnum, cursors: Cursors, live: Mask | None, valid: Mask | None) -> pa.Array:
+    values = cursors.varints(live).view(np.int64)
+    numbers, names = np.array(list(cell.names)), list(cell.names.values())
+    places = np.searchsorted(numbers, values)
+    places[places == len(numbers)] = 0
+    wrong = numbers[places] != values
+    cursors.doubt(wrong, live)
+    if live is not None:
+        places[~live] = names.index(cell.zero)
+    return pa.array(names, cell.column).take(pa.array(places, mask=None if valid is None else ~valid))
+
+
+def _float(cell: ProtoFloat, cursors: Cursors, live: Mask | None, valid: Mask | None) -> pa.Array:
+    word = cursors.word()
+    cursors.move(cell.width, live)
+    if live is not None:
+        word *= live
+    values: npt.NDArray[Any] = word.view("<f8") if cell.width == 8 else word.astype("<u4").view("<f4")
+    return fixed_width(as_wide(values, cell.column), cell.column, valid)
+
+
+def _text(cell: ProtoText, cursors: Cursors, live: Mask | None, valid: Mask | None) -> pa.Array:
+    return texts(cursors, _sizes(cursors, live), cell.column, valid)
+
+
+def _uuid(cell: ProtoUuidText, cursors: Cursors, live: Mask | None, valid: Mask | None) -> pa.Array:
+    sizes = _sizes(cursors, live)
+    live, valid = _filled(sizes, blank=cell.blank, live=live, valid=valid)
+    return uuids(cursors, sizes, cell.column, live, valid)
+
+
+def _bytes(cell: ProtoBytes, cursors: Cursors, live: Mask | None, valid: Mask | None) -> pa.Array:
+    sizes = _sizes(cursors, live)
+    if cell.exactly is None:
+        return binaries(cursors, sizes, cell.column, valid)
+    live, valid = _filled(sizes, blank=cell.blank, live=live, valid=valid)
+    return exact_binaries(cursors, sizes, cell.exactly, cell.column, (live, valid))
+
+
+def _filled(sizes: Places, *, blank: bool, live: Mask | None, valid: Mask | None) -> tuple[Mask | None, Mask | None]:
+    """Return the live and the valid rows, without those whose value is missing since it has no bytes."""
+    if not blank:
+        return live, valid
+    filled = sizes > 0
+    if live is not None:
+        filled &= live
+    return filled, filled
+
+
+def _within(message: Message, cursors: Cursors, live: Mask | None) -> dict[int, pa.Array]:
+    """Return the arrays of a message within, whose length comes next, and move the cursors after it."""
+    inner = cursors.within(_sizes(cursors, live))
+    arrays = _read(message, inner, live)
+    cursors.doubtful |= inner.doubtful
+    cursors.at = inner.ends
+    return arrays
+
+
+def _struct(cell: ProtoMessage, cursors: Cursors, live: Mask | None, valid: Mask | None) -> pa.Array:
+    return struct_of(cell.column, _within(cell.message, cursors, live), len(cursors), valid)
+
+
+def _wrapper(cell: ProtoWrapper, cursors: Cursors, live: Mask | None, _: Mask | None) -> pa.Array:
+    return _within(cell.message, cursors, live)[0]
+
+
+def _time(cell: ProtoTime, cursors: Cursors, live: Mask | None, valid: Mask | None) -> pa.Array:
+    parts = _within(cell.message, cursors, live)
+    seconds, nanos = (_plain(parts[place]) for place in (0, 1))
+    least, most = cell.seconds
+    duration = cell.kind == "duration"
+    wrong = (seconds < least) | (seconds > most) | (nanos < (1 - _GIGA if duration else 0)) | (nanos >= _GIGA)
+    if duration:
+        wrong |= np.sign(seconds) * np.sign(nanos) < 0
+    units = nanos // (_GIGA // cell.per)
+    wrong |= units * (_GIGA // cell.per) != nanos
+    # At the ends of 64 bits the strict reader decides.
+    bound = ((1 << 63) - 1) // cell.per - 1
+    wrong |= (seconds > bound) | (seconds < -bound)
+    cursors.doubt(wrong, live)
+    return fixed_width(np.where(wrong, 0, seconds) * cell.per + units, cell.column, valid)
+
+
+def _plain(array: pa.Array) -> npt.NDArray[np.int64]:
+    """Return the integers of an array, whatever is null."""
+    found = np.frombuffer(array.buffers()[1], array.type.to_pandas_dtype(), len(array) + array.offset)
+    return found[array.offset :].astype(np.int64)
+
+
+def _repeated(
+    field: MessageField, cursors: Cursors, here: Mask, tag: int, packed: Mask | None, live: Mask | None
+) -> Any:
+    runs = here & packed if packed is not None else None
+    counts = np.zeros(len(cursors), np.int64)
+    if runs is None or not runs.any():
+        items = _one_by_one(field, cursors, here, tag, counts)
+    else:
+        cursors.doubtful |= here & ~runs  # a mixture of rows is rare, and such a row is decided alone
+        cursors.move(tag, runs)
+        items = _packed(field, cursors, runs, counts)
+    column = field.column
+    if field.form == "map":
+        return map_of(column, list_of(pa.list_(field.cell.column), items, counts, live), cursors)
+    if field.form == "vector":
+        wrong = (counts > 0) & (counts != column.list_size)  # type: ignore[union-attr]  # a vector has a column
+        if wrong.any():
+            cursors.doubtful |= wrong
+            kept = ~np.repeat(wrong, counts)
+            items, counts = items.filter(pa.array(kept)), np.where(wrong, 0, counts)
+        return vectors(column, items, cursors, counts, None if (counts > 0).all() else counts > 0)
+    return list_of(column, items, counts, live)
+
+
+def _packed(field: MessageField, cursors: Cursors, runs: Mask, counts: Places) -> pa.Array:
+    """Read the items of a run of bytes each, and set the ``counts`` of items."""
+    cell = field.cell
+    sizes = _sizes(cursors, runs)
+    if field.wire != VARINT:
+        width = _WIDTHS[field.wire]
+        wrong = sizes % width != 0
+        cursors.doubtful |= wrong
+        sizes = np.where(wrong, 0, sizes)
+        counts[:] = sizes // width
+        if isinstance(cell, ProtoFloat):
+            values = values_of(cursors.runs(sizes), np.dtype(f"<f{width}"))
+            return fixed_width(as_wide(values, cell.column), cell.column, None)
+        rows = np.repeat(np.arange(len(sizes)), counts)
+        firsts = np.cumsum(counts) - counts
+        few = cursors.some(rows, cursors.at[rows] + (np.arange(len(rows)) - firsts[rows]) * width)
+        found = _READERS[type(cell)](cell, few, None, None)
+        cursors.doubtful[rows[few.doubtful]] = True
+        cursors.at = cursors.at + sizes
+        return found
+    ends = cursors.at + sizes
+    lasts = np.flatnonzero(cursors.data < 0x80)
+    counts[:] = np.searchsorted(lasts, ends) - np.searchsorted(lasts, cursors.at)
+    wrong = (sizes > 0) & (cursors.data[ends - 1] >= 0x80)
+    cursors.doubtful |= wrong
+    counts[wrong] = 0
+    read = _READERS[type(cell)]
+    return integer_items(cursors, counts, cell.column, lambda few: read(cell, few, None, None))
+
+
+def _one_by_one(field: MessageField, cursors: Cursors, here: Mask, tag: int, counts: Places) -> pa.Array:
+    """Read the first items of all rows, then the second ones, and so on, and set the ``counts`` of items."""
+    cell = field.cell
+    read = _READERS[type(cell)]
+    most = NUMBERS_MAX if isinstance(cell, ProtoNumber | ProtoFloat) else ITEMS_MAX
+    pieces: list[pa.Array] = []
+    rows_of: list[Places] = []
+    rows = np.flatnonzero(here)
+    while len(rows) and len(pieces) < most:
+        few = cursors.some(rows, cursors.at[rows])
+        few.move(tag, None)
+        pieces.append(read(cell, few, None, None))
+        rows_of.append(rows)
+        cursors.at[rows] = few.at
+        cursors.doubtful[rows] |= few.doubtful
+        more, _ = _at_tag(field, few, field.wire)
+        counts[rows] += 1
+        rows = rows[more & ~few.doubtful]
+    order = np.argsort(np.concatenate(rows_of), kind="stable")
+    return pa.concat_arrays(pieces).take(pa.array(order))
+
+
+_READERS: Mapping[type, Callable[[Any, Cursors, Mask | None, Mask | None], Any]] = {
+    ProtoNumber: _number,
+    ProtoBool: _bool,
+    ProtoEnum: _symbol,
+    ProtoFloat: _float,
+    ProtoText: _text,
+    ProtoUuidText: _uuid,
+    ProtoBytes: _bytes,
+    ProtoMessage: _struct,
+    ProtoWrapper: _wrapper,
+    ProtoTime: _time,
+}

@@ -1,0 +1,86 @@
+"""Protobuf as a format of framed values: columnar, and payload by payload where that cannot decide.
+
+Guarantees, beside those of ``typed``
+ 1. A field with presence that a payload leaves out is missing: its column is null, or has its default in an upsert.  One
+    without presence is zero or empty, as the specification has it.  A vector without items is missing.
+ 2. Payloads tell which columns a patch has if each field of the writer that fills a column outside the primary key has
+    presence.  The header ``lancewal.fields`` says more, and goes first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lancewal_core.rows.schema import Op, RowSchema
+from lancewal_core.wal.writer_schemas import WriterSchema
+from lancewal_ingest.decode.framed.cursors import Cursors
+from lancewal_ingest.decode.framed.payloads import check_record
+from lancewal_ingest.decode.framed.protobuf.columnar import read_columns
+from lancewal_ingest.decode.framed.protobuf.growth import growth_of
+from lancewal_ingest.decode.framed.protobuf.mapping import mapped
+from lancewal_ingest.decode.framed.protobuf.schema import message_of
+from lancewal_ingest.decode.framed.protobuf.strict import read_message
+from lancewal_ingest.decode.framed.typed import TypedPayloads
+from lancewal_ingest.decode.json.defaults import Defaults
+from lancewal_ingest.decode.naming import Naming, OtherName
+from lancewal_ingest.decode.value_decoder import Ops
+
+
+class ProtobufFormat:
+    """``FramedFormat`` of Protobuf."""
+
+    name = "Protobuf"
+    paths = True
+    schemas_have_fields = True
+
+    def __init__(self, rows: RowSchema, naming: Naming) -> None:
+        self._rows = rows
+        self._naming = naming
+        self.columns: Sequence[str] = naming.in_values(rows.called(naming.fields)).columns.names
+        Defaults(rows.called(naming.fields), naming)  # a default that is not valid is an error before the first schema
+
+    def decoder(self, schema: WriterSchema, path: tuple[int, ...]) -> ProtobufPayloads:
+        return ProtobufPayloads(schema, path, self._rows, self._naming)
+
+
+class ProtobufPayloads(TypedPayloads):
+    """``PayloadDecoder`` of Protobuf.  ``SchemaUnusable``: see ``FramedFormat.decoder``."""
+
+    def __init__(self, schema: WriterSchema, path: tuple[int, ...], rows: RowSchema, naming: Naming) -> None:
+        called = rows.called(naming.fields)
+        writer = message_of(schema, path)
+        check_record(writer.full_name, naming)
+        found, self._message = mapped(writer, called, naming)
+        fields = {field.place: field for field in self._message.fields if field.place is not None}
+        super().__init__(found, list(fields), growth_of(self._message), called, naming)
+        self.tells_presence = all(field.presence for place, field in fields.items() if place not in self._keys)
+
+    def read_columns(self, cursors: Cursors) -> dict[int, pa.Array]:
+        return read_columns(self._message, cursors)
+
+    def read_one(self, data: bytes, keys: Mapping[int, str], other_names: Counter[OtherName]) -> Mapping[int, Any]:
+        return read_message(self._message, data, keys, other_names)
+
+    def finished(self, columns: dict[int, pa.Array], ops: Ops) -> pa.Array:
+        patches = np.flatnonzero(ops == Op.PATCH) if self.tells_presence else np.empty(0, np.int64)
+        bits = np.zeros((len(patches), len(self._rows.columns)), np.bool_)
+        for place, column in columns.items():
+            if len(patches):
+                bits[:, place] = column.take(pa.array(patches)).is_valid().to_numpy(zero_copy_only=False)
+            if place in self._defaults and column.null_count:
+                columns[place] = self._filled(column, self._defaults[place], ops)
+        present: list[bytes | None] = [None] * len(ops)
+        for patch, row in zip(patches.tolist(), np.packbits(bits, axis=1, bitorder="little"), strict=True):
+            present[patch] = row.tobytes()
+        return pa.array(present, pa.binary()) if len(patches) else pa.nulls(len(ops), pa.binary())
+
+    def _filled(self, column: pa.Array, default: pa.Array, ops: Ops) -> pa.Array:
+        """Return a column with its default in upserts that leave it out."""
+        absent = column.is_null().to_numpy(zero_copy_only=False) & (ops == Op.UPSERT)
+        places = np.where(absent, len(column), np.arange(len(column)))
+        return pa.concat_arrays([column, default]).take(pa.array(places))

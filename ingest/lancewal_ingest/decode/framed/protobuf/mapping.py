@@ -1,0 +1,221 @@
+"""Cells of a Protobuf message for the columns of a contract, by the rules of ``framed.mapping``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+
+from lancewal_core.rows.column_types import integer_range
+from lancewal_core.rows.schema import RowSchema
+from lancewal_ingest.decode.framed.mapping import FieldMapper, Level, Mapped, PlacedField, mismatch
+from lancewal_ingest.decode.framed.protobuf.cells import (
+    FIXED32,
+    FIXED64,
+    GROUP,
+    LENGTH,
+    VARINT,
+    Cell,
+    Form,
+    Message,
+    MessageField,
+    ProtoBool,
+    ProtoBytes,
+    ProtoEnum,
+    ProtoFloat,
+    ProtoMessage,
+    ProtoNumber,
+    ProtoSkipped,
+    ProtoText,
+    ProtoTime,
+    ProtoUuidText,
+    ProtoWrapper,
+)
+from lancewal_ingest.decode.framed.protobuf.column_of import TIMES, UNITS, WRAPPERS, column_of, type_name
+from lancewal_ingest.decode.framed.protobuf.schema import is_map_entry, map_parts
+from lancewal_ingest.decode.naming import Names, Naming
+
+_TEXTS = (pa.string(), pa.large_string())
+_FLOAT_DIGITS = {2: 11, 4: 24, 8: 53}
+"""Bits of the integers that floats of so many bytes hold without a gap."""
+_F = FieldDescriptor
+_NUMBERS: Mapping[int, tuple[int, int, bool, bool]] = {
+    _F.TYPE_INT32: (VARINT, 32, True, False),
+    _F.TYPE_INT64: (VARINT, 64, True, False),
+    _F.TYPE_UINT32: (VARINT, 32, False, False),
+    _F.TYPE_UINT64: (VARINT, 64, False, False),
+    _F.TYPE_SINT32: (VARINT, 32, True, True),
+    _F.TYPE_SINT64: (VARINT, 64, True, True),
+    _F.TYPE_FIXED32: (FIXED32, 32, False, False),
+    _F.TYPE_FIXED64: (FIXED64, 64, False, False),
+    _F.TYPE_SFIXED32: (FIXED32, 32, True, False),
+    _F.TYPE_SFIXED64: (FIXED64, 64, True, False),
+}
+"""Wire type, bits, whether there is a sign, and whether it is in the lowest bit, of each type of integers."""
+_WIRES: Mapping[int, int] = {
+    **{type_: form[0] for type_, form in _NUMBERS.items()},
+    _F.TYPE_BOOL: VARINT,
+    _F.TYPE_ENUM: VARINT,
+    _F.TYPE_FLOAT: FIXED32,
+    _F.TYPE_DOUBLE: FIXED64,
+    _F.TYPE_STRING: LENGTH,
+    _F.TYPE_BYTES: LENGTH,
+    _F.TYPE_MESSAGE: LENGTH,
+    _F.TYPE_GROUP: GROUP,
+}
+
+
+def mapped(writer: Descriptor, rows: RowSchema, naming: Naming) -> tuple[Mapped[MessageField], Message]:
+    """Return the fields of a message with their cells, and the message of them.  ``rows``: by present names."""
+    mapper = FieldMapper[FieldDescriptor](rows, naming, column_of)
+    found = mapper.mapped([(field.name, field) for field in writer.fields], _Cells(mapper).field)
+    return found, _message("", found.members)
+
+
+def _message(path: str, fields: Sequence[MessageField], names: Sequence[str] = ()) -> Message:
+    ordered = sorted(fields, key=lambda field: field.number)
+    return Message(path, ordered, {field.number: field for field in ordered}, names)
+
+
+class _Cells:
+    def __init__(self, mapper: FieldMapper[FieldDescriptor]) -> None:
+        self._mapper = mapper
+
+    def fields(self, message: Descriptor, level: Level) -> list[MessageField]:
+        given = [(field.name, field) for field in message.fields]
+        return self._mapper.members(given, level, self.field)
+
+    def field(self, placed: PlacedField[FieldDescriptor]) -> MessageField:
+        field, column, path = placed.type, placed.column, placed.path
+        form: Form = "one"
+        cell: Cell | None
+        if column is None:
+            cell = ProtoSkipped(path)
+        elif not field.is_repeated:
+            cell = self._value(field, column, placed.names, path)
+        elif (parts := map_parts(field)) is not None:
+            form = "map"
+            cell = self._entry(parts, column, placed.names, path)
+        else:
+            form = "vector" if pa.types.is_fixed_size_list(column) else "list"
+            whole = pa.types.is_list(column) or form == "vector"
+            cell = self._value(field, column.value_type, placed.names, f"{path}[]") if whole else None
+        if cell is None:
+            raise mismatch(column, path, type_name(field))
+        wire = _WIRES[field.type]
+        return MessageField(
+            field.number,
+            path,
+            wire,
+            cell,
+            placed.place,
+            column,
+            form,
+            field.is_repeated and wire in (VARINT, FIXED32, FIXED64),
+            field.has_presence,
+            field.is_required,
+            None if field.containing_oneof is None else field.containing_oneof.index,
+        )
+
+    def _entry(
+        self, parts: tuple[FieldDescriptor, FieldDescriptor], column: pa.DataType, names: Names | None, path: str
+    ) -> ProtoMessage | None:
+        key, value = parts
+        if not pa.types.is_map(column) or column.key_type != pa.string() or key.type != _F.TYPE_STRING:
+            return None
+        pair = pa.struct([column.key_field, column.item_field])
+        cell = self._value(value, column.item_type, names, f"{path}[]")
+        if cell is None:
+            return None
+        # An entry without a key or value has zero or an empty value in its place, whatever the syntax of the file is.
+        first = MessageField(1, path, LENGTH, ProtoText(path, pa.string()), 0, pair[0].type, presence=False)
+        second = MessageField(2, f"{path}[]", _WIRES[value.type], cell, 1, pair[1].type, presence=False)
+        return ProtoMessage(path, pair, _message(path, [first, second], names=("key", "value")))
+
+    def _value(self, field: FieldDescriptor, column: pa.DataType, names: Names | None, path: str) -> Cell | None:
+        """Return the cell of one value of a field; None if the column cannot take it."""
+        if field.type == _F.TYPE_MESSAGE and field.message_type is not None:
+            return self._of_message(field.message_type, column, names, path)
+        if field.enum_type is not None:
+            symbols: dict[int, str] = {}
+            for one in field.enum_type.values:
+                symbols.setdefault(one.number, one.name)
+            first = field.enum_type.values[0].name
+            return ProtoEnum(path, column, dict(sorted(symbols.items())), first) if column in _TEXTS else None
+        return _plain(field, column, path)
+
+    def _of_message(self, message: Descriptor, column: pa.DataType, names: Names | None, path: str) -> Cell | None:
+        name = message.full_name
+        if pa.types.is_struct(column):
+            fields = self.fields(message, Level(column, names, path))
+            return ProtoMessage(path, column, _message(path, fields, names=column.names))
+        if name in WRAPPERS:
+            value = message.fields_by_number[1]
+            cell = self._value(value, column, names, path)
+            if cell is None:
+                return None
+            only = MessageField(1, path, _WIRES[value.type], cell, 0, column, presence=False)
+            return ProtoWrapper(path, column, _message(path, [only]))
+        if name not in TIMES:
+            return None
+        timestamp = TIMES[name] == "timestamp"
+        if timestamp and not (pa.types.is_timestamp(column) and column.tz is not None):
+            return None
+        if not timestamp and not pa.types.is_duration(column):
+            return None
+        parts = [
+            MessageField(field.number, path, VARINT, cell, place, cell.column, presence=False)
+            for place, (field, type_) in enumerate(zip(message.fields, (pa.int64(), pa.int32()), strict=True))
+            if (cell := _integer(field.type, type_, path)) is not None
+        ]
+        return ProtoTime(path, column, _message(path, parts), TIMES[name], UNITS[column.unit])
+
+
+def _plain(field: FieldDescriptor, column: pa.DataType, path: str) -> Cell | None:
+    type_ = field.type
+    # The value of a wrapper, and that of an entry of a map, are there if the wrapper or entry is.
+    of = field.containing_type
+    alone = of is not None and (of.full_name in WRAPPERS or is_map_entry(of))
+    blank = not (field.has_presence or field.is_repeated or alone)
+    if type_ in _NUMBERS:
+        return _integer(type_, column, path)
+    if type_ == _F.TYPE_BOOL:
+        return ProtoBool(path, column) if pa.types.is_boolean(column) else None
+    if type_ in (_F.TYPE_FLOAT, _F.TYPE_DOUBLE):
+        width = 4 if type_ == _F.TYPE_FLOAT else 8
+        fits = column in ((pa.float32(), pa.float64()) if width == 4 else (pa.float64(),))
+        return ProtoFloat(path, column, width) if fits else None
+    if type_ == _F.TYPE_STRING:
+        if column == pa.uuid():
+            return ProtoUuidText(path, column, blank)
+        return ProtoText(path, column) if column in _TEXTS else None
+    return _bytes(column, path, blank=blank) if type_ == _F.TYPE_BYTES else None
+
+
+def _integer(type_: int, column: pa.DataType, path: str) -> ProtoNumber | None:
+    wire, bits, signed, zigzag = _NUMBERS[type_]
+    all_ = range(-(1 << (bits - 1)), 1 << (bits - 1)) if signed else range(1 << bits)
+    if pa.types.is_integer(column):
+        own = integer_range(column)
+    elif pa.types.is_floating(column):
+        digits = _FLOAT_DIGITS[column.bit_width // 8]
+        own = range(-(1 << digits), (1 << digits) + 1)
+    else:
+        return None
+    least, most = max(all_.start, own.start), min(all_.stop, own.stop) - 1
+    expected = f"a number from {least} to {most}"
+    floating = bool(pa.types.is_floating(column))
+    return ProtoNumber(path, column, wire, bits, signed, zigzag, least, most, expected, floating)
+
+
+def _bytes(column: pa.DataType, path: str, *, blank: bool) -> ProtoBytes | None:
+    if column in (pa.binary(), pa.large_binary()):
+        return ProtoBytes(path, column, None, False)
+    if column == pa.uuid():
+        return ProtoBytes(path, column, 16, blank)
+    if pa.types.is_fixed_size_binary(column):
+        return ProtoBytes(path, column, column.byte_width, blank)
+    if pa.types.is_fixed_size_list(column):
+        return ProtoBytes(path, column, column.list_size * column.value_type.bit_width // 8, blank)
+    return None

@@ -1,0 +1,201 @@
+"""Protobuf schemas: the files that a writer schema has, linked, and the message that a path names.
+
+Guarantees
+ 1. ``message_of`` returns the descriptor of a message of a writer schema, or raises ``SchemaUnusable``.  It needs the stored
+    texts alone.
+ 2. A text is that of a ``.proto`` file, or a ``FileDescriptorProto`` in base64, as serializers register it.
+ 3. Google's ``google/protobuf/*.proto`` are those of the installed package ``protobuf``.  Other imports that registries have
+    built in are in ``_BUILT_IN``.  An import of another file that the schema does not bring is passed over: most of these
+    define options.  A type from such a file is an error that names it.
+ 4. Linking checks names, numbers and types as protoc does, by the package ``protobuf``.
+ 5. Clients count the messages within a message with and without those of maps.  A path that means two messages is refused.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from google.protobuf import (
+    any_pb2,
+    api_pb2,
+    descriptor_pb2,
+    duration_pb2,
+    empty_pb2,
+    field_mask_pb2,
+    source_context_pb2,
+    struct_pb2,
+    timestamp_pb2,
+    type_pb2,
+    wrappers_pb2,
+)
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError
+
+from lancewal_core.process.library_errors import first_line
+from lancewal_core.wal.writer_schemas import SCHEMA_BYTES_MAX, WriterSchema
+from lancewal_ingest.decode.framed.payloads import SchemaUnusable
+from lancewal_ingest.decode.framed.protobuf.proto_text import NESTING_MAX, ProtoSyntaxError, parse_proto
+
+_SHOWN = 100
+_MAIN = "<schema>.proto"
+_IMPORTS_DEEP = 100
+_GOOGLE: Mapping[str, Any] = {
+    one.DESCRIPTOR.name: one.DESCRIPTOR
+    for one in (
+        any_pb2,
+        api_pb2,
+        descriptor_pb2,
+        duration_pb2,
+        empty_pb2,
+        field_mask_pb2,
+        source_context_pb2,
+        struct_pb2,
+        timestamp_pb2,
+        type_pb2,
+        wrappers_pb2,
+    )
+}
+_BUILT_IN = {
+    "confluent/type/decimal.proto": 'syntax = "proto3"; package confluent.type; '
+    "message Decimal { bytes value = 1; uint32 precision = 2; int32 scale = 3; }",
+    "google/type/date.proto": 'syntax = "proto3"; package google.type; '
+    "message Date { int32 year = 1; int32 month = 2; int32 day = 3; }",
+    "google/type/timeofday.proto": 'syntax = "proto3"; package google.type; '
+    "message TimeOfDay { int32 hours = 1; int32 minutes = 2; int32 seconds = 3; int32 nanos = 4; }",
+    "google/type/money.proto": 'syntax = "proto3"; package google.type; '
+    "message Money { string currency_code = 1; int64 units = 2; int32 nanos = 3; }",
+    "google/type/latlng.proto": 'syntax = "proto3"; package google.type; '
+    "message LatLng { double latitude = 1; double longitude = 2; }",
+}
+
+
+def message_of(schema: WriterSchema, path: tuple[int, ...]) -> Descriptor:
+    """Return the message of a writer schema that a path names."""
+    if schema.kind != "protobuf":
+        raise SchemaUnusable(f"expected a schema of Protobuf; its kind is {schema.kind}")
+    try:
+        nbytes = schema.nbytes
+    except UnicodeEncodeError:
+        raise SchemaUnusable("the schema has a lone surrogate") from None
+    if nbytes > SCHEMA_BYTES_MAX:
+        raise SchemaUnusable(f"the schema and those that it refers to have more than {SCHEMA_BYTES_MAX} bytes")
+    linker = _Linker(dict(schema.references))
+    linker.add(_parsed(schema.text, _MAIN, "schema"), 0)
+    file = linker.pool.FindFileByName(_MAIN)
+    return _chosen(list(file.message_types_by_name.values()), path)
+
+
+def is_map_entry(message: Descriptor | None) -> bool:
+    return message is not None and bool(message.GetOptions().map_entry)
+
+
+def map_parts(field: FieldDescriptor) -> tuple[FieldDescriptor, FieldDescriptor] | None:
+    """Return the key and the value of a field that is a map; None for another field."""
+    message = field.message_type
+    if message is None or not is_map_entry(message):
+        return None
+    return message.fields_by_number[1], message.fields_by_number[2]
+
+
+def _chosen(messages: list[Descriptor], path: tuple[int, ...]) -> Descriptor:
+    """Return the message at a path.  Its numbers count messages, and within a message perhaps those of its maps too."""
+    found = _at(messages, path[0])
+    for number in path[1:]:
+        found = [
+            within
+            for one in found
+            for within in (
+                *_at(one.nested_types, number),
+                *_at([other for other in one.nested_types if not is_map_entry(other)], number),
+            )
+            if not is_map_entry(within)
+        ]
+    names = sorted({one.full_name for one in found})
+    shown = ", ".join(map(str, path))
+    if not names:
+        raise SchemaUnusable(f"the schema has no message at the path {shown}, which the frame names")
+    if len(names) > 1:
+        raise SchemaUnusable(
+            f"the path {shown} means {names[0][:_SHOWN]!a} or {names[1][:_SHOWN]!a}, because serializers count messages "
+            "with and without those of maps: declare the fields of maps after the messages"
+        )
+    return found[0]
+
+
+def _at(messages: Iterable[Descriptor], number: int) -> list[Descriptor]:
+    given = list(messages)
+    return given[number : number + 1]
+
+
+def _parsed(text: str, name: str, where: str) -> descriptor_pb2.FileDescriptorProto:
+    """Return the descriptor of a text, with this name, and without what says nothing about bytes."""
+    file = _serialized(text.strip())
+    if file is None:
+        try:
+            return parse_proto(text, name)
+        except ProtoSyntaxError as error:
+            raise SchemaUnusable(f"{where}: {error}") from None
+    file.name = name
+    for part in ("service", "extension", "source_code_info", "options"):
+        file.ClearField(part)
+    messages = [(one, 1) for one in file.message_type]
+    while messages:
+        message, depth = messages.pop()
+        if depth > NESTING_MAX:
+            raise SchemaUnusable(f"{where}: messages nest more than {NESTING_MAX} deep")
+        message.ClearField("extension")
+        messages += [(one, depth + 1) for one in message.nested_type]
+    return file
+
+
+def _serialized(text: str) -> descriptor_pb2.FileDescriptorProto | None:
+    """Return the descriptor that a text is; None if the text is none.  The text of a file has spaces, braces and quotes."""
+    try:
+        return descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
+    except (binascii.Error, ValueError, DecodeError):
+        return None
+
+
+class _Linker:
+    def __init__(self, references: Mapping[str, str]) -> None:
+        self.pool = DescriptorPool()
+        self._references = references
+        self._added: set[str] = set()
+
+    def add(self, file: descriptor_pb2.FileDescriptorProto, depth: int) -> None:
+        """Add a file, those that it imports first."""
+        if depth > _IMPORTS_DEEP:
+            raise SchemaUnusable(f"imports are more than {_IMPORTS_DEEP} deep")
+        self._added.add(file.name)
+        public = {file.dependency[number] for number in file.public_dependency if number < len(file.dependency)}
+        there = [name for name in dict.fromkeys(file.dependency) if self._import(name, depth + 1)]
+        for part in ("dependency", "public_dependency", "weak_dependency", "option_dependency"):
+            if part in file.DESCRIPTOR.fields_by_name:
+                file.ClearField(part)
+        file.dependency.extend(there)
+        file.public_dependency.extend(number for number, name in enumerate(there) if name in public)
+        where = "schema" if file.name == _MAIN else f"reference {file.name[:_SHOWN]!a}"
+        try:
+            self.pool.AddSerializedFile(file.SerializeToString())
+        except (TypeError, ValueError, DecodeError) as error:
+            raise SchemaUnusable(f"{where}: {first_line(error)[: 2 * _SHOWN]!a}") from None
+
+    def _import(self, name: str, depth: int) -> bool:
+        """Add the file of a name, and return whether there is one."""
+        if name in self._added:
+            return True
+        if name in _GOOGLE:
+            file = descriptor_pb2.FileDescriptorProto()
+            _GOOGLE[name].CopyToProto(file)
+        elif name in self._references:
+            file = _parsed(self._references[name], name, f"reference {name[:_SHOWN]!a}")
+        elif name in _BUILT_IN:
+            file = parse_proto(_BUILT_IN[name], name)
+        else:
+            return False
+        self.add(file, depth)
+        return True

@@ -1,0 +1,454 @@
+"""The strict reader: one payload at a time, in plain Python.  It defines the right result; ``columnar`` is compared with it.
+
+Guarantees
+ 1. ``read_message`` returns the cells of a payload, or raises ``Refusal``.  It takes each byte a fixed number of times for
+    each level of the columns.
+ 2. A payload is ``malformed`` if its bytes are not one message of the schema: a tag or number that is too long or outside its
+    type, a tag with number 0 or with a wire type that does not exist, a field in another wire type than its own, a length
+    that exceeds the bytes that remain, a number that is no name of its enumeration, a boolean that is neither 0 nor 1, text
+    that is not UTF-8, a required field that is missing, a group that does not end.
+ 3. As the specification has it, the last value of a field counts, messages of one field are merged, items add up, and a
+    member of a oneof clears the others.  A map with a key twice is refused all the same.
+ 4. Numbers that the message does not know are passed over and counted.  So are groups, at most ``DEPTH_MAX`` deep.
+ 5. A refusal of another kind comes from a cell that its column cannot hold.  ``malformed`` and ``too_deep`` go first.
+ 6. A message names the path of the cell, and holds nothing of the payload.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NoReturn
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lancewal_ingest.decode.framed.assembly import items_of
+from lancewal_ingest.decode.framed.protobuf.cells import (
+    END_GROUP,
+    FIXED32,
+    FIXED64,
+    GROUP,
+    LENGTH,
+    VARINT,
+    Message,
+    MessageField,
+    ProtoBool,
+    ProtoBytes,
+    ProtoEnum,
+    ProtoFloat,
+    ProtoMessage,
+    ProtoNumber,
+    ProtoText,
+    ProtoTime,
+    ProtoUuidText,
+    ProtoWrapper,
+    zero_of,
+)
+from lancewal_ingest.decode.naming import OtherName
+from lancewal_ingest.decode.outcomes import Refusal
+
+DEPTH_MAX = 64
+"""Most groups inside each other, of those that are passed over."""
+_VARINT_BYTES_MAX = 10
+_TAG_BYTES_MAX = 5
+_UNKNOWN_MAX = 100
+"""Most unknown numbers of a payload that are counted each.  Further ones are counted together."""
+_UUID = re.compile(rb"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
+_REFUSED = object()
+_FORMS = {
+    (FIXED32, False): struct.Struct("<I"),
+    (FIXED32, True): struct.Struct("<i"),
+    (FIXED64, False): struct.Struct("<Q"),
+    (FIXED64, True): struct.Struct("<q"),
+}
+_FLOATS = {4: struct.Struct("<f"), 8: struct.Struct("<d")}
+_WIDTHS = {FIXED32: 4, FIXED64: 8}
+
+
+_Values = dict[int, tuple[Any, Refusal | None]]
+"""By number, the value of a field, and why its column cannot hold it."""
+_Tags = dict[int, "array[int]"]
+"""By number, the places of the tags of a field."""
+
+
+class Payload:
+    """The bytes of one payload, and the place up to which they are read."""
+
+    __slots__ = ("at", "data", "end", "late", "other_names")
+
+    def __init__(self, data: bytes, other_names: Counter[OtherName]) -> None:
+        self.data = data
+        self.at = 0
+        self.end = len(data)
+        """End of the message, or of the run of items, that is being read."""
+        self.late: Refusal | None = None
+        """The first refusal that comes from a column, and not from the bytes."""
+        self.other_names = other_names
+
+    def within(self, data: bytes) -> Payload:
+        """Return the bytes of a message within, which shares what is noted."""
+        return Payload(data, self.other_names)
+
+    def count(self, path: str) -> None:
+        """Count a number that the schema does not know."""
+        name = OtherName("unknown", path)
+        if name not in self.other_names and len(self.other_names) >= _UNKNOWN_MAX:
+            name = OtherName("unknown", "...")
+        self.other_names[name] += 1
+
+    def varint(self, where: str) -> int:
+        """Return the next integer, which has at most 64 bits."""
+        at = self.at
+        if at < self.end and (first := self.data[at]) < 0x80:
+            self.at = at + 1
+            return first
+        value = shift = 0
+        for byte in self.data[at : min(at + _VARINT_BYTES_MAX, self.end)]:
+            self.at += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                break
+            shift += 7
+        else:
+            malformed(where, "an integer, of at most 10 bytes")
+        if value >> 64:
+            malformed(where, "an integer of at most 64 bits")
+        return value
+
+    def tag(self, where: str) -> tuple[int, int]:
+        """Return the number and the wire type of the next field."""
+        begin = self.at
+        tag = self.varint(where)
+        if tag >> 32 or self.at - begin > _TAG_BYTES_MAX or not tag >> 3:
+            malformed(where, "a tag of 32 bits, of at most 5 bytes, with a number above 0")
+        return tag >> 3, tag & 7
+
+    def bytes(self, size: int, where: str) -> bytes:
+        """Return the next ``size`` bytes."""
+        begin = self.at
+        self.skip(size, where)
+        return self.data[begin : self.at]
+
+    def skip(self, size: int, where: str) -> None:
+        if size > self.end - self.at:
+            malformed(where, "a length of at most the bytes that remain")
+        self.at += size
+
+    def refuse(self, kind: str, path: str, expected: str) -> object:
+        """Note that the column of a cell cannot hold it.  The first refusal stays.  Return a cell that is not null."""
+        if self.late is None:
+            self.late = Refusal(kind, f"column {path!r}: expected {expected}")
+        return _REFUSED
+
+
+def read_message(
+    message: Message, data: bytes, keys: Mapping[int, str], other_names: Counter[OtherName]
+) -> dict[int, Any]:
+    """Return the cell of each column that the message has, by the column's place.
+
+    ``keys``: name of each primary key column, by its place.  Numbers that the message does not know are added to
+    ``other_names`` if it is a row."""
+    payload = Payload(data, Counter())
+    cells = _read(message, payload)
+    for place, name in keys.items():
+        if cells.get(place) is None:
+            raise Refusal("missing_key", f"column {name!r}: expected a value, it is in the primary key")
+    if payload.late is not None:
+        raise payload.late
+    if payload.other_names:
+        other_names.update(payload.other_names)
+    return cells
+
+
+def malformed(where: str, expected: str) -> NoReturn:
+    raise Refusal("malformed", f"{where}: expected {expected}")
+
+
+def _where(field: MessageField) -> str:
+    return f"{'field' if field.place is None else 'column'} {field.path!r}"
+
+
+def _of(message: Message) -> str:
+    return f"column {message.path!r}" if message.path else "the message"
+
+
+def _read(message: Message, payload: Payload) -> dict[int, Any]:
+    """Return the cells of a message, by the places of their columns or members.
+
+    Values of messages and of repeated fields are read at the end.  Until then, their tags' places are kept."""
+    values: _Values = {}
+    later: _Tags = {}
+    seen: set[int] = set()
+    of_oneof: dict[int, int] = {}
+    where = _of(message)
+    by_number = message.by_number
+    while payload.at < payload.end:
+        begin = payload.at
+        number, wire = payload.tag(where)
+        field = by_number.get(number)
+        if field is None:
+            _pass(payload, number, wire, where)
+            payload.count(f"{message.path}.{number}" if message.path else str(number))
+            continue
+        if wire != field.wire and not (field.packable and wire == LENGTH):
+            malformed(_where(field), f"the wire type {field.wire}, which is that of its type in the schema")
+        if field.oneof is not None:
+            last = of_oneof.get(field.oneof)
+            if last is not None and last != number:
+                values.pop(last, None)
+                later.pop(last, None)
+                seen.discard(last)
+            of_oneof[field.oneof] = number
+        seen.add(number)
+        if field.place is None:
+            _pass(payload, number, wire, _where(field))
+        elif field.form != "one" or isinstance(field.cell, ProtoMessage | ProtoWrapper | ProtoTime):
+            later.setdefault(number, array("I")).append(begin)
+            _pass(payload, number, wire, _where(field))
+        else:
+            # A value that its column cannot hold matters only if it is the last one of its field.
+            found = _READERS[type(field.cell)](field.cell, payload, _where(field))
+            values[number], payload.late = (found, payload.late), None
+    cells: dict[int, Any] = {}
+    for field in message.fields:
+        if field.required and field.number not in seen:
+            malformed(_where(field), "a value, the field is required")
+        if field.place is not None:
+            cells[field.place] = _cell(field, payload, values, later)
+    return cells
+
+
+def _cell(field: MessageField, payload: Payload, values: _Values, later: _Tags) -> Any:
+    tags = later.get(field.number)
+    if field.form != "one":
+        return _items(field, payload, tags)
+    if tags is not None:
+        return _whole(field, payload, b"".join(_runs(payload, tags, field)))
+    if field.number in values:
+        found, late = values[field.number]
+        payload.late = payload.late or late
+        return found
+    return None if field.presence else _zero(field, payload)
+
+
+def _zero(field: MessageField, payload: Payload) -> Any:
+    """Return the cell of an absent value without presence."""
+    match field.cell:
+        case ProtoMessage() | ProtoWrapper() | ProtoTime():
+            return _whole(field, payload, b"")
+        case ProtoUuidText(blank=False) | ProtoBytes(exactly=int(), blank=False):
+            return payload.refuse("type", field.path, "a value of the size that the column needs")
+    return zero_of(field.cell)
+
+
+def _whole(field: MessageField, payload: Payload, data: bytes) -> Any:
+    """Return the cell of a message, whose bytes are all that came of it."""
+    within = payload.within(data)
+    found = _READERS[type(field.cell)](field.cell, within, _where(field))
+    payload.late = payload.late or within.late
+    return found
+
+
+def _runs(payload: Payload, tags: array[int], field: MessageField) -> Iterator[bytes]:
+    """Yield the bytes of each value of a length.  All of them were passed over before."""
+    for place in tags:
+        payload.at = place
+        payload.tag("")
+        yield payload.bytes(payload.varint(""), "")
+
+
+def _items(field: MessageField, payload: Payload, tags: array[int] | None) -> Any:
+    item, column = field.cell, field.column
+    type_ = item.column
+    if isinstance(item, ProtoFloat) and tags is not None:
+        found = _floats(item, field, payload, tags)
+    else:
+        given = iter(()) if tags is None else _each(field, payload, tags)
+        found = items_of((None if one is _REFUSED else one for one in given), type_)
+    if field.form == "list":
+        return found
+    if field.form == "map":
+        if len(found) > 1 and pc.count_distinct(found.field(0)).as_py() < len(found):
+            return payload.refuse("duplicate_member", field.path, "each key of a map once")
+        return found
+    if not len(found):
+        return None  # no vector is empty, so an empty one is missing
+    if len(found) != column.list_size or found.null_count:  # type: ignore[union-attr]  # a vector has a column
+        return payload.refuse("type", field.path, f"{column.list_size} items")  # type: ignore[union-attr]  # likewise
+    return found.to_numpy()
+
+
+def _each(field: MessageField, payload: Payload, tags: array[int]) -> Iterator[Any]:
+    """Yield the items of a repeated field."""
+    read, cell, where = _READERS[type(field.cell)], field.cell, _where(field)
+    message = isinstance(cell, ProtoMessage | ProtoWrapper | ProtoTime)
+    end = payload.end
+    for place in tags:
+        payload.at, payload.end = place, end
+        _, wire = payload.tag(where)
+        if message:
+            yield _whole(field, payload, payload.bytes(payload.varint(where), where))
+        elif wire != LENGTH or not field.packable:
+            yield read(cell, payload, where)
+        else:
+            size = payload.varint(where)
+            payload.end = payload.at + size
+            while payload.at < payload.end:
+                yield read(cell, payload, where)
+    payload.at = payload.end = end
+
+
+def _floats(cell: ProtoFloat, field: MessageField, payload: Payload, tags: array[int]) -> pa.Array:
+    form, runs, where = np.dtype(f"<f{cell.width}"), [], _where(field)
+    for place in tags:
+        payload.at = place
+        _, wire = payload.tag(where)
+        size = payload.varint(where) if wire == LENGTH else cell.width
+        if size % cell.width:
+            malformed(where, f"items of {cell.width} bytes each")
+        runs.append(payload.bytes(size, where))
+    payload.at = payload.end
+    return pa.array(np.frombuffer(b"".join(runs), form), cell.column)
+
+
+def _number(cell: ProtoNumber, payload: Payload, where: str) -> object:
+    if cell.wire == VARINT:
+        value = payload.varint(where)
+        if cell.zigzag:
+            if value >> cell.bits:
+                malformed(where, f"an integer of {cell.bits} bits")
+            value = (value >> 1) ^ -(value & 1)
+        elif cell.signed:
+            value -= (value >> 63) << 64
+            if value >> (cell.bits - 1) not in (0, -1):
+                malformed(where, f"an integer of {cell.bits} bits")
+        elif value >> cell.bits:
+            malformed(where, f"an integer of {cell.bits} bits")
+    else:
+        value = _FORMS[cell.wire, cell.signed].unpack(payload.bytes(_WIDTHS[cell.wire], where))[0]
+    if not cell.least <= value <= cell.most:
+        return payload.refuse("range", cell.path, cell.expected)
+    return float(value) if cell.floating else value
+
+
+def _bool(_: ProtoBool, payload: Payload, where: str) -> bool:
+    value = payload.varint(where)
+    if value > 1:
+        malformed(where, "a boolean, which is 0 or 1")
+    return value == 1
+
+
+def _symbol(cell: ProtoEnum, payload: Payload, where: str) -> str:
+    value = payload.varint(where)
+    value -= (value >> 63) << 64
+    name = cell.names.get(value)
+    if name is None:
+        malformed(where, "a number of its enumeration")
+    return name
+
+
+def _float(cell: ProtoFloat, payload: Payload, where: str) -> float:
+    found: float = _FLOATS[cell.width].unpack(payload.bytes(cell.width, where))[0]
+    return found
+
+
+def _text(_: ProtoText, payload: Payload, where: str) -> str:
+    try:
+        return payload.bytes(payload.varint(where), where).decode()
+    except UnicodeDecodeError:
+        malformed(where, "text in UTF-8")
+
+
+def _uuid(cell: ProtoUuidText, payload: Payload, where: str) -> object:
+    text = payload.bytes(payload.varint(where), where)
+    if cell.blank and not text:
+        return None
+    if not _UUID.fullmatch(text):
+        return payload.refuse("type", cell.path, "a uuid of 32 hexadecimal digits with four dashes")
+    return bytes.fromhex(text.replace(b"-", b"").decode())
+
+
+def _bytes(cell: ProtoBytes, payload: Payload, where: str) -> Any:
+    data = payload.bytes(payload.varint(where), where)
+    if cell.blank and not data:
+        return None
+    if cell.exactly is not None and len(data) != cell.exactly:
+        return payload.refuse("type", cell.path, f"{cell.exactly} bytes")
+    if pa.types.is_fixed_size_list(cell.column):
+        return np.frombuffer(data, np.dtype(cell.column.value_type.to_pandas_dtype()).newbyteorder("<"))
+    return data
+
+
+def _struct(cell: ProtoMessage, payload: Payload, _: str) -> dict[str, Any]:
+    found = _read(cell.message, payload)
+    return {cell.message.names[place]: value for place, value in found.items() if value is not _REFUSED}
+
+
+def _wrapper(cell: ProtoWrapper, payload: Payload, _: str) -> Any:
+    return _read(cell.message, payload)[0]
+
+
+def _time(cell: ProtoTime, payload: Payload, where: str) -> object:
+    found = _read(cell.message, payload)
+    seconds, nanos = found[0], found[1]
+    least, most = cell.seconds
+    signed = cell.kind == "duration"
+    if not least <= seconds <= most or not (-999_999_999 if signed else 0) <= nanos <= 999_999_999:
+        return payload.refuse("range", cell.path, f"a {cell.kind} as its specification has it")
+    if signed and seconds * nanos < 0:
+        return payload.refuse("range", cell.path, "a duration whose seconds and nanoseconds have one sign")
+    value, rest = divmod((seconds * 10**9 + nanos) * cell.per, 10**9)
+    if rest or not -(1 << 63) <= value < 1 << 63:
+        return payload.refuse("range", cell.path, f"a {cell.kind} that {cell.column} holds without a rest")
+    return value
+
+
+def _pass(payload: Payload, number: int, wire: int, where: str) -> None:
+    """Pass over the value of a field, of which the tag is read."""
+    match wire:
+        case 0:
+            payload.varint(where)
+        case 1:
+            payload.skip(8, where)
+        case 2:
+            payload.skip(payload.varint(where), where)
+        case 5:
+            payload.skip(4, where)
+        case 3:
+            _pass_group(payload, number, where)
+        case _:
+            malformed(where, "a wire type that exists, and the end of a group only after its begin")
+
+
+def _pass_group(payload: Payload, number: int, where: str) -> None:
+    open_ = [number]
+    while open_:
+        inner, wire = payload.tag(where)
+        if wire == GROUP:
+            open_.append(inner)
+            if len(open_) > DEPTH_MAX:
+                raise Refusal("too_deep", f"{where}: expected at most {DEPTH_MAX} groups inside each other")
+        elif wire == END_GROUP:
+            if open_.pop() != inner:
+                malformed(where, "the end of a group after its begin")
+        else:
+            _pass(payload, inner, wire, where)
+
+
+_READERS: Mapping[type, Callable[[Any, Payload, str], Any]] = {
+    ProtoNumber: _number,
+    ProtoBool: _bool,
+    ProtoEnum: _symbol,
+    ProtoFloat: _float,
+    ProtoText: _text,
+    ProtoUuidText: _uuid,
+    ProtoBytes: _bytes,
+    ProtoMessage: _struct,
+    ProtoWrapper: _wrapper,
+    ProtoTime: _time,
+}

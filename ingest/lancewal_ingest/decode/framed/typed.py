@@ -1,0 +1,176 @@
+"""Decoding of payloads whose schemas have fields: columnar, and payload by payload where that cannot decide.
+
+Guarantees, beside those of ``payloads``
+ 1. Rows and refusals are those that the format's strict reader alone would give.
+ 2. A chunk has at most ``CHUNK_ROWS`` payloads, and at most ``CHUNK_BYTES`` or one payload.  So temporaries stay small.
+ 3. Columns without a field in the writer schema are null, or have their default in an upsert.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lancewal_core.rows.schema import Op, RowSchema
+from lancewal_ingest.decode.framed.assembly import array_of
+from lancewal_ingest.decode.framed.cursors import Cursors
+from lancewal_ingest.decode.framed.mapping import Mapped
+from lancewal_ingest.decode.framed.payloads import Payloads
+from lancewal_ingest.decode.json.defaults import Defaults
+from lancewal_ingest.decode.naming import Naming, OtherName
+from lancewal_ingest.decode.outcomes import Refusal
+from lancewal_ingest.decode.part import DecodedPart
+from lancewal_ingest.decode.value_decoder import DecodedValues, Ops, RefusedValue
+from lancewal_ingest.decode.weight import pieces
+
+CHUNK_ROWS = 16384
+CHUNK_BYTES = 1 << 20
+SINGLY_BYTES = 1 << 20
+"""Bytes of payloads that are decoded one by one at a time, because Python values take many times the bytes."""
+_SPARSE = 4
+"""Payloads that are less than one of so many bytes are copied together first."""
+
+
+class TypedPayloads(ABC):
+    """``PayloadDecoder`` of one writer schema, without its two readers."""
+
+    tells_presence = tells_null = False
+    steps_max = 0
+    """``Cursors.steps_left`` of a chunk."""
+
+    def __init__(
+        self, mapped: Mapped[Any], held: Collection[int], growth: tuple[int, int], rows: RowSchema, naming: Naming
+    ) -> None:
+        """``held``: places of the columns for which the schema has a field.  ``growth``: without defaults.  ``rows``: by
+        present names."""
+        self._rows = rows
+        self._mapped = mapped
+        self._held = frozenset(held)
+        self.unknown: Sequence[str] = tuple(mapped.unknown)
+        names = rows.columns.names
+        self.fills: Collection[str] = frozenset(names[place] for place in self._held)
+        defaults = Defaults(rows, naming)
+        self._defaults = {
+            names.index(name): pa.array([cell], rows.columns.field(name).type) for name, cell in defaults.cells.items()
+        }
+        self.growth = growth[0], growth[1] + defaults.nbytes
+        columns = {present: column for column, present in naming.fields.items()}
+        self._keys = {names.index(key): columns.get(key, key) for key in rows.primary_key}
+        self.single_records = 0
+        """Number of payloads that were decoded one by one so far, bad ones included."""
+
+    @abstractmethod
+    def read_columns(self, cursors: Cursors) -> dict[int, pa.Array]:
+        """Return the array of each held column.  ``Cursors.doubtful`` says for which rows it must not be used."""
+
+    @abstractmethod
+    def read_one(self, data: bytes, keys: Mapping[int, str], other_names: Counter[OtherName]) -> Mapping[int, Any]:
+        """Return the cell of each held column, by the strict reader.  ``Refusal`` if the payload is bad.
+
+        ``keys``: name of each primary key column, by its place.  Names that this payload alone uses are added to
+        ``other_names``."""
+
+    def finished(self, columns: dict[int, pa.Array], ops: Ops) -> pa.Array:
+        """Return the ``present`` of rows with these held columns, which may change."""
+        return pa.nulls(len(ops), pa.binary())
+
+    def decode(self, payloads: Payloads, ops: Ops) -> DecodedValues:
+        count = len(payloads.starts)
+        if self._mapped.refusal is not None:
+            every = [_refused(place, self._mapped.refusal) for place in range(count)]
+            return DecodedValues([], every, {}, dict(self._mapped.new_fields))
+        parts: list[DecodedPart] = []
+        singly: list[npt.NDArray[np.int64]] = []
+        for chosen, cursors in self._chunks(payloads):
+            columns = self.read_columns(cursors)
+            doubtful = cursors.doubtful
+            for key in self._keys:
+                if columns[key].null_count:
+                    doubtful |= columns[key].is_null().to_numpy(zero_copy_only=False)
+            if doubtful.any():
+                singly.append(chosen[doubtful])
+                kept = pa.array(~doubtful)
+                columns = {place: column.filter(kept) for place, column in columns.items()}
+                chosen = chosen[~doubtful]
+            if len(chosen):
+                parts.append(self._part(chosen, columns, ops[chosen]))
+        refused: Sequence[RefusedValue] = []
+        other_names = Counter[OtherName]()
+        if singly:
+            found = self.one_by_one(payloads, np.concatenate(singly), ops)
+            parts += found.parts
+            refused = found.refused
+            other_names.update(found.other_names)
+        rows = sum(len(part.indexes) for part in parts)
+        if rows:
+            other_names.update({name: times * rows for name, times in Counter(self._mapped.used).items()})
+        return DecodedValues(parts, refused, other_names)
+
+    def one_by_one(self, payloads: Payloads, places: npt.NDArray[np.int64], ops: Ops) -> DecodedValues:
+        """Decode payloads at these places by the strict reader.  ``other_names`` has those of these payloads alone."""
+        other_names = Counter[OtherName]()
+        parts: list[DecodedPart] = []
+        refused: list[RefusedValue] = []
+        self.single_records += len(places)
+        ends = pieces(payloads.ends[places] - payloads.starts[places], SINGLY_BYTES)
+        for begin, end in pairwise([0, *ends]):
+            good: list[int] = []
+            rows: list[Mapping[int, Any]] = []
+            for place in places[begin:end].tolist():
+                data = payloads.data[payloads.starts[place] : payloads.ends[place]].tobytes()
+                try:
+                    rows.append(self.read_one(data, self._keys, other_names))
+                    good.append(place)
+                except Refusal as refusal:
+                    refused.append(_refused(place, refusal))
+            if not good:
+                continue
+            types = self._rows.columns.types
+            columns = {place: array_of([row[place] for row in rows], types[place]) for place in self._held}
+            parts.append(self._part(np.array(good, np.int64), columns, ops[good]))
+        return DecodedValues(parts, refused, other_names)
+
+    def _part(self, indexes: npt.NDArray[np.int64], columns: dict[int, pa.Array], ops: Ops) -> DecodedPart:
+        """Return the rows of ``indexes``, which have these columns and operations."""
+        present = self.finished(columns, ops)
+        arrays = [
+            columns[place] if place in columns else self._missing(place, ops)
+            for place in range(len(self._rows.columns))
+        ]
+        return DecodedPart(indexes, arrays, pa.array(ops), present)
+
+    def _missing(self, place: int, ops: Ops) -> pa.Array:
+        """Return the cells of a column without a field."""
+        default = self._defaults.get(place)
+        nothing = pa.nulls(1, self._rows.columns.field(place).type)
+        if default is None:
+            return nothing.take(pa.array(np.zeros(len(ops), np.int64)))
+        return pa.concat_arrays([nothing, default]).take(pa.array((ops == Op.UPSERT).astype(np.int64)))
+
+    def _chunks(self, payloads: Payloads) -> Iterator[tuple[npt.NDArray[np.int64], Cursors]]:
+        """Yield the places of payloads, chunk by chunk, with their cursors."""
+        starts, ends = payloads.starts, payloads.ends
+        begin = 0
+        while begin < len(starts):
+            end = int(np.searchsorted(ends, starts[begin] + CHUNK_BYTES, side="right"))
+            end = min(max(end, begin + 1), begin + CHUNK_ROWS)
+            own, first = slice(begin, end), starts[begin]
+            data, at, stop = payloads.data[first : ends[end - 1]], starts[own] - first, ends[own] - first
+            taken = stop - at
+            if len(data) > _SPARSE * (int(taken.sum()) + CHUNK_ROWS):
+                data = np.concatenate([data[a:b] for a, b in zip(at.tolist(), stop.tolist(), strict=True)])
+                stop = np.cumsum(taken)
+                at = stop - taken
+            yield np.arange(begin, end), Cursors(data, at, stop, self.steps_max)
+            begin = end
+
+
+def _refused(place: int, refusal: Refusal) -> RefusedValue:
+    return RefusedValue(place, refusal.kind, str(refusal), refusal.found)
