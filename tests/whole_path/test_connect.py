@@ -1,16 +1,19 @@
 """Kafka Connect as a producer: Debezium from PostgreSQL, and a source that writes by Apicurio's converter.
 
-One worker runs both, and starts once.  Its start may take a minute on a loaded machine.  After five it fails with its log.
+A table is to equal the one in PostgreSQL, after random statements and a kill of Connect among them.  One worker runs all
+connectors.  Its start may take a minute on a loaded machine.  After five it fails with its log.
 """
 
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
@@ -22,16 +25,18 @@ from lancewal_tables.define.create import create_table
 from tests.support.postgres import PASSWORD, PostgresServer
 from tests.support.topics import make_topics
 from tests.support.whole_path import Lancewal, until
-from tests.whole_path.test_real_registry import FRAMES, PARTITIONS, settings_of, shows
+from tests.whole_path.test_real_registry import FRAMES, PARTITIONS, seen, settings_of, shows
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 
-DATABASE, TABLE, LINES = "shop", "connect-shop.public.orders", "connect-lines"
+DATABASE, LINES = "shop", "connect-lines"
+ORDERS, ACCOUNTS = "connect-shop.public.orders", "connect-shop.public.accounts"
 CREATION = {"topic.creation.default.partitions": str(PARTITIONS), "topic.creation.default.replication.factor": "1"}
 
 
 @dataclass(frozen=True, slots=True)
 class Connected:
+    worker: ConnectWorker
     postgres: PostgresServer
     lines: Path
     """A file, each of whose lines becomes a record of the topic ``LINES``."""
@@ -53,9 +58,12 @@ def connect(
         server.run(f"CREATE DATABASE {DATABASE}")
         server.run("CREATE TABLE orders (id int PRIMARY KEY, note text)", DATABASE)
         server.run("INSERT INTO orders VALUES (1, 'before')", DATABASE)
+        types = "id int PRIMARY KEY, name text, amount numeric(12, 2) DEFAULT 1.5, at timestamptz"
+        server.run(f"CREATE TABLE accounts ({types})", DATABASE)
+        server.run("INSERT INTO accounts VALUES (1, 'before', 0.01, now()), (2, NULL, NULL, NULL)", DATABASE)
         connectors = {"shop": from_postgres(server), "lines": from_file(lines, _registry)}
-        with ConnectWorker(folder, kafka.bootstrap_servers, connectors):
-            yield Connected(server, lines)
+        with ConnectWorker(folder, kafka.bootstrap_servers, connectors) as worker:
+            yield Connected(worker, server, lines)
 
 
 def from_postgres(server: PostgresServer) -> dict[str, str]:
@@ -72,6 +80,8 @@ def from_postgres(server: PostgresServer) -> dict[str, str]:
         "plugin.name": "pgoutput",
         "publication.autocreate.mode": "all_tables",
         "poll.interval.ms": "100",
+        "decimal.handling.mode": "string",
+        "value.converter.replace.null.with.default": "false",
         **{f"{side}.converter": json_converter for side in ("key", "value")},
         **{f"{side}.converter.schemas.enable": "false" for side in ("key", "value")},
         **CREATION,
@@ -124,11 +134,70 @@ def values(kafka: KafkaBroker, topic: str) -> list[Any]:
 def test_rows_of_postgresql_arrive(kafka: KafkaBroker, connect: Connected) -> None:
     connect.postgres.run("INSERT INTO orders VALUES (2, 'later')", DATABASE)
     wanted = {("r", 1, "before"), ("c", 2, "later")}
-    until(lambda: topic_is_there(kafka, TABLE), timeout_s=300)
+    until(lambda: topic_is_there(kafka, ORDERS), timeout_s=300)
     until(
-        lambda: {(one["op"], one["after"]["id"], one["after"]["note"]) for one in values(kafka, TABLE)} == wanted,
-        lambda: values(kafka, TABLE),
+        lambda: {(one["op"], one["after"]["id"], one["after"]["note"]) for one in values(kafka, ORDERS)} == wanted,
+        lambda: values(kafka, ORDERS),
     )
+
+
+def statements(rng: random.Random, count: int) -> Iterator[str]:
+    """Random statements: rows that come, change, go, and get other keys; a fifth in transactions, some rolled back."""
+
+    def one() -> str:
+        row, other = rng.sample(range(1, 40), 2)
+        name = rng.choice(["NULL", f"'n{rng.randrange(1000)} é'"])
+        amount = rng.choice(["NULL", "DEFAULT", f"{rng.randrange(-(10**9), 10**9) / 100}"])
+        at = rng.choice(["NULL", "clock_timestamp()", "'0001-01-01T00:00:00Z'", "'9999-12-31T23:59:59.999999Z'"])
+        values = f"name = {name}, amount = {amount}, at = {at}"
+        return rng.choice(
+            [
+                f"INSERT INTO accounts VALUES ({row}, {name}, {amount}, {at}) ON CONFLICT (id) DO UPDATE SET {values}",
+                f"UPDATE accounts SET {values} WHERE id = {row}",
+                f"UPDATE accounts SET amount = amount + 0.01 WHERE id % 7 = {row % 7}",
+                f"DELETE FROM accounts WHERE id = {row}",
+                f"DELETE FROM accounts WHERE id = {row}; UPDATE accounts SET id = {row} WHERE id = {other}",
+            ]
+        )
+
+    for _ in range(count):
+        if rng.random() < 0.2:
+            end = rng.choice(["COMMIT", "ROLLBACK"])
+            yield f"BEGIN; {one()}; {one()}; {one()}; {end}"
+        else:
+            yield one()
+
+
+def test_a_table_follows_a_table_of_postgresql(
+    kafka: KafkaBroker, registry: RegistryServer, connect: Connected, tmp_path: Path, seed: int
+) -> None:
+    until(lambda: topic_is_there(kafka, ACCOUNTS), timeout_s=300)
+    make_topics(kafka.bootstrap_servers, {f"{ACCOUNTS}.dead-letters": 1})
+    terms: dict[str, Any] = {
+        "columns": {"id": "int32", "name": "string", "amount": "decimal128(12, 2)", "at": "timestamp[us, UTC]"},
+        "format": {"value": "json", "key": "json-compact", "envelope": "debezium"},
+        "partitioner": "murmur2",
+        "on_bad_record": "stop",
+    }
+    lancewal = Lancewal(tmp_path, settings_of(tmp_path, kafka, ACCOUNTS, registry, **terms))
+    create_table(read_settings(lancewal.config))
+    ingest = lancewal.start("ingest", "run")
+    of_postgres = connect.postgres.url(DATABASE)
+    with psycopg.connect(of_postgres, password=PASSWORD, autocommit=True) as connection:
+        for number, statement in enumerate(statements(random.Random(seed), 500)):
+            if number == 200:
+                connect.worker.kill()
+            if number == 300:
+                connect.worker.start()
+            connection.execute(statement.encode())
+        found = connection.execute("SELECT id, name, amount, at FROM accounts").fetchall()
+    rows = {row[0]: dict(zip(("id", "name", "amount", "at"), row, strict=True)) for row in found}
+    assert len(rows) > 10
+    shows(lancewal, rows, ingest)
+    ingest.stop()
+    lancewal.succeed("merge")
+    lancewal.succeed("verify")
+    assert seen(lancewal) == rows
 
 
 def topic_is_there(kafka: KafkaBroker, topic: str) -> bool:

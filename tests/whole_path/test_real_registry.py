@@ -96,13 +96,13 @@ class Feed:
         assert self._producer.flush(30) == 0
 
 
-def seen(lancewal: Lancewal, key: str = "id") -> dict[str, Row]:
+def seen(lancewal: Lancewal, key: str = "id") -> dict[Any, Row]:
     rows = open_table(str(lancewal.folder / "table")).to_arrow().to_pylist()
     assert len({row[key] for row in rows}) == len(rows)
     return {row[key]: row for row in rows}
 
 
-def shows(lancewal: Lancewal, rows: dict[str, Row], ingest: Service, key: str = "id") -> None:
+def shows(lancewal: Lancewal, rows: dict[Any, Row], ingest: Service, key: str = "id") -> None:
     until(lambda: seen(lancewal, key) == rows, lambda: (seen(lancewal, key), ingest.tail))
 
 
