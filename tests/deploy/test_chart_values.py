@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from lancewal_core.settings.load import setting_keys
+from lancewal_core.settings.load import Settings, setting_keys
 from lancewal_core.settings.secrets import is_secret
 from tests.deploy.helm_program import CHART, ROOT
 
@@ -58,6 +58,21 @@ def test_every_setting_has_its_place() -> None:
             yield from known(inner, f"{at}{key}.") if "properties" in inner else [at + key]
 
     assert set(known(SCHEMA["properties"]["settings"], "")) == set(setting_keys()) - {"table.columns"}
+
+
+def test_the_schema_has_every_choice_of_a_setting() -> None:
+    def choices(schema: dict[str, Any], whole: dict[str, Any], at: str = "") -> Iterator[tuple[str, frozenset[str]]]:
+        if "$ref" in schema:
+            schema = whole["$defs"][schema["$ref"].rpartition("/")[2]]
+        if "enum" in schema:
+            yield at, frozenset(schema["enum"])
+        for key, inner in schema.get("properties", {}).items():
+            yield from choices(inner, whole, f"{at}.{key}".lstrip("."))
+
+    declared = Settings.model_json_schema()
+    expected, found = dict(choices(declared, declared)), dict(choices(SCHEMA["properties"]["settings"], SCHEMA))
+    assert len(found) > 10
+    assert found == {at: names for at, names in expected.items() if at in found}
 
 
 @pytest.mark.parametrize(

@@ -190,6 +190,19 @@ def test_a_header_beside_no_key() -> None:
     assert prepared([None, None], [ROW, None], taking("header-id-1"), [header] * 2) == ["key_form"] * 2
 
 
+def test_a_letter_that_is_produced_again() -> None:
+    """A whole letter is its record.  A cut one is a bad record, whichever schema its key names."""
+    frame: HeaderList = [(HEADER, b"\0\0\0\0\1")]
+    letter: HeaderList = [("lancewal.source", b"t-0-7"), ("lancewal.kind", b"type"), *frame]
+    cut: HeaderList = [*letter, ("lancewal.value.bytes", b"2000000")]
+    keys, headers = [payload(1)] * 4, [letter, letter, cut, cut]
+    found = prepared(keys, [ROW, None, ROW, None], taking("header-id-1"), headers)
+    assert found == [UPSERT, DELETE, "cut_letter", "cut_letter"]
+    assert (
+        prepared(keys, [ROW, None, ROW, None], taking("id-1"), headers) == ["key_form_changed"] * 2 + ["cut_letter"] * 2
+    )
+
+
 def test_a_bad_value_is_bad_whatever_its_key_is() -> None:
     assert prepared([keyed(2), keyed(1)], [{"customer": 1, "id": 1000}] * 2) == ["type", "type"]
 
