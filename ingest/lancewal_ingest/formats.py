@@ -12,6 +12,7 @@ from lancewal_core.rows.schema import RowSchema
 from lancewal_core.settings.sections import ValueFormat
 from lancewal_core.table.contract import Contract
 from lancewal_ingest.decode.avro.decoder import AvroFormat
+from lancewal_ingest.decode.avro.keys import AvroKeyFormat
 from lancewal_ingest.decode.connect.decoder import ConnectDecoder
 from lancewal_ingest.decode.framed.decoder import NOTHING_ACCEPTED, FramedDecoder, FramedFormat
 from lancewal_ingest.decode.framed.json_schema import JsonSchemaFormat
@@ -86,13 +87,14 @@ def record_keys(contract: Contract, schemas: Schemas = NO_SCHEMAS) -> RecordKeys
         case "json":
             texts = {**names, **{name: names[present] for name, present in former.items()}}
             return ComparedKeys(JsonDecoder(of_key, naming), rows, texts)
-        case "avro" | "json-schema":
-            framed = _framed_format(contract.key_format, of_key, naming)
-            versions = contract.schema_versions
-            keys = FramedDecoder(framed, of_key, naming, schemas, versions, KEY_SCHEMA_HEADER)
-            return ComparedKeys(keys, rows, {}, FormsByName(keys, contract.key_forms))
         case "connect-json":
             connect = ConnectDecoder(of_key, naming)
             return ComparedKeys(connect, rows, {}, FormsByText(connect.schema_texts, contract.key_forms))
+        case "avro":
+            framed: FramedFormat = AvroKeyFormat(of_key, naming)
+        case "json-schema":
+            framed = _framed_format(contract.key_format, of_key, naming)
         case _:
             return None
+    keys = FramedDecoder(framed, of_key, naming, schemas, contract.schema_versions, KEY_SCHEMA_HEADER)
+    return ComparedKeys(keys, rows, {}, FormsByName(keys, contract.key_forms))

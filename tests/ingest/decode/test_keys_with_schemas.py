@@ -61,6 +61,11 @@ SCHEMAS: dict[int, Any] = {
     10: {"type": "array", "items": "long"},
     11: record(ID, CUSTOMER, ("s", "string")),
     12: record(("number", "long"), CUSTOMER),
+    13: "long",
+    14: {"type": "int"},
+    15: ["null", "long"],
+    16: "string",
+    17: {"type": "enum", "name": "E", "symbols": ["A"]},
 }
 REGISTRY = FakeRegistry(id_20=WriterSchema("avro", "{"), id_21=WriterSchema("json-schema", "{}"))
 REGISTRY.has |= {SchemaKey(f"id-{n}"): WriterSchema("avro", json.dumps(one)) for n, one in SCHEMAS.items()}
@@ -166,6 +171,30 @@ def test_a_key_that_is_a_part_of_the_primary_key_deletes_nothing() -> None:
     contract = taking("id-7", region_key=("id",))
     keys = [keyed(7, {"id": 1000})] * 2 + [keyed(7, {"id": 1001})]
     assert prepared(keys, [ROW, None, ROW], contract) == [UPSERT, "null_value", "key_differs"]
+
+
+@pytest.mark.parametrize("number", [7, 13, 14, 15])
+def test_a_key_of_one_column_may_be_a_value_alone(number: int) -> None:
+    contract = taking(f"id-{number}", "id-16", "id-17", region_key=("id",), primary_key=("id",))
+    one, other = ({"id": n} if number == 7 else n for n in (1000, 1001))
+    keys = [keyed(number, one), keyed(number, one), keyed(number, other), keyed(number, one)[:-1], keyed(16, "1000")]
+    found = prepared(keys, [ROW, None, ROW, ROW, ROW], contract)
+    assert found == [(1000, 0), (1000, 1), "key_differs", "key_form", "key_form"]
+    assert prepared([keyed(17, "A"), keyed(15, None)], [ROW] * 2, contract) == ["key_form"] * 2
+    assert prepared([keyed(16, "Ä/é")], [ROW], taking("id-16", region_key=("customer",))) == [UPSERT]
+    assert prepared([keyed(13, 1000)], [ROW], taking("id-13")) == ["key_form"]  # the region key has two columns
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "7", "[]", '{"type": {"type": "long"}}', "[" * 100_000, '"\\ud800"', '"Key"']
+)
+def test_a_schema_of_keys_that_is_none(text: str) -> None:
+    schemas = AskedSchemas(FakeRegistry(id_1=WriterSchema("avro", text)))
+    records = Records([0], [0], [b"\0\0\0\0\1" + payload(13, 1000)], [json.dumps(ROW).encode()], [None])
+    consumed = Consumed(Region("t", TopicId("i"), 0), Position(0), Position(1), records)
+    contract = taking("id-1", region_key=("id",))
+    _, letters, _ = Preparer(contract, schemas=schemas).prepare(consumed)
+    assert [letter.kind for letter in letters] == ["key_form"]
 
 
 def test_schemas_in_headers_are_forms_of_their_own() -> None:

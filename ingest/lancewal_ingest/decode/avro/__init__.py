@@ -3,7 +3,7 @@
 ``schema`` parses a schema.  ``mapping`` says how its fields fill the columns of a contract, as a tree of ``cells``.
 ``column_of`` names a column type for a field without a column.  Two readers follow that tree.  ``columnar`` reads a field of
 all datums at a time.  ``strict`` reads one datum, and defines the right result.  ``decoder`` chooses the reader, and
-``growth`` bounds the memory of rows.
+``growth`` bounds the memory of rows.  ``keys`` are those of records.
 
 May import: decode, decode.framed, decode.json.
 """
