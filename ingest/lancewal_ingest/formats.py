@@ -45,7 +45,7 @@ def value_decoder(
     default is not a value of its column, or the format has no such envelope."""
     if envelope.kind == "debezium-unwrapped":
         return UnwrappedRows(
-            lambda rows, naming: value_decoder(value_format, rows, naming, schemas, accepted), rows, naming
+            lambda rows, naming: value_decoder(value_format, rows, naming, schemas, accepted), rows, naming, envelope
         )
     if envelope.kind == "debezium":
         if value_format != "json":

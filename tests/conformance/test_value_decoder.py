@@ -270,11 +270,12 @@ def as_connect_json(row: Row) -> bytes:
 
 
 def in_envelope(row: Row) -> bytes:
-    return b'{"before":null,"after":%s,"source":{"version":"3"},"op":"u","ts_ms":1}' % as_json(row)
+    return b'{"before":null,"after":%s,"source":{"version":"3"},"op":"c","ts_ms":1}' % as_json(row)
 
 
 def enveloped(name: ValueFormat, envelope: Envelope) -> Callable[[RowSchema], ValueDecoder]:
-    return lambda rows: value_decoder(name, rows, schemas=SCHEMAS, envelope=EnvelopeRules(envelope))
+    rules = EnvelopeRules(envelope, never=frozenset(COLUMNS.names))
+    return lambda rows: value_decoder(name, rows, schemas=SCHEMAS, envelope=rules)
 
 
 PROTOBUF_TYPES = {"f": "optional double", "ok": "optional bool", "k": "optional string", "s": "optional string",

@@ -123,6 +123,9 @@ CONTRACT_OF_EVENTS = CONTRACT_OF_A_GROUP.model_copy(
         "envelope": "debezium",
         "snapshot_rows": "skip",
         "on_truncate": "ignore",
+        "unavailable_value": "hex:00",
+        "on_unavailable_value": "null",
+        "columns": (*CONTRACT.columns[:-1], CONTRACT.columns[-1].model_copy(update={"toast": "never"})),
     }
 )
 CONTRACT_WITH_NAME = CONTRACT_OF_A_GROUP.model_copy(update={"format": 2, "name": "shop.orders"})

@@ -28,6 +28,11 @@ class EventStage(Stage):
         row = {"k": k, "a": a, "b": None}
         self._send(k, {"op": "u", "before": None, "after": row}, Op.UPSERT, {"a": a, "b": None})
 
+    def update(self, k: int, b: int) -> None:
+        """An update that leaves ``a`` out, since it did not change."""
+        row = {"k": k, "a": "__debezium_unavailable_value", "b": b}
+        self._send(k, {"op": "u", "before": None, "after": row}, Op.PATCH, {"b": b})
+
     def delete(self, k: int) -> None:
         """An event, whose old row has a default in place of a value."""
         self._send(k, {"op": "d", "before": {"k": k, "a": "default", "b": 7}, "after": None}, Op.DELETE, {})
@@ -138,9 +143,35 @@ def a_key_changes_and_events_come_twice() -> None:
         stage.check_table()
 
 
+def a_value_is_left_out() -> None:
+    """The row is unmerged, then in the table, then gone, when an update comes that lacks a value.  Owners die in between."""
+    stage = EventStage()
+    a, b, f = stage.member("a", 0, 1), stage.member("b"), stage.flusher("f")
+    k, gone, nowhere, *_ = _keys(0)
+    for each in (k, gone):
+        stage.upsert(each, "x")
+    stage.update(k, 1)
+    stage.is_durable(a)
+    stage.seal(a)
+    stage.update(k, 2)
+    stage.update(nowhere, 3)
+    stage.is_durable(a)
+    stage.round(f)
+    stage.check_table()
+    stage.take_over(a, b, 0, 1)
+    stage.update(k, 4)
+    stage.delete(gone)
+    stage.update(gone, 5)
+    stage.is_durable(b)
+    stage.seal(b)
+    stage.round(f)
+    stage.check_table()
+
+
 SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
     compaction_leaves_a_tombstone_alone: ("a tombstone is passed over", "holds"),
     heartbeats_lie_anywhere: ("what is passed over is asked for its partition", "stopped"),
+    a_value_is_left_out: ("a placeholder is stored", "holds"),
 }
 
 ACCIDENTS: list[Callable[[], None]] = [a_key_changes_and_events_come_twice]

@@ -117,6 +117,7 @@ from lancewal_ingest.decode.decoder import Decoder
 from lancewal_ingest.decode.naming import Naming
 from lancewal_ingest.decode.outcomes import Decoded, Rejected
 from lancewal_ingest.decode.record_keys import ComparedKeys
+from lancewal_ingest.envelopes.unavailable import UnavailableValues
 from lancewal_ingest.kafka.source import Polled
 from lancewal_ingest.regions.flush_queue import FlushQueue
 from lancewal_ingest.regions.intake import Intake
@@ -970,6 +971,10 @@ def _a_tombstone_is_passed_over(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Decoder, "decode", without_tombstones)
 
 
+def _a_placeholder_is_stored(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(UnavailableValues, "kept", lambda self, part, *_: part)
+
+
 def _what_is_passed_over_is_asked_for_its_partition(patch: pytest.MonkeyPatch) -> None:
     decode = Decoder.decode
 
@@ -1298,6 +1303,7 @@ MUTATIONS: dict[str, Patch] = {
     "ingest goes on beside keys in conflict": _ingest_goes_on_beside_keys_in_conflict,
     "a region that begins has missed no delete": _a_region_that_begins_has_missed_no_delete,
     "a key is not compared with its row": _a_key_is_not_compared_with_its_row,
+    "a placeholder is stored": _a_placeholder_is_stored,
     "a tombstone is passed over": _a_tombstone_is_passed_over,
     "what is passed over is asked for its partition": _what_is_passed_over_is_asked_for_its_partition,
     "a region is claimed by an older contract": _a_region_is_claimed_by_an_older_contract,
@@ -1440,6 +1446,7 @@ NOT_IN_SCHEDULES = {
     "a seal counts no records",
     "a region that begins has missed no delete",
     "a key is not compared with its row",
+    "a placeholder is stored",
     "a tombstone is passed over",
     "what is passed over is asked for its partition",
     "a schema is asked for anew",

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from lancewal_core.names.ids import Position, Region, TopicId
+from lancewal_core.rows.carry import fields_within
 from lancewal_core.rows.column_types import parse_type
 from lancewal_core.rows.fold import fold
 from lancewal_core.table.contract import Column, Contract
@@ -37,6 +38,7 @@ class Sample:
     step: str
     key: bytes | None
     value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
 @cache
@@ -89,7 +91,7 @@ def contract_of(columns: Mapping[str, str], key: Sequence[str] = ("id",), **term
 
 def _ids(type_: str, first: int) -> tuple[int, ...]:
     def count(of: pa.DataType) -> int:
-        return 1 + sum(count(of.field(n).type) for n in range(of.num_fields))
+        return 1 + sum(count(field.type) for field in fields_within(of))
 
     return tuple(range(first, first + count(parse_type(type_))))
 
@@ -100,7 +102,9 @@ def consumed(records: Sequence[Sample]) -> list[Consumed]:
     for partition in range(PARTITIONS):
         here = sorted((one for one in records if one.partition == partition), key=lambda one: one.offset)
         offsets = [one.offset for one in here]
-        batch = Records(offsets, offsets, [o.key for o in here], [o.value for o in here], [None] * len(here))
+        batch = Records(
+            offsets, offsets, [o.key for o in here], [o.value for o in here], [list(o.headers) or None for o in here]
+        )
         region = Region("t", TopicId("i"), partition)
         found.append(Consumed(region, Position(0), Position(max(offsets, default=0) + 1), batch))
     return found

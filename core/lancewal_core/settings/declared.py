@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import pyarrow as pa
 
@@ -20,7 +21,7 @@ from lancewal_core.record_keys.key_format import check_region_key, has_region_ke
 from lancewal_core.rows.column_types import format_type, parse_type
 from lancewal_core.rows.schema import RowSchema, check_row_schema
 from lancewal_core.rows.ttl import Ttl, check_ttl
-from lancewal_core.settings.sections import ColumnText, JsonForm, TableSettings, is_metadata, metadata_has_type
+from lancewal_core.settings.sections import NEVER, ColumnText, JsonForm, TableSettings, is_metadata, metadata_has_type
 
 _METADATA_TYPES = {
     "kafka.topic": pa.string(),
@@ -63,10 +64,13 @@ class ColumnSource:
     metadata: str | None = None
     """The metadata of records that fills the column, such as ``kafka.offset``.  None: members of values do."""
 
+    toast: Literal["never"] | None = None
+    """``never``: no connector leaves the column's values out, so a null is a null."""
+
     @property
     def text(self) -> str:
         """The source in words that follow the type; empty for a column of its own name in strict form."""
-        said = ("json", self.json), ("field", self.field), ("from", self.metadata)
+        said = ("json", self.json), ("field", self.field), ("from", self.metadata), ("toast", self.toast)
         return "".join(f", {what} {value}" for what, value in said if value is not None)
 
 
@@ -148,7 +152,7 @@ def column_source(column: ColumnText) -> ColumnSource:
     if "source" in column:
         return ColumnSource(metadata=column["source"])
     json: JsonForm | None = column.get("json")  # type: ignore[assignment]  # its validator has seen to it
-    return ColumnSource(json, column.get("field"))
+    return ColumnSource(json, column.get("field"), toast=NEVER if "toast" in column else None)
 
 
 def declared_sources(table: TableSettings) -> dict[str, ColumnSource]:

@@ -154,6 +154,10 @@ Envelope = Literal["none", "debezium", "debezium-unwrapped"]
 """A form in which a connector writes rows and names operations."""
 
 
+UNAVAILABLE_VALUE = "__debezium_unavailable_value"
+METADATA_LENGTH_MAX = 1 << 10
+
+
 class FormatSettings(Section):
     """Format of the records in Kafka."""
 
@@ -177,6 +181,9 @@ class FormatSettings(Section):
     """The envelope that a connector has put around each row.  ``debezium``: a change event, which names its operation and
     has the row in ``after``.  ``debezium-unwrapped``: rows that ExtractNewRecordState has taken out.  None, because a value
     is the row itself unless a connector writes it."""
+    unavailable_value: Annotated[str, Field(min_length=1, max_length=METADATA_LENGTH_MAX)] = UNAVAILABLE_VALUE
+    """Text by which the connector marks a value that it could not read (``unavailable.value.placeholder``).  Debezium's
+    default."""
 
 
 JsonForm = Literal[
@@ -184,9 +191,11 @@ JsonForm = Literal[
 ]
 """A form in which the JSON of a column may come, beside the strict one."""
 JSON_FORMS: tuple[JsonForm, ...] = get_args(JsonForm)
+NEVER: Literal["never"] = "never"
+"""The word for a column whose values a connector never leaves out."""
 ColumnText = str | dict[str, str]
 """A column in the settings: its type, or a mapping with ``type`` and what else is said of it."""
-_COLUMN_KEYS = ("type", "json", "field")
+_COLUMN_KEYS = ("type", "json", "field", "toast")
 
 
 def checked_column(value: object) -> ColumnText:
@@ -204,6 +213,8 @@ def checked_column(value: object) -> ColumnText:
         raise ValueError(f"{wrong[0] if wrong else 'type'} needs a text: put a type with a comma or brackets in quotes")
     if given.get("json", JSON_FORMS[0]) not in JSON_FORMS:
         raise ValueError(f"json is {given['json']!a}: expected one of {', '.join(JSON_FORMS)}")
+    if given.get("toast", NEVER) != NEVER:
+        raise ValueError(f"toast is {given['toast'][:60]!a}: expected {NEVER}, or nothing")
     if any("\ud800" <= letter <= "\udfff" for letter in given.get("field", "")):
         raise ValueError("field is not Unicode text")
     _column_type(given["type"])
@@ -213,7 +224,6 @@ def checked_column(value: object) -> ColumnText:
 _METADATA = ("kafka.topic", "kafka.partition", "kafka.offset", "kafka.timestamp", "kafka.key")
 _HEADER = "kafka.header."
 _METADATA_TYPES = ("binary", "string")
-METADATA_LENGTH_MAX = 1 << 10
 
 
 def is_metadata(source: str) -> bool:
@@ -274,9 +284,9 @@ class TableSettings(Section):
     dead_letter_topic: str = ""
     """Topic for dead letters, which must exist.  By default ``<topic>.dead-letters``."""
     columns: dict[str, Annotated[ColumnText, PlainValidator(checked_column)]] = {}
-    """Column names and types, in the table's order.  In place of a type there may be a mapping: ``type``, ``json`` and
-    ``field``.  ``json``: a form that records may use beside the strict one.  ``field``: the name that records use.  No
-    default; only ``table create`` needs it."""
+    """Column names and types, in the table's order.  In place of a type there may be a mapping: ``type``, ``json``,
+    ``field`` and ``toast``.  ``json``: a form that records may use beside the strict one.  ``field``: the name that records
+    use.  ``toast: never``: no connector leaves values out.  No default; only ``table create`` needs it."""
     metadata_columns: dict[str, Annotated[ColumnText, PlainValidator(checked_metadata)]] = {}
     """Further columns, behind the others, with Kafka's metadata of the record that made the row: ``kafka.topic``,
     ``kafka.partition``, ``kafka.offset``, ``kafka.timestamp``, ``kafka.key``, ``kafka.header.NAME``.  ``{source: kafka.key,
@@ -322,6 +332,10 @@ class TableSettings(Section):
     on_truncate: Literal["stop", "ignore"] = "stop"
     """Policy for a record that says that the source table was truncated: ``stop`` its partition, or ``ignore`` it, so that all
     rows stay.  Stop, because it lies in one partition and says nothing about the rows of the others."""
+    on_unavailable_value: Literal["stop", "dead-letter", "null"] = "stop"
+    """Policy for an event without a large value that did not change, where the table cannot keep the former one.  ``stop``
+    the partition, make the record a ``dead-letter``, or let the cell be ``null``.  Stop, because a null would take a value
+    away that the source still has."""
     snapshot_rows: Literal["apply", "skip"] = "apply"
     """Rows that a snapshot of the source has read: ``apply`` them as upserts, or ``skip`` and count them.  Apply, because a
     new table needs them; skip them if a dump was loaded."""

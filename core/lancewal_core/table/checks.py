@@ -29,6 +29,7 @@ _TABLE_TERMS = (
     "primary_key", "patches", "record_bytes_max", "on_bad_record", "on_misrouted", "history_window_s",
     "on_wrong_format", "version_window_s", "subscription_hold_s_max", "grace_s", "freshness_target_s", "ttl_column", "ttl_s",
     "on_unknown_column", "columns_max", "partitioner", "on_truncate", "snapshot_rows",
+    "on_unavailable_value",
 )  # fmt: skip
 """Settings of ``table`` with a counterpart of the same name and meaning in the contract.  ``start`` has none: the
 contract holds the offsets that it stood for when the table was made."""
@@ -62,7 +63,9 @@ def check_settings(settings: Settings, contract: Contract, store: ObjectStore | 
     pairs += _topics(settings, contract)
     formats = settings.table.format
     terms = {"value": contract.value_format, "key": contract.key_format, "record": contract.value_record or ""}
-    for name, theirs in (terms | {"envelope": contract.envelope}).items():
+    for name, theirs in (
+        terms | {"envelope": contract.envelope, "unavailable_value": contract.unavailable_value}
+    ).items():
         if name in formats.model_fields_set:
             pairs.append((f"table.format.{name}", getattr(formats, name), theirs))
     _check_equal(pairs, _ANOTHER_COLUMN if _sources_alone_differ(settings.table.columns, contract) else "")

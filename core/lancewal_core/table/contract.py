@@ -40,6 +40,7 @@ from lancewal_core.rows.ttl import Ttl, check_ttl
 from lancewal_core.settings.declared import OF_ITSELF, ColumnSource, check_sources
 from lancewal_core.settings.sections import (
     METADATA_LENGTH_MAX,
+    UNAVAILABLE_VALUE,
     Envelope,
     JsonForm,
     OnUnknownColumn,
@@ -65,6 +66,8 @@ POLICIES = frozenset(
 """Terms about records that cannot become rows.  A process that works by an older version of these terms does no harm."""
 TRUNCATE = "truncate"
 """Kind of a record that says that the source table was truncated.  It never has a dead letter."""
+UNAVAILABLE_KIND = "unavailable_value"
+"""Kind of an event without a value that the table cannot keep."""
 MISROUTED = "misrouted"
 """Kind of a record that lies in another partition than the one where it belongs; all other kinds are bad records."""
 OTHER_RECORD = "other_record"
@@ -105,7 +108,12 @@ COLUMN_TERMS = frozenset(
 )
 """Terms about columns.  Rows of two versions that differ in these alone go together (``rows.carry``), so a running process
 takes them up."""
-VALUE_TERMS = frozenset({"value_format", "value_record", "schema_versions", "key_forms", "envelope", "snapshot_rows"})
+VALUE_TERMS = frozenset(
+    {
+        *("value_format", "value_record", "schema_versions", "key_forms"),
+        *("envelope", "snapshot_rows", "unavailable_value", "on_unavailable_value"),
+    }
+)
 """Terms that say how records are read.  A running process takes them up, and each entry names the version by which its records
 were decoded.  The format changes only before a table has a row, and the record never."""
 _LATER_TERMS = COLUMN_TERMS - {"format", "columns"} | {
@@ -117,6 +125,8 @@ _LATER_TERMS = COLUMN_TERMS - {"format", "columns"} | {
     "key_forms",
     "envelope",
     "snapshot_rows",
+    "unavailable_value",
+    "on_unavailable_value",
     "on_truncate",
     "subscription_hold_s_max",
 }
@@ -183,10 +193,13 @@ class Column(BaseModel):
     metadata: Annotated[str, Field(max_length=METADATA_LENGTH_MAX)] | None = None
     """The metadata of records that fills the column, such as ``kafka.offset``.  None: members of values do."""
 
+    toast: Literal["never"] | None = None
+    """``never``: no connector leaves values of the column out.  None: it may."""
+
     @property
     def source(self) -> ColumnSource:
         """Source of the column's values in records."""
-        return ColumnSource(self.json_form, self.field, self.metadata)
+        return ColumnSource(self.json_form, self.field, self.metadata, self.toast)
 
     @property
     def ids(self) -> tuple[int, ...]:
@@ -289,6 +302,9 @@ class Contract(BaseModel):
     first such key."""
     envelope: Envelope = "none"
     snapshot_rows: Literal["apply", "skip"] = "apply"
+    unavailable_value: Annotated[str, Field(min_length=1, max_length=METADATA_LENGTH_MAX)] = UNAVAILABLE_VALUE
+    """Text by which a connector marks a value that it could not read."""
+    on_unavailable_value: Literal["stop", "dead-letter", "null"] = "stop"
     patches: bool = True
     record_bytes_max: int = Field(default=1_000_000, ge=1)
     on_bad_record: Policy = "dead-letter"
@@ -405,6 +421,8 @@ class Contract(BaseModel):
         """Return the policy for a record that is not a row, by the kind of its rejection."""
         if kind == TRUNCATE:
             return self.on_truncate
+        if kind == UNAVAILABLE_KIND:
+            return "stop" if self.on_unavailable_value == "stop" else "dead-letter"
         policies = {MISROUTED: self.on_misrouted, OTHER_RECORD: self.on_other_record}
         return policies.get(kind, self.on_bad_record)
 

@@ -43,7 +43,7 @@ from lancewal_core.rows.murmur2 import NO_PARTITION
 from lancewal_core.rows.row_range import RowRange
 from lancewal_core.rows.schema import OFFSET, OP, Op
 from lancewal_core.settings.sections import Policy
-from lancewal_core.table.contract import MISROUTED, OTHER_RECORD, TRUNCATE, Contract
+from lancewal_core.table.contract import MISROUTED, OTHER_RECORD, TRUNCATE, UNAVAILABLE_KIND, Contract
 from lancewal_core.table.drain import Drain
 from lancewal_core.wal.entry import FIRST_RECORDS, Entry, NoRowYet, RejectedOffset
 from lancewal_ingest.append.draining import DrainLimit
@@ -145,6 +145,7 @@ def lenient(contract: Contract) -> Contract:
         "on_misrouted": contract.on_misrouted,
         "on_unknown_schema": contract.on_unknown_schema,
         "on_other_record": contract.on_other_record,
+        "on_unavailable_value": contract.on_unavailable_value,
     }
     update = {n: "dead-letter" for n, policy in terms.items() if policy == "stop"}
     update["on_truncate"] = "ignore"  # which never has a dead letter
@@ -366,7 +367,7 @@ class Preparer:
                 "add columns by itself: `--on unknown-column=add`",
                 **region.place, offset=bad.offset,
             )  # fmt: skip
-        if bad.kind == TRUNCATE:
+        if bad.kind in (TRUNCATE, UNAVAILABLE_KIND):
             return BadRecord(
                 f"{place}: {bad.message}. To go on without this record alone: "
                 f"`lancewal offset reject {region.topic}-{region.partition}-{bad.offset}`",
@@ -426,7 +427,7 @@ def _by_terms(decoded: Decoded, group: Sequence[Consumed]) -> bool:
     """Return whether a record was rejected for its columns, or uses another name than a present one.
 
     While a region has no row, the format of values may have been altered, and so any rejection counts."""
-    names = any(name.use != "not_utf8" for name in decoded.other_names)
+    names = any(name.use not in ("not_utf8", "unavailable") for name in decoded.other_names)
     if names or any(rejected.kind in OF_COLUMNS for rejected in decoded.rejected):
         return True
     return bool(decoded.rejected) and any(one.no_row_yet is not None for one in group)

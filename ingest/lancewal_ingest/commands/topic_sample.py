@@ -149,6 +149,7 @@ def _judged(
                 type=type_text(column),
                 field_ids=_ids(parse_type(type_text(column)), numbers),  # naming knows fields by them
                 json_form=source.json,
+                toast=source.toast,
                 field=source.field,
             )
             for name, column, source in declared
@@ -158,6 +159,8 @@ def _judged(
         on_other_record=table.on_other_record,
         envelope=table.format.envelope,
         snapshot_rows=table.snapshot_rows,
+        unavailable_value=table.format.unavailable_value,
+        on_unavailable_value="null" if table.on_unavailable_value == "null" else "dead-letter",
         patches=table.patches,
         record_bytes_max=int(table.record_bytes_max),
         on_bad_record="dead-letter",

@@ -25,8 +25,9 @@ Form = JsonForm | Literal["float_name"]
 class OtherName(NamedTuple):
     """A name, other than a present one, that a record has used."""
 
-    use: Literal["former", "dropped", "unknown", "not_utf8"]
-    """``not_utf8``: no other name, but metadata that the column of this name cannot hold (``metadata``)."""
+    use: Literal["former", "dropped", "unknown", "not_utf8", "unavailable"]
+    """``not_utf8``: no other name, but metadata that the column of this name cannot hold (``metadata``).  ``unavailable``: a
+    value of the column that a connector could not read (``envelopes``)."""
     path: str
     """Names of the structs that hold the member, as the table calls them, and the member's name."""
 

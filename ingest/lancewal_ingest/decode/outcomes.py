@@ -14,10 +14,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lancewal_core.rows.own_rows import own_rows
-from lancewal_core.table.contract import OTHER_RECORD, TRUNCATE
+from lancewal_core.table.contract import OTHER_RECORD, TRUNCATE, UNAVAILABLE_KIND
 from lancewal_ingest.decode.naming import OtherName
 
 ENVELOPE = "envelope"
+UNAVAILABLE_VALUE = UNAVAILABLE_KIND
 TOO_LARGE = "too_large"
 WRONG_FORMAT = "wrong_format"
 KEY_FORM = "key_form"
@@ -48,6 +49,7 @@ KINDS: dict[str, str] = {
     "missing_key": "a primary key column is absent or null",
     "type": "a value does not have the JSON form of its column, or its schema has a type that does not fit the column",
     "range": "a value has the right form, but its column cannot hold it exactly",
+    UNAVAILABLE_VALUE: "a connector could not read a value, and the table cannot keep the former one",
     KEY_FORM: "the Kafka key is missing or not of the table's format, and is compared with the row or needed by deletes",
     KEY_DIFFERS: "the Kafka key is compared with the row, and is that of another row",
     KEY_FORM_CHANGED: "the Kafka key is the row's, but names another schema than the table's keys",

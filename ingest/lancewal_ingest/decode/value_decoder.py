@@ -49,6 +49,7 @@ Weights = npt.NDArray[np.int64]
 
 
 Indexes = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 NamedBy = tuple[SchemaKey, Indexes]
 """A schema, and the indexes of the values that name it."""
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lancewal_core.settings.sections import Envelope
+from lancewal_core.rows.schema import RowSchema
+from lancewal_core.settings.sections import UNAVAILABLE_VALUE, Envelope
 from lancewal_core.table.contract import Contract
+from lancewal_ingest.envelopes.unavailable import UnavailableValues
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +17,18 @@ class EnvelopeRules:
     kind: Envelope = "none"
     skips_snapshots: bool = False
     """Whether rows that a snapshot has read are passed over."""
+    placeholder: str = UNAVAILABLE_VALUE
+    """Text in place of a value that the connector could not read."""
+    keeps: bool = True
+    """Whether the table keeps such values: it allows patches."""
+    as_null: bool = False
+    """Whether such a value is null where it cannot be kept."""
+    never: frozenset[str] = frozenset()
+    """Columns whose values are never left out."""
+
+    def unavailable(self, rows: RowSchema) -> UnavailableValues:
+        """Return the rules about such values for the columns of ``rows``."""
+        return UnavailableValues(rows, self.placeholder, self.never, keeps=self.keeps, as_null=self.as_null)
 
 
 NO_ENVELOPE = EnvelopeRules()
@@ -22,4 +36,11 @@ NO_ENVELOPE = EnvelopeRules()
 
 def envelope_of(contract: Contract) -> EnvelopeRules:
     """Return the envelope of the values that a contract takes."""
-    return EnvelopeRules(contract.envelope, contract.snapshot_rows == "skip")
+    return EnvelopeRules(
+        contract.envelope,
+        contract.snapshot_rows == "skip",
+        contract.unavailable_value,
+        contract.patches,
+        contract.on_unavailable_value == "null",
+        frozenset(column.name for column in contract.columns if column.toast is not None),
+    )

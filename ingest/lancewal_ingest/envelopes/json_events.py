@@ -5,7 +5,8 @@
    may hold the defaults of columns instead of their values.
 3. A truncate is refused as ``truncate``, and the contract decides about it.
 4. Heartbeats, transactions and messages are passed over, and so are rows of snapshots if the contract skips them.
-5. The result for a value depends on the value alone: how it is looked at (``debezium_json``) follows from its bytes.
+5. Values that the connector could not read are left alone (``unavailable``).
+6. The result for a value depends on the value alone: how it is looked at (``debezium_json``) follows from its bytes.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ class _Sorted:
     """Values by what they are.  Numbers are places among the values."""
 
     at: list[int] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
     rows: list[bytes] = field(default_factory=list)
     """Text of the row of each value in ``at``."""
     deletes: list[int] = field(default_factory=list)
@@ -63,6 +65,7 @@ class JsonEvents(NamesNoSchema):
 
     def __init__(self, rows: RowSchema, naming: Naming, envelope: EnvelopeRules) -> None:
         self._rows = JsonDecoder(rows, naming)
+        self._unavailable = envelope.unavailable(rows)
         self._undecoded = NO_ROWS | {"r"} if envelope.skips_snapshots else NO_ROWS
         self.names: Sequence[str] = self._rows.names
         self.growth = self._rows.growth
@@ -79,7 +82,7 @@ class JsonEvents(NamesNoSchema):
         parts, others = list[DecodedPart](), Counter[OtherName]()
         doubtful = self._decode(found, parts, others)
         if doubtful:
-            found.at, found.rows = [], []
+            found.at, found.events, found.rows = [], [], []
             self._sort(values, doubtful, found, strictly=True)
             found.refused += [
                 RefusedValue(place, ENVELOPE, "member after: expected a row in JSON")
@@ -93,7 +96,12 @@ class JsonEvents(NamesNoSchema):
         """Decode the rows of ``found``; return the places of those that are not JSON."""
         at = np.array(found.at, np.int64)
         decoded = self._rows.decode(found.rows, np.zeros(len(at), np.uint8))
-        parts += [replace(part, indexes=at[part.indexes]) for part in decoded.parts]
+        for part in decoded.parts:
+            events = [found.events[place] for place in part.indexes.tolist()]
+            updates = np.fromiter((event.letter == "u" for event in events), np.bool_, len(events))
+            with_old = np.fromiter((event.has_before for event in events), np.bool_, len(events))
+            placed = replace(part, indexes=at[part.indexes])
+            parts.append(self._unavailable.kept(placed, updates, updates & ~with_old, others, found.refused))
         others.update(decoded.other_names)
         refused = [replace(one, place=found.at[one.place]) for one in decoded.refused]
         found.refused += [one for one in refused if one.kind not in _NOT_READ]
@@ -132,4 +140,5 @@ class JsonEvents(NamesNoSchema):
             raise Refusal(ENVELOPE, f"member after: expected a row, since op is {event.letter}")
         else:
             found.at.append(place)
+            found.events.append(event)
             found.rows.append(event.row)

@@ -4,11 +4,14 @@
    of null: a converter writes them where the connector has put no row.
 2. A member ``__deleted`` with the text ``true`` makes a value a delete of its key's row, whatever else it holds.  With the
    text ``false`` it says nothing.  The member is no column.
-3. Heartbeats and transactions have no row in them, and are passed over.  Only a value that is no row is looked at.
+3. Values that the connector could not read are left alone (``unavailable``).  Nothing tells an update from a new row, so each
+   row counts as an update, but for the first one of a changed key.
+4. Heartbeats and transactions have no row in them, and are passed over.  Only a value that is no row is looked at.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
@@ -35,11 +38,14 @@ from lancewal_ingest.decode.value_decoder import (
     ValueDecoder,
 )
 from lancewal_ingest.envelopes.debezium_json import passed_over
+from lancewal_ingest.envelopes.envelope import EnvelopeRules
 from lancewal_kafka.headers import HeaderList
 
 DELETED = "__deleted"
 MakeDecoder = Callable[[RowSchema, Naming], ValueDecoder]
 """Function that returns the decoder of a format for columns."""
+_OLD_KEY = "__debezium.oldkey"
+"""Header of the first record of a changed key, whose row has no former values under the new key."""
 _NONE: Indexes = np.zeros(0, np.int64)
 _BLANKS = b" \t\r\n"
 _MAYBE_NO_ROW = frozenset({"missing_key", "unknown_column"})
@@ -51,7 +57,7 @@ class UnwrappedRows:
 
     tells_operations = True
 
-    def __init__(self, make: MakeDecoder, rows: RowSchema, naming: Naming) -> None:
+    def __init__(self, make: MakeDecoder, rows: RowSchema, naming: Naming, envelope: EnvelopeRules) -> None:
         """``InvalidSchema`` if a column is called as the member that says what was deleted."""
         if DELETED in rows.called(naming.fields).columns.names:
             raise InvalidSchema(
@@ -61,7 +67,8 @@ class UnwrappedRows:
         self._key = frozenset(rows.called(naming.fields).primary_key)
         self._inner = make(*_with_deleted(rows, naming))
         self.names: Collection[str] = [name for name in self._inner.names if name != DELETED]
-        self.headers: Collection[str] = self._inner.headers
+        self._unavailable = envelope.unavailable(rows)
+        self.headers: Collection[str] = [*self._inner.headers, _OLD_KEY]
 
     @property
     def growth(self) -> Growth:
@@ -100,15 +107,20 @@ class UnwrappedRows:
                 refused.append(one)
             else:
                 passed_over.setdefault(kind, []).append(np.int64(one.place))
+        others = Counter(decoded.other_names)
         parts, deletes = [], [decoded.deletes, np.array(nulls, np.int64)]
         for part in decoded.parts:
             rows, deleted = self._divided(part, refused)
-            parts.append(rows)
+            kept = np.ones(len(rows.indexes), np.bool_)
+            if _OLD_KEY in headers:
+                kept = headers[_OLD_KEY].is_null().to_numpy(zero_copy_only=False)[rows.indexes]
+            parts.append(self._unavailable.kept(rows, kept, kept, others, refused))
             deletes.append(deleted)
         return replace(
             decoded,
             parts=parts,
             refused=refused,
+            other_names=others,
             passed_over={kind: np.array(of_kind, np.int64) for kind, of_kind in passed_over.items()},
             deletes=np.concatenate(deletes),
         )

@@ -47,7 +47,8 @@ class IngestMetricTable(KafkaMetricTable, StoreMetricTable, ServiceMetricTable, 
     )
     other_names = counter(
         "Members of rows that have a former name of a column, or a dropped or unknown one. Kind `not_utf8`: keys or headers "
-        "that the string column `field` cannot hold. Beyond 100 the field is `...`.",
+        "that the string column `field` cannot hold. Kind `unavailable`: values that a connector could not read. "
+        "Beyond 100 the field is `...`.",
         "field",
         "kind",
     )

@@ -29,6 +29,7 @@ _ON = {
     "other-record": "on_other_record",
     "misrouted": "on_misrouted",
     "truncate": "on_truncate",
+    "unavailable-value": "on_unavailable_value",
     "unknown-column": "on_unknown_column",
 }
 _OTHER_POLICIES = {
@@ -36,9 +37,13 @@ _OTHER_POLICIES = {
     "on_wrong_format": ("stop", "dead-letter"),
     "on_unknown_schema": ("stop", "dead-letter"),
     "on_truncate": ("stop", "ignore"),
+    "on_unavailable_value": ("stop", "dead-letter", "null"),
 }
 """Policies of terms that do not have all of ``POLICIES``."""
-_OF_FORMAT_2 = (("on_wrong_format", "dead-letter"), ("on_truncate", "ignore"))
+_OF_FORMAT_2 = (
+    *(("on_wrong_format", "dead-letter"), ("on_truncate", "ignore")),
+    *(("on_unavailable_value", "dead-letter"), ("on_unavailable_value", "null")),
+)
 
 
 def altered_terms(

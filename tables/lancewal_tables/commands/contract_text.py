@@ -126,6 +126,10 @@ def _paths(contract: Contract) -> Mapping[int, str]:
     return found
 
 
+def _of_events(contract: Contract) -> Mapping[str, str]:
+    return {"truncate": contract.on_truncate, "unavailable values": contract.on_unavailable_value}
+
+
 def _enveloped(contract: Contract) -> str:
     if contract.envelope == "none":
         return ""
@@ -172,7 +176,7 @@ def _said(contract: Contract) -> Mapping[str, str]:
         "wrong format": contract.on_wrong_format,
         **({} if contract.value_record is None else {"other records": contract.on_other_record}),
         "misrouted": contract.on_misrouted,
-        "truncate": contract.on_truncate,
+        **({} if contract.envelope == "none" else _of_events(contract)),
         "unknown columns": contract.on_unknown_column,
         "dead letters": contract.dead_letters,
         "history window": f"{contract.history_window_s} s",

@@ -142,7 +142,8 @@ def alter(
             "ignore. Likewise other-record, for records of another name than table.format.record. "
             "For the first records of a partition: wrong-format, then = and stop or dead-letter. For schemas that "
             "the registry does not know: unknown-schema, then = and stop or dead-letter. For a truncate at the source: "
-            "truncate, then = and stop or ignore. For members without a column: unknown-column, then = and reject, "
+            "truncate, then = and stop or ignore. For values that a connector left out: unavailable-value, then = and stop, "
+            "dead-letter or null. For members without a column: unknown-column, then = and reject, "
             "ignore or add. May be repeated.",
             metavar="WHAT=POLICY",
         ),

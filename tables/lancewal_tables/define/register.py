@@ -44,7 +44,7 @@ from lancewal_core.rows.column_types import format_type, of_first_release
 from lancewal_core.rows.schema import FieldIds, RowSchema
 from lancewal_core.settings.declared import OF_ITSELF, ColumnSource, declared_sources
 from lancewal_core.settings.load import Settings
-from lancewal_core.settings.sections import TableSettings
+from lancewal_core.settings.sections import UNAVAILABLE_VALUE, TableSettings
 from lancewal_core.store.address import place_of, same_place
 from lancewal_core.store.object_store import Done, Lost, ObjectStore, Unknown, put_once
 from lancewal_core.store.refusal import refusal_of_puts, what_to_set
@@ -145,10 +145,11 @@ def first_contract(
     later = (
         *("on_unknown_column", "columns_max", "partitioner", "on_wrong_format", "on_unknown_schema"),
         *("on_other_record", "subscription_hold_s_max", "on_truncate", "snapshot_rows"),
+        "on_unavailable_value",
     )
     plain = all(getattr(settings, term) == Contract.model_fields[term].default for term in later)
     plain = plain and settings.format.key in OF_FIRST_RELEASE and settings.format.value == "json"
-    plain = plain and settings.format.envelope == "none"
+    plain = plain and settings.format.envelope == "none" and settings.format.unavailable_value == UNAVAILABLE_VALUE
     plain = plain and name is None and all(column.source == OF_ITSELF for column in columns)
     plain = plain and all(map(of_first_release, rows.columns.types))
     return Contract(
@@ -166,6 +167,8 @@ def first_contract(
         value_record=settings.format.record or None,
         envelope=settings.format.envelope,
         snapshot_rows=settings.snapshot_rows,
+        unavailable_value=settings.format.unavailable_value,
+        on_unavailable_value=settings.on_unavailable_value,
         on_truncate=settings.on_truncate,
         on_unknown_schema=settings.on_unknown_schema,
         on_other_record=settings.on_other_record,
@@ -197,6 +200,7 @@ def _column(field: pa.Field, ids: FieldIds, source: ColumnSource) -> Column:
         type=format_type(field.type),
         field_ids=ids,
         json_form=source.json,
+        toast=source.toast,
         field=source.field,
         metadata=source.metadata,
     )

@@ -157,7 +157,7 @@ def test_metadata_columns(file: Path) -> None:
 @pytest.mark.parametrize(
     ("column", "named"),
     [
-        ("{type: int64, jsn: text}", "'jsn': a column has type, json, field"),
+        ("{type: int64, jsn: text}", "'jsn': a column has type, json, field, toast"),
         ("{json: epoch_ms}", "type needs a text"),
         (
             "{type: int64, json: millis}",

@@ -65,7 +65,7 @@ def test_terms() -> None:
         (
             {"on": ["misrouted=dlq"]},
             "--on misrouted=dlq: expected one of bad-record, wrong-format, unknown-schema, other-record, misrouted, truncate, "
-            "unknown-column, then = and one of stop",
+            "unavailable-value, unknown-column, then = and one of stop",
         ),
         (
             {"on": ["unknown=stop"]},

@@ -624,6 +624,7 @@ def _column(tree: Tree, fields: _Fields) -> Column:
         default=default,
         widening=None if wide == ids else widening,
         json_form=source.json,
+        toast=source.toast,
         field=source.field,
         metadata=source.metadata,
     )

@@ -1,0 +1,221 @@
+"""Values that a connector could not read: PostgreSQL leaves a large value that did not change out of its log (TOAST).
+
+Debezium writes a *placeholder* in its place.  Guarantees
+
+1. No placeholder becomes a cell.  It is looked for in decoded columns, so all formats follow the same rules.
+2. An update with placeholders is a patch that has every column but those.  So the former values stay, whatever holds them.
+3. A value is refused as ``unavailable_value`` if the former cell cannot be kept: the row is new, or the contract allows no
+   patches.  So is one that cannot be recognised.  A null of a list or vector in an update without the old row may be
+   such a value.
+4. With the policy ``null`` nothing is refused, and such a cell is null.
+5. A column that is never unavailable is not looked at: a null is a null, and the placeholder's text is a text.
+
+| type of the column | placeholder |
+|---|---|
+| string | its text, its base64, and ``{"text":"text"}`` |
+| binary | its bytes |
+| list of strings or binaries | a list of one such item, or of the uuid of its bytes |
+| list of integers | the codes of its bytes |
+| map of strings | one entry, whose key is the text |
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lancewal_core.rows.schema import Op, RowSchema
+from lancewal_ingest.decode.naming import OtherName
+from lancewal_ingest.decode.outcomes import UNAVAILABLE_VALUE
+from lancewal_ingest.decode.part import DecodedPart, present_bitmap
+from lancewal_ingest.decode.value_decoder import Mask, RefusedValue
+
+_TEXTS = (pa.string(), pa.large_string())
+_BYTES = (pa.binary(), pa.large_binary())
+_ADVICE = (
+    "Set REPLICA IDENTITY FULL on the source table, so that updates have all values. Or decide about such records: "
+    "`lancewal table alter --on unavailable-value=null` or =dead-letter. If this column never holds large values, declare it "
+    "with toast: never"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """Cells of one column that are unavailable."""
+
+    place: int
+    name: str
+    recognised: Mask
+    unclear: Mask
+    """Nulls that may be unavailable values."""
+
+
+class UnavailableValues:
+    """Rules of one table; ``never`` has the columns that are never unavailable, by the table's names.
+
+    ``keeps``: whether values may be kept, since the contract allows patches.  ``as_null``: whether a cell that cannot be kept
+    is null, and its row is not refused."""
+
+    def __init__(
+        self, rows: RowSchema, placeholder: str, never: Collection[str], *, keeps: bool, as_null: bool
+    ) -> None:
+        self._rows = rows
+        self._keeps = keeps
+        self._as_null = as_null
+        data = placeholder.encode()
+        digest = bytearray(hashlib.md5(data, usedforsecurity=False).digest())
+        digest[6], digest[8] = digest[6] & 0x0F | 0x30, digest[8] & 0x3F | 0x80  # Java's UUID.nameUUIDFromBytes
+        entry = json.dumps({placeholder: placeholder}, separators=(",", ":"), ensure_ascii=False)
+        texts = [placeholder, base64.b64encode(data).decode(), entry]
+        self._texts = pa.array(texts, pa.string())
+        self._items = pa.array([*texts, str(UUID(bytes=bytes(digest)))], pa.string())
+        self._bytes = pa.scalar(data, pa.binary())
+        self._codes = np.frombuffer(data, np.uint8).astype(np.int64)
+        self._columns = [
+            (place, field.name, field.type)
+            for place, field in enumerate(rows.columns)
+            if field.name not in never and field.name not in rows.primary_key and _may_be(field.type)
+        ]
+
+    def kept(
+        self,
+        part: DecodedPart,
+        updates: Mask,
+        unclear: Mask,
+        counts: Counter[OtherName],
+        refused: list[RefusedValue],
+    ) -> DecodedPart:
+        """Return the rows of a part with what is unavailable left alone.  Rows that cannot be kept go to ``refused``.
+
+        ``updates``: the rows whose former values may be kept.  ``unclear``: the rows in which a null of a list may be an
+        unavailable value."""
+        told = list(self._told(part, unclear))
+        if not told:
+            return part
+        lost = np.zeros(len(part.indexes), np.bool_)
+        for one in told:
+            number = int(np.count_nonzero(one.recognised))
+            if number:
+                counts[OtherName("unavailable", one.name)] += number
+            if self._as_null:
+                continue
+            wrong = one.unclear | (one.recognised & ~(updates & self._keeps))
+            message = f"column {one.name!r}: the source has not written the value, since it did not change. {_ADVICE}"
+            refused += [RefusedValue(n, UNAVAILABLE_VALUE, message) for n in part.indexes[wrong & ~lost].tolist()]
+            lost |= wrong
+        columns = list(part.columns)
+        has = np.ones((len(columns), len(lost)), np.bool_)
+        for one in told:
+            if one.recognised.any():
+                columns[one.place] = _without(columns[one.place], one.recognised)
+                has[one.place] = ~one.recognised
+        patched = updates & self._keeps & ~has.all(axis=0)
+        part = replace(part, columns=columns)
+        if patched.any():
+            part = replace(part, ops=_patches(part.ops, patched), present=self._present(has, patched))
+        if not lost.any():
+            return part
+        good = pa.array(~lost)
+        return DecodedPart(
+            part.indexes[~lost],
+            [column.filter(good) for column in columns],
+            part.ops.filter(good),
+            part.present.filter(good),
+        )
+
+    def _told(self, part: DecodedPart, unclear: Mask) -> Iterable[_Told]:
+        nothing = np.zeros(len(part.indexes), np.bool_)
+        for place, name, type_ in self._columns:
+            column = part.columns[place]
+            recognised = self._recognised(column, type_)
+            maybe = nothing
+            if _is_list(type_) and column.null_count and unclear.any():
+                maybe = column.is_null().to_numpy(zero_copy_only=False) & unclear
+            if recognised is not None or maybe.any():
+                yield _Told(place, name, nothing if recognised is None else recognised, maybe)
+
+    def _recognised(self, column: pa.Array, type_: pa.DataType) -> Mask | None:
+        """Return the cells that are the placeholder; None if none is."""
+        if type_ in _TEXTS:
+            return _mask(pc.is_in(column, value_set=self._texts.cast(type_)))
+        if type_ in _BYTES:
+            return _mask(pc.equal(column, self._bytes.cast(type_)).fill_null(False))
+        if pa.types.is_map(type_):
+            return self._of_lists(column, pc.equal(column.keys, self._texts[0].cast(type_.key_type)), 1)
+        if pa.types.is_fixed_size_list(type_):
+            return None
+        item, items = type_.value_type, column.values
+        if item in _TEXTS:
+            return self._of_lists(column, pc.is_in(items, value_set=self._items.cast(item)), 1)
+        if item in _BYTES:
+            return self._of_lists(column, pc.equal(items, self._bytes.cast(item)), 1)
+        if pa.types.is_integer(item):
+            return self._of_codes(column)
+        return None
+
+    def _of_lists(self, lists: pa.Array, wanted: pa.Array, size: int) -> Mask | None:
+        """Return the lists of ``size`` items whose first one is wanted; None if there are none."""
+        hits = _mask(wanted.fill_null(False))
+        if hits is None:
+            return None
+        begins = lists.offsets.to_numpy()
+        found = (np.diff(begins) == size) & lists.is_valid().to_numpy(zero_copy_only=False)
+        found[found] = hits[begins[:-1][found]]
+        return found if found.any() else None
+
+    def _of_codes(self, lists: pa.Array) -> Mask | None:
+        begins = lists.offsets.to_numpy()
+        found = (np.diff(begins) == len(self._codes)) & lists.is_valid().to_numpy(zero_copy_only=False)
+        for row in np.flatnonzero(found).tolist():
+            numbers = lists.values.slice(begins[row], len(self._codes))
+            found[row] = numbers.null_count == 0 and np.array_equal(numbers.to_numpy(), self._codes)
+        return found if found.any() else None
+
+    def _present(self, has: npt.NDArray[np.bool_], patched: Mask) -> pa.Array:
+        """Return the bitmaps of patches, which have the columns of ``has``."""
+        names = self._rows.columns.names
+        known: dict[bytes, bytes] = {}
+        found: list[bytes | None] = [None] * len(patched)
+        for row in np.flatnonzero(patched).tolist():
+            of_row = has[:, row].tobytes()
+            if of_row not in known:
+                columns = (name for name, there in zip(names, has[:, row], strict=True) if there)
+                known[of_row] = present_bitmap(self._rows, columns)
+            found[row] = known[of_row]
+        return pa.array(found, pa.binary())
+
+
+def _may_be(type_: pa.DataType) -> bool:
+    text_map = pa.types.is_map(type_) and type_.key_type == pa.string()
+    return type_ in (*_TEXTS, *_BYTES) or _is_list(type_) or text_map
+
+
+def _is_list(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_list(type_) or pa.types.is_fixed_size_list(type_))
+
+
+def _mask(found: pa.Array) -> Mask | None:
+    if not pc.any(found).as_py():
+        return None
+    mask: Mask = found.to_numpy(zero_copy_only=False)
+    return mask
+
+
+def _without(column: pa.Array, cells: Mask) -> pa.Array:
+    """Return the column with null in place of some cells."""
+    places = np.arange(len(column))
+    return column.take(pa.array(places, mask=cells))
+
+
+def _patches(ops: pa.Array, rows: Mask) -> pa.Array:
+    return pa.array(np.where(rows, np.uint8(Op.PATCH), ops.to_numpy()))
