@@ -218,8 +218,8 @@ def test_values_of_apicurio_s_converter_are_rows(
     terms: dict[str, Any] = {
         "columns": {"line": "string", "source": "string"},
         "primary_key": ["line"],
-        "region_key": [],
-        "format": {"value": "avro", "key": "bytes"},
+        "region_key": ["line"],
+        "format": {"value": "avro", "key": "avro"},
         "partitioner": "murmur2",
     }
     lancewal = Lancewal(tmp_path, settings_of(tmp_path, kafka, LINES, registry, **terms))
