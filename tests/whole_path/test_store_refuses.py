@@ -18,7 +18,7 @@ from tests.core.store.test_refusal import refusing
 from tests.support.store_addresses import at_server
 from tests.whole_path.feed import COLUMNS
 
-NO_TABLE = {"catalog migrate", "config check", "config show", "demo", "estimate", "flusher spark-script"}
+NO_TABLE = {"catalog migrate", "config check", "config init", "config show", "demo", "estimate", "flusher spark-script"}
 SERVICES = {"ingest run", "flusher run"}
 """They wait until they are let in: ``tests/faults/test_told_to_stop.py``."""
 ARGUMENTS = {

@@ -1,11 +1,14 @@
-"""``lancewal config check|show``."""
+"""``lancewal config init|check|show``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from lancewal_core.cli.groups import CommandApp
 from lancewal_core.cli.options import ConfigOption, Output, OutputOption, read_settings
@@ -16,7 +19,41 @@ if TYPE_CHECKING:
 
 _CHECKS = "lancewal.config_check"
 """Group of entry points: functions of other parts that say more about valid settings."""
-app = CommandApp(help="Check and show the settings.")
+_PROPOSALS = "lancewal.config_init"
+"""Group of the entry point of the function that proposes settings."""
+app = CommandApp(help="Propose, check and show the settings.")
+
+
+@app.command()
+def init(
+    from_subject: Annotated[
+        str, typer.Option(help="Subject of the registry (registry.url) whose newest schema is taken.", metavar="NAME")
+    ] = "",
+    from_schema: Annotated[
+        Path | None,
+        typer.Option(
+            help="File with a schema of Avro (.avsc), Protobuf (.proto), JSON Schema or Kafka Connect.", metavar="FILE"
+        ),
+    ] = None,
+    config: ConfigOption = None,
+) -> None:
+    """Propose settings for the table of a topic, from the schema of its values.
+
+    The text is a settings file with the columns. Keys come from the key's subject. What the schema does not say stands as a
+    comment. Nothing is written: `> lancewal.yaml` makes a file of it.
+
+    Example: lancewal config init --from-subject orders-value
+    """
+    from lancewal_core.errors import InvalidInput, InvalidSettings
+
+    if bool(from_subject) == (from_schema is not None):
+        raise InvalidInput("name one source: --from-subject NAME, or --from-schema FILE")
+    settings = read_settings(config, find="none")
+    try:
+        (propose,) = (entry.load() for entry in entry_points(group=_PROPOSALS))
+    except (ImportError, ValueError):
+        raise InvalidSettings("config init needs the extra ingest: pip install 'lancewal[ingest]'") from None
+    say(propose(settings, from_subject, from_schema))
 
 
 @app.command()

@@ -1,6 +1,8 @@
 """The commands ``lancewal ingest``, ``offset``, ``schema`` and ``dead-letter``, each in its own module.
 
-``topic_sample`` has what ``lancewal config check`` says about the newest records of a topic.
+``topic_sample`` has what ``lancewal config check`` says about the newest records of a topic, and ``proposed_settings`` what
+``lancewal config init`` proposes.
 
-May import: append, context, decode, decode.json, glibc_heap, kafka, operator, registry, service.
+May import: append, context, decode, decode.avro, decode.connect, decode.framed, decode.framed.protobuf, decode.json,
+glibc_heap, kafka, operator, registry, service.
 """

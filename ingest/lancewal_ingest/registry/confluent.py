@@ -1,7 +1,8 @@
 """``Registry`` over Confluent's API, which Apicurio, Karapace and Redpanda speak too, by the client in confluent-kafka.
 
-A schema is asked for by its id or GUID, never by a subject.  References are asked for by subject and version, which a registry
-never changes.  Protobuf comes as the text of its ``.proto`` file, or as the descriptor that its serializer has registered.
+A schema of a value is asked for by its id or GUID, never by a subject.  References are asked for by subject and version, which
+a registry never changes.  Protobuf comes as the text of its ``.proto`` file, or as the descriptor that its serializer has
+registered.
 
 The client retries nothing here: ``lookups`` does, and other partitions go on meanwhile.
 """
@@ -54,11 +55,18 @@ class ConfluentRegistry:
         self._client.clear_caches()
         ask = self._client.get_schema_by_guid if kind == "guid" else self._client.get_schema
         found = self._answer(lambda: ask(name if kind == "guid" else int(name)))
-        if found is None:
-            return None
+        return None if found is None else self._with_references(found)
+
+    def _with_references(self, schema: Any) -> WriterSchema:
         references: dict[str, str] = {}
-        self._refer(found, references, 0)
-        return WriterSchema(self._kind(found), self._text(found), tuple(references.items()))
+        self._refer(schema, references, 0)
+        return WriterSchema(self._kind(schema), self._text(schema), tuple(references.items()))
+
+    def newest(self, subject: str) -> WriterSchema | None:
+        """Return the newest schema of a subject; None if there is no such subject.  Values are never decoded by it."""
+        self._client.clear_caches()
+        found = self._answer(lambda: self._client.get_latest_version(subject))
+        return None if found is None else self._with_references(found.schema)
 
     def _refer(self, schema: Any, references: dict[str, str], depth: int) -> None:
         """Add the schemas to which ``schema`` refers, those without references of their own first."""

@@ -29,7 +29,15 @@ BRANCHES: tuple[tuple[Exception, int], ...] = (
 WITH_SETTINGS = [
     name for name, command in ALONE.items() if "--config" in {option for p in command.params for option in p.opts}
 ]
-NEEDS_NO_TABLE = {"config check", "config show", "demo", "estimate", "flusher spark-script", "store check"}
+NEEDS_NO_TABLE = {
+    "config check",
+    "config init",
+    "config show",
+    "demo",
+    "estimate",
+    "flusher spark-script",
+    "store check",
+}
 MAKES = {"table create", "table attach"}
 """What is wrong with a table that is there is not what stops them."""
 OF_TABLES = [name for name in ALONE if name not in NEEDS_NO_TABLE and name.split()[0] not in ("catalog", "cut")]

@@ -76,7 +76,7 @@ def test_shared_options_have_one_name_and_one_meaning() -> None:
     of_tables = {n for n, c in ALONE.items() if "--table" in {o for p in c.params for o in p.opts}}
     of_catalogs = {f"catalog {act}" for act in ("init", "migrate", "list", "show", "forget", "check", "rebuild")}
     of_catalogs |= {f"cut {act}" for act in ("make", "list", "show", "drop")}
-    of_none = {"config check", "config show", "demo", "estimate", "flusher spark-script", "store check"}
+    of_none = {"config check", "config init", "config show", "demo", "estimate", "flusher spark-script", "store check"}
     assert ALONE.keys() - of_tables == of_none | of_catalogs
 
 
