@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,18 @@ from confluent_kafka import Producer
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONSerializer
+from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from google.protobuf import timestamp_pb2, wrappers_pb2
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
 
 from lancewal_core.cli.options import read_settings
 from lancewal_demo.stack import KafkaBroker
 from lancewal_demo.stack.connect.connect_jars import connect_jars
 from lancewal_demo.stack.registry import RegistryServer
 from lancewal_ingest.commands.topic_sample import newest_records
+from lancewal_ingest.decode.framed.protobuf.proto_text import parse_proto
 from lancewal_reader.table import open_table
 from lancewal_tables.define.create import create_table
 from tests.support.java import java
@@ -185,6 +190,87 @@ def test_json_of_confluent_s_serializer(
     shows(lancewal, {row["id"]: row for row in rows}, ingest)
     ingest.stop()
     lancewal.succeed("verify")
+
+
+def protobuf_classes(texts: Mapping[str, str]) -> dict[str, Any]:
+    """The classes of the messages of ``.proto`` files, by their full names."""
+    pool = DescriptorPool()
+    for known in (timestamp_pb2, wrappers_pb2):
+        pool.AddSerializedFile(known.DESCRIPTOR.serialized_pb)
+    for name, text in texts.items():
+        pool.AddSerializedFile(parse_proto(text, name).SerializeToString())
+    return {
+        message.full_name: GetMessageClass(message)
+        for name in texts
+        for message in pool.FindFileByName(name).message_types_by_name.values()
+    }
+
+
+PLACE_PROTO = 'syntax = "proto3"; package org.example; message Place { double lat = 1; double lon = 2; }'
+ORDER_PROTO = """syntax = "proto3"; package shop;
+import "google/protobuf/timestamp.proto"; import "google/protobuf/wrappers.proto"; import "org/example/place.proto";
+message Other { string id = 1; }
+message Order {
+  string id = 1; sint64 n = 2; optional bytes note = 16; Kind kind = 3; google.protobuf.Timestamp at = 4;
+  org.example.Place place = 5; repeated float vector = 6; map<string, int32> counts = 7; google.protobuf.BoolValue paid = 8;
+  enum Kind { PLAIN = 0; GIFT = 2; }
+}
+"""
+
+
+def test_protobuf_of_confluent_s_serializer(
+    kafka: KafkaBroker, registry: RegistryServer, topic_name: str, tmp_path: Path
+) -> None:
+    client = SchemaRegistryClient({"url": registry.url})
+    columns = {
+        "id": "string",
+        "n": "int64",
+        "note": "binary",
+        "kind": "string",
+        "at": "timestamp[us, UTC]",
+        "place": "struct<lat: float64, lon: float64>",
+        "vector": "fixed_size_list<float32>[3]",
+        "counts": "map<string, int32>",
+        "paid": "bool",
+    }
+    terms = {"format": {"value": "protobuf", "record": "shop.Order"}, "on_other_record": "ignore"}
+    lancewal = table(tmp_path, kafka, topic_name, registry, columns=columns, **terms)
+    feed = Feed(kafka, topic_name)
+    of = protobuf_classes({"org/example/place.proto": PLACE_PROTO, "order.proto": ORDER_PROTO})
+    start = dt.datetime(2024, 2, 29, 23, 59, 59, 999_999, tzinfo=dt.UTC)
+    rows: list[Row] = [
+        {
+            "id": f"k{n}",
+            "n": -n * 10**15,
+            "note": b"\xff" * (n % 3) if n % 2 else None,
+            "kind": "GIFT" if n % 5 == 0 else "PLAIN",
+            "at": start + n * dt.timedelta(hours=31),
+            "place": {"lat": n / 3, "lon": -n / 7} if n % 4 else None,
+            "vector": [n, 0.5, -1.0],
+            "counts": [("a", n)] if n % 6 else [],
+            "paid": [None, False, True][n % 3],
+        }
+        for n in range(200)
+    ]
+    serializer = ProtobufSerializer(of["shop.Order"], client, {"use.deprecated.format": False})
+    other = ProtobufSerializer(of["shop.Other"], client, {"use.deprecated.format": False})
+
+    def written(row: Row, context: SerializationContext) -> bytes | None:
+        paid = None if row["paid"] is None else {"value": row["paid"]}
+        given = {**row, "counts": dict(row["counts"]), "paid": paid}
+        found: bytes | None = serializer(of["shop.Order"](**given), context)
+        return found
+
+    feed.send(written, rows)
+    feed.send(lambda row, context: other(of["shop.Other"](**row), context), [{"id": "other"}])
+    create_table(read_settings(lancewal.config))
+    ingest = lancewal.start("ingest", "run")
+    expected = {row["id"]: row for row in rows}
+    shows(lancewal, expected, ingest)
+    ingest.stop()
+    lancewal.succeed("merge")
+    lancewal.succeed("verify")
+    assert seen(lancewal) == expected
 
 
 def partition_of(key: str) -> int:
