@@ -3,7 +3,9 @@
 The floor only consumes and looks at no record.  Floor and formats alternate, so that all run on the same machine state;
 ratios are of medians, seals and flushes included.  ``bad``: one record in a thousand is bad and becomes a dead letter.
 ``connect``: JSON of Kafka Connect with schemas of ``CONNECT_BYTES``, against a floor of its own, of fewer rows.
-``decode``: Avro decoding alone (``avro_decode``).  ``new_schema``: the delay of a new schema's first record (``new_schema``).
+``vector_json``, ``vector_protobuf``: fewer rows with a vector of ``DIMENSIONS`` floats besides.
+``decode``: Avro decoding alone (``avro_decode``), ``decode_protobuf`` that of Protobuf.  ``new_schema``: the delay of a new
+schema's first record (``new_schema``).
 """
 
 from __future__ import annotations
@@ -17,11 +19,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import fastavro
+import numpy as np
 
 from benchmarks import workload
+from benchmarks.avro_decode import DIMENSIONS
 from benchmarks.avro_decode import run as decode
 from benchmarks.ingest import BUDGET, KEYS, child, prefill
 from benchmarks.new_schema import run as new_schema
+from benchmarks.protobuf_decode import message_class
+from benchmarks.protobuf_decode import run as decode_protobuf
 from benchmarks.workload import Message, upserts
 from lancewal_demo.stack import KafkaBroker
 from tests.support.stub_registry import serving
@@ -29,6 +35,14 @@ from tests.support.stub_registry import serving
 SCHEMA_ID = 7
 BAD_EVERY = 1000
 CONNECT_BYTES, CONNECT_FEWER = 3_000, 5
+PROTOBUF_ID, VECTOR_FEWER = 8, 20
+PROTOBUF = """syntax = "proto3";
+message Row {
+  string region = 1; int64 id = 2; optional int64 a = 3; optional double b = 4; optional string name = 5; int64 ts = 6;
+  string pad = 7; repeated float vector = 8;
+}
+"""
+NARROW_PROTOBUF = PROTOBUF.replace(" repeated float vector = 8;", "")
 SCHEMA = {
     "type": "record",
     "name": "Row",
@@ -49,28 +63,42 @@ SCHEMA = {
 
 def run(rows: int = 2_000_000, runs: int = 3) -> dict[str, float]:
     folder = Path(tempfile.mkdtemp(prefix="lancewal-benchmark-"))
-    rates: dict[str, list[float]] = {kind: [] for kind in ("floor", "json", "avro", "bad", "connect_floor", "connect")}
+    kinds = ("floor", "json", "avro", "bad", "protobuf", "connect_floor", "connect", "vector_json", "vector_protobuf")
+    rates: dict[str, list[float]] = {kind: [] for kind in kinds}
     try:
         with serving() as registry, KafkaBroker(folder / "kafka") as broker:
             registry.has(f"/schemas/ids/{SCHEMA_ID}", json.dumps(SCHEMA))
+            registry.has(f"/schemas/ids/{PROTOBUF_ID}", NARROW_PROTOBUF, schemaType="PROTOBUF")
+            registry.has(f"/schemas/ids/{PROTOBUF_ID + 1}", PROTOBUF, schemaType="PROTOBUF")
             servers = broker.bootstrap_servers
-            fewer = rows // CONNECT_FEWER
+            counts = {"connect": rows // CONNECT_FEWER}
+            counts |= dict.fromkeys(("vector_json", "vector_protobuf"), rows // VECTOR_FEWER)
             topics = {
                 "json": upserts(rows, KEYS, 1),
                 "avro": in_avro(rows),
                 "bad": in_avro(rows, BAD_EVERY),
-                "connect": in_connect(fewer),
+                "protobuf": in_protobuf(rows, PROTOBUF_ID, NARROW_PROTOBUF),
+                "connect": in_connect(counts["connect"]),
+                "vector_json": with_vectors(counts["vector_json"]),
+                "vector_protobuf": in_protobuf(counts["vector_protobuf"], PROTOBUF_ID + 1, PROTOBUF),
             }
-            formats = {"avro": ("avro", registry.url), "bad": ("avro", registry.url), "connect": ("connect-json", "")}
+            formats: dict[str, tuple[str, ...]] = {
+                "avro": ("avro", registry.url),
+                "bad": ("avro", registry.url),
+                "protobuf": ("protobuf", registry.url),
+                "connect": ("connect-json", ""),
+                "vector_json": ("json", "", str(DIMENSIONS)),
+                "vector_protobuf": ("protobuf", registry.url, str(DIMENSIONS)),
+            }
             for kind, messages in topics.items():
                 prefill(servers, f"formats-{kind}", messages)
             for number in range(runs):
                 rates["floor"].append(child("consume", servers, "formats-avro", rows, folder, 0)["rows_per_s"])
-                floor = child("consume", servers, "formats-connect", fewer, folder, 0)["rows_per_s"]
+                floor = child("consume", servers, "formats-connect", counts["connect"], folder, 0)["rows_per_s"]
                 rates["connect_floor"].append(floor)
                 for kind in topics:
                     table = folder / f"{kind}-{number}"
-                    count = fewer if kind == "connect" else rows
+                    count = counts.get(kind, rows)
                     done = child("ingest", servers, f"formats-{kind}", count, table, BUDGET, formats.get(kind, ()))
                     rates[kind].append(done["rows_per_s"])
                     shutil.rmtree(table)
@@ -83,8 +111,12 @@ def run(rows: int = 2_000_000, runs: int = 3) -> dict[str, float]:
         "avro_to_json": rate["avro"] / rate["json"],
         "bad_to_good": rate["bad"] / rate["avro"],
         "connect_to_floor": rate["connect"] / rate["connect_floor"],
+        "protobuf_to_floor": rate["protobuf"] / rate["floor"],
+        "protobuf_to_json": rate["protobuf"] / rate["json"],
+        "vector_protobuf_to_json": rate["vector_protobuf"] / rate["vector_json"],
     }
     result |= {f"decode_{name}": found for name, found in decode().items()}
+    result |= {f"decode_protobuf_{name}": found for name, found in decode_protobuf().items()}
     result |= {f"new_schema_{name}": found for name, found in new_schema().items()}
     return {"rows": rows, "runs": runs, **result}
 
@@ -97,6 +129,21 @@ def in_avro(count: int, bad_every: int = 0) -> Iterator[Message]:
         fastavro.schemaless_writer(data, schema, json.loads(message.value))
         cut = -1 if bad_every and number % bad_every == bad_every - 1 else None
         yield Message(message.key, frame + data.getvalue()[:cut], "upsert")
+
+
+def with_vectors(count: int) -> Iterator[Message]:
+    """The rows of ``upserts`` with a vector."""
+    values = np.random.default_rng(2).random((1000, DIMENSIONS), np.float32)
+    texts = [json.dumps([round(value, 7) for value in row.tolist()]).encode() for row in values]
+    for number, message in enumerate(upserts(count, KEYS, 1)):
+        yield Message(message.key, message.value[:-1] + b',"vector":' + texts[number % len(texts)] + b"}", "upsert")
+
+
+def in_protobuf(count: int, schema: int, text: str) -> Iterator[Message]:
+    """The rows of ``upserts`` in Protobuf, with a frame, and with a vector if the text has one."""
+    of, frame = message_class(text), b"\0" + schema.to_bytes(4) + b"\0"
+    for message in with_vectors(count) if "vector" in text else upserts(count, KEYS, 1):
+        yield Message(message.key, frame + of(**json.loads(message.value)).SerializeToString(), "upsert")
 
 
 def in_connect(count: int) -> Iterator[Message]:

@@ -90,13 +90,14 @@ def ingest(
     servers: str, topic: str, rows: int, table: Path, budget: int, *, seals: bool, values: Sequence[str] = ()
 ) -> dict[str, float]:
     """Rows per second of the service until the last row is durable, its peak memory in MiB, and CPU time meanwhile."""
-    format_, registry = values or ("json", "")
+    format_, registry, vector = (*values, *("json", "", "")[len(values) :])
+    columns = {**COLUMNS, **({"vector": f"fixed_size_list<float32>[{vector}]"} if vector else {})}
     config = table.with_suffix(".yaml")
     limits = "" if seals else ", seal_rows: 1000000000, seal_bytes: 1GiB, seal_log_distance: 1000000, seal_age_s: 86400"
     config.write_text(
         f"""
 table: {{uri: {table}, topic: {topic},
-  columns: {json.dumps(COLUMNS)}, primary_key: {list(PRIMARY_KEY)}, region_key: {list(REGION_KEY)},
+  columns: {json.dumps(columns)}, primary_key: {list(PRIMARY_KEY)}, region_key: {list(REGION_KEY)},
   format: {{value: {format_}}}}}
 registry: {{url: "{registry}"}}
 kafka: {{bootstrap_servers: "{servers}", group_id: "benchmark-{table.name}"}}

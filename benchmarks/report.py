@@ -45,6 +45,9 @@ def _formats_rows() -> Iterator[_Row]:
         ".2f",
     )
     yield "Avro over JSON of the same rows", "avro_to_json", "at least 1.3", ".2f"
+    yield "Protobuf of the same rows over that consumer", "protobuf_to_floor", "at least 0.45", ".2f"
+    yield "Protobuf over JSON of the same rows", "protobuf_to_json", "at least 1.3", ".2f"
+    yield "rows with a vector of 384 floats: Protobuf over JSON", "vector_protobuf_to_json", "at least 4", ".1f"
     yield "one bad record in a thousand over none, letters included", "bad_to_good", "at least 0.8", ".2f"
     yield (
         "JSON of Kafka Connect with schemas: rows a second over such a consumer of its topic",
@@ -56,10 +59,16 @@ def _formats_rows() -> Iterator[_Row]:
     yield "decoding alone: one bad record in a thousand over none", "decode_bad_ratio", "-", ".2f"
     yield "decoding alone, vectors of 384 floats: over fastavro", "decode_vectors_ratio", "-", ".1f"
     yield "decoding alone, vectors as bytes: over fastavro", "decode_raw_vectors_ratio", "-", ".1f"
+    yield "decoding alone: over upb with columns of its records", "decode_protobuf_rows_ratio", "at least 6", ".1f"
+    yield "decoding alone: one bad Protobuf record in a thousand", "decode_protobuf_bad_ratio", "-", ".2f"
+    yield "decoding alone, vectors of 384 floats: over upb", "decode_protobuf_vectors_ratio", "-", ".1f"
     for kind, text in (
         ("floor", "consumer alone"),
         ("json", "JSON"),
         ("avro", "Avro"),
+        ("protobuf", "Protobuf"),
+        ("vector_json", "JSON with vectors"),
+        ("vector_protobuf", "Protobuf with vectors"),
         ("connect_floor", "consumer of Connect's JSON alone"),
         ("connect", "Connect's JSON"),
     ):
