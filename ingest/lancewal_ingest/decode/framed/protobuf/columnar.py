@@ -204,21 +204,11 @@ def _sizes(cursors: Cursors, live: Mask | None) -> Places:
 
 
 def _number(cell: ProtoNumber, cursors: Cursors, live: Mask | None, valid: Mask | None) -> pa.Array:
+    # The range of the column lies within that of the type, so numbers of too many bits are outside it too.
     values: npt.NDArray[Any]
     if cell.wire == VARINT:
         word = cursors.varints(live)
-        if cell.zigzag:
-            if cell.bits == 32:
-                cursors.doubt(word >= np.uint64(1 << 32), live)
-            values = signed(word)
-        elif cell.signed:
-            values = word.view(np.int64)
-            if cell.bits == 32:
-                cursors.doubt(values != values.astype(np.int32), live)
-        else:
-            if cell.bits == 32:
-                cursors.doubt(word >= np.uint64(1 << 32), live)
-            values = word
+        values = signed(word) if cell.zigzag else word.view(np.int64) if cell.signed else word
     else:
         values = _fixed(cursors, cell, live)
     info = np.iinfo(values.dtype)

@@ -294,7 +294,9 @@ def test_a_known_field_in_another_wire_type_is_refused(data: bytes) -> None:
     "data",
     [
         varint(0), b"\2\0", tagged(9, 4), tagged(9, 3), tagged(9, 3) + tagged(8, 4), tagged(9, 6), tagged(9, 7),
-        varint(1 << 32), b"\x90\x80\x80\x80\x80\x00\x05", tagged(9, 2)[:-1] + b"\5abc", tagged(9, 1, b"\0"),
+        varint(1 << 32),
+        varint(1 << 32) + b"\0",
+        tagged(9, 0, CUT + b"\2"), b"\x90\x80\x80\x80\x80\x00\x05", tagged(9, 2)[:-1] + b"\5abc", tagged(9, 1, b"\0"),
         tagged(9, 5, b"\0"), tagged(9, 0), tagged(9, 0, b"\xff" * 10), b"\x80", tagged(9, 3) + b"\0",
     ],
     ids=bytes.hex,
@@ -350,9 +352,18 @@ def test_fields_in_any_order_are_read() -> None:
     assert rows == [(0, *whole_), (1, *whole_), (2, *whole_), (3, 7, None, "x", [], None)]
 
 
+def test_what_follows_a_cut_run_is_not_read_with_it() -> None:
+    text = message("repeated int32 v = 2; string s = 18;")
+    of = decoder(text, pa.schema([("id", pa.int64()), ("v", pa.list_(pa.int32())), ("s", pa.string())]))
+    # The last byte of the run and the next one would be the tag of the text.
+    payload = ID + tagged(2, 2, b"\1\x92") + b"\1\1a"
+    assert [one.kind for one in decoded(of, [payload]).refused] == ["malformed"]
+
+
 def test_payloads_in_the_order_of_numbers_are_read_together() -> None:
     of = decoder(message("repeated string v = 2;"), pa.schema([("id", pa.int64()), ("v", pa.list_(pa.string()))]))
     decoded(of, [ID + tagged(2, 2, b"a") * count for count in range(60)])
+    decoded(of, [ID, tagged(2, 2, b"a"), b""] * 20)
     assert of.single_records == 0
 
 
