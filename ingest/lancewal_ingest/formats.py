@@ -92,9 +92,9 @@ def record_keys(contract: Contract, schemas: Schemas = NO_SCHEMAS) -> RecordKeys
             return ComparedKeys(connect, rows, {}, FormsByText(connect.schema_texts, contract.key_forms))
         case "avro":
             framed: FramedFormat = AvroKeyFormat(of_key, naming)
-        case "json-schema":
+        case "protobuf" | "json-schema":
             framed = _framed_format(contract.key_format, of_key, naming)
         case _:
             return None
     keys = FramedDecoder(framed, of_key, naming, schemas, contract.schema_versions, KEY_SCHEMA_HEADER)
-    return ComparedKeys(keys, rows, {}, FormsByName(keys, contract.key_forms))
+    return ComparedKeys(keys, rows, {}, FormsByName(keys.messages_of, contract.key_forms))

@@ -8,6 +8,7 @@ Kafka Connect's JSON holds the schema itself, whose text is hashed:
 |---|---|
 | ``id-7``, ``guid-...`` | begins with a frame that names this schema |
 | ``header-id-7``, ``header-guid-...`` | is the payload alone; the header ``__key_schema_id`` names this schema |
+| ``id-7.1.0`` and alike | is a Protobuf message that is not the schema's first one: its path follows |
 | ``schema-`` and 32 hex digits | has a member ``schema`` with this text: the first half of its SHA-256 |
 
 Rules
@@ -34,6 +35,8 @@ KeyForm = NewType("KeyForm", str)
 KEY_FORMS_MAX = 1_000
 """Most forms of one table.  Each came by a command, but for the first one."""
 _IN_HEADER = "header-"
+_PATH = re.compile(r"(\.(0|[1-9][0-9]{0,9})){0,64}")
+_FIRST_MESSAGE = (0,)
 _WRITTEN_OUT = re.compile(r"schema-[0-9a-f]{32}")
 KEY_FORM_FORM = (
     "a schema's number below 2^32 or its GUID, after header- if a header of the record names it. Or schema- and the 32 hex "
@@ -41,9 +44,12 @@ KEY_FORM_FORM = (
 )
 
 
-def key_form(schema: SchemaKey, *, in_header: bool) -> KeyForm:
-    """Return the form of keys that name this schema in a header, or else in their first bytes."""
-    return KeyForm(f"{_IN_HEADER}{schema}" if in_header else schema)
+def key_form(schema: SchemaKey, path: tuple[int, ...], *, in_header: bool) -> KeyForm:
+    """Return the form of keys that name this schema in a header, or else in their first bytes.
+
+    ``path``: Protobuf's path to the message; empty for other formats."""
+    message = "" if path in ((), _FIRST_MESSAGE) else "".join(f".{number}" for number in path)
+    return KeyForm(f"{_IN_HEADER if in_header else ''}{schema}{message}")
 
 
 def key_form_written_out(schema: bytes) -> KeyForm:
@@ -52,12 +58,15 @@ def key_form_written_out(schema: bytes) -> KeyForm:
 
 
 def is_key_form(text: str) -> bool:
-    return is_schema_key(text.removeprefix(_IN_HEADER)) or _WRITTEN_OUT.fullmatch(text) is not None
+    schema, dot, path = text.removeprefix(_IN_HEADER).partition(".")
+    named = is_schema_key(schema) and _PATH.fullmatch(dot + path) is not None
+    return named or _WRITTEN_OUT.fullmatch(text) is not None
 
 
 def key_form_of(text: str) -> KeyForm | None:
     """Return the form that a person calls so: a number or a GUID may stand for the schema.  None if there is none."""
     if is_key_form(text):
         return KeyForm(text)
-    schema = schema_key_of(text.removeprefix(_IN_HEADER))
-    return None if schema is None else key_form(SchemaKey(schema), in_header=text.startswith(_IN_HEADER))
+    called, dot, path = text.removeprefix(_IN_HEADER).partition(".")
+    form = f"{_IN_HEADER if text.startswith(_IN_HEADER) else ''}{schema_key_of(called)}{dot}{path}"
+    return KeyForm(form) if is_key_form(form) else None

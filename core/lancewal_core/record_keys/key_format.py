@@ -13,7 +13,7 @@ No code outside this room compares names of formats.
 | ``short``, ``integer``, ``long``: 2, 4 or 8 bytes, as Kafka's serializer of that name writes | yes | yes |
 | ``json-compact``: ``json_compact`` | yes | yes |
 | ``json``: an object of the region key's columns in any text | yes | no |
-| ``avro``, ``json-schema``: these columns by a schema of a registry, which the key names (``key_form``) | yes | no |
+| ``avro``, ``protobuf``, ``json-schema``: these columns by a registry's schema that the key names (``key_form``) | yes | no |
 | ``connect-json``: these columns by a schema that the key holds | yes | no |
 | ``bytes`` of the producers' choice | no | no |
 """
@@ -35,13 +35,23 @@ from lancewal_core.rows.region_key import RegionKeyCodec, canonical_key
 from lancewal_core.rows.schema import RowSchema
 
 KeyFormat = Literal[
-    "canonical", "short", "integer", "long", "json-compact", "json", "connect-json", "avro", "json-schema", "bytes"
+    "canonical",
+    "short",
+    "integer",
+    "long",
+    "json-compact",
+    "json",
+    "connect-json",
+    "avro",
+    "protobuf",
+    "json-schema",
+    "bytes",
 ]
 """Format of a table's record keys."""
 
 OF_FIRST_RELEASE = frozenset[KeyFormat](["canonical", "bytes"])
 """Formats that the first release knows."""
-_WITH_SCHEMAS = frozenset[KeyFormat](["connect-json", "avro", "json-schema"])
+_WITH_SCHEMAS = frozenset[KeyFormat](["connect-json", "avro", "protobuf", "json-schema"])
 _IN_ANY_TEXT = frozenset[KeyFormat](["json"]) | _WITH_SCHEMAS
 """Formats in which one key may have several texts, so that its bytes do not follow from a row."""
 _INTEGER_BYTES = {"short": 2, "integer": 4, "long": 8}

@@ -170,13 +170,23 @@ class FormatSettings(Section):
     names, and so has the schema of a ``connect-json`` value.  ``table.on_other_record`` decides about the others.  Not set:
     records of any name are rows, by their fields."""
     key: Literal[
-        "canonical", "short", "integer", "long", "json-compact", "json", "connect-json", "avro", "json-schema", "bytes"
+        "canonical",
+        "short",
+        "integer",
+        "long",
+        "json-compact",
+        "json",
+        "connect-json",
+        "avro",
+        "protobuf",
+        "json-schema",
+        "bytes",
     ] = "canonical"
     """Format of record keys.  ``canonical``: the encoding of ``table.region_key`` as text.  ``short``, ``integer``,
     ``long``: one integer as Kafka's serializer of that name writes it.  ``json-compact``: a JSON object without spaces, as
-    Kafka Connect writes it.  ``json``: a JSON object in any text.  ``connect-json``, ``avro``, ``json-schema``: as of
-    values.  ``bytes``: of the producers' choice.  Canonical, because a text key needs no setting in most clients, and
-    ingest notices a row in a wrong partition."""
+    Kafka Connect writes it.  ``json``: a JSON object in any text.  ``connect-json``, ``avro``, ``protobuf``,
+    ``json-schema``: as of values.  ``bytes``: of the producers' choice.  Canonical, because a text key needs no setting in
+    most clients, and ingest notices a row in a wrong partition."""
     envelope: Envelope = "none"
     """The envelope that a connector has put around each row.  ``debezium``: a change event, which names its operation and
     has the row in ``after``.  ``debezium-unwrapped``: rows that ExtractNewRecordState has taken out.  None, because a value

@@ -35,6 +35,7 @@ from lancewal_ingest.decode.outcomes import KEY_DIFFERS, KEY_FORM, KEY_FORM_CHAN
 from lancewal_ingest.decode.value_decoder import (
     HeaderValues,
     NamedBy,
+    NamedMessage,
     NamesNoSchema,
     Places,
     ValueDecoder,
@@ -139,20 +140,21 @@ class KeyForms(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FormsByName:
-    """Forms of keys that name a schema of a registry."""
+    """Forms of keys that name a schema of a registry.  ``named`` returns schemas, each with the path to a message and the
+    indexes of the keys."""
 
-    values: ValueDecoder
+    named: Callable[[Sequence[bytes | None], HeaderValues], Iterable[NamedMessage]]
     taken: Collection[KeyForm]
 
     def of(self, given: GivenKeys) -> Iterable[tuple[KeyForm, Indexes]]:
         header = given.headers.get(KEY_SCHEMA_HEADER)
-        for schema, indexes in self.values.schemas_of(given.keys, given.headers):
+        for schema, path, indexes in self.named(given.keys, given.headers):
             beside = np.zeros(len(indexes), np.bool_)
             if header is not None:
                 beside = header.take(pa.array(indexes)).is_valid().to_numpy(zero_copy_only=False)
             for in_header, some in ((False, indexes[~beside]), (True, indexes[beside])):
                 if len(some):
-                    yield key_form(schema, in_header=in_header), some
+                    yield key_form(schema, path, in_header=in_header), some
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,8 @@ Indexes = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 NamedBy = tuple[SchemaKey, Indexes]
 """A schema, and the indexes of the values that name it."""
+NamedMessage = tuple[SchemaKey, tuple[int, ...], npt.NDArray[np.int64]]
+"""A schema, the path to a message of it, and the indexes of the values that name both."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -347,6 +347,49 @@ def test_json_with_a_schema() -> None:
     assert [letter.kind for letter in letters] == ["key_form", "key_form", "key_differs"]
 
 
+PROTOBUF = """syntax = "proto3";
+message Key { int64 id = 1; string customer = 2; }
+message Other { int64 id = 1; string customer = 2; message Inner { int64 id = 1; string customer = 2; } }
+message Part { int64 id = 1; }
+message More { int64 id = 1; string customer = 2; string s = 3; }
+"""
+
+
+def test_protobuf() -> None:
+    """Another message of the same schema is another form, since the key's frame has the path to it."""
+    schemas = AskedSchemas(FakeRegistry(id_1=WriterSchema("protobuf", PROTOBUF)))
+    message = b"\x08\xe8\x07\x12\x05" + "Ä/é".encode()
+    frame, other, inner = b"\0\0\0\0\1\0", b"\0\0\0\0\1\x02\x02", b"\0\0\0\0\1\x04\x02\0"
+    header: HeaderList = [(HEADER, other)]
+    keys = [
+        frame + message,
+        other + message,
+        inner + message,
+        message,
+        frame + b"\x12\x05" + "Ä/é".encode() + b"\x08\xe8\x07",  # fields may stand in any order
+        frame + b"\x08\xe9\x07\x12\x05" + "Ä/é".encode(),
+        frame + message[:-1],
+        b"\0\0\0\0\1\x02\x04" + message[:3],
+        b"\0\0\0\0\1\x02\x06" + message,
+        b"\0\0\0\0\1",
+    ]
+    headers: list[HeaderList | None] = [None] * len(keys)
+    headers[3] = header
+    count = len(keys)
+    records = Records(list(range(count)), [0] * count, list(keys), [json.dumps(ROW).encode()] * count, headers)
+    consumed = Consumed(Region("t", TopicId("i"), 0), Position(0), Position(count), records)
+    forms = ("id-1", "id-1.1", "id-1.1.0", "header-id-1.1")
+    for place, form in enumerate(forms):
+        contract = taking(form, key_format="protobuf")
+        entry, letters, _ = Preparer(contract, schemas=schemas, reads_again=True).prepare(consumed)
+        assert entry is not None
+        assert entry.rows.column("_offset").to_pylist() == ([0, 4] if place == 0 else [place])
+        kinds = {letter.offset: letter.kind for letter in letters}
+        changed = {0, 1, 2, 3, 4} - {place} - ({4} if place == 0 else set())
+        assert {offset for offset, kind in kinds.items() if kind == "key_form_changed"} == changed
+        assert [kinds[offset] for offset in range(5, 10)] == ["key_differs", *["key_form"] * 4]
+
+
 def test_values_and_keys_name_schemas() -> None:
     """Both must be stored before a record is decoded."""
     records = Records(

@@ -42,6 +42,8 @@ def test_terms() -> None:
         guid.upper(): f"guid-{guid}",
         f"header-guid-{guid}": f"header-guid-{guid}",
         "4294967295": "id-4294967295",
+        "7.1.0": "id-7.1.0",
+        "header-id-7.2147483647": "header-id-7.2147483647",
     }
     assert [terms(form=text) for text in forms] == [{"key_forms": (form,), "format": 2} for form in forms.values()]
     assert terms("30d", "at") == {"ttl_column": "at", "ttl_s": 30 * 86400}
@@ -86,6 +88,10 @@ def test_terms() -> None:
         ({"form": "header-"}, "expected a schema's number"),
         ({"form": "orders-key"}, "expected a schema's number"),
         ({"form": "header-header-7"}, "expected a schema's number"),
+        ({"form": "7."}, "expected a schema's number"),
+        ({"form": "7.01"}, "expected a schema's number"),
+        ({"form": "7" + ".1" * 65}, "expected a schema's number"),
+        ({"form": "none.1"}, "expected a schema's number"),
     ],
 )
 def test_what_says_nothing_or_two_things(given: dict[str, Any], says: str) -> None:

@@ -44,6 +44,7 @@ from lancewal_ingest.decode.value_decoder import (
     HeaderValues,
     Indexes,
     NamedBy,
+    NamedMessage,
     Ops,
     Places,
     RefusedValue,
@@ -150,8 +151,12 @@ class FramedDecoder:
         return self._format.schemas_have_fields
 
     def schemas_of(self, values: Sequence[bytes | None], headers: HeaderValues) -> Sequence[NamedBy]:
+        return [(key, indexes) for key, _, indexes in self.messages_of(values, headers)]
+
+    def messages_of(self, values: Sequence[bytes | None], headers: HeaderValues) -> Sequence[NamedMessage]:
+        """Return the schemas that values name, each with a path (``frames``) and the indexes of the values."""
         groups, _ = self._frames.read([value or b"" for value in values], headers.get(self._header))
-        return [(group.key, group.indexes) for group in groups]
+        return [(group.key, group.path, group.indexes) for group in groups]
 
     def growth_of(self, group: Framed) -> tuple[int, int]:
         """Return the growth of payloads (``PayloadDecoder.growth``).  Any version up to the one that counts may decode."""
