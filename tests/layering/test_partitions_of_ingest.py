@@ -20,8 +20,9 @@ ALLOWED = {
     # Command lines and their output.
     "lancewal_ingest.commands.dead_letter",
     "lancewal_ingest.commands.offset",
+    "lancewal_ingest.commands.topic_sample",
 }
-PLACES = ("lancewal_ingest.decode", "lancewal_ingest.kafka.letter_reader")
+PLACES = ("lancewal_ingest.decode", "lancewal_ingest.envelopes", "lancewal_ingest.kafka.letter_reader")
 """By the place of a record in a batch, or by its number among letters."""
 NAMED = re.compile(r"(^|_)partitions?$")
 INT = re.compile(r"\bint\b")
