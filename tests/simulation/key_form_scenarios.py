@@ -140,6 +140,24 @@ def owner_dies_when_it_has_taken_a_form() -> None:
     stage.is_durable(1, 0)
 
 
+def schema_of_keys_changes_when_all_is_trimmed() -> None:
+    """No record and no segment of the first form is left, and the member is new.  The contract still lists that form."""
+    stage = KeyFormStage()
+    a, f, b = stage.member("a", 0, 1), stage.flusher("f"), stage.member("b")
+    stage.sends(7, 0)
+    stage.later(a)
+    stage.seal(a)
+    stage.round(f)
+    stage.scheduler.now += 2 * stage.settings.history_window_s
+    stage.collect(f)
+    stage.topic.partitions[0].low = 1
+    stage.sends(8, 0)
+    stage.take_over(a, b, 0, 1)
+    stage.later(b)
+    require(stage.kinds(b) == {0: "key_form_changed"}, "stopped:", stage.kinds(b))
+    stage.check_table()
+
+
 def first_key_is_another_row_s() -> None:
     """The first record has the key of another row, under a schema of its own.  It is a dead letter, and names no form."""
     stage = KeyFormStage()
@@ -161,4 +179,4 @@ SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
     first_key_is_another_row_s: ("a stray key names the first form", "a stray key names the form"),
 }
 
-ACCIDENTS: list[Callable[[], None]] = [person_accepts_a_schema_of_keys]
+ACCIDENTS: list[Callable[[], None]] = [person_accepts_a_schema_of_keys, schema_of_keys_changes_when_all_is_trimmed]
