@@ -1,4 +1,4 @@
-"""Public names for trying lancewal on one machine: a Kafka broker that lancewal fetches."""
+"""Public names for trying lancewal on one machine: a Kafka broker and a schema registry that lancewal fetches."""
 
 from __future__ import annotations
 
@@ -8,10 +8,17 @@ from lancewal._lazy import names_of
 
 if TYPE_CHECKING:
     from lancewal_demo.stack import KafkaBroker
+    from lancewal_demo.stack.registry import RegistryServer
 
-__all__ = ["KafkaBroker"]
+__all__ = ["KafkaBroker", "RegistryServer"]
 
-__getattr__ = names_of(__name__, {"KafkaBroker": "lancewal_demo.stack:KafkaBroker"})
+__getattr__ = names_of(
+    __name__,
+    {
+        "KafkaBroker": "lancewal_demo.stack:KafkaBroker",
+        "RegistryServer": "lancewal_demo.stack.registry:RegistryServer",
+    },
+)
 
 
 def __dir__() -> list[str]:

@@ -24,10 +24,10 @@ class RegistryServer(Restartable):
 
     _grace_s = 1.0
 
-    def __init__(self, directory: Path) -> None:
-        """Prepare a registry whose log is in ``directory``."""
-        self.directory = directory
-        self._port = free_ports(1)[0]
+    def __init__(self, directory: str | Path, port: int | None = None) -> None:
+        """Prepare a registry whose log is in ``directory``.  It listens on ``port``, otherwise on a free one."""
+        self.directory = Path(directory)
+        self._port = free_ports(1)[0] if port is None else port
 
     @property
     def url(self) -> str:
