@@ -28,8 +28,9 @@ from lancewal_ingest.decode.record_keys import (
     RecordKeys,
 )
 from lancewal_ingest.decode.value_decoder import NO_SCHEMAS, Schemas, ValueDecoder
+from lancewal_ingest.envelopes.avro_events import AvroEventFormat
 from lancewal_ingest.envelopes.envelope import NO_ENVELOPE, EnvelopeRules
-from lancewal_ingest.envelopes.json_events import JsonEvents
+from lancewal_ingest.envelopes.json_events import JsonEvents, connect_events
 from lancewal_ingest.envelopes.unwrapped import UnwrappedRows
 
 
@@ -48,11 +49,16 @@ def value_decoder(
             lambda rows, naming: value_decoder(value_format, rows, naming, schemas, accepted), rows, naming, envelope
         )
     if envelope.kind == "debezium":
-        if value_format != "json":
-            raise InvalidSchema(
-                f"table.format.value is {value_format}, which has no envelope {envelope.kind} yet. Take json"
-            )
-        return JsonEvents(rows, naming, envelope)
+        match value_format:
+            case "json":
+                return JsonEvents(rows, naming, envelope)
+            case "connect-json":
+                return connect_events(rows, naming, envelope)
+            case "avro":
+                return FramedDecoder(AvroEventFormat(rows, naming, envelope), rows, naming, schemas, accepted)
+        raise InvalidSchema(
+            f"table.format.value is {value_format}, which has no envelope {envelope.kind}. Take json, connect-json or avro"
+        )
     match value_format:
         case "json":
             return JsonDecoder(rows, naming)

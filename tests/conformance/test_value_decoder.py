@@ -273,6 +273,31 @@ def in_envelope(row: Row) -> bytes:
     return b'{"before":null,"after":%s,"source":{"version":"3"},"op":"c","ts_ms":1}' % as_json(row)
 
 
+def as_avro_event(row: Row) -> bytes:
+    source = {"type": "record", "name": "Source", "fields": [{"name": "db", "type": "string"}]}
+    fields = [
+        {"name": "after", "type": ["null", avro_record(row)]}, {"name": "source", "type": source},
+        {"name": "op", "type": "string"},
+    ]  # fmt: skip
+    schema, data = {"type": "record", "name": "Envelope", "fields": fields}, io.BytesIO()
+    try:
+        event = {"after": dict(row), "source": {"db": "shop"}, "op": "c"}
+        fastavro.schemaless_writer(data, fastavro.parse_schema(schema), event)
+    except Exception as error:  # whatever it is: such a row cannot be written
+        raise TypeError(str(error)) from error
+    return framed(WriterSchema("avro", json.dumps(schema)), data.getvalue())
+
+
+def as_connect_event(row: Row) -> bytes:
+    written = json.loads(as_connect_json(row))
+    fields = [
+        {"field": "before", **written["schema"], "optional": True}, {"field": "after", **written["schema"], "optional": True},
+        {"field": "source", "type": "struct", "fields": []}, {"field": "op", "type": "string"},
+    ]  # fmt: skip
+    payload = {"before": None, "after": written["payload"], "source": {}, "op": "c"}
+    return json.dumps({"schema": {"type": "struct", "fields": fields}, "payload": payload}).encode()
+
+
 def enveloped(name: ValueFormat, envelope: Envelope) -> Callable[[RowSchema], ValueDecoder]:
     rules = EnvelopeRules(envelope, never=frozenset(COLUMNS.names))
     return lambda rows: value_decoder(name, rows, schemas=SCHEMAS, envelope=rules)
@@ -349,6 +374,8 @@ FORMATS = {
     "json-schema": Format(framed_by("json-schema"), lambda row: framed(PLAIN_OBJECT, as_json(row))),
     "avro": Format(framed_by("avro"), as_avro, frozenset({"sty"})),
     "json in debezium": Format(enveloped("json", "debezium"), in_envelope, envelope="debezium"),
+    "avro in debezium": Format(enveloped("avro", "debezium"), as_avro_event, frozenset({"sty"}), envelope="debezium"),
+    "connect-json in debezium": Format(enveloped("connect-json", "debezium"), as_connect_event, envelope="debezium"),
     "json unwrapped": Format(enveloped("json", "debezium-unwrapped"), as_json, envelope="debezium-unwrapped"),
     "avro unwrapped": Format(
         enveloped("avro", "debezium-unwrapped"), as_avro, frozenset({"sty"}), envelope="debezium-unwrapped"

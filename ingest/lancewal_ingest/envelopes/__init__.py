@@ -1,8 +1,9 @@
 """Envelopes of connectors: a value names its operation, and has the row within it.
 
 ``envelope`` says which envelope a contract has.  ``debezium_json`` finds operation and row in JSON, and ``json_events``
-decodes many such values.  ``unwrapped`` decodes rows that a connector has taken out of the envelope.  ``unavailable`` leaves
-values alone that the connector could not read.
+decodes many such values, also those of Kafka Connect's JSON with schemas.  ``avro_events`` does so in Avro.  ``unwrapped``
+decodes rows that a connector has taken out of the envelope.  ``unavailable`` leaves values alone that the connector could
+not read.
 
-May import: decode, decode.json.
+May import: decode, decode.json, decode.avro, decode.connect, decode.framed.
 """

@@ -101,14 +101,18 @@ def read_strictly(value: bytes) -> Event | Passed:
     return Event(str(letter), None if row is None else _text_of_row(value), members.get("before") is not None)
 
 
+def kind_of_names(names: Collection[str]) -> str | None:
+    """Return the kind of values that a connector writes beside rows, by the names of their members; None for others."""
+    found = {*names}
+    if "ts_ms" in found and found <= _TIMES:
+        return "heartbeat"
+    return "transaction" if _TRANSACTION <= found <= _TRANSACTION | _TIMES else None
+
+
 def passed_over(members: Mapping[str, object]) -> str | None:
     """Return the kind of an object that a connector writes beside rows; None for any other object."""
-    names = members.keys()
-    if "ts_ms" in names and names <= _TIMES:
-        return "heartbeat"
-    if _TRANSACTION <= names <= _TRANSACTION | _TIMES and members["status"] in ("BEGIN", "END"):
-        return "transaction"
-    return None
+    kind = kind_of_names(members)
+    return None if kind == "transaction" and members["status"] not in ("BEGIN", "END") else kind
 
 
 def _beside_rows(members: Mapping[str, object]) -> Passed:

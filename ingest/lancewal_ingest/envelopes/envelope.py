@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.settings.sections import UNAVAILABLE_VALUE, Envelope
 from lancewal_core.table.contract import Contract
+from lancewal_ingest.decode.avro.schema import AvroRecord, AvroUnion
 from lancewal_ingest.envelopes.unavailable import UnavailableValues
+
+NO_FIELD = "expected a schema with a field after, which is a record or null: rows are in it"
+TRUNCATED = (
+    "the source table was truncated. This record lies in one partition, and says nothing about the rows of the others: "
+    "delete them by hand, or make a new table. To go on with all rows: `lancewal table alter --on truncate=ignore`"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,3 +51,12 @@ def envelope_of(contract: Contract) -> EnvelopeRules:
         contract.on_unavailable_value == "null",
         frozenset(column.name for column in contract.columns if column.toast is not None),
     )
+
+
+def row_of(envelope: AvroRecord) -> AvroRecord | None:
+    """Return the record of rows within the schema of an envelope; None if the schema has none."""
+    types = {field.name: field.type for field in envelope.fields}
+    after = types.get("after")
+    others = after.others if isinstance(after, AvroUnion) else [after]
+    (found,) = others if len(others) == 1 else [None]
+    return found if isinstance(found, AvroRecord) else None

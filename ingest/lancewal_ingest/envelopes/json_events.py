@@ -1,4 +1,4 @@
-"""``ValueDecoder`` of Debezium's envelope over plain JSON: rows are decoded as plain JSON is, by the same code.
+"""Debezium's envelope over JSON, with schemas (``connect-json``) and without: rows are decoded by the same code as others.
 
 1. Created, updated and read rows are upserts of the row in ``after``.
 2. A delete names no row: the record's key does (``DecodedValues.deletes``).  The row in ``before`` is not looked at, since it
@@ -16,9 +16,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import pyarrow as pa
 
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.contract import TRUNCATE
+from lancewal_ingest.decode.avro.schema import AvroRecord
+from lancewal_ingest.decode.connect.decoder import ConnectDecoder, TextDecoder
+from lancewal_ingest.decode.connect.rows import ConnectRows
 from lancewal_ingest.decode.json.decoder import JsonDecoder
 from lancewal_ingest.decode.json.foreign import wrong_format
 from lancewal_ingest.decode.naming import Naming, OtherName
@@ -34,15 +38,12 @@ from lancewal_ingest.decode.value_decoder import (
     RefusedValue,
 )
 from lancewal_ingest.envelopes.debezium_json import NO_ROWS, ROWS, Event, Passed, read, read_strictly
-from lancewal_ingest.envelopes.envelope import EnvelopeRules
+from lancewal_ingest.envelopes.envelope import NO_FIELD, TRUNCATED, EnvelopeRules, row_of
+from lancewal_ingest.envelopes.unavailable import UnavailableValues
 from lancewal_kafka.headers import HeaderList
 
 _NOT_READ = ("not_json", "not_an_object")
 """Kinds of rows that ``read`` may have found in a wrong place."""
-_TRUNCATED = (
-    "the source table was truncated. This record lies in one partition, and says nothing about the rows of the others: "
-    "delete them by hand, or make a new table. To go on with all rows: `lancewal table alter --on truncate=ignore`"
-)
 
 
 @dataclass(slots=True)
@@ -56,41 +57,33 @@ class _Sorted:
     deletes: list[int] = field(default_factory=list)
     passed_over: dict[str, list[int]] = field(default_factory=dict)
     refused: list[RefusedValue] = field(default_factory=list)
+    new_fields: dict[str, pa.DataType] = field(default_factory=dict)
 
 
-class JsonEvents(NamesNoSchema):
-    """See the module docstring.  Raises ``InvalidSchema`` for columns that have no JSON form."""
+class EventTexts:
+    """Decoder of texts of envelopes, whose rows ``rows`` decodes."""
 
-    tells_operations = True
-
-    def __init__(self, rows: RowSchema, naming: Naming, envelope: EnvelopeRules) -> None:
-        self._rows = JsonDecoder(rows, naming)
-        self._unavailable = envelope.unavailable(rows)
+    def __init__(self, rows: TextDecoder, unavailable: UnavailableValues, envelope: EnvelopeRules) -> None:
+        self._rows = rows
+        self._unavailable = unavailable
         self._undecoded = NO_ROWS | {"r"} if envelope.skips_snapshots else NO_ROWS
-        self.names: Sequence[str] = self._rows.names
-        self.growth = self._rows.growth
-        self.headers: Sequence[str] = ()
 
-    def other_format(self, value: bytes, headers: HeaderList | None) -> str | None:
-        return wrong_format(value, headers, self.names, envelope="debezium")
-
-    def decode(
-        self, values: Sequence[bytes], ops: Ops, headers: HeaderValues = NO_HEADERS, places: Places | None = None
-    ) -> DecodedValues:
+    def decode(self, payloads: Sequence[bytes], ops: Ops) -> DecodedValues:
+        """Return the rows, the refusals, and what has no row.  All ``ops`` are upserts."""
         found = _Sorted()
-        self._sort(values, range(len(values)), found, strictly=False)
+        self._sort(payloads, range(len(payloads)), found, strictly=False)
         parts, others = list[DecodedPart](), Counter[OtherName]()
         doubtful = self._decode(found, parts, others)
         if doubtful:
             found.at, found.events, found.rows = [], [], []
-            self._sort(values, doubtful, found, strictly=True)
+            self._sort(payloads, doubtful, found, strictly=True)
             found.refused += [
                 RefusedValue(place, ENVELOPE, "member after: expected a row in JSON")
                 for place in self._decode(found, parts, others)
             ]
         passed_over = {kind: np.array(of_kind, np.int64) for kind, of_kind in found.passed_over.items()}
         deletes = np.array(found.deletes, np.int64)
-        return DecodedValues(parts, found.refused, others, {}, passed_over, deletes)
+        return DecodedValues(parts, found.refused, others, found.new_fields, passed_over, deletes)
 
     def _decode(self, found: _Sorted, parts: list[DecodedPart], others: Counter[OtherName]) -> list[int]:
         """Decode the rows of ``found``; return the places of those that are not JSON."""
@@ -103,6 +96,7 @@ class JsonEvents(NamesNoSchema):
             placed = replace(part, indexes=at[part.indexes])
             parts.append(self._unavailable.kept(placed, updates, updates & ~with_old, others, found.refused))
         others.update(decoded.other_names)
+        found.new_fields.update(decoded.new_fields)
         refused = [replace(one, place=found.at[one.place]) for one in decoded.refused]
         found.refused += [one for one in refused if one.kind not in _NOT_READ]
         return [one.place for one in refused if one.kind in _NOT_READ]
@@ -135,10 +129,50 @@ class JsonEvents(NamesNoSchema):
         if event.letter == "d":
             found.deletes.append(place)
         elif event.letter not in ROWS:
-            raise Refusal(TRUNCATE, _TRUNCATED)
+            raise Refusal(TRUNCATE, TRUNCATED)
         elif event.row is None:
             raise Refusal(ENVELOPE, f"member after: expected a row, since op is {event.letter}")
         else:
             found.at.append(place)
             found.events.append(event)
             found.rows.append(event.row)
+
+
+class JsonEvents(NamesNoSchema):
+    """See the module docstring.  Raises ``InvalidSchema`` for columns that have no JSON form."""
+
+    tells_operations = True
+
+    def __init__(self, rows: RowSchema, naming: Naming, envelope: EnvelopeRules) -> None:
+        decoder = JsonDecoder(rows, naming)
+        self._texts = EventTexts(decoder, envelope.unavailable(rows), envelope)
+        self.names: Sequence[str] = decoder.names
+        self.growth = decoder.growth
+        self.headers: Sequence[str] = ()
+
+    def other_format(self, value: bytes, headers: HeaderList | None) -> str | None:
+        return wrong_format(value, headers, self.names, envelope="debezium")
+
+    def decode(
+        self, values: Sequence[bytes], ops: Ops, headers: HeaderValues = NO_HEADERS, places: Places | None = None
+    ) -> DecodedValues:
+        return self._texts.decode(values, ops)
+
+
+class _NoRows:
+    """Decoder for a schema that has no field for rows."""
+
+    def decode(self, payloads: Sequence[bytes], ops: Ops) -> DecodedValues:
+        return DecodedValues([], [RefusedValue(n, ENVELOPE, NO_FIELD) for n in range(len(payloads))])
+
+
+def connect_events(rows: RowSchema, naming: Naming, envelope: EnvelopeRules) -> ConnectDecoder:
+    """Return the decoder of Debezium's envelope in Kafka Connect's JSON with schemas."""
+    unavailable = envelope.unavailable(rows)
+
+    def texts_of(record: AvroRecord) -> TextDecoder:
+        row = row_of(record)
+        decoder: TextDecoder = _NoRows() if row is None else ConnectRows(row, rows, naming)
+        return EventTexts(decoder, unavailable, envelope)
+
+    return ConnectDecoder(rows, naming, texts_of)

@@ -84,6 +84,11 @@ def read_columns(members: Sequence[tuple[Cell, int | None]], cursors: Cursors) -
     return found
 
 
+def read_cell(cell: Cell, cursors: Cursors, live: Mask | None = None) -> Any:
+    """Return the array of one cell of each datum; None for a cell that is passed over.  ``live``: see ``cursors``."""
+    return _read(cell, cursors, live)
+
+
 def _read(cell: Cell, cursors: Cursors, live: Mask | None) -> Any:
     return _READERS[type(cell)](cell, cursors, live)
 

@@ -16,7 +16,7 @@ from lancewal_core.wal.writer_schemas import WriterSchema
 from lancewal_ingest.decode.avro.columnar import STEPS_MAX, read_columns
 from lancewal_ingest.decode.avro.growth import growth_of
 from lancewal_ingest.decode.avro.mapping import mapped
-from lancewal_ingest.decode.avro.schema import named, parse_schema
+from lancewal_ingest.decode.avro.schema import AvroType, named, parse_schema
 from lancewal_ingest.decode.avro.strict import read_datum
 from lancewal_ingest.decode.framed.cursors import Cursors
 from lancewal_ingest.decode.framed.payloads import check_record
@@ -31,6 +31,7 @@ class AvroFormat:
     name = "Avro"
     paths = False
     schemas_have_fields = True
+    tells_operations = False
 
     def __init__(self, rows: RowSchema, naming: Naming) -> None:
         self._rows = rows
@@ -39,7 +40,14 @@ class AvroFormat:
         Defaults(rows.called(naming.fields), naming)  # a default that is not valid is an error before the first schema
 
     def decoder(self, schema: WriterSchema, path: tuple[int, ...]) -> AvroPayloads:
-        return AvroPayloads(schema, self._rows, self._naming)
+        return AvroPayloads(parse_record(schema, self._naming), self._rows, self._naming)
+
+
+def parse_record(schema: WriterSchema, naming: Naming) -> AvroType:
+    """Return the type of a writer schema.  ``SchemaUnusable`` if the schema is not valid, or its records are no rows."""
+    writer = parse_schema(schema)
+    check_record(named(writer), naming)
+    return writer
 
 
 class AvroPayloads(TypedPayloads):
@@ -47,10 +55,8 @@ class AvroPayloads(TypedPayloads):
 
     steps_max = STEPS_MAX
 
-    def __init__(self, schema: WriterSchema, rows: RowSchema, naming: Naming) -> None:
+    def __init__(self, writer: AvroType, rows: RowSchema, naming: Naming) -> None:
         called = rows.called(naming.fields)
-        writer = parse_schema(schema)
-        check_record(named(writer), naming)
         found = mapped(writer, called, naming)
         self._members = found.members
         held = [place for _, place in self._members if place is not None]

@@ -145,6 +145,11 @@ def read_datum(members: Sequence[tuple[Cell, int | None]], data: bytes, keys: Ma
     return cells
 
 
+def read_cell(cell: Cell, datum: Datum) -> Any:
+    """Return the next cell of a datum.  Raises ``Refusal`` of kind ``malformed``."""
+    return _READERS[type(cell)](cell, datum)
+
+
 def malformed(cell: Cell, expected: str) -> NoReturn:
     raise Refusal("malformed", f"{_where(cell)}: expected {expected}")
 

@@ -11,8 +11,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,7 @@ import pyarrow.compute as pc
 
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.contract import OTHER_RECORD
+from lancewal_ingest.decode.avro.schema import AvroRecord
 from lancewal_ingest.decode.connect.envelope import Heads, payload_after, schema_and_payload
 from lancewal_ingest.decode.connect.kept import KeptByText
 from lancewal_ingest.decode.connect.rows import ConnectRows
@@ -48,6 +50,16 @@ from lancewal_kafka.headers import HeaderList
 _NULL, _BLANKS = b"null", b" \t\n\r"
 
 
+class TextDecoder(Protocol):
+    """Decoder of the payloads of one schema."""
+
+    def decode(self, payloads: Sequence[bytes], ops: Ops) -> DecodedValues: ...
+
+
+MakeTexts = Callable[[AvroRecord], TextDecoder]
+"""Function that returns the decoder of payloads of a record.  It may raise ``SchemaUnusable``."""
+
+
 @dataclass(slots=True)
 class _Group:
     """Values of one schema."""
@@ -59,15 +71,17 @@ class _Group:
 class ConnectDecoder(NamesNoSchema):
     """See the module docstring.  Raises ``InvalidSchema`` for a default that is not a value of its column."""
 
-    def __init__(self, rows: RowSchema, naming: Naming = PLAIN) -> None:
-        self._rows = rows
+    def __init__(self, rows: RowSchema, naming: Naming = PLAIN, events: MakeTexts | None = None) -> None:
+        """``events``: makes the decoder of payloads of a record; None: payloads are rows, which tell no operation."""
+        self._make = events or (lambda record: ConnectRows(record, rows, naming))
+        self.tells_operations = events is not None
         self._naming = naming
         called = rows.called(naming.fields)
         in_values = naming.in_values(called)
         self.names: Collection[str] = in_values.columns.names
         self.headers: Sequence[str] = ()
         self._heads = Heads()
-        self._known = KeptByText[ConnectRows | SchemaUnusable]()
+        self._known = KeptByText[TextDecoder | SchemaUnusable]()
         self.growth = ConnectGrowth(in_values, Defaults(called, naming).nbytes, self._heads)
 
     @property
@@ -90,13 +104,14 @@ class ConnectDecoder(NamesNoSchema):
     ) -> DecodedValues:
         groups, refused = self._by_schema(values)
         parts: list[DecodedPart] = []
-        others: list[int] = []
+        passed_over: dict[str, list[int]] = {}
+        deletes: list[int] = []
         other_names, new_fields = Counter[OtherName](), dict[str, pa.DataType]()
         for text, group in groups.items():
             known = self._decoder_of(text)
             if isinstance(known, SchemaUnusable):
                 if known.kind == OTHER_RECORD and self._naming.passes_others:
-                    others += group.indexes
+                    passed_over.setdefault(OTHER_RECORD, []).extend(group.indexes)
                     continue
                 refused += [RefusedValue(index, known.kind, str(known)) for index in group.indexes]
                 continue
@@ -106,10 +121,13 @@ class ConnectDecoder(NamesNoSchema):
             for one in found.refused:
                 place = group.indexes[one.place]
                 refused.append(_why(values[place], replace(one, place=place)))
+            for kind, passed in found.passed_over.items():
+                passed_over.setdefault(kind, []).extend(indexes[passed].tolist())
+            deletes += indexes[found.deletes].tolist()
             other_names.update(found.other_names)
             new_fields.update(found.new_fields)
-        passed_over = {OTHER_RECORD: np.array(others, np.int64)} if others else {}
-        return DecodedValues(parts, refused, other_names, new_fields, passed_over)
+        by_kind = {kind: np.array(of_kind, np.int64) for kind, of_kind in passed_over.items()}
+        return DecodedValues(parts, refused, other_names, new_fields, by_kind, np.array(deletes, np.int64))
 
     def schema_texts(self, values: Sequence[bytes]) -> Iterator[tuple[bytes, npt.NDArray[np.int64]]]:
         """Yield the text of each schema, with the indexes of the values that have it.
@@ -155,7 +173,7 @@ class ConnectDecoder(NamesNoSchema):
         group.indexes.append(index)
         group.payloads.append(payload)
 
-    def _decoder_of(self, text: bytes) -> ConnectRows | SchemaUnusable:
+    def _decoder_of(self, text: bytes) -> TextDecoder | SchemaUnusable:
         """Return the decoder of the payloads of a schema, or why there is none."""
         known = self._known.get(text)
         if known is not None:
@@ -163,7 +181,7 @@ class ConnectDecoder(NamesNoSchema):
         try:
             name, record = parse_schema(text)
             check_record(name, self._naming)
-            return self._known.put(text, ConnectRows(record, self._rows, self._naming))
+            return self._known.put(text, self._make(record))
         except SchemaUnusable as unusable:
             return self._known.put(text, unusable)
 

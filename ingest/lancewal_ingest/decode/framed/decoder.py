@@ -68,6 +68,8 @@ class FramedFormat(Protocol):
     """Whether frames end with a path (``frames``)."""
     schemas_have_fields: bool
     """Whether schemas say which fields payloads have, and of which types."""
+    tells_operations: bool
+    """Whether payloads tell their operations (``ValueDecoder.tells_operations``)."""
     columns: Sequence[str]
     """Names by which payloads may call columns."""
 
@@ -116,6 +118,7 @@ class FramedDecoder:
         parts: list[DecodedPart] = []
         other_names, new_fields = Counter[OtherName](), dict[str, pa.DataType]()
         passed_over: dict[str, list[Indexes]] = {}
+        deletes: list[Indexes] = [np.zeros(0, np.int64)]
         for version, group in self._by_version(groups, places):
             decoder = self._decoder(group.key, version, group.path)
             if isinstance(decoder, SchemaUnusable):
@@ -131,12 +134,15 @@ class FramedDecoder:
                 parts.append(self._patches(part, decoder, headers.get(FIELDS_HEADER), refused))
             for kind, passed in found.passed_over.items():
                 passed_over.setdefault(kind, []).append(group.indexes[passed])
+            deletes.append(group.indexes[found.deletes])
             other_names.update(found.other_names)
             new_fields.update(found.new_fields)
         joined = {kind: np.concatenate(indexes) for kind, indexes in passed_over.items()}
-        return DecodedValues(parts, refused, other_names, new_fields, joined)
+        return DecodedValues(parts, refused, other_names, new_fields, joined, np.concatenate(deletes))
 
-    tells_operations = False
+    @property
+    def tells_operations(self) -> bool:
+        return self._format.tells_operations
 
     @property
     def needs_places(self) -> bool:

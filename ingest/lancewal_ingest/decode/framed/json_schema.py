@@ -39,6 +39,7 @@ class JsonSchemaFormat:
     name = "JSON"
     paths = False
     schemas_have_fields = False
+    tells_operations = False
 
     def __init__(self, rows: RowSchema, naming: Naming) -> None:
         self._payloads = JsonPayloads(JsonDecoder(rows, naming))

@@ -88,7 +88,7 @@ class TypedPayloads(ABC):
             return DecodedValues([], every, {}, dict(self._mapped.new_fields))
         parts: list[DecodedPart] = []
         singly: list[npt.NDArray[np.int64]] = []
-        for chosen, cursors in self._chunks(payloads):
+        for chosen, cursors in chunks(payloads, self.steps_max):
             columns = self.read_columns(cursors)
             doubtful = cursors.doubtful
             for key in self._keys:
@@ -154,22 +154,23 @@ class TypedPayloads(ABC):
             return nothing.take(pa.array(np.zeros(len(ops), np.int64)))
         return pa.concat_arrays([nothing, default]).take(pa.array((ops == Op.UPSERT).astype(np.int64)))
 
-    def _chunks(self, payloads: Payloads) -> Iterator[tuple[npt.NDArray[np.int64], Cursors]]:
-        """Yield the places of payloads, chunk by chunk, with their cursors."""
-        starts, ends = payloads.starts, payloads.ends
-        begin = 0
-        while begin < len(starts):
-            end = int(np.searchsorted(ends, starts[begin] + CHUNK_BYTES, side="right"))
-            end = min(max(end, begin + 1), begin + CHUNK_ROWS)
-            own, first = slice(begin, end), starts[begin]
-            data, at, stop = payloads.data[first : ends[end - 1]], starts[own] - first, ends[own] - first
-            taken = stop - at
-            if len(data) > _SPARSE * (int(taken.sum()) + CHUNK_ROWS):
-                data = np.concatenate([data[a:b] for a, b in zip(at.tolist(), stop.tolist(), strict=True)])
-                stop = np.cumsum(taken)
-                at = stop - taken
-            yield np.arange(begin, end), Cursors(data, at, stop, self.steps_max)
-            begin = end
+
+def chunks(payloads: Payloads, steps_max: int) -> Iterator[tuple[npt.NDArray[np.int64], Cursors]]:
+    """Yield the places of payloads, chunk by chunk, with their cursors.  ``steps_max``: ``Cursors.steps_left``."""
+    starts, ends = payloads.starts, payloads.ends
+    begin = 0
+    while begin < len(starts):
+        end = int(np.searchsorted(ends, starts[begin] + CHUNK_BYTES, side="right"))
+        end = min(max(end, begin + 1), begin + CHUNK_ROWS)
+        own, first = slice(begin, end), starts[begin]
+        data, at, stop = payloads.data[first : ends[end - 1]], starts[own] - first, ends[own] - first
+        taken = stop - at
+        if len(data) > _SPARSE * (int(taken.sum()) + CHUNK_ROWS):
+            data = np.concatenate([data[a:b] for a, b in zip(at.tolist(), stop.tolist(), strict=True)])
+            stop = np.cumsum(taken)
+            at = stop - taken
+        yield np.arange(begin, end), Cursors(data, at, stop, steps_max)
+        begin = end
 
 
 def _refused(place: int, refusal: Refusal) -> RefusedValue:

@@ -37,6 +37,7 @@ class ProtobufFormat:
     name = "Protobuf"
     paths = True
     schemas_have_fields = True
+    tells_operations = False
 
     def __init__(self, rows: RowSchema, naming: Naming) -> None:
         self._rows = rows

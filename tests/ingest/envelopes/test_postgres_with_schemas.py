@@ -1,0 +1,265 @@
+"""Events with schemas, as a connector of PostgreSQL has written them: Avro with Confluent's frame, and JSON of Connect."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from decimal import Decimal
+from typing import Any
+
+import fastavro
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lancewal_core.names.ids import SchemaKey
+from lancewal_core.rows.column_types import parse_type
+from lancewal_core.rows.schema import Op, RowSchema
+from lancewal_core.settings.sections import ValueFormat
+from lancewal_core.wal.writer_schemas import StoredSchema, WriterSchema, stored_schema
+from lancewal_ingest.decode.framed.frames import key_of_id
+from lancewal_ingest.decode.naming import Names, Naming
+from lancewal_ingest.decode.outcomes import KINDS
+from lancewal_ingest.envelopes import avro_events
+from lancewal_ingest.envelopes.envelope import EnvelopeRules
+from lancewal_ingest.formats import value_decoder
+from tests.support.debezium import SAMPLES, samples
+from tests.support.fuzzing import damaged, fuzz
+
+TABLES = {
+    "accounts": {"id": "int32", "name": "string", "amount": "decimal128(12, 2)", "at": "string"},
+    "accounts_full": {"id": "int32", "name": "string", "amount": "decimal128(12, 2)", "at": "string"},
+    "lines": {"region": "string", "no": "int32", "item": "string", "qty": "int32"},
+    "keychg": {"id": "int64", "v": "int32"},
+    "nopk": {"a": "int32", "b": "string"},
+}
+KEYS = {"lines": ("region", "no"), "nopk": ("a",)}
+
+
+class FromFile:
+    """The schemas of the samples, and those that a test adds."""
+
+    asked_first = False
+
+    def __init__(self) -> None:
+        texts: dict[str, Any] = json.loads((SAMPLES / "postgres_avro_schemas.json").read_text())
+        self.versions = {key_of_id(int(number)): self._stored(schema) for number, schema in texts.items()}
+
+    def _stored(self, schema: object) -> tuple[StoredSchema, ...]:
+        return (stored_schema(WriterSchema("avro", json.dumps(schema)), "a"),)
+
+    def add(self, number: int, schema: object) -> None:
+        self.versions[key_of_id(number)] = self._stored(schema)
+
+    def known(self, key: SchemaKey) -> tuple[StoredSchema, ...]:
+        return self.versions.get(key, ())
+
+    def read(self, key: SchemaKey, at_least: int = 1) -> tuple[StoredSchema, ...]:
+        return self.known(key)
+
+
+SCHEMAS = FromFile()
+EVENTS = [json.loads(line) for line in (SAMPLES / "postgres_avro.jsonl").read_text().splitlines()]
+for _one in EVENTS:
+    _one["value"] = base64.b64decode(_one["value_base64"])
+
+
+def rows_of(table: str) -> RowSchema:
+    key = KEYS.get(table, ("id",))
+    fields = [pa.field(name, parse_type(type_), nullable=name not in key) for name, type_ in TABLES[table].items()]
+    return RowSchema(pa.schema(fields), key, key)
+
+
+def became(
+    values: list[bytes],
+    rows: RowSchema,
+    format_: ValueFormat = "avro",
+    rules: EnvelopeRules | None = None,
+    naming: Any = None,
+) -> list[object]:
+    """What became of each value: its row, and the word for anything else."""
+    rules = rules or EnvelopeRules("debezium")
+    decoder = value_decoder(format_, rows, naming or Naming(), SCHEMAS, envelope=rules)
+    found = decoder.decode(values, np.zeros(len(values), np.uint8))
+    texts: dict[int, object] = {one.place: one.kind for one in found.refused}
+    texts |= {int(at): "delete" for at in found.deletes}
+    texts |= {int(at): kind for kind, passed in found.passed_over.items() for at in passed}
+    for part in found.parts:
+        table = pa.table(list(part.columns), schema=rows.columns)
+        texts |= dict(zip(part.indexes.tolist(), table.to_pylist(), strict=True))
+        assert set(part.ops.to_pylist()) <= {int(Op.UPSERT), int(Op.PATCH)}
+    assert sorted(texts) == list(range(len(values)))
+    return [texts[at] for at in range(len(values))]
+
+
+def expected(event: dict[str, Any], columns: dict[str, str]) -> object:
+    """The row, as fastavro has read the event; or the word for what it is."""
+    match event["op"]:
+        case "d":
+            return "delete"
+        case "t":
+            return "truncate"
+        case "m":
+            return "message"
+    after = {name: event["after"].get(name) for name in columns}
+    return {n: Decimal(v) if columns[n].startswith("decimal") and v is not None else v for n, v in after.items()}
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_the_rows_of_the_source_come_out_of_avro(table: str) -> None:
+    events = [event for event in EVENTS if event["table"] == table]
+    assert len(events) > 0
+    values = [event["value"] for event in events]
+    assert became(values, rows_of(table)) == [expected(event, TABLES[table]) for event in events]
+
+
+def test_tables_and_messages_in_one_topic() -> None:
+    """Each schema has its own decoder.  A message has none for rows."""
+    mixed = [event for event in EVENTS if event["table"] in ("lines", "message")]
+    found = became([event["value"] for event in mixed], rows_of("lines"))
+    assert found == [expected(event, TABLES["lines"]) for event in mixed]
+    assert "message" in found
+    assert "truncate" in found
+
+
+def test_rows_of_a_snapshot_may_be_skipped() -> None:
+    events = [event for event in EVENTS if event["table"] == "accounts"]
+    found = became([event["value"] for event in events], rows_of("accounts"), rules=EnvelopeRules("debezium", True))
+    assert [one == "snapshot_row" for one in found] == [event["op"] == "r" for event in events]
+
+
+def test_what_is_unavailable_is_left_alone() -> None:
+    (event,) = [event for event in EVENTS if event["table"] == "docs"]
+    types = {"id": "int32", "title": "string", "body": "string", "blob": "binary", "tags": "list<string>", "meta": "string",
+             "n": "int32"}  # fmt: skip
+    fields = [pa.field(name, parse_type(type_), nullable=name != "id") for name, type_ in types.items()]
+    rows = RowSchema(pa.schema(fields), ("id",), ("id",))
+    decoder = value_decoder("avro", rows, Naming(), SCHEMAS, envelope=EnvelopeRules("debezium"))
+    (part,) = decoder.decode([event["value"]], np.zeros(1, np.uint8)).parts
+    assert part.ops.to_pylist() == [int(Op.PATCH)]
+    assert part.present.to_pylist() == [bytes([0b1000011])]
+    assert [column[0].as_py() for column in part.columns] == [1, "first", None, None, None, None, 2]
+
+
+def test_unknown_fields_of_the_row_are_named_and_those_of_the_envelope_pass() -> None:
+    rows = RowSchema(pa.schema([pa.field("id", pa.int32(), nullable=False)]), ("id",), ("id",))
+    values = [event["value"] for event in EVENTS if event["table"] == "accounts" and event["op"] == "c"]
+    decoder = value_decoder("avro", rows, Naming(), SCHEMAS, envelope=EnvelopeRules("debezium"))
+    found = decoder.decode(values, np.zeros(len(values), np.uint8))
+    assert {one.kind for one in found.refused} == {"unknown_column"}
+    assert list(found.new_fields) == ["name", "amount", "at"]
+    ignores = Naming(Names({"id": None}, ignores=True))
+    assert all(isinstance(one, dict) for one in became(values, rows, naming=ignores))
+
+
+ENVELOPE = {
+    "type": "record", "name": "Envelope", "fields": [
+        {"name": "before", "type": ["null", {"type": "record", "name": "Value", "fields": [
+            {"name": "id", "type": "long"}, {"name": "s", "type": ["null", "string"]}]}]},
+        {"name": "after", "type": ["null", "Value"]},
+        {"name": "source", "type": {"type": "record", "name": "Source", "fields": [{"name": "db", "type": "string"}]}},
+        {"name": "op", "type": "string"},
+    ],
+}  # fmt: skip
+SMALL = RowSchema(pa.schema([pa.field("id", pa.int64(), nullable=False), ("s", pa.string())]), ("id",), ("id",))
+
+
+def written(event: dict[str, Any], schema: Any = ENVELOPE, number: int = 900) -> bytes:
+    SCHEMAS.add(number, schema)
+    data = io.BytesIO()
+    fastavro.schemaless_writer(data, fastavro.parse_schema(schema), event)
+    return b"\0" + number.to_bytes(4) + data.getvalue()
+
+
+def event(op: str, after: Any = None, before: Any = None) -> dict[str, Any]:
+    return {"op": op, "before": before, "after": after, "source": {"db": "x"}}
+
+
+ROW = {"id": 7, "s": "x"}
+
+
+def test_operations_and_what_they_need() -> None:
+    sent = {
+        written(event("c", ROW)): ROW,
+        written(event("u", ROW, ROW)): ROW,
+        written(event("d", None, ROW)): "delete",
+        written(event("d", ROW)): "delete",
+        written(event("t")): "truncate",
+        written(event("m")): "message",
+        written(event("c")): "envelope",
+        written(event("x", ROW)): "envelope",
+        written(event("", ROW)): "envelope",
+        written(event("cc", ROW)): "envelope",
+        written(event("c", ROW))[:-1]: "malformed",
+        written(event("c", ROW)) + b"\0": "malformed",
+    }
+    assert became(list(sent), SMALL) == list(sent.values())
+    assert became(list(sent) * 50, SMALL) == list(sent.values()) * 50
+
+
+def test_other_schemas() -> None:
+    times = {"type": "record", "name": "Heartbeat", "fields": [{"name": "ts_ms", "type": "long"}]}
+    row = {"type": "record", "name": "Row", "fields": [{"name": "id", "type": "long"}]}
+    text = {**ENVELOPE, "fields": [*ENVELOPE["fields"][:3], {"name": "op", "type": "int"}]}
+    end = {"type": "record", "name": "End", "fields": [
+        {"name": "status", "type": "string"}, {"name": "id", "type": "string"},
+        {"name": "event_count", "type": ["null", "long"]},
+        {"name": "data_collections", "type": {"type": "array", "items": "string"}}, {"name": "ts_ms", "type": "long"},
+    ]}  # fmt: skip
+    ended = {"status": "END", "id": "1", "event_count": 1, "data_collections": ["a"], "ts_ms": 1}
+    assert became([written({"ts_ms": 1}, times, 901), written(event("c", ROW))], SMALL) == ["heartbeat", ROW]
+    assert became([written(ended, end, 904)], SMALL) == ["transaction"]
+    assert became([written({"id": 1}, row, 902)], SMALL) == ["wrong_format"]
+    assert became([written({**event("c", ROW), "op": 1}, text, 903)], SMALL) == ["envelope"]
+
+
+@fuzz(150)
+@given(st.data())
+def test_both_readers_of_avro_agree(data: st.DataObject) -> None:
+    good = [event["value"] for event in EVENTS if event["table"] == "lines"]
+    values = data.draw(st.lists(st.sampled_from(good) | damaged(good), min_size=1, max_size=5))
+    values = [good[0][:5] + value[5:] for value in values]  # of a known schema
+    together = became(values, rows_of("lines"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(avro_events.AvroEvents, "_read_all", _doubt_all)
+        alone = [became([value], rows_of("lines"))[0] for value in values]
+    assert together == alone
+    assert {one for one in together if isinstance(one, str)} <= {*KINDS, "delete", "message"}
+
+
+def _doubt_all(self: object, chosen: object, cursors: Any, found: object) -> None:
+    cursors.doubtful[:] = True
+
+
+def test_the_rows_of_the_source_come_out_of_connect_json() -> None:
+    columns = {**TABLES["accounts"], "at": "timestamp[us, UTC]"}
+    fields = [pa.field(name, parse_type(type_), nullable=name != "id") for name, type_ in columns.items()]
+    rows = RowSchema(pa.schema(fields), ("id",), ("id",))
+    records = [one for one in samples("postgres_connect_json", "accounts") if one.value is not None]
+    found = became([one.value or b"" for one in records], rows, "connect-json")
+    assert [json.loads(one.value or b"")["payload"]["op"] for one in records] == ["c", "d"]
+    assert found[1] == "delete"
+    row: Any = found[0]
+    after = json.loads(records[0].value or b"")["payload"]["after"]
+    assert (row["id"], row["name"], row["at"].isoformat()) == (4, "four", "2024-01-01T00:00:00+00:00")
+    assert (
+        row["amount"]
+        == Decimal(int.from_bytes(base64.b64decode(after["amount"]), "big")).scaleb(-2)
+        == Decimal("40.00")
+    )
+
+
+def test_other_values_of_connect_json() -> None:
+    (truncate,) = [one.value or b"" for one in samples("postgres_connect_json", "lines")]
+    events = [one.value or b"" for one in samples("postgres_connect_json", "keychg")]
+    assert became([truncate], rows_of("lines"), "connect-json") == ["truncate"]
+    rows = became(events, rows_of("keychg"), "connect-json")
+    assert rows == [json.loads(one)["payload"]["after"] for one in events]
+    plain = {"type": "struct", "fields": [{"field": "ts_ms", "type": "int64"}]}
+    beside = json.dumps({"schema": plain, "payload": {"ts_ms": 1}}).encode()
+    row = json.dumps({"schema": {**plain, "fields": [{"field": "id", "type": "int64"}]}, "payload": {"id": 1}}).encode()
+    found = became([beside, row, events[0]], rows_of("keychg"), "connect-json")
+    assert found == ["heartbeat", "wrong_format", rows[0]]
