@@ -35,7 +35,8 @@ def accept(
     that it is unknown.
 
     Rows that are durable stay as they are. Running ingest takes this up within seconds, and partitions that had stopped for
-    the schema go on. JSON has `schema`, `version` (of the stored schema), `contract_version` and `since` (by partition).
+    the schema go on. If record keys name the schema, you say so that keys keep their partitions. JSON has `schema`,
+    `version` (of the stored schema), `contract_version` and `since` (by partition).
 
     Example: lancewal schema accept 7 --from orders-3-1841
     """
