@@ -16,7 +16,7 @@ import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, get_args
+from typing import TYPE_CHECKING, NamedTuple
 
 from lancewal_core.errors import InvalidInput, InvalidSchema, InvalidSettings, counted
 
@@ -148,7 +148,9 @@ def _text(
     if schema.name:
         lines.append(f"    # record: {_flow(schema.name)}    # Only records of this name, in a topic of several types.")
     if key is not None and keyed is None:
-        lines.append("    # The key's subject has a schema that is no record of some of these columns.")
+        lines.append(
+            f"    # key: {key.kind}    # The key's subject has a schema, which is no record of some of these columns."
+        )
     lines += _key_lines(keyed, columns)
     lines.append("  columns:" if columns else "  columns: {}    # The schema has no field that can be a column.")
     for name, (type_, field) in columns.items():
@@ -214,8 +216,6 @@ def _other_name(name: str, taken: set[str]) -> str:
 
 def _keyed_by(key: WriterSchema | None, columns: _Columns) -> _Schema | None:
     """Return the schema of the record keys, if it says which columns these have."""
-    from lancewal_core.settings.sections import FormatSettings
-
     if key is None:
         return None
     try:
@@ -224,8 +224,7 @@ def _keyed_by(key: WriterSchema | None, columns: _Columns) -> _Schema | None:
         return None  # no record: which column the key is, nobody knows
     names = [name for name, _ in found.fields]
     known = {field or column for column, (_, field) in columns.items()}
-    fits = bool(names) and known.issuperset(names) and _are_keys(names, columns)
-    return found if fits and found.format in get_args(FormatSettings.model_fields["key"].annotation) else None
+    return found if names and known.issuperset(names) and _are_keys(names, columns) else None
 
 
 def _key_lines(keyed: _Schema | None, columns: _Columns) -> Iterator[str]:

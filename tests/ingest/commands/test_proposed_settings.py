@@ -31,7 +31,9 @@ from lancewal_tables.define.register import first_contract
 from lancewal_tables.define.topic import FittingTopic
 from tests.support.stub_registry import StubRegistry, serving
 
-_CHOICE = re.compile(r"^(\s*)# (?=(uri|topic|primary_key|region_key|on_unknown_column|registry|kafka|record):)", re.M)
+_CHOICE = re.compile(
+    r"^(\s*)# (?=(uri|topic|primary_key|region_key|on_unknown_column|registry|kafka|record|key):)", re.M
+)
 TOPIC = FittingTopic(TopicState("orders", "id", 1, compacted=False), [0], [])
 ORDER = {
     "type": "record",
@@ -324,19 +326,17 @@ def test_a_key_that_is_no_record_of_columns_stays_a_choice(
     assert "key" not in yaml.safe_load(text)["table"]["format"]
     assert "# primary_key: [id]" in text
     assert "no record of some of these columns" in text
-    checked(text, tmp_path, capsys)
+    assert checked(text, tmp_path, capsys).table.format.key == "avro"
 
 
-def test_a_key_in_a_format_that_keys_do_not_have_stays_a_choice(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_keys_may_have_another_format_than_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with serving() as registry:
         subject(registry, "orders-value", ORDER)
         more = {"subject": "orders-key", "version": 1, "id": 8, "schemaType": "PROTOBUF"}
         registry.has("/subjects/orders-key/versions/latest", 'syntax = "proto3"; message K { int64 id = 1; }', **more)
         text = of_subject(registry, "orders-value")
-    assert "key" not in yaml.safe_load(text)["table"]["format"]
-    checked(text, tmp_path, capsys)
+    assert yaml.safe_load(text)["table"]["format"] == {"value": "avro", "key": "protobuf"}
+    assert checked(text, tmp_path, capsys).table.region_key == ("id",)
 
 
 def test_any_subject_has_a_schema_and_an_unknown_one_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
