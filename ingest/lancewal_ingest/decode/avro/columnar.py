@@ -65,7 +65,7 @@ from lancewal_ingest.decode.framed.cursors import Cursors, Mask, Places
 ITEMS_MAX = 64
 """Most items of a list that are read item by item."""
 STEPS_MAX = 5_000
-"""Most values of passed-over types that are read at all cursors of a chunk."""
+"""Most values of passed-over types, and items of lists, that are read at all cursors of a chunk."""
 _BRANCHES_MAX = 64
 """Branches of a union whose indexes have one byte."""
 _DEPTH_MAX = 8
@@ -304,6 +304,9 @@ def _one_by_one(item: Cell, cursors: Cursors, counts: Places) -> Any:
     """Read the first items of all lists, then the second ones, and so on."""
     pieces: list[pa.Array] = []
     rows_of: list[Places] = []
+    if item.column is not None and cursors.steps_left < 0:
+        cursors.doubtful |= counts > 0
+        counts[:] = 0
     rows, number = np.flatnonzero(counts > 0), 0
     while len(rows):
         few = cursors.some(rows, cursors.at[rows])
@@ -311,7 +314,7 @@ def _one_by_one(item: Cell, cursors: Cursors, counts: Places) -> Any:
         rows_of.append(rows)
         cursors.at[rows] = few.at
         cursors.doubtful[rows] |= few.doubtful
-        cursors.steps_left = few.steps_left
+        cursors.steps_left = few.steps_left - (item.column is not None)
         number += 1
         rows = rows[counts[rows] > number]
     if item.column is None:

@@ -43,7 +43,7 @@ class Cursors:
         """A place after the ends of all datums, which no cursor leaves behind."""
         self.doubtful = np.zeros(len(starts), np.bool_)
         self.steps_left = steps
-        """Values of passed-over types that may still be read at all cursors."""
+        """Reads that may still be made at all cursors, of those that the format counts."""
         self.depth = 0
         """Types that are passed over and are being read, inside each other."""
 

@@ -130,6 +130,10 @@ def cases() -> Iterator[Case]:
     )
     wide = nested("W", *["null"] * 2000, "int")
     yield Case("records of many nulls", array(wide), None, number(NBYTES) + b"\2" * NBYTES + b"\0", None)
+    few = number(50) + b"\0" * 50 + b"\0"
+    few = number(50) + few * 50 + b"\0"
+    deep = pa.list_(pa.list_(pa.list_(pa.string())))
+    yield Case("lists in lists in lists", array(array(array("string"))), deep, number(50) + few * 50 + b"\0", None)
     decimal = {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 2}
     yield Case("a decimal of very many bytes", decimal, pa.decimal128(38, 2), number(NBYTES) + b"\1" * NBYTES, "range")
     yield Case(

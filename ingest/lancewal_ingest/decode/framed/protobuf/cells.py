@@ -166,6 +166,8 @@ class Message:
     path: str
     fields: Sequence[MessageField]
     by_number: Mapping[int, MessageField]
+    kept: Sequence[MessageField]
+    """The fields that have a place, or are required."""
     names: Sequence[str] = ()
     """Names of the members of the struct, by their places."""
 

@@ -4,17 +4,20 @@ Steps
  1. For each field, in the order of the numbers, find the rows whose cursor stands at its tag, and read its values there.
     Serializers write in that order, so one pass reads nearly all rows.
  2. Rows that are not at their end go through further passes, up to ``PASSES_MAX``, as long as some cursor moves.
+ 3. Once ``STEPS_MAX`` fields were looked for in a chunk, ``strict`` decides about the rows whose fields are left.  Lists in
+    lists, and very many fields, so cost no more than there.
 
 Guarantees
  1. A row that is not doubtful has the cells of ``strict``.  ``strict`` must decide on doubtful rows.
- 2. Whether a row is doubtful follows from its own bytes and from the schema.  Doubtful are all rows that ``strict``
-    refuses.  So are rows with numbers that their schema does not know, a field twice, two members of a oneof, more than
-    ``ITEMS_MAX`` items with a tag each (``NUMBERS_MAX`` of numbers), and tags with more bytes than they need.
+ 2. Doubtful are all rows that ``strict`` refuses.  So are rows with numbers that their schema does not know, a field twice,
+    two members of a oneof, more than ``ITEMS_MAX`` items with a tag each (``NUMBERS_MAX`` of numbers), and tags with more
+    bytes than they need.
  3. Temporaries take a few times the bytes of the chunk.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -61,6 +64,8 @@ from lancewal_ingest.decode.framed.protobuf.cells import (
 )
 
 PASSES_MAX = 4
+STEPS_MAX = 20_000
+"""Most fields that are looked for at the cursors of a chunk: a few tenths of a second."""
 ITEMS_MAX = 64
 """Most items with a tag each that are read item by item."""
 NUMBERS_MAX = 1024
@@ -98,9 +103,13 @@ class _Found:
 def _read(message: Message, cursors: Cursors, live: Mask | None) -> dict[int, pa.Array]:
     """Return the arrays of a message that the live rows have, by the places of its columns or members.  The cursors stand at
     the ends then."""
-    found = {field.number: _Found(len(cursors)) for field in message.fields}
+    found = defaultdict[int, _Found](lambda: _Found(len(cursors)))
     oneofs: dict[int, Mask] = {}
     for _ in range(PASSES_MAX):
+        cursors.steps_left -= len(message.fields)
+        if cursors.steps_left < 0:
+            cursors.doubt(np.ones(len(cursors), np.bool_), live)
+            break
         moved = False
         for field in message.fields:
             here, size = _at_tag(field, cursors, field.wire)
@@ -127,7 +136,7 @@ def _read(message: Message, cursors: Cursors, live: Mask | None) -> dict[int, pa
             break
     cursors.doubt(cursors.at != cursors.ends, live)
     arrays = {}
-    for field in message.fields:
+    for field in message.kept:
         if field.required or needs_value(field):
             cursors.doubt(~found[field.number].seen, live)
         if field.place is not None:
@@ -290,6 +299,7 @@ def _within(message: Message, cursors: Cursors, live: Mask | None) -> dict[int, 
     inner = cursors.within(_sizes(cursors, live))
     arrays = _read(message, inner, live)
     cursors.doubtful |= inner.doubtful
+    cursors.steps_left = inner.steps_left
     cursors.at = inner.ends
     return arrays
 
@@ -394,6 +404,7 @@ def _one_by_one(field: MessageField, cursors: Cursors, here: Mask, tag: int, cou
         rows_of.append(rows)
         cursors.at[rows] = few.at
         cursors.doubtful[rows] |= few.doubtful
+        cursors.steps_left = few.steps_left
         more, _ = _at_tag(field, few, field.wire)
         counts[rows] += 1
         rows = rows[more & ~few.doubtful]

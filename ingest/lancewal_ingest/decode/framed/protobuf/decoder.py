@@ -20,7 +20,7 @@ from lancewal_core.rows.schema import Op, RowSchema
 from lancewal_core.wal.writer_schemas import WriterSchema
 from lancewal_ingest.decode.framed.cursors import Cursors
 from lancewal_ingest.decode.framed.payloads import check_record
-from lancewal_ingest.decode.framed.protobuf.columnar import read_columns
+from lancewal_ingest.decode.framed.protobuf.columnar import STEPS_MAX, read_columns
 from lancewal_ingest.decode.framed.protobuf.growth import growth_of
 from lancewal_ingest.decode.framed.protobuf.mapping import mapped
 from lancewal_ingest.decode.framed.protobuf.schema import message_of
@@ -51,6 +51,8 @@ class ProtobufFormat:
 
 class ProtobufPayloads(TypedPayloads):
     """``PayloadDecoder`` of Protobuf.  ``SchemaUnusable``: see ``FramedFormat.decoder``."""
+
+    steps_max = STEPS_MAX
 
     def __init__(self, schema: WriterSchema, path: tuple[int, ...], rows: RowSchema, naming: Naming) -> None:
         called = rows.called(naming.fields)

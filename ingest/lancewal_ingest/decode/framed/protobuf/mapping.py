@@ -75,7 +75,8 @@ def mapped(writer: Descriptor, rows: RowSchema, naming: Naming) -> tuple[Mapped[
 
 def _message(path: str, fields: Sequence[MessageField], names: Sequence[str] = ()) -> Message:
     ordered = sorted(fields, key=lambda field: field.number)
-    return Message(path, ordered, {field.number: field for field in ordered}, names)
+    kept = [field for field in ordered if field.place is not None or field.required]
+    return Message(path, ordered, {field.number: field for field in ordered}, kept, names)
 
 
 class _Cells:

@@ -215,7 +215,7 @@ def _read(message: Message, payload: Payload) -> dict[int, Any]:
             found = _READERS[type(field.cell)](field.cell, payload, _where(field))
             values[number], payload.late = (found, payload.late), None
     cells: dict[int, Any] = {}
-    for field in message.fields:
+    for field in message.kept:
         if field.required and field.number not in seen:
             malformed(_where(field), "a value, the field is required")
         if field.place is not None:
@@ -287,12 +287,19 @@ def _each(field: MessageField, payload: Payload, tags: array[int]) -> Iterator[A
     """Yield the items of a repeated field."""
     read, cell, where = _READERS[type(field.cell)], field.cell, _where(field)
     message = isinstance(cell, ProtoMessage | ProtoWrapper | ProtoTime)
-    end = payload.end
+    end, empty = payload.end, _REFUSED
     for place in tags:
         payload.at, payload.end = place, end
         _, wire = payload.tag(where)
         if message:
-            yield _whole(field, payload, payload.bytes(payload.varint(where), where))
+            data = payload.bytes(payload.varint(where), where)
+            if data or empty is _REFUSED:
+                found = _whole(field, payload, data)
+                if not data:
+                    empty = found  # very many empty messages are one cell
+                yield found
+            else:
+                yield empty
         elif wire != LENGTH or not field.packable:
             yield read(cell, payload, where)
         else:

@@ -84,6 +84,11 @@ def cases() -> Iterator[Case]:
     yield Case("a tree in a tree, passed over", "Tree v = 2;", None, tagged(2, 2, within(10_000, b"")), None)
     levels = tagged(2, 2, within(DEEP, tagged(2, 2, b"x" * NBYTES)))
     yield Case("messages in messages", "Tree v = 2;", nested(DEEP - 1), levels, None)
+    lists = pa.list_(pa.struct([("l", pa.list_(pa.struct([("l", pa.list_(PAIR))])))]))
+    few = tagged(1, 2, tagged(1, 2) * 50) * 50
+    yield Case("lists in lists in lists", "repeated Lists v = 2;", lists, tagged(2, 2, few) * 50, None)
+    yield Case("messages of very many fields", "repeated Wide v = 2;", pa.list_(PAIR),
+               tagged(2, 2, tagged(1, 0, b"\1")) * (NBYTES // 4), None)  # fmt: skip
     yield Case("a map of very many empty entries", "map<string, int64> v = 2;", pa.map_(pa.string(), pa.int64()),
                tagged(2, 2) * many, "duplicate_member")  # fmt: skip
     yield Case("a map of very many keys", "map<string, int64> v = 2;", pa.map_(pa.string(), pa.int64()),
@@ -106,6 +111,9 @@ def made(case: Case) -> Hostile:
     columns = [pa.field("id", pa.int64())] + ([] if case.column is None else [pa.field("v", case.column)])
     naming = Naming(Names({field.name: ignoring(field.type) for field in columns}, ignores=True))
     messages = "message Pair { int32 a = 1; string s = 2; } message Tree { Tree t = 1; string s = 2; }"
+    messages += "message Lists { repeated Inner l = 1; message Inner { repeated Pair l = 1; } }"
+    more = "".join(f"int32 f{number} = {number};" for number in range(3, 10_000))
+    messages += f"message Wide {{ int32 a = 1; string s = 2; {more} }}"
     text = HEAD.format(syntax="proto3") + f"{messages} message Row {{ int64 id = 1; {case.field} }}"
     return Hostile(case.name, decoder(text, pa.schema(columns), naming), b"\x08\1" + case.data, case.column is not None)
 

@@ -232,6 +232,26 @@ def test_outcomes_do_not_depend_on_the_chunks(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr("lancewal_ingest.decode.framed.typed.CHUNK_BYTES", nbytes)
         monkeypatch.setattr("lancewal_ingest.decode.framed.typed.SINGLY_BYTES", nbytes)
         assert outcomes(decoded(of, payloads)) == expected
+    monkeypatch.undo()
+    for steps in (0, 1, 2, 5, 50):
+        monkeypatch.setattr(of, "steps_max", steps)
+        assert outcomes(decoded(of, payloads)) == expected
+
+
+def test_lists_in_lists_are_the_same_rows_however_much_is_read_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = "message L { repeated In l = 1; int32 n = 2; }"
+    struct = pa.struct([("l", pa.list_(pa.struct([("a", pa.int32()), ("s", pa.string())]))), ("n", pa.int32())])
+    of = decoder(
+        row(f"{inner} repeated L v = 2; string w = 3;"),
+        pa.schema([("id", pa.int64()), ("v", pa.list_(struct)), ("w", pa.string())]),
+    )
+    items = [tagged(1, 2, tagged(1, 0, b"\1")) * count + tagged(2, 0, b"\2") for count in range(4)]
+    payloads = [ID + b"".join(tagged(2, 2, one) for one in items[:count]) + tagged(3, 2, b"x") for count in range(5)]
+    expected = by_one(of, payloads)
+    assert len({*expected.values()}) == 5
+    for steps in (0, 3, 6, 9, 20, 1000):
+        monkeypatch.setattr(of, "steps_max", steps)
+        assert outcomes(decoded(of, payloads)) == expected
 
 
 def test_a_refusal_names_the_column_and_what_it_expects() -> None:
