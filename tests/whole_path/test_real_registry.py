@@ -288,7 +288,7 @@ FRAMES: dict[str, dict[str, str]] = {
 }
 """Settings of Apicurio's serializer, release 2, by which it writes frames."""
 NO_FRAMES: dict[str, dict[str, str]] = {
-    "in a header whose name begins with apicurio.value.": {},
+    "in the header apicurio.value.globalId": {},
     "id of 8 bytes": {"apicurio.registry.headers.enabled": "false"},
 }
 """What the message says, and the settings."""

@@ -78,6 +78,8 @@ class HeaderColumns:
     def last(self, name: str) -> pa.Array:
         """Return the value of each record's last header of this name, as a binary array; null without one."""
         places = np.flatnonzero(pc.equal(self._names, name).to_numpy(zero_copy_only=False))
+        if not len(places):
+            return pa.nulls(len(self._ends) - 1, pa.binary())
         owners = self._owners[places]
         at = np.full(len(self._ends) - 1, -1)
         at[owners] = places  # of several places of one record the last one stays

@@ -20,6 +20,7 @@ from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lancewal_core.names.ids import SchemaKey
 from lancewal_core.rows.schema import Op, RowSchema
@@ -27,11 +28,10 @@ from lancewal_core.table.contract import OTHER_RECORD
 from lancewal_core.wal.writer_schemas import WriterSchema
 from lancewal_ingest.decode.framed.frames import (
     APICURIO_ADVICE,
-    APICURIO_HEADERS,
+    APICURIO_IDS,
     SCHEMA_HEADER,
     Framed,
     FrameReader,
-    in_apicurio_headers,
 )
 from lancewal_ingest.decode.framed.payloads import PayloadDecoder, SchemaUnusable
 from lancewal_ingest.decode.naming import Naming, OtherName
@@ -102,19 +102,19 @@ class FramedDecoder:
         self.largest_growth: tuple[int, ...] = (_GROWTH, 0)
         """Largest growth of all schemas so far (``PayloadDecoder.growth``)."""
         self.names: Collection[str] = format_.columns
-        self.headers: Sequence[str] = (header, FIELDS_HEADER)
+        self._ids_elsewhere = APICURIO_IDS if header == SCHEMA_HEADER else ()
+        self.headers: Sequence[str] = (header, FIELDS_HEADER, *self._ids_elsewhere)
         self.growth = FramedGrowth(self, self._frames, header)
 
     def other_format(self, value: bytes, headers: HeaderList | None) -> str | None:
         """Return a message about ids in Apicurio's headers.  Otherwise None: the frame says already what is wrong."""
-        if not in_apicurio_headers(value, headers):
-            return None
-        return f"the schema's id is in a header whose name begins with {APICURIO_HEADERS}: {APICURIO_ADVICE}"
+        found = next((name for name, _ in headers or () if name in self._ids_elsewhere), None)
+        return None if found is None else f"the schema's id is in the header {found}: {APICURIO_ADVICE}"
 
     def decode(
         self, values: Sequence[bytes], ops: Ops, headers: HeaderValues = NO_HEADERS, places: Places | None = None
     ) -> DecodedValues:
-        groups, refused = self._frames.read(values, headers.get(self._header))
+        groups, refused = self._frames.read(values, self._in_headers(headers))
         parts: list[DecodedPart] = []
         other_names, new_fields = Counter[OtherName](), dict[str, pa.DataType]()
         passed_over: dict[str, list[Indexes]] = {}
@@ -161,8 +161,18 @@ class FramedDecoder:
 
     def messages_of(self, values: Sequence[bytes | None], headers: HeaderValues) -> Sequence[NamedMessage]:
         """Return the schemas that values name, each with a path (``frames``) and the indexes of the values."""
-        groups, _ = self._frames.read([value or b"" for value in values], headers.get(self._header))
+        groups, _ = self._frames.read([value or b"" for value in values], self._in_headers(headers))
         return [(group.key, group.path, group.indexes) for group in groups]
+
+    def _in_headers(self, headers: HeaderValues) -> pa.Array | None:
+        """Return the header of each value that has its frame: empty, if the schema's id is elsewhere and there is none."""
+        named = headers.get(self._header)
+        for name in self._ids_elsewhere:
+            ids = headers.get(name)
+            if ids is not None and ids.null_count < len(ids):
+                no_frame = pc.if_else(ids.is_valid(), pa.scalar(b"", pa.binary()), pa.scalar(None, pa.binary()))
+                named = no_frame if named is None else pc.coalesce(named, no_frame)
+        return named
 
     def growth_of(self, group: Framed) -> tuple[int, int]:
         """Return the growth of payloads (``PayloadDecoder.growth``).  Any version up to the one that counts may decode."""

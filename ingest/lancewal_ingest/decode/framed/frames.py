@@ -7,6 +7,8 @@
 
 Serializers put the frame before the payload, or into the header ``__value_schema_id``.  Where a record has that header, its
 value is the payload alone.  Keys of records have a header of their own (``record_keys.KEY_SCHEMA_HEADER``).
+Apicurio's serializers may put a schema's id into a header of their own.  Such a value has no frame, though it may begin as
+one, and is refused.
 
 Protobuf's frame ends with the *path* to the message: a count and so many numbers, as zigzag varints.  A count of 0 stands for
 the first message.
@@ -28,7 +30,6 @@ from lancewal_core.names.ids import SchemaKey
 from lancewal_ingest.decode.framed.payloads import Payloads
 from lancewal_ingest.decode.outcomes import WRONG_FORMAT
 from lancewal_ingest.decode.value_decoder import RefusedValue
-from lancewal_kafka.headers import HeaderList
 
 SCHEMA_HEADER = "__value_schema_id"
 _ID_BYTES, _GUID_BYTES = 5, 17
@@ -36,7 +37,8 @@ _BY_ID, _BY_GUID = 0, 1
 _PATH_MAX = 64
 """Most numbers of a path: deeper messages than any column can be."""
 _VARINT_BYTES_MAX = 5
-APICURIO_HEADERS = "apicurio.value."
+APICURIO_IDS = ("apicurio.value.globalId", "apicurio.value.contentId")
+"""Headers with the schema's id of a value that has no frame, whatever its first bytes are."""
 APICURIO_ADVICE = (
     "have Apicurio's serializer write content ids of 4 bytes before the value by apicurio.registry.headers.enabled=false, "
     "apicurio.registry.use-id=contentId, and apicurio.registry.as-confluent=true (release 2) or "
@@ -61,11 +63,6 @@ class Framed:
         """Return the chosen ones of these values."""
         of = self.payloads
         return Framed(self.key, self.path, self.indexes[chosen], Payloads(of.data, of.starts[chosen], of.ends[chosen]))
-
-
-def in_apicurio_headers(value: bytes, headers: HeaderList | None) -> bool:
-    """Return whether a value without a frame has its schema's id in headers as Apicurio's serializers write it."""
-    return _key(value)[0] is None and any(name.startswith(APICURIO_HEADERS) for name, _ in headers or ())
 
 
 def key_of_id(number: int) -> SchemaKey:

@@ -96,3 +96,23 @@ def test_names_that_are_passed_over_give_a_patch_no_column() -> None:
     assert [column.to_pylist() for column in found.parts[0].columns] == [[1], [None]]
     (refused,) = patched(avro, {"id": 1, "s": "a", "gone": ""}, b"s,other", Naming(NAMES)).refused
     assert refused.kind == "unknown_column"
+
+
+@pytest.mark.parametrize("header", ["apicurio.value.globalId", "apicurio.value.contentId"])
+def test_a_body_whose_id_is_in_a_header_of_another_form_is_no_frame(header: str) -> None:
+    """The body begins as a frame does, and the rest of it is a row of that schema: only the header tells."""
+    avro = record([("id", "long"), ("s", "string")])
+    value, framed = of_seven(avro, {"id": 1, "s": "a"}), of_seven(avro, {"id": 2, "s": "b"})
+    ids = pa.array([bytes(7) + b"\1", None, bytes(7) + b"\1"], pa.binary())
+    ours = decoder(Known(avro))
+    assert header in ours.headers
+    headers = {header: ids, "__value_schema_id": pa.array([None, None, value[:5]], pa.binary())}
+    values = [value, framed, value[5:]]
+    found = ours.decode(values, np.zeros(3, np.uint8), headers)
+    assert [(one.place, one.kind) for one in found.refused] == [(0, "wrong_format")]
+    assert [part.columns[0].to_pylist() for part in found.parts] == [[2, 1]]
+    assert [indexes.tolist() for _, indexes in ours.schemas_of(values, headers)] == [[1, 2]]
+    message = ours.other_format(value, [(header, b"")])
+    assert message is not None
+    assert header in message
+    assert "apicurio.registry.use-id=contentId" in message
