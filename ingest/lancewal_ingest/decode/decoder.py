@@ -68,7 +68,7 @@ class Decoder:
     ) -> None:
         check_row_schema(rows)
         self._metadata = metadata or None
-        self.weights = RecordWeights(rows, values.growth, self._metadata)
+        self.weights = RecordWeights(rows, values.growth, self._metadata, None if keys is None else keys.growth)
         self._rows = rows
         self._values = values
         self._patches = patches

@@ -10,13 +10,16 @@
    does not list is ``key_form_changed``: nobody knows whether its row lies in the partition of the row's other records.  A
    key of such a form that is not good is ``key_form`` or ``key_differs``, so no stray record names the first form.
 
+6. Keys are decoded in pieces of at most ``PIECE_BYTES`` by their growth, or one by one: a key of few bytes may name a long
+   symbol of an enumeration.
+
 A format whose keys decode, and whose rows do not tell the key, needs a ``ValueDecoder`` of the region key's columns
 (``ComparedKeys``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, cast
 
@@ -33,6 +36,7 @@ from lancewal_core.rows.column_types import storage
 from lancewal_core.rows.schema import Op, RowSchema
 from lancewal_ingest.decode.outcomes import KEY_DIFFERS, KEY_FORM, KEY_FORM_CHANGED, Refusal
 from lancewal_ingest.decode.value_decoder import (
+    Growth,
     HeaderValues,
     NamedBy,
     NamedMessage,
@@ -40,12 +44,16 @@ from lancewal_ingest.decode.value_decoder import (
     Places,
     ValueDecoder,
 )
+from lancewal_ingest.decode.weight import pieces
 
 Cells = tuple[object, ...]
 Indexes = npt.NDArray[np.int64]
 Wrong = Mapping[int, Refusal]
+Decoded = tuple[dict[int, Refusal], list[tuple[Indexes, Sequence[pa.Array]]]]
+"""Refusals by index, and indexes with their columns."""
 KEY_SCHEMA_HEADER = "__key_schema_id"
 """Header that may name the schema of a record's key."""
+PIECE_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +80,10 @@ class RecordKeys(Protocol):
         """Names of the headers that say something about keys."""
 
     @property
+    def growth(self) -> Growth | None:
+        """Growth of a row that a record without a value deletes; None if it takes no more than the key."""
+
+    @property
     def needs_places(self) -> bool:
         """Whether the result for a key depends on the place of its record."""
 
@@ -96,6 +108,7 @@ class EncodedKeys(NamesNoSchema):
     """Keys whose bytes follow from rows.  They are ``compared`` if rows do not tell their partition all the same."""
 
     headers: Collection[str] = ()
+    growth = None
 
     def __init__(self, codec: KeyCodec, rows: RowSchema, *, compared: bool) -> None:
         self._codec = codec
@@ -193,6 +206,10 @@ class ComparedKeys:
         self._places = _places(rows)
 
     @property
+    def growth(self) -> Growth | None:
+        return self._values.growth if self._values.names_schemas else None
+
+    @property
     def needs_places(self) -> bool:
         return self._values.needs_places
 
@@ -207,12 +224,14 @@ class ComparedKeys:
         found: list[Cells | Refusal | None] = [None] * len(given.keys)
         if self._places is None:
             return found
-        wrong, parts = self._decoded(given)
-        for at, columns in parts:
-            cells = zip(*(columns[place].to_pylist() for place in self._places), strict=True)
-            for index, row in zip(at.tolist(), cells, strict=True):
-                found[index] = row
-        for index, refusal in {**self._of_other_forms(given), **wrong}.items():
+        refused = self._of_other_forms(given)
+        for wrong, parts in self._decoded(given):
+            refused |= wrong
+            for at, columns in parts:
+                cells = zip(*(columns[place].to_pylist() for place in self._places), strict=True)
+                for index, row in zip(at.tolist(), cells, strict=True):
+                    found[index] = row
+        for index, refusal in refused.items():
             found[index] = refusal
         return found
 
@@ -241,31 +260,43 @@ class ComparedKeys:
 
     def _differing(self, given: GivenKeys, rows: pa.RecordBatch, at: Indexes) -> dict[int, Refusal]:
         """Return the refusals of keys that are not those of their rows, which are ``rows`` at ``at``."""
-        wrong, parts = self._decoded(given)
-        found = {int(at[index]): refusal for index, refusal in wrong.items()}
-        learned = False
-        for indexes, columns in parts:
-            places = at[indexes]
-            whole = len(places) == rows.num_rows
-            same = np.ones(len(places), np.bool_)
-            for name, column in zip(self._region_key, columns, strict=True):
-                ours = rows.column(name) if whole else rows.column(name).take(pa.array(places))
-                same &= pc.equal(storage(column), storage(ours)).to_numpy(zero_copy_only=False)
-            found |= {int(place): _differs(self._region_key) for place in places[~same]}
-            if self._called and not learned and same.any():
-                first, learned = int(np.flatnonzero(same)[0]), True
-                row = {name: column[first].as_py() for name, column in zip(self._region_key, columns, strict=True)}
-                key = given.keys[int(indexes[first])]
-                self._text = (None if key is None else key_text(key, row, self._called)) or self._text
+        found = dict[int, Refusal]()
+        for wrong, parts in self._decoded(given):
+            found |= {int(at[index]): refusal for index, refusal in wrong.items()}
+            for indexes, columns in parts:
+                found |= self._compared(given, rows, indexes, at[indexes], columns)
         return found
 
-    def _decoded(self, given: GivenKeys) -> tuple[dict[int, Refusal], list[tuple[Indexes, Sequence[pa.Array]]]]:
-        """Return the refusals of keys that do not decode, and the columns of the others with their indexes."""
+    def _compared(
+        self, given: GivenKeys, rows: pa.RecordBatch, indexes: Indexes, places: Indexes, columns: Sequence[pa.Array]
+    ) -> dict[int, Refusal]:
+        """Compare the keys at ``indexes``, which have these columns, with the rows at ``places``."""
+        whole = len(places) == rows.num_rows
+        same = np.ones(len(places), np.bool_)
+        for name, column in zip(self._region_key, columns, strict=True):
+            ours = rows.column(name) if whole else rows.column(name).take(pa.array(places))
+            same &= pc.equal(storage(column), storage(ours)).to_numpy(zero_copy_only=False)
+        if self._called and same.any():
+            first = int(np.flatnonzero(same)[0])
+            row = {name: column[first].as_py() for name, column in zip(self._region_key, columns, strict=True)}
+            key = given.keys[int(indexes[first])]
+            self._text = (None if key is None else key_text(key, row, self._called)) or self._text
+        return {int(place): _differs(self._region_key) for place in places[~same]}
+
+    def _decoded(self, given: GivenKeys) -> Iterator[Decoded]:
+        """Yield the refusals of keys that do not decode, and the columns of the others with their indexes, piece by piece."""
+        everything = np.arange(len(given.keys))
+        ends: list[int] = []
+        if self.growth is not None:
+            ends = pieces(self.growth.each(given.keys, given.headers), PIECE_BYTES)[:-1]
+        for at in np.split(everything, ends):
+            yield self._piece(given.some(at) if ends else given, at)
+
+    def _piece(self, given: GivenKeys, at: Indexes) -> Decoded:
         wrong = {index: self._no_key("") for index, key in enumerate(given.keys) if key is None}
-        at = np.arange(len(given.keys))
         if wrong:
-            at = np.delete(at, list(wrong))
-            given = given.some(at)
+            kept = np.delete(np.arange(len(at)), list(wrong))
+            given, wrong, at = given.some(kept), {int(at[index]): why for index, why in wrong.items()}, at[kept]
         keys = cast("Sequence[bytes]", given.keys)
         decoded = self._values.decode(keys, np.full(len(keys), Op.UPSERT, np.uint8), given.headers, given.places)
         for refused in decoded.refused:

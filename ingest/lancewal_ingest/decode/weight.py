@@ -57,12 +57,16 @@ class Metadata(Protocol):
 class RecordWeights:
     """Weights of the records of one table."""
 
-    def __init__(self, rows: RowSchema, growth: Growth, metadata: Metadata | None = None) -> None:
+    def __init__(
+        self, rows: RowSchema, growth: Growth, metadata: Metadata | None = None, keys: Growth | None = None
+    ) -> None:
+        """``keys``: growth of the rows that records without a value delete; None if they take no more than their keys."""
         bits = sum(slot_bits(field.type) for field in [*rows.columns, *SYSTEM_FIELDS])
         self.row_bytes = -(-bits // 8) + rows.present_bytes
         """Bytes of the slots of fixed size, which every row takes whatever its record holds."""
         self._growth = growth
         self._metadata = metadata
+        self._keys = keys
         self.entry_bytes = _FIELD_BYTES * sum(_fields(field.type) for field in [*rows.columns, *SYSTEM_FIELDS])
         """Bytes that an entry of a segment takes in addition to its rows."""
 
@@ -77,18 +81,23 @@ class RecordWeights:
 
     def largest(self, record_bytes_max: int) -> int:
         """Return the largest weight, in bytes, of a record with a value of ``record_bytes_max``."""
-        grown = self._growth.largest(record_bytes_max)
+        grown = max(each.largest(record_bytes_max) for each in (self._growth, self._keys) if each is not None)
         grown += 0 if self._metadata is None else self._metadata.largest(record_bytes_max)
         return max(record_bytes_max + RECORD_OVERHEAD, self.row_bytes + grown)
 
     def fit(self, records: Records, nbytes: int) -> bool:
         """Return whether the rows of these records weigh at most ``nbytes`` together.  Cheaper than ``each``."""
-        headers = None if self._metadata is None and not self._growth.headers else _headers(records)
+        wanted = self._metadata is not None or self._growth.headers or self._keys is not None
+        headers = _headers(records) if wanted else None
         return len(records) * self.row_bytes + int(self._grown(records, headers).sum()) <= nbytes
 
     def _grown(self, records: Records, headers: HeaderColumns | None) -> Weights:
         named = {} if headers is None else {name: headers.last(name) for name in self._growth.headers}
         grown = self._growth.each(records.values, named)
+        if self._keys is not None and None in records.values:
+            named = {} if headers is None else {name: headers.last(name) for name in self._keys.headers}
+            deletes = np.array([value is None for value in records.values])
+            grown = np.where(deletes, self._keys.each(records.keys, named), grown)
         return grown if self._metadata is None else grown + self._metadata.growth(records, headers)
 
 

@@ -20,7 +20,9 @@ from lancewal_core.rows.schema import OP
 from lancewal_core.table.contract import Column, Contract, FormerName
 from lancewal_core.wal.writer_schemas import StoredSchema, WriterSchema, stored_schema
 from lancewal_ingest.append.prepare import Consumed, PrepareOutcome, Preparer
+from lancewal_ingest.decode.framed.decoder import FramedDecoder
 from lancewal_ingest.decode.outcomes import OF_COLUMNS
+from lancewal_ingest.decode.record_keys import PIECE_BYTES
 from lancewal_ingest.registry.asked import AskedSchemas
 from lancewal_kafka.headers import HeaderList
 from lancewal_kafka.records import Records
@@ -345,6 +347,38 @@ def test_json_with_a_schema() -> None:
     assert entry is not None
     assert entry.rows.num_rows == 2
     assert [letter.kind for letter in letters] == ["key_form", "key_form", "key_differs"]
+
+
+def test_keys_that_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key of one byte names a symbol of a megabyte: keys are decoded in pieces, and a delete weighs what its row takes."""
+    symbol = "a" * 1_000_000
+    enum = {"type": "enum", "name": "E", "symbols": [symbol, "b"]}
+    schemas = AskedSchemas(FakeRegistry(id_1=WriterSchema("avro", json.dumps(record(("customer", enum))))))
+    assert schemas.read(SchemaKey("id-1"))
+    contract = taking("id-1", region_key=("customer",), primary_key=("customer",))
+    count = 100
+    values = [None if place % 2 else json.dumps({"customer": "b"}).encode() for place in range(count)]
+    keys: list[bytes | None] = [b"\0\0\0\0\1" + bytes([0 if place < 90 else 2]) for place in range(count)]
+    records = Records(list(range(count)), [0] * count, keys, list(values), [None] * count)
+    preparer = Preparer(contract, schemas=schemas)
+    taken: list[int] = []
+    decode = FramedDecoder.decode
+
+    def counted(self: Any, keys: Any, *others: Any) -> Any:
+        taken.append(len(keys))
+        return decode(self, keys, *others)
+
+    monkeypatch.setattr(FramedDecoder, "decode", counted)
+    weights = preparer.weights.each(records)
+    assert (weights[1::2] >= len(symbol)).all()
+    assert (weights[::2] < 10_000).all()
+    consumed = Consumed(Region("t", TopicId("i"), 0), Position(0), Position(count), records)
+    entry, letters, _ = preparer.prepare(consumed)
+    assert entry is not None
+    assert max(taken) <= PIECE_BYTES // len(symbol)
+    assert sum(taken) == 50 + count  # deletes, then all rows
+    assert [letter.kind for letter in letters] == ["key_differs"] * 45
+    assert entry.rows.num_rows == 55
 
 
 PROTOBUF = """syntax = "proto3";

@@ -106,6 +106,7 @@ class KafkaKeys(NamesNoSchema):
     """Keys that a function decodes, and that are not compared with rows."""
 
     headers = ()
+    growth = None
 
     def __init__(self, decode: Callable[[bytes], tuple[object, ...] | None]) -> None:
         self._decode = decode
