@@ -10,6 +10,7 @@ from lancewal_core.names import paths
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.schema import Op
 from lancewal_core.table.contract import decode_contract
+from lancewal_core.wal.segment import Segment, decode_segment
 from tests.simulation.checker import require
 from tests.simulation.oracle import Record
 from tests.simulation.script import Crashed, crash
@@ -34,8 +35,9 @@ class KeyFormStage(Stage):
     def _stored_object(self, key: str, data: bytes) -> None:
         if paths.parse_contract_version(key) is not None:
             self.altered(decode_contract(data, key))
-        elif key.startswith(paths.wal_prefix()):
-            require(bool(self.contract.key_forms), "a segment comes before the first form of keys")
+        elif key.startswith(paths.wal_prefix()) and isinstance(found := decode_segment(data, key), Segment):
+            rows = sum(entry.row_count for entry in found.entries)
+            require(not rows or bool(self.contract.key_forms), "rows come before the first form of keys")
 
     def sends(self, schema: int, partition: int, k: int | None = None, op: Op | None = Op.UPSERT) -> int:
         """A record whose key names this schema, of a ``k`` with such a key in the partition; ``op`` is None if its row must
