@@ -129,6 +129,15 @@ CONTRACT_OF_EVENTS = CONTRACT_OF_A_GROUP.model_copy(
     }
 )
 CONTRACT_WITH_NAME = CONTRACT_OF_A_GROUP.model_copy(update={"format": 2, "name": "shop.orders"})
+CONTRACT_OF_RECORDS = CONTRACT_OF_A_GROUP.model_copy(
+    update={
+        "format": 2,
+        "value_format": "connect-json",
+        "value_record": "shop.Order",
+        "on_other_record": "ignore",
+        "on_unknown_column": "add",
+    }
+)
 _FRAGMENT = json.dumps(
     {"id": 0, "files": [{"path": "abc.lance", "fields": [0, 1], "file_size_bytes": 2048}], "physical_rows": 3}
 )
@@ -268,6 +277,7 @@ def encoded() -> dict[str, bytes]:
         "contract_1_group.json": encode_contract(CONTRACT_OF_A_GROUP),
         "contract_2_envelope.json": encode_contract(CONTRACT_OF_EVENTS),
         "contract_2_name.json": encode_contract(CONTRACT_WITH_NAME),
+        "contract_2_record.json": encode_contract(CONTRACT_OF_RECORDS),
         "contract_2_later_types.json": encode_contract(CONTRACT_WITH_LATER_TYPES),
         "contract_2_sources.json": encode_contract(CONTRACT_WITH_SOURCES),
         "contract_2.json": encode_contract(CONTRACT_WITH_CHANGED_COLUMNS),

@@ -88,6 +88,10 @@ def test_the_contract_with_a_name_is_read() -> None:
     assert decode_contract(stored("contract_2_name.json"), "here") == golden.CONTRACT_WITH_NAME
 
 
+def test_the_contract_of_one_type_of_records_is_read() -> None:
+    assert decode_contract(stored("contract_2_record.json"), "here") == golden.CONTRACT_OF_RECORDS
+
+
 @pytest.mark.parametrize(
     ("name", "expected"), [("flush_1.json", golden.FLUSH), ("flush_1_repaired.json", golden.REPAIRED)]
 )
