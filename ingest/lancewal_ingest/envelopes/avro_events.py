@@ -14,6 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.contract import TRUNCATE
@@ -36,6 +37,9 @@ from lancewal_ingest.envelopes.debezium_json import LETTERS, ROWS, kind_of_names
 from lancewal_ingest.envelopes.envelope import NO_FIELD, TRUNCATED, EnvelopeRules, row_of
 from lancewal_ingest.envelopes.unavailable import UnavailableValues
 
+_LETTERS = pa.array([letter.encode() for letter in sorted(LETTERS)], pa.binary())
+_LETTER_OF = np.array([*sorted(LETTERS), "?"])
+"""The letter of each of these, and a mark for any other text."""
 _NO_ENVELOPE = (
     "expected the schema of Debezium's envelope, with the fields op, source and after. If the "
     "connector unwraps rows (ExtractNewRecordState), set table.format.envelope to debezium-unwrapped"
@@ -171,8 +175,8 @@ class AvroEvents:
         for name, type_ in self._fields:
             if name == "op":
                 letters = read_all(TextCell(name, pa.string()), cursors)
-                known = letters.filter(pa.array(~cursors.doubtful)).to_pylist()
-                found.letters[chosen[~cursors.doubtful]] = [letter if letter in LETTERS else "?" for letter in known]
+                places = pc.index_in(letters.cast(pa.binary()), value_set=_LETTERS).fill_null(len(_LETTERS)).to_numpy()
+                found.letters[chosen] = _LETTER_OF[places]
                 continue
             union = _record_or_null(name, type_)
             if union is None:

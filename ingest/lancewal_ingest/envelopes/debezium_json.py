@@ -36,6 +36,7 @@ _NO_BEFORE = b'{"before":null,"after":'
 _BEFORE = b'{"before":'
 _AFTER = b',"after":'
 _SOURCE = b',"source":{"'
+_OP = b'"op":'
 
 
 class Event(NamedTuple):
@@ -71,7 +72,7 @@ def read(value: bytes, undecoded: Collection[str] = NO_ROWS) -> Event | None:
         else:
             return None
         end = value.rfind(_SOURCE)
-        if end < begin or value.count(b'"op":', end) != 1:
+        if end < begin or value.find(_OP, end) != value.rfind(_OP):  # it is there once
             return None
         behind = orjson.loads(b"{" + value[end + 1 :])
         letter, row = behind.get("op"), value[begin:end]
