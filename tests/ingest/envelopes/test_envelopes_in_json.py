@@ -121,6 +121,8 @@ def test_what_is_no_row(value: object, kind: str, separators: tuple[str, str]) -
         (b'{"before":null,"after":{"id":1},"source":{"a":1},"op":"c","after":{"id":2}}', "duplicate_member"),
         (b'{"before":null,"after":{"id":1,"id":2},"source":{"a":1},"op":"c"}', "duplicate_member"),
         (b'{"before":null,"after":{"id":1,"id":2}, "source":{"a":1},"op":"c"}', "duplicate_member"),
+        (b'{"before":null,"after":2","a":1},"source":{"a":1},"op":"d"}', "not_json"),
+        (b'{"before":null,"after":{"id":1,},"source":{"a":1},"op":"t"}', "not_json"),
         (b'{"before":null,"after":NaN,"source":{"a":1},"op":"c"}', "not_json"),
         (b"[" * 200_000, "too_deep"),
     ],

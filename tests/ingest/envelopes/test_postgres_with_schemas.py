@@ -200,6 +200,20 @@ def test_operations_and_what_they_need() -> None:
     assert became(list(sent) * 50, SMALL) == list(sent.values()) * 50
 
 
+def test_a_null_of_a_list_is_clear_beside_the_old_row() -> None:
+    value = {"type": "record", "name": "Value", "fields": [
+        {"name": "id", "type": "long"}, {"name": "v", "type": ["null", {"type": "array", "items": "float"}]}]}  # fmt: skip
+    before, after, *rest = ENVELOPE["fields"]
+    schema = {**ENVELOPE, "fields": [{**before, "type": ["null", value]}, after, *rest]}
+    fields = [pa.field("id", pa.int64(), nullable=False), ("v", pa.list_(pa.float32()))]
+    rows = RowSchema(pa.schema(fields), ("id",), ("id",))
+    row = {"id": 7, "v": None}
+    sent = [written(event(*args), schema, 905) for args in (("u", row), ("u", row, row), ("c", row), ("r", row))]
+    assert became(sent, rows) == ["unavailable_value", row, row, row]
+    assert became(sent, rows, rules=EnvelopeRules("debezium", as_null=True)) == [row] * 4
+    assert became(sent, rows, rules=EnvelopeRules("debezium", never=frozenset(["v"]))) == [row] * 4
+
+
 def test_other_schemas() -> None:
     times = {"type": "record", "name": "Heartbeat", "fields": [{"name": "ts_ms", "type": "long"}]}
     row = {"type": "record", "name": "Row", "fields": [{"name": "id", "type": "long"}]}
