@@ -21,13 +21,16 @@ from lancewal_reader.table import open_table
 from tests.support.pipeline import SMALL, Pipeline, by_key
 
 DECIMAL = {"name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "2"}}
-FIELDS = [
+FIELDS: list[dict[str, Any]] = [
     {"field": "region", "type": "string"},
     {"field": "id", "type": "int64"},
     {"field": "a", "type": "int32", "optional": True},
     {"field": "s", "type": "string", "optional": True},
 ]
-PRICE = {"field": "price", "type": "bytes", "optional": True, **DECIMAL}
+PRICE: dict[str, Any] = {"field": "price", "type": "bytes", "optional": True, **DECIMAL}
+
+
+COLUMNS = [one["field"] for one in [*FIELDS, PRICE]]
 
 
 @pytest.fixture
@@ -79,7 +82,7 @@ def test_rows_are_equal_unmerged_and_merged(pipeline: Pipeline) -> None:
             row = dict(rng.sample(sorted(row.items()), 1))
         send(pipeline, op, region, id, row)
         key = region, id
-        nulls = {"region": region, "id": id, "a": None, "s": None, "price": None}
+        nulls = {**dict.fromkeys(COLUMNS), "region": region, "id": id}
         if op == "delete":
             oracle.pop(key, None)
         else:
@@ -91,8 +94,8 @@ def test_rows_are_equal_unmerged_and_merged(pipeline: Pipeline) -> None:
     def rows() -> dict[tuple[str, int], dict[str, Any]]:
         return {key: dict(row) for key, row in by_key(open_table(pipeline.uri).to_arrow()).items()}
 
-    assert {key: {name: row[name] for name in nulls} for key, row in rows().items()} == oracle
+    assert {key: {name: row[name] for name in COLUMNS} for key, row in rows().items()} == oracle
     pipeline.contract = read_contract(pipeline.store, pipeline.uri)
     pipeline.merge_all()
-    assert {key: {name: row[name] for name in nulls} for key, row in rows().items()} == oracle
+    assert {key: {name: row[name] for name in COLUMNS} for key, row in rows().items()} == oracle
     assert open_table(pipeline.uri).schema.field("price").type.scale == 2
