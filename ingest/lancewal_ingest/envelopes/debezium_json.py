@@ -1,86 +1,141 @@
-"""Decoder of the payloads of one schema, for the columns of one contract.
+"""Debezium's envelope in JSON: which operation a value names, and the text of the row in it.
 
-Guarantees, beside those of ``value_decoder`` for each payload and operation
- 1. A payload is read by the JSON decoder, in the types that the schema says (``wire``), and converted (``lift``).  A payload
-    that disagrees with its schema is refused, also where its column could hold it.  A member that the schema does not have is
-    ``malformed``: a field of a schema alone is an unknown column.
- 2. A column without a field in the schema, or whose member is absent, is null, or has its default in an upsert.  A member that
-    is null gives null.
- 3. A patch has the columns of the members that its payload holds.
- 4. A struct within a payload is decoded likewise: give its texts as payloads, and its part of the schema.
- 5. If the schema has a field without a column, all payloads are refused, and ``new_fields`` has the types of such fields
-    (guarantee 4 of ``framed.payloads``).
+1. The envelope is one JSON object with the members ``op`` and ``source``.  Members that no rule here names change nothing.
+2. The row is the text of the member ``after``, byte for byte.  A decoder of rows reads it, and refuses what is no row.
+3. A value that an envelope's converter writes beside rows is known by its members: a heartbeat, a transaction, a message.
+4. ``read`` looks for the members in the order in which Debezium writes them.  ``read_strictly`` reads any order, and decides
+   if ``read`` finds nothing.
+
+Why ``read`` is right: in valid JSON no string holds an unescaped quote.  The text from ``"after":`` on is the value of that
+member, if the decoder of rows finds one JSON object in it.  What precedes and follows is parsed, and so is a row that
+nobody decodes.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping
+from typing import Literal, NamedTuple
 
-import numpy as np
-import pyarrow as pa
+import orjson
 
-from lancewal_core.rows.schema import RowSchema
-from lancewal_ingest.decode.avro.mapping import mapped
-from lancewal_ingest.decode.avro.schema import AvroRecord
-from lancewal_ingest.decode.connect.lift import Fault, lifted
-from lancewal_ingest.decode.connect.wire import wire_naming, wire_rows
-from lancewal_ingest.decode.json.decoder import JsonDecoder
-from lancewal_ingest.decode.json.defaults import Defaults
-from lancewal_ingest.decode.naming import Naming
-from lancewal_ingest.decode.part import DecodedPart
-from lancewal_ingest.decode.value_decoder import DecodedValues, Ops, RefusedValue
+from lancewal_ingest.decode.json.foreign import other_envelope
+from lancewal_ingest.decode.json.strict import Number, given_twice, parse_object, with_texts
+from lancewal_ingest.decode.outcomes import ENVELOPE, WRONG_FORMAT, Refusal
 
+Letter = Literal["c", "u", "r", "d", "t", "m"]
+LETTERS: frozenset[str] = frozenset("curdtm")
+ROWS: frozenset[str] = frozenset("cur")
+"""Operations that need a row: created, updated, read by a snapshot."""
+NO_ROWS: frozenset[str] = LETTERS - ROWS
 
-class ConnectRows:
-    """See the module docstring.  Raises ``SchemaUnusable`` for a schema whose payloads cannot fill the columns."""
+_TIMES = frozenset({"ts_ms", "ts_us", "ts_ns"})
+_TRANSACTION = frozenset({"status", "id", "event_count", "data_collections"})
+_OWN = ("op", "before", "after", "source")
 
-    def __init__(self, schema: AvroRecord, rows: RowSchema, naming: Naming) -> None:
-        called = rows.called(naming.fields)
-        self._mapped = mapped(schema, called, naming)
-        self._cells = {place: cell for cell, place in self._mapped.members if place is not None}
-        self._types = rows.columns.types
-        self._defaults = Defaults(called, naming)
-        if self._mapped.refusal is None:
-            self._json = JsonDecoder(wire_rows(rows, self._cells), wire_naming(schema, called, self._cells, naming))
-
-    def decode(self, payloads: Sequence[bytes], ops: Ops) -> DecodedValues:
-        """Return the rows and the refusals of ``payloads``.  ``ops`` has the operation of each."""
-        if (refusal := self._mapped.refusal) is not None:
-            refused = [RefusedValue(n, refusal.kind, str(refusal), refusal.found) for n in range(len(payloads))]
-            return DecodedValues([], refused, {}, dict(self._mapped.new_fields))
-        found = self._json.decode(payloads, ops)
-        refused, parts = [_disagrees(one) for one in found.refused], list[DecodedPart]()
-        for part in found.parts:
-            parts.append(self._part(part, payloads, refused))
-        rows = sum(len(part.indexes) for part in parts)
-        used = {name: times * rows for name, times in Counter(self._mapped.used).items()} if rows else {}
-        return DecodedValues(parts, refused, used)
-
-    def _part(self, part: DecodedPart, payloads: Sequence[bytes], refused: list[RefusedValue]) -> DecodedPart:
-        faults: list[Fault] = []
-        columns = [
-            lifted(self._cells[place], part.columns[place], faults)
-            if place in self._cells
-            else pa.nulls(len(part.indexes), type_)
-            for place, type_ in enumerate(self._types)
-        ]
-        if faults:
-            good = np.ones(len(part.indexes), np.bool_)
-            for fault in faults:
-                kind, message = fault.why.kind, str(fault.why)
-                refused += [RefusedValue(n, kind, message) for n in part.indexes[fault.rows & good].tolist()]
-                good &= ~fault.rows
-            kept = pa.array(np.flatnonzero(good))
-            part = DecodedPart(part.indexes[good], part.columns, part.ops.take(kept), part.present.take(kept))
-            columns = [column.take(kept) for column in columns]
-        if self._defaults.cells:
-            values = [payloads[place] for place in part.indexes.tolist()]
-            columns = list(self._defaults.fill(columns, part.ops.to_numpy(), values))
-        return replace(part, columns=columns)
+_NO_BEFORE = b'{"before":null,"after":'
+_BEFORE = b'{"before":'
+_AFTER = b',"after":'
+_SOURCE = b',"source":{"'
+_OP = b'"op":'
 
 
-def _disagrees(refused: RefusedValue) -> RefusedValue:
-    """Return the refusal of a payload.  The contract has a column for each field of its schema here."""
-    return replace(refused, kind="malformed") if refused.kind == "unknown_column" else refused
+class Event(NamedTuple):
+    """One value of an envelope."""
+
+    letter: str
+    """The operation.  Only ``read_strictly`` checks it."""
+    row: bytes | None
+    """Text of the row in ``after``; None for null."""
+    has_before: bool
+    """Whether the envelope has the row before the change, or its key."""
+
+
+class Passed(NamedTuple):
+    """A value that is neither a row nor a fault."""
+
+    kind: str
+    """One of ``outcomes.PASSED_OVER``."""
+
+
+def read(value: bytes, undecoded: Collection[str] = NO_ROWS) -> Event | None:
+    """Return the event of a value that is written as Debezium writes it; None if another look is needed.
+
+    ``undecoded``: operations whose row no decoder will read."""
+    has_before = not value.startswith(_NO_BEFORE)
+    try:
+        if not has_before:
+            begin = len(_NO_BEFORE)
+        elif value.startswith(_BEFORE):
+            end = value.find(_AFTER)
+            orjson.loads(value[len(_BEFORE) : end])
+            begin = end + len(_AFTER)
+        else:
+            return None
+        end = value.rfind(_SOURCE)
+        if end < begin or value.find(_OP, end) != value.rfind(_OP):  # it is there once
+            return None
+        behind = orjson.loads(b"{" + value[end + 1 :])
+        letter, row = behind.get("op"), value[begin:end]
+        if not isinstance(letter, str) or letter not in LETTERS or "after" in behind or "before" in behind:
+            return None
+        if letter in undecoded:
+            orjson.loads(row)
+    except orjson.JSONDecodeError:
+        return None
+    return Event(letter, None if row == b"null" else row, has_before)
+
+
+def read_strictly(value: bytes) -> Event | Passed:
+    """Return the event of a value, or what else it is.  Raises ``Refusal``."""
+    members = parse_object(value, twice=True)
+    twice = given_twice(members).intersection(_OWN)
+    if twice:
+        raise Refusal("duplicate_member", "expected each member of the envelope once", min(twice))
+    letter = members.get("op")
+    if not _is_text(letter) or not isinstance(members.get("source"), dict):
+        return _beside_rows(members)
+    if letter not in LETTERS:
+        raise Refusal(ENVELOPE, f"member op: expected one of {', '.join(sorted(LETTERS))}")
+    row = members.get("after")
+    if row is not None and not isinstance(row, dict):
+        raise Refusal(ENVELOPE, "member after: expected an object, or null")
+    return Event(str(letter), None if row is None else _text_of_row(value), members.get("before") is not None)
+
+
+def kind_of_names(names: Collection[str]) -> str | None:
+    """Return the kind of values that a connector writes beside rows, by the names of their members; None for others."""
+    found = {*names}
+    if "ts_ms" in found and found <= _TIMES:
+        return "heartbeat"
+    return "transaction" if _TRANSACTION <= found <= _TRANSACTION | _TIMES else None
+
+
+def passed_over(members: Mapping[str, object]) -> str | None:
+    """Return the kind of an object that a connector writes beside rows; None for any other object."""
+    kind = kind_of_names(members)
+    return None if kind == "transaction" and members["status"] not in ("BEGIN", "END") else kind
+
+
+def _beside_rows(members: Mapping[str, object]) -> Passed:
+    kind = passed_over(members)
+    if kind is not None:
+        return Passed(kind)
+    other = other_envelope(members, ())
+    found = f"the value is {other}" if other else "the value is another JSON object"
+    raise Refusal(
+        WRONG_FORMAT,
+        f"expected Debezium's envelope (op, source, before, after); {found}. table.format.envelope is debezium: if the "
+        "connector unwraps rows (ExtractNewRecordState), it must be debezium-unwrapped",
+    )
+
+
+def _text_of_row(value: bytes) -> bytes:
+    text = with_texts(value, {"after": object})
+    if text is None:
+        raise Refusal("duplicate_member", "expected each member of the row once; one is there twice")
+    row = parse_object(text, twice=True)["after"]
+    return str(row).encode("utf-8", "surrogatepass")
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and not isinstance(value, Number)
