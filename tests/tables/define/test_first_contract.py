@@ -11,7 +11,7 @@ from lancewal_core.errors import ContractMismatch, InvalidSchema
 from lancewal_core.settings.declared import ColumnSource
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.checks import check_settings
-from lancewal_core.table.contract import Contract
+from lancewal_core.table.contract import Contract, decode_contract, encode_contract
 from lancewal_kafka.topic import TopicState
 from lancewal_tables.commands.contract_text import contract_text
 from lancewal_tables.define.create import declared_rows
@@ -111,3 +111,52 @@ def test_a_topic_of_several_types_has_the_name_of_the_tables_records() -> None:
 def test_a_name_of_records_fits_their_format(table: dict[str, Any], says: str) -> None:
     with pytest.raises(ValidationError, match=says):
         Settings.model_validate({"table": table})
+
+
+EVENTS = {"format": {"key": "json-compact", "envelope": "debezium"}}
+
+
+def test_a_table_of_events() -> None:
+    contract = made(
+        {"id": "int64", "v": {"type": "list<float32>", "toast": "never"}},
+        format={**EVENTS["format"], "unavailable_value": "?"},
+        snapshot_rows="skip", on_truncate="ignore", on_unavailable_value="null",
+    )  # fmt: skip
+    assert (contract.format, contract.envelope, contract.snapshot_rows) == (2, "debezium", "skip")
+    assert (contract.on_truncate, contract.on_unavailable_value, contract.unavailable_value) == ("ignore", "null", "?")
+    assert [column.toast for column in contract.columns] == [None, "never"]
+    assert decode_contract(encode_contract(contract), "here") == contract
+    text = contract_text(contract)
+    assert "in the envelope debezium, without rows of snapshots" in text
+    assert "toast never" in text
+    assert made({"id": "int64"}, **EVENTS).format == 2
+    check_settings(Settings.model_validate({"table": EVENTS}), contract)
+    for other in (
+        {"format": {"envelope": "debezium-unwrapped"}}, {"on_truncate": "stop"}, {"on_unavailable_value": "stop"},
+        {"format": {"unavailable_value": "!"}}, {"format": {"envelope": "none"}},
+    ):  # fmt: skip
+        with pytest.raises(ContractMismatch, match=r"envelope|on_truncate|unavailable_value"):
+            check_settings(Settings.model_validate({"table": other}), contract)
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        (
+            {"format": {"key": "bytes", "envelope": "debezium"}, "region_key": []},
+            "format.envelope is debezium: a delete names",
+        ),
+        ({"format": EVENTS["format"], "primary_key": ["id", "no"]}, "all columns of table.primary_key"),
+        ({"snapshot_rows": "skip"}, "only the envelope debezium says which rows"),
+        ({"snapshot_rows": "skip", "format": {"envelope": "debezium-unwrapped"}}, "only the envelope debezium"),
+        ({"on_truncate": "dead-letter"}, "Input should be 'stop' or 'ignore'"),
+        ({"on_unavailable_value": "ignore"}, "'stop', 'dead-letter' or 'null'"),
+        ({"format": {"envelope": "maxwell"}}, "'none', 'debezium' or 'debezium-unwrapped'"),
+        ({"format": {"unavailable_value": ""}}, "at least 1 character"),
+        ({"columns": {"id": {"type": "int64", "toast": "always"}, "no": "int64"}}, "toast is 'always': expected never"),
+    ],
+)
+def test_what_no_table_of_events_can_have(table: dict[str, Any], says: str) -> None:
+    columns = table.pop("columns", {"id": "int64", "no": "int64"})
+    with pytest.raises((ValidationError, InvalidSchema), match=says):
+        made(columns, **table)
