@@ -24,6 +24,7 @@ _BEGIN = re.compile(rb'[ \t\n\r]*\{[ \t\n\r]*"schema"[ \t\n\r]*:[ \t\n\r]*(?=\{)
 _MIDDLE = re.compile(rb'[ \t\n\r]*,[ \t\n\r]*"payload"[ \t\n\r]*:')
 _BLANKS = b" \t\n\r"
 _MEMBERS = {"schema", "payload"}
+_TWICE = "expected each member of an object once; one is there twice"
 _ADVICE = "Have the producer's converter write schemas (schemas.enable=true)"
 
 
@@ -74,7 +75,7 @@ def schema_and_payload(value: bytes) -> tuple[bytes, bytes]:
     """Return both texts of a value in any order.  ``Refusal`` if it has not exactly these two members."""
     members = parse_object(value, twice=True)
     for name in given_twice(members):
-        raise Refusal("duplicate_member", "expected each member of an object once; one is there twice", name)
+        raise Refusal("duplicate_member", _TWICE, name)
     if members.keys() != _MEMBERS:
         others = [name for name in members if name not in _MEMBERS]
         raise Refusal(
@@ -84,5 +85,8 @@ def schema_and_payload(value: bytes) -> tuple[bytes, bytes]:
         )
     if not isinstance(members["schema"], dict):
         raise Refusal(WRONG_FORMAT, f"expected a schema, which is an object. {_ADVICE}")
-    texts = orjson.loads(with_texts(value, {"schema": object, "payload": object}) or b"{}")
+    written = with_texts(value, {"schema": object, "payload": object})
+    if written is None:
+        raise Refusal("duplicate_member", _TWICE)
+    texts = orjson.loads(written)
     return texts["schema"].encode(), (texts["payload"] or "null").encode()

@@ -94,6 +94,9 @@ def test_both_members_in_any_text_are_a_row(text: str) -> None:
         (f'{{"schema": {"[" * 5000}', "not_json"),
         (f'{{"schema": {{"type": {"[" * 70}{"]" * 70}}}, "payload": {PAYLOAD}}}', "too_deep"),
         (f'{{"schema": {{"type": "struct", "type": "struct"}}, "payload": {PAYLOAD}}}', "duplicate_member"),
+        (f'{{"payload": {PAYLOAD}, "schema": {{"type": "struct", "type": "struct"}}}}', "duplicate_member"),
+        (f'{{"payload": {{"id": 1, "id": 2}}, "schema": {SCHEMA}}}', "duplicate_member"),
+        (f'{{"payload": {{"id": 1, "c": {{"a": 1, "a": 2}}}}, "schema": {SCHEMA}}}', "duplicate_member"),
     ],
 )
 def test_anything_else_is_refused_whatever_was_seen_before(text: str | bytes, kind: str) -> None:
