@@ -157,8 +157,10 @@ def _struct(cell: StructCell, array: pa.Array, note: Note) -> pa.Array:
     held = {place: member for member, place in cell.members if place is not None}
     live = _valid(array) if array.null_count else None
     children = []
+    # A null struct may have children that are not null: the reference path builds such arrays.
+    given = array.flatten()
     for place, name in enumerate(cell.names):
-        child = array.field(place)
+        child = given[place]
         if place in held:
             children.append(_lift(held[place], child, live, note))
             continue

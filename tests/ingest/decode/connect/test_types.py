@@ -262,6 +262,46 @@ def test_a_null_struct_has_no_missing_members() -> None:
     assert cells(found) == {0: [1, None], 1: [2, {"x": 3}]}
 
 
+BAD_NEIGHBOURS = pytest.mark.parametrize("neighbours", [[], [{"id": "x"}]], ids=["good", "bad"])
+"""A bad neighbour has all values of a batch read one by one."""
+
+
+@BAD_NEIGHBOURS
+@pytest.mark.parametrize(
+    ("inner", "column"),
+    [
+        ({**decimal("2"), "field": "m"}, {"m": pa.decimal128(9, 2)}),
+        (field("m", "array", items={"type": "int8"}), {"m": pa.list_(pa.int8(), 2)}),
+        (field("m", "int8"), {"m": pa.int8(), "n": pa.int8()}),
+    ],
+    ids=["decimal", "vector", "absent member"],
+)
+@pytest.mark.parametrize("outer", ["column", "list", "map", "struct"])
+def test_a_null_struct_is_null_whatever_it_is_in(
+    outer: str, inner: Schema, column: dict[str, pa.DataType], neighbours: list[dict[str, object]]
+) -> None:
+    type_, schema = pa.struct(column), {"type": "struct", "optional": True, "fields": [inner]}
+    whole, holder, null, expected = {
+        "column": ({**schema, "field": "c"}, type_, None, None),
+        "list": (field("c", "array", items=schema), pa.list_(type_), [None], [None]),
+        "map": (
+            field("c", "map", keys={"type": "string"}, values=schema),
+            pa.map_(pa.string(), type_),
+            {"a": None},
+            [("a", None)],
+        ),
+        "struct": (
+            field("c", "struct", fields=[{**schema, "field": "i"}]),
+            pa.struct([("i", type_)]),
+            {"i": None},
+            {"i": None},
+        ),
+    }[outer]
+    given_ = [{"id": 0, "c": null}, *neighbours]
+    found = decode(decoder({"c": holder}), [value(struct(KEY, whole), one) for one in given_])
+    assert cells(found) == {0: [0, expected]}
+
+
 def test_the_first_fault_of_a_row_is_told_and_neighbours_stay() -> None:
     whole = struct(KEY, field("a", "int32"), field("b", "array", items={"type": "int32"}))
     of = decoder({"a": pa.int8(), "b": pa.list_(pa.int8())})
