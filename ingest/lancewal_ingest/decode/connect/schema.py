@@ -65,6 +65,8 @@ _LOGICALS: Mapping[tuple[str, str], str] = {
 """Logical type for each type and name of Connect.  A name that says only a unit belongs here."""
 _NOTHING = AvroPlain("null")
 _INTEGER = re.compile("-?[0-9]{1,9}")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+"""Half of a pair, which JSON can say.  A text of Arrow cannot hold it."""
 
 
 class NamedRecord(NamedTuple):
@@ -127,6 +129,8 @@ def _fields(given: Sequence[object], where: str) -> Iterator[AvroField]:
         if not isinstance(name, str):
             raise SchemaUnusable(f"{where}, field {number}: expected an object with the name of a field")
         place = f"{where}, field {number}"
+        if _SURROGATE.search(name):
+            raise SchemaUnusable(f"{place}: the name has a lone surrogate, which is no Unicode")
         if name in seen:
             raise SchemaUnusable(f"{place}: there are two fields of this name")
         seen.add(name)

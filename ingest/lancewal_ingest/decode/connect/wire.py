@@ -104,13 +104,14 @@ def _names(fields: Sequence[AvroField], level: pa.Schema | pa.StructType, names:
             dropped.add(one.name)
         else:
             by_child[present] = one.type
-    return Names(
-        {child.name: _inner(child, by_child.get(child.name), names) for child in level}, former, frozenset(dropped)
-    )
+    present = {
+        child.name: _inner(child, by_child[child.name], names) if child.name in by_child else None for child in level
+    }
+    return Names(present, former, frozenset(dropped))
 
 
-def _inner(child: pa.Field, type_: AvroType | None, names: Names | None) -> Names | None:
-    """Return the names within a column or member; None if it is neither a struct nor a list of structs."""
+def _inner(child: pa.Field, type_: AvroType, names: Names | None) -> Names | None:
+    """Return the names within a column or member that the schema has; None if it is neither a struct nor a list of structs."""
     column = child.type
     while pa.types.is_list(column):
         column = column.value_type

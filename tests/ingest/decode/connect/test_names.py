@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pyarrow as pa
+import pytest
 
 from lancewal_core.rows.schema import Op
 from lancewal_ingest.decode.connect.decoder import ConnectDecoder
-from lancewal_ingest.decode.naming import Names, Naming, OtherName
+from lancewal_ingest.decode.naming import PLAIN, Names, Naming, OtherName
 from tests.ingest.decode.connect.cases import (
     KEY,
     Schema,
@@ -66,6 +69,35 @@ def test_an_ignored_field_is_passed_over_and_counted() -> None:
     found = decode(of, [value(struct(KEY, field("u", "double")), {"id": 1, "u": 1.5})])
     assert cells(found) == {0: [1, None, None, None]}
     assert found.other_names == {OtherName("unknown", "u"): 1}
+
+
+@pytest.mark.parametrize("held", [INNER, pa.list_(INNER)], ids=["struct", "list"])
+@pytest.mark.parametrize("passed", ["top", "within"])
+def test_a_struct_that_the_schema_lacks_is_null_beside_fields_that_are_passed_over(
+    passed: str, held: pa.DataType
+) -> None:
+    names = Names({"x": None, "y": None}, ignores=True)
+    naming = Naming(Names({"id": None, "c": Names({"m": None, "n": names}, ignores=True)}, ignores=True))
+    top, within = ([field("u", "int8")], []) if passed == "top" else ([], [field("u", "int8")])
+    whole = struct(KEY, field("c", "struct", fields=[field("m", "double"), *within]), *top)
+    cell: dict[str, object] = {"m": 1.5, **({"u": 1} if within else {})}
+    payloads = [{"id": 0, "c": cell}, {"id": 1, "c": None}, {"id": "bad"}]
+    for given in (payloads, payloads[:2]):
+        of = decoder({"c": pa.struct([("m", pa.float64()), ("n", held)])}, naming)
+        found = decode(of, [value(whole, one) for one in given])
+        assert cells(found) == {0: [0, {"m": 1.5, "n": None}], 1: [1, None]}
+
+
+@pytest.mark.parametrize("ignores", [False, True])
+@pytest.mark.parametrize("within", [False, True])
+def test_a_name_that_is_no_unicode_makes_its_schema_unusable(within: bool, ignores: bool) -> None:
+    odd = field("\ud800", "int8")
+    fields = [field("u", "array", items={"type": "struct", "fields": [odd]}) if within else odd]
+    naming = Naming(Names({"id": None, "c": None}, ignores=True)) if ignores else PLAIN
+    given = json.dumps({"schema": struct(KEY, *fields), "payload": {"id": 1}}).encode()
+    found = decode(decoder({"c": pa.string()}, naming), [given])
+    assert refusals(found)[0][0] == "unusable_schema"
+    assert found.new_fields == {}
 
 
 def test_unknown_fields_refuse_their_values_and_say_which_columns_could_be_added() -> None:
